@@ -1,0 +1,75 @@
+# make demo       train a GAT with PyG's conv and the fused one, print a table, write quickstart.png
+# make test       run the tests that take seconds
+# make test-slow  run the others
+# make lint       check style and format (make format mends them)
+#
+# Everything is installed into $(VENV); the first call takes minutes, later ones start at once.
+
+PYTHON ?= python3
+VENV ?= .venv
+# A folder with built wheels of torch_scatter and torch_sparse, which PyPI has as source only.
+WHEELS ?= ../shared/wheels
+# SPARSE=0 leaves torch_scatter and torch_sparse out; the tests that need them are then skipped.
+SPARSE ?= 1
+# More options for pip, for example another index.
+PIP_OPTIONS ?=
+
+RUN := $(VENV)/bin/python
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_OPTIONS)
+HAS_SPARSE := $(RUN) -c 'import torch_scatter, torch_sparse' 2>/dev/null
+
+.PHONY: demo test test-slow lint format clean
+
+demo: $(VENV)/.demo
+	$(RUN) examples/quickstart.py
+
+test: $(VENV)/.test $(VENV)/.sparse
+	$(RUN) -m pytest -m "not slow"
+
+test-slow: $(VENV)/.test $(VENV)/.sparse
+	$(RUN) -m pytest -m slow
+
+lint: $(VENV)/.lint
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+format: $(VENV)/.lint
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis quickstart.png
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
+		echo "pygfuse needs Python 3.10 to 3.13. Name one, for example: make PYTHON=python3.11 demo" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "$(PYTHON) cannot make a virtual environment here." >&2; \
+		echo "On Debian and Ubuntu its venv module is a package of its own: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing pygfuse and what the demo needs into $(VENV) ..."
+	@$(INSTALL) -e '.[demo]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing pygfuse and what its tests need into $(VENV) ..."
+	@$(INSTALL) -e '.[demo,test]'
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.created constraints.txt
+	@$(INSTALL) ruff
+	@touch $@
+
+# Never fails: without the two libraries the tests that need them are skipped (and fail where CI is set).
+$(VENV)/.sparse: $(VENV)/.test
+	@if [ "$(SPARSE)" = 0 ] || $(HAS_SPARSE); then exit 0; fi; \
+	if [ -d "$(WHEELS)" ]; then \
+		$(INSTALL) --no-deps --no-index --find-links "$(WHEELS)" torch_scatter torch_sparse || true; fi; \
+	if ! $(HAS_SPARSE); then \
+		echo "Building torch_scatter and torch_sparse from source, about 20 minutes (SPARSE=0 leaves them out) ..."; \
+		$(INSTALL) setuptools wheel && \
+		$(INSTALL) --no-deps --no-build-isolation --force-reinstall torch_scatter torch_sparse || true; fi; \
+	$(HAS_SPARSE) || echo "No torch_scatter and torch_sparse: the tests that need them cannot run." >&2
+	@[ "$(SPARSE)" = 0 ] || touch $@

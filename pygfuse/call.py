@@ -1,0 +1,63 @@
+"""One use of an edge program on a graph: what a target is asked to compute."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from pygfuse.graph import Graph
+from pygfuse.program import BoundProgram
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+    """Dropout of an edge's weight, drawn from a counter.
+
+    Attributes:
+        probability: Of dropping, in [0, 1].
+        seed: A 64-bit number; with the edge's id and the head it decides each draw.
+    """
+
+    probability: float
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A program with its operands.
+
+    Attributes:
+        bound: The program, bound to the operands that are there.
+        graph: The edges.
+        tensors: The operands by name, contiguous, of one floating type: ``[rows, H]`` for heads, ``[rows, H * C]`` for
+            channels, where rows are the nodes of the operand's side, the edge ids, or one for a parameter.
+        scalars: The numbers by name.
+        heads: H.
+        channels: C.
+        mean: Whether the sum is divided by the number of edges of the row.
+        dropout: Dropout of the weights, or None.
+    """
+
+    bound: BoundProgram
+    graph: Graph
+    tensors: Mapping[str, Tensor]
+    scalars: Mapping[str, float]
+    heads: int
+    channels: int
+    mean: bool = False
+    dropout: Dropout | None = None
+
+    @property
+    def width(self) -> int:
+        """Values in a row of channels."""
+        return self.heads * self.channels
+
+    def like(self) -> Tensor:
+        """Any operand: what new tensors take their type and device from."""
+        return next(iter(self.tensors.values()))
+
+    def operands(self, side: str, level: str) -> tuple[Tensor, ...]:
+        """The tensors of one side at one level, in the program's order."""
+        return tuple(self.tensors[name] for name in self.bound.names(side, level))

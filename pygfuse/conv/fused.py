@@ -1,0 +1,173 @@
+"""What all fused convolutions share: when a call runs fused and when it runs PyG's own path, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import is_torch_sparse_tensor
+
+from pygfuse.adjacency import values_of
+from pygfuse.aggregate import Edges
+from pygfuse.graph import Graph
+
+_HOOKS = (
+    '_propagate_forward_pre_hooks',
+    '_propagate_forward_hooks',
+    '_message_forward_pre_hooks',
+    '_message_forward_hooks',
+    '_aggregate_forward_pre_hooks',
+    '_aggregate_forward_hooks',
+    '_message_and_aggregate_forward_pre_hooks',
+    '_message_and_aggregate_forward_hooks',
+    '_edge_update_forward_pre_hooks',
+    '_edge_update_forward_hooks',
+)
+FUSED_DTYPES = (torch.float32, torch.float64)
+
+
+class FusedConv(MessagePassing):
+    """A mixin before one of PyG's classes.
+
+    The subclass runs its program where `why_not` finds no reason against it, and PyG's forward otherwise. It names
+    the arguments of PyG's `propagate` and `edge_updater` in ``propagate_type`` and ``edge_updater_type``: PyG would
+    read them from sources that it caches by class name, and ours have the names of PyG's.
+    """
+
+    def why_not(self) -> str | None:
+        """The reason, if any, for which this layer as it stands runs PyG's own path."""
+        if self.explain:
+            return 'an explainer reads its messages'
+        for name in _HOOKS:
+            if getattr(self, name):
+                return f'a hook is registered ({name.strip("_").removesuffix("s")})'
+        if self.decomposed_layers > 1:
+            return 'decomposed_layers is greater than 1'
+        return None
+
+    def why_not_with(self, *tensors: Tensor | None) -> str | None:
+        """The reason, if any, for which a call with these features runs PyG's own path."""
+        reason = self.why_not()
+        if reason is not None:
+            return reason
+        if torch.jit.is_scripting() or torch.jit.is_tracing():
+            return 'TorchScript'
+        for tensor in tensors:
+            if tensor is None:
+                continue
+            if tensor.dtype not in FUSED_DTYPES:
+                return f'{tensor.dtype} has no fused kernels'
+            if tensor.device.type != 'cpu':
+                return f'the device {tensor.device.type!r} has no fused kernels yet'
+        if torch.is_autocast_enabled('cpu'):
+            return 'autocast is on'
+        return None
+
+    # why the last call ran PyG's own path; None if it ran fused
+    last_reason: str | None = None
+
+    def note(self, reason: str | None) -> bool:
+        """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
+        if reason != self.last_reason:
+            self.last_reason = reason
+        return reason is None
+
+
+def edges_of(
+    adjacency: Any, num_sources: int, num_targets: int, flow: str, loops: int | None = None
+) -> tuple[Edges, Graph | None]:
+    """The edges as an operator takes them, and the graph itself except while torch compiles.
+
+    Args:
+        adjacency: Any adjacency that PyG takes.
+        num_sources: Number of source nodes.
+        num_targets: Number of target nodes.
+        flow: PyG's flow.
+        loops: None, or how many nodes get exactly one self-loop.
+
+    Raises:
+        ValueError: If the adjacency is not one, or names nodes that are not there.
+    """
+    if torch.compiler.is_compiling() and type(adjacency) is Tensor and not is_torch_sparse_tensor(adjacency):
+        return Edges(adjacency, num_sources, num_targets, flow, loops), None
+    graph = Graph.of(adjacency, num_sources=num_sources, num_targets=num_targets, flow=flow)
+    edges = Edges(graph.token, num_sources, num_targets, flow, loops)
+    return edges, graph if loops is None else graph.with_self_loops(loops)
+
+
+def is_edge_index(adjacency: Any) -> bool:
+    """Whether the adjacency is a plain ``edge_index`` or an ``EdgeIndex``: a tensor of two rows."""
+    return isinstance(adjacency, Tensor) and not is_torch_sparse_tensor(adjacency)
+
+
+def is_sparse_tensor(adjacency: Any) -> bool:
+    """Whether the adjacency is a ``torch_sparse.SparseTensor``."""
+    return isinstance(adjacency, SparseTensor)
+
+
+def edge_values(adjacency: Any) -> Tensor | None:
+    """The values of a sparse adjacency where PyG takes them for edge features: one row an edge, else None."""
+    values = values_of(adjacency)
+    return values if values is not None and values.dim() > 1 else None
+
+
+def same_nodes_if_reversed(
+    flow: str, pair: tuple[Tensor, Tensor | None], size: tuple[int | None, int | None] | None
+) -> bool:
+    """False where PyG's reversed flow meets two sets of different sizes, which it confuses."""
+    if flow == 'source_to_target':
+        return True
+    rows = {pair[0].shape[0], *(size or ())} | ({pair[1].shape[0]} if pair[1] is not None else set())
+    return len(rows - {None}) == 1
+
+
+def check_features(conv: Any, pair: tuple[Tensor, Tensor | None], shared: bool) -> None:
+    """Raises a ValueError that names `x` if the features have another shape or width than the layer expects."""
+    expected = conv.in_channels
+    for i, features in enumerate(pair[:1] if shared else pair):
+        if features is None:
+            continue
+        name = 'x' if shared else f'x[{i}]'
+        width = expected if isinstance(expected, int) else expected[0 if shared else i]
+        if features.dim() != 2:
+            raise ValueError(
+                f"Expected '{name}' to be two-dimensional, [nodes, features] (got shape {list(features.shape)})"
+            )
+        if width != -1 and features.shape[1] != width:
+            raise ValueError(
+                f"Expected '{name}' to have {width} features, as in_channels says (got shape {list(features.shape)})"
+            )
+
+
+def check_rows(
+    rows: Sequence[int | None], size: tuple[int | None, int | None] | None, adjacency: Any
+) -> tuple[int, int]:
+    """The numbers of nodes that rows 0 and 1 of an ``edge_index`` name.
+
+    Args:
+        rows: Numbers of rows of ``x[0]`` and ``x[1]``; None where there are no features.
+        size: The user's `size`.
+        adjacency: The adjacency; a sparse one has sizes of its own and PyG ignores `size`.
+
+    Raises:
+        ValueError: If `size` contradicts the features.
+    """
+    given = (None, None)
+    if not is_edge_index(adjacency):
+        given = (adjacency.size(1), adjacency.size(0))
+    elif isinstance(adjacency, EdgeIndex):
+        given = (adjacency.sparse_size(0), adjacency.sparse_size(1))
+    elif size is not None:
+        given = (size[0], size[1])
+    for i, (have, want) in enumerate(zip(rows, given, strict=True)):
+        if have is not None and want is not None and have != want:
+            what = 'size' if is_edge_index(adjacency) and not isinstance(adjacency, EdgeIndex) else 'edge_index'
+            raise ValueError(f"Expected 'x[{i}]' to have {want} rows, as '{what}' says (got {have})")
+    first = rows[0] if rows[0] is not None else given[0]
+    second = rows[1] if rows[1] is not None else given[1]
+    return first, first if second is None else second

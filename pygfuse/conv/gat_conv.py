@@ -1,0 +1,214 @@
+"""The fused graph attention operator."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.typing import OptPairTensor, OptTensor
+from torch_geometric.utils import scatter, softmax
+
+from pygfuse.aggregate import Edges, aggregate, dropout_factors, new_seed
+from pygfuse.conv.attention import attention_result
+from pygfuse.conv.fused import (
+    FusedConv,
+    check_features,
+    check_rows,
+    edge_values,
+    edges_of,
+    is_edge_index,
+    same_nodes_if_reversed,
+)
+from pygfuse.graph import Graph
+from pygfuse.programs.edge_sum import EDGE_SUM
+from pygfuse.programs.gat import GAT
+
+
+class GATConv(FusedConv, torch_geometric.nn.GATConv):
+    r"""`torch_geometric.nn.GATConv`, fused: the same parameters, options and numbers, in less time and memory.
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha_{ij} \mathbf{\Theta} \mathbf{x}_j,
+        \quad \alpha_{ij} = \underset{j}{\mathrm{softmax}} \; \mathrm{LeakyReLU} \left(
+        \mathbf{a}^{\top}_s \mathbf{\Theta} \mathbf{x}_j + \mathbf{a}^{\top}_t \mathbf{\Theta} \mathbf{x}_i
+        + \mathbf{a}^{\top}_e \mathbf{\Theta}_e \mathbf{e}_{ij} \right)
+
+    The products with the attention vectors are taken once a node (operator reorganisation, "Understanding GNN
+    Computational Graph", section 4); the edge term is :math:`\mathbf{e}_{ij}` times one matrix of shape
+    :math:`(D, H)`. Scores, softmax and sum are one walk over the edges; backward recomputes them. Saved for backward
+    are the inputs, the output and one log-sum-exp per node and head.
+
+    Args:
+        in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
+            residual: As in PyG.
+
+    Shapes:
+        - **input:** node features :math:`(|\mathcal{V}|, F_{in})` or
+          :math:`((|\mathcal{V}_s|, F_s), (|\mathcal{V}_t|, F_t))`, any adjacency that PyG takes, edge features
+          :math:`(|\mathcal{E}|, D)` *(optional)*
+        - **output:** :math:`(|\mathcal{V}_t|, H \cdot F_{out})`, or :math:`(|\mathcal{V}_t|, F_{out})` without
+          ``concat``; with ``return_attention_weights`` what PyG returns
+
+    Raises:
+        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
+            device than expected; the message says which, and what it was.
+
+    Example:
+        >>> conv = GATConv(16, 8, heads=4)
+        >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
+        torch.Size([3, 32])
+    """
+
+    propagate_type: ClassVar = {'x': OptPairTensor, 'alpha': Tensor}
+    edge_updater_type: ClassVar = {'alpha': OptPairTensor, 'edge_attr': OptTensor}
+
+    def why_not(self) -> str | None:
+        reason = super().why_not()
+        if reason is None and self.aggr not in ('add', 'sum', 'mean'):
+            return f'aggr={self.aggr!r} has no fused form here'
+        if (
+            reason is None
+            and self.lin_edge is not None
+            and (self.lin_edge._forward_hooks or self.lin_edge._forward_pre_hooks)
+        ):
+            return 'a hook is registered on lin_edge'
+        return reason
+
+    def forward(
+        self,
+        x: Tensor | tuple[Tensor, Tensor | None],
+        edge_index: Any,
+        edge_attr: Tensor | None = None,
+        size: tuple[int, int] | None = None,
+        return_attention_weights: bool | None = None,
+    ) -> Any:
+        """Runs the layer; arguments and results are those of PyG's ``GATConv.forward``."""
+        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        if not self.note(self._why_not_call(pair, edge_index, edge_attr, size, return_attention_weights)):
+            return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
+        check_features(self, pair, shared=isinstance(x, Tensor))
+        x_src, x_dst = self._transform(pair, shared=isinstance(x, Tensor))
+        operands = self._node_operands(x_src, x_dst)
+        edges, graph = self._edges(edge_index, x_src, x_dst, size)
+        operands['alpha_edge'] = self._edge_operand(edge_index, edge_attr, edges, graph)
+        dropout = self.dropout if self.training else 0.0
+        seed = new_seed() if dropout > 0.0 else None
+        out = aggregate(GAT, edges, operands, self.heads, self.out_channels, self.aggr == 'mean', dropout, seed)
+        out = out.flatten(1) if self.concat else out.mean(dim=1)
+        if self.res is not None and pair[1] is not None:
+            out = out + self.res(pair[1])
+        if self.bias is not None:
+            out = out + self.bias
+        if return_attention_weights:
+            return attention_result(out, edge_index, graph, _attention(graph, operands, dropout, seed))
+        return out
+
+    def _why_not_call(
+        self,
+        pair: tuple[Tensor, Tensor | None],
+        adjacency: Any,
+        edge_attr: Tensor | None,
+        size: tuple[int, int] | None,
+        weights: bool | None,
+    ) -> str | None:
+        reason = self.why_not_with(*pair, edge_attr if self.lin_edge is not None else None, self.att_src)
+        if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
+            return 'flow target_to_source between different sets of nodes'
+        if reason is None and weights and torch.compiler.is_compiling():
+            return 'return_attention_weights while torch compiles'
+        if reason is None and self.lin_edge is not None and self.add_self_loops and not is_edge_index(adjacency):
+            return 'edge features of self-loops need an edge_index'
+        return reason
+
+    def _transform(self, pair: tuple[Tensor, Tensor | None], shared: bool) -> tuple[Tensor, Tensor | None]:
+        shape = (-1, self.heads, self.out_channels)
+        if self.lin is not None:
+            x_src = self.lin(pair[0]).view(shape)
+            if shared:
+                return x_src, x_src
+            return x_src, None if pair[1] is None else self.lin(pair[1]).view(shape)
+        x_src = self.lin_src(pair[0]).view(shape)
+        return x_src, None if pair[1] is None else self.lin_dst(pair[1]).view(shape)
+
+    def _node_operands(self, x_src: Tensor, x_dst: Tensor | None) -> dict[str, Any]:
+        return {
+            'x': x_src,
+            'alpha_src': (x_src * self.att_src).sum(dim=-1),
+            'alpha_dst': None if x_dst is None else (x_dst * self.att_dst).sum(dim=-1),
+            'negative_slope': float(self.negative_slope),
+        }
+
+    def _edges(
+        self, adjacency: Any, x_src: Tensor, x_dst: Tensor | None, size: tuple[int, int] | None
+    ) -> tuple[Edges, Graph | None]:
+        rows = [x_src.shape[0], None if x_dst is None else x_dst.shape[0]]
+        first, second = check_rows(rows, size, adjacency)
+        loops = None
+        if self.add_self_loops:
+            loops = min(size) if size is not None and is_edge_index(adjacency) else min(first, second)
+        return edges_of(adjacency, first, second, self.flow, loops)
+
+    def _edge_operand(
+        self, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
+    ) -> Tensor | None:
+        """What edge features add to the scores, one row an edge id; nothing of edges x heads x channels is made."""
+        if self.lin_edge is None:
+            return None
+        edge_attr = edge_values(adjacency) if edge_attr is None else edge_attr
+        if edge_attr is None:
+            return None
+        edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
+        num_edges = edges.token.shape[1] if graph is None else graph.num_user_edges
+        if edge_attr.dim() != 2 or tuple(edge_attr.shape) != (num_edges, self.edge_dim):
+            raise ValueError(
+                f"Expected 'edge_attr' of shape [{num_edges}, {self.edge_dim}], a row for each edge "
+                f'(got {list(edge_attr.shape)})'
+            )
+        weight = self.lin_edge.weight.view(self.heads, self.out_channels, self.edge_dim)
+        contracted = torch.einsum('hcd,hc->dh', weight, self.att_edge[0])
+        alpha_edge = edge_attr @ contracted
+        if edges.loops is None:
+            return alpha_edge
+        return torch.cat([alpha_edge, self._loop_operand(edge_attr, alpha_edge, contracted, edges)])
+
+    def _loop_operand(self, edge_attr: Tensor, alpha_edge: Tensor, contracted: Tensor, edges: Edges) -> Tensor:
+        """The same for self-loops, whose features are filled in by `fill_value`."""
+        fill, loops = self.fill_value, edges.loops
+        if not isinstance(fill, str):
+            value = torch.as_tensor(1.0 if fill is None else fill, dtype=edge_attr.dtype, device=edge_attr.device)
+            return (value.expand(loops, self.edge_dim) if value.dim() < 2 else value.expand(loops, -1)) @ contracted
+        if fill in ('mean', 'add', 'sum'):
+            # linear, so it may be taken of the contracted features
+            without = _towards_second_row(edges)
+            filled = aggregate(EDGE_SUM, without, {'value': alpha_edge}, self.heads, 1, fill == 'mean')
+            return filled.flatten(1)[:loops]
+        first, second = edges.token[0], edges.token[1]
+        rows = max(edges.num_sources, edges.num_targets)
+        # what PyG would drop goes to a row of its own
+        index = torch.where(first == second, rows, second)
+        return scatter(edge_attr, index, 0, rows + 1, reduce=fill)[:loops] @ contracted
+
+
+def _towards_second_row(edges: Edges) -> Edges:
+    """The edges without self-loops, gathered at ``edge_index[1]``: where PyG fills features in, whatever the flow."""
+    if edges.flow == 'source_to_target':
+        return Edges(edges.token, edges.num_sources, edges.num_targets, loops=0)
+    return Edges(edges.token, edges.num_targets, edges.num_sources, loops=0)
+
+
+def _attention(graph: Graph, operands: dict[str, Any], dropout: float, seed: Tensor | None) -> Tensor:
+    """The weights that the walk used, one row for each edge in PyG's order: ``[edges, H]``."""
+    pair, ids = graph.coo().long(), graph.edge_ids_in_coo_order()
+    targets, sources = pair[graph.target_row], pair[1 - graph.target_row]
+    alpha = operands['alpha_src'][sources]
+    if operands['alpha_dst'] is not None:
+        alpha = alpha + operands['alpha_dst'][targets]
+    if operands['alpha_edge'] is not None:
+        alpha = alpha + operands['alpha_edge'][ids]
+    alpha = softmax(F.leaky_relu(alpha, operands['negative_slope']), targets, num_nodes=graph.num_targets)
+    if seed is not None:
+        alpha = alpha * dropout_factors(graph.num_edge_ids, alpha.shape[1], dropout, seed, alpha)[ids]
+    return alpha

@@ -1,0 +1,68 @@
+"""Compiled kernels on disk: machine code keyed by everything that decided it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import platform
+import tempfile
+from pathlib import Path
+
+import llvmlite
+import numba
+from llvmlite import binding
+
+
+def cache_directory() -> Path:
+    """The folder of compiled kernels: ``$PYGFUSE_CACHE_DIR``, else ``pygfuse`` in the user's cache folder."""
+    chosen = os.environ.get('PYGFUSE_CACHE_DIR')
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get('XDG_CACHE_HOME') or os.path.join(os.path.expanduser('~'), '.cache')
+    return Path(base) / 'pygfuse'
+
+
+@functools.cache
+def environment_digest() -> bytes:
+    """A digest of this package's sources, the compiler's versions and the processor."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob('*.py')):
+        digest.update(path.read_bytes())
+    facts = (
+        numba.__version__,
+        llvmlite.__version__,
+        platform.python_version(),
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
+    )
+    digest.update('\0'.join(facts).encode())
+    return digest.digest()
+
+
+def entry_path(*key: str) -> Path:
+    """Where the kernel of this key (name, signature, constants, ...) lies."""
+    digest = hashlib.sha256(environment_digest())
+    digest.update('\0'.join(key).encode())
+    return cache_directory() / f'{digest.hexdigest()[:40]}.kernel'
+
+
+def load(path: Path) -> object | None:
+    """The stored object, or None if there is none that can be read."""
+    try:
+        return pickle.loads(path.read_bytes())
+    except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+        return None
+
+
+def store(path: Path, payload: object) -> None:
+    """Writes atomically, so that several processes may compile at once; a read-only folder is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix='.partial')
+        with os.fdopen(handle, 'wb') as file:
+            file.write(pickle.dumps(payload))
+        os.replace(temporary, path)
+    except OSError:
+        return

@@ -1,0 +1,221 @@
+"""Kernels of the CPU target: plain Python bodies compiled to C functions that a team of threads runs.
+
+A body is a function ``body(part, *arguments)`` in the subset of Python that Numba compiles. Tensors arrive in it as
+flat, contiguous arrays, tuples of tensors as tuples of arrays, numbers as int64 or float64, None as None. The work
+is cut into parts; each thread takes the next part from a counter until none is left. Nothing is boxed at a call: the
+arguments travel as one block of 64-bit words, and the GIL is free while the kernel runs.
+"""
+
+from __future__ import annotations
+
+import array
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import numba
+import torch
+from llvmlite import ir
+from numba import types
+from numba.core.runtime import rtsys
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from pygfuse.cpu import cache, team
+
+ELEMENT_TYPES = {
+    torch.float32: types.float32,
+    torch.float64: types.float64,
+    torch.int32: types.int32,
+    torch.int64: types.int64,
+    torch.uint8: types.uint8,
+    torch.bool: types.uint8,
+}
+
+# no flag that assumes away NaN or infinity: a diverging model must show it
+FAST_MATH = {'contract', 'nsz'}
+
+_COUNTER, _PARTS, _FIRST_ARGUMENT = 0, 1, 2
+
+
+@intrinsic
+def _claim(typingctx, block):
+    """Takes the next part: adds one to the counter in the block and returns its old value."""
+
+    def emit(context, builder, signature, arguments):
+        return builder.atomic_rmw('add', arguments[0], ir.Constant(ir.IntType(64), 1), 'monotonic')
+
+    return types.int64(block), emit
+
+
+@intrinsic
+def _array_at(typingctx, address, length, element):
+    """A flat array of `element` over foreign memory."""
+    array_type = types.Array(element.dtype, 1, 'C')
+
+    def emit(context, builder, signature, arguments):
+        made = make_array(array_type)(context, builder)
+        pointer_type = context.get_data_type(array_type.dtype).as_pointer()
+        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
+        populate_array(
+            made,
+            data=builder.inttoptr(arguments[0], pointer_type),
+            shape=[arguments[1]],
+            strides=[itemsize],
+            itemsize=itemsize,
+            meminfo=None,
+        )
+        return made._getvalue()
+
+    return array_type(address, length, element), emit
+
+
+@intrinsic
+def _float_of(typingctx, bits):
+    """The float64 whose bits are those of an int64."""
+    return types.float64(bits), lambda context, builder, signature, arguments: builder.bitcast(
+        arguments[0], ir.DoubleType()
+    )
+
+
+def _describe(argument: object) -> object:
+    """The hashable type of one argument: what a specialisation of a kernel is keyed on."""
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype
+    if isinstance(argument, tuple):
+        return tuple(_describe(item) for item in argument)
+    return type(argument)
+
+
+def _words(argument: object) -> Iterable[int]:
+    """The argument as 64-bit words, in the order in which the entry function reads them."""
+    if isinstance(argument, torch.Tensor):
+        return (argument.data_ptr(), argument.numel())
+    if isinstance(argument, tuple):
+        return tuple(word for item in argument for word in _words(item))
+    if isinstance(argument, float):
+        return struct.unpack('q', struct.pack('d', argument))
+    return () if argument is None else (int(argument),)
+
+
+def _entry_source(description: tuple, elements: dict[str, object]) -> str:
+    """The text of the C function: takes parts and calls the body with the arguments read from the block."""
+    position = _FIRST_ARGUMENT
+
+    def read(kind: object) -> str:
+        nonlocal position
+        if isinstance(kind, tuple):
+            return f'({"".join(read(item) + ", " for item in kind)})'
+        if isinstance(kind, torch.dtype):
+            name = str(kind).removeprefix('torch.')
+            elements[name] = ELEMENT_TYPES[kind]
+            position += 2
+            return f'array_at(block[{position - 2}], block[{position - 1}], {name})'
+        if kind is type(None):
+            return 'None'
+        position += 1
+        return f'float_of(block[{position - 1}])' if kind is float else f'block[{position - 1}]'
+
+    arguments = ', '.join(read(kind) for kind in description)
+    return (
+        'def entry(block):\n'
+        '    while True:\n'
+        '        part = claim(block)\n'
+        f'        if part >= block[{_PARTS}]:\n'
+        '            return\n'
+        f'        body(part, {arguments})\n'
+    )
+
+
+class Kernel:
+    """A body and its compiled specialisations.
+
+    Args:
+        body: The function ``body(part, *arguments)``; everything it calls must be known to Numba.
+        name: What a person is told while it compiles.
+        constants: Whatever else decided the body (layout, options, the text of a program): part of the key under
+            which the machine code is kept on disk.
+    """
+
+    def __init__(self, body: Callable, name: str, constants: tuple[str, ...] = ()) -> None:
+        self.body = body
+        self.name = name
+        self.constants = constants
+        self._compiled: dict[tuple, tuple[int, object]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, parts: int, *arguments: object, threads: int | None = None) -> None:
+        """Runs `parts` parts on at most `threads` threads (default: as many as torch uses) and waits for all.
+
+        Args:
+            parts: Number of parts; each is run exactly once, by one thread.
+            arguments: Contiguous CPU tensors, tuples of arguments, ints, floats or None.
+            threads: Upper limit of threads.
+        """
+        if parts <= 0:
+            return
+        description = tuple(_describe(argument) for argument in arguments)
+        found = self._compiled.get(description) or self._compile(description)
+        words = [0, parts]
+        for argument in arguments:
+            words.extend(_words(argument))
+        block = array.array('q', words)
+        limit = torch.get_num_threads() if threads is None else threads
+        team.run(found[0], block.buffer_info()[0], min(parts, limit))
+
+    def _compile(self, description: tuple) -> tuple[int, object]:
+        with self._lock:
+            if description in self._compiled:
+                return self._compiled[description]
+            path = cache.entry_path(self.body.__qualname__, self.name, repr(description), *self.constants)
+            stored = cache.load(path)
+            if stored is None:
+                stored, loaded = self._build(description)
+                cache.store(path, stored)
+            else:
+                loaded = _load(stored)
+            self._compiled[description] = loaded
+            return loaded
+
+    def _build(self, description: tuple) -> tuple[object, tuple[int, object]]:
+        start = time.perf_counter()
+        elements: dict[str, object] = {}
+        source = _entry_source(description, elements)
+        body = numba.njit(self.body, error_model='numpy', fastmath=FAST_MATH, no_cpython_wrapper=True, nogil=True)
+        scope = {
+            '__name__': __name__,
+            'body': body,
+            'claim': _claim,
+            'array_at': _array_at,
+            'float_of': _float_of,
+            **elements,
+        }
+        exec(source, scope)
+        function = numba.cfunc(types.void(types.CPointer(types.int64)), error_model='numpy', fastmath=FAST_MATH)(
+            scope['entry']
+        )
+        library = function._library
+        _announce(self.name, time.perf_counter() - start)
+        stored = (library.serialize_using_object_code(), function.native_name)
+        return stored, (function.address, library)
+
+
+def _load(stored: object) -> tuple[int, object]:
+    serialized, name = stored
+    context = numba.core.registry.cpu_target.target_context
+    # bodies that allocate call Numba's runtime, which must be there before they are linked
+    rtsys.initialize(context)
+    library = context.codegen().unserialize_library(serialized)
+    return library.get_pointer_to_function(name), library
+
+
+class _Announcements:
+    silent = False
+
+
+def _announce(name: str, seconds: float) -> None:
+    """Tells a person why this first call waits: kernels are compiled once and kept on disk."""
+    if not _Announcements.silent:
+        print(f'pygfuse: compiled {name} for this processor in {seconds:.1f} s (kept on disk)', file=sys.stderr)

@@ -1,0 +1,575 @@
+"""The graph that kernels walk: edges by target (CSR), by source (CSC), and the way from one to the other.
+
+A `Graph` is made from whatever PyG accepts as an adjacency, knows nothing of features and layers, and never
+changes. Its parts are built when first asked for. `Graph.of` keeps it while the adjacency lives and is not
+written to, so that a layer may ask in every forward.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.index import ptr2index
+
+from pygfuse import adjacency as adjacencies
+from pygfuse.adjacency import EDGE_INDEX, Adjacency
+from pygfuse.cpu import sort
+from pygfuse.identity_cache import IdentityCache
+
+# the largest number that is kept as an int32
+INT32_LIMIT = 2**31 - 1
+# edges and rows that make one part of the work by default, and the largest number of parts
+PART_WORK = 4096
+PARTS_LIMIT = 256
+
+_TOKEN_MARK = 0x7067667573650000
+
+
+class Csr:
+    """One direction of an adjacency: the edges of each row side by side.
+
+    Attributes:
+        indptr: Where each row begins, [rows + 1], int32 where every size and edge id of the graph fits, else
+            int64.
+        index: The column of the edge at each place, [edges], of the same type.
+        position: For edges by source: the place of the same edge among the edges by target, [edges], of the
+            same type. None for edges by target.
+    """
+
+    def __init__(
+        self,
+        indptr: Tensor,
+        index: Tensor,
+        edge_id: Tensor | None,
+        position: Tensor | None = None,
+    ) -> None:
+        self.indptr = indptr
+        self.index = index
+        self.position = position
+        self._edge_id = edge_id
+        self._edge_id_by_position: Tensor | None = None
+        self._parts: dict[int, Tensor] = {}
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self.indptr.numel() - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.index.numel()
+
+    @property
+    def edge_id(self) -> Tensor | None:
+        """The user's number of the edge at each place, [edges]; None where it is the place itself."""
+        if self.position is None:
+            return self._edge_id
+        if self._edge_id is None:
+            return self.position
+        if self._edge_id_by_position is None:
+            self._edge_id_by_position = self._edge_id[self.position]
+        return self._edge_id_by_position
+
+    def rows(self) -> Tensor:
+        """The row of the edge at each place, [edges], int64."""
+        return ptr2index(self.indptr, output_size=self.num_edges).to(torch.int64)
+
+    def parts(self, count: int | None = None) -> Tensor:
+        """Boundaries of runs of rows that hold about the same work, an edge and a row counting alike.
+
+        Args:
+            count: Number of runs; by default it follows from the graph alone, not from the number of threads.
+
+        Returns:
+            ``[count + 1]``, int64, from 0 to the number of rows. Runs may be empty: a row is never cut, so a
+            run holds at most its share and one row more.
+
+        Raises:
+            ValueError: If count is not positive.
+
+        Example:
+            >>> Graph.of(torch.tensor([[0, 1, 2, 3], [0, 0, 1, 2]])).csr.parts(2)
+            tensor([0, 2, 4])
+        """
+        count = self.default_parts() if count is None else count
+        found = self._parts.get(count)
+        return self._parts.setdefault(count, self._cut(count)) if found is None else found
+
+    def default_parts(self) -> int:
+        """The number of parts when none is asked for."""
+        work = self.num_edges + self.num_rows
+        return max(1, min(PARTS_LIMIT, self.num_rows, -(-work // PART_WORK)))
+
+    def _cut(self, count: int) -> Tensor:
+        if count < 1:
+            raise ValueError(f"Expected 'count' to be at least 1 (got {count})")
+        work_before = self.indptr + torch.arange(self.num_rows + 1, dtype=torch.int64)
+        total = self.num_edges + self.num_rows
+        shares = torch.arange(count + 1, dtype=torch.int64) * total // count
+        boundaries = torch.searchsorted(work_before, shares, right=True) - 1
+        boundaries[-1] = self.num_rows
+        return boundaries
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, '_parts': {}, '_edge_id_by_position': None}
+
+
+class Graph:
+    """A directed graph from sources to targets, possibly bipartite, with repeats and self-loops as they come.
+
+    Make one with `Graph.of`. Edges have ids: the places they had in the adjacency it was made from; tensors
+    of one row an edge are indexed by them.
+
+    Attributes:
+        num_sources: Number of source nodes.
+        num_targets: Number of target nodes.
+        num_user_edges: Number of edges of the adjacency, E.
+        num_loops: None, or the number of self-loops that `with_self_loops` put in.
+        num_edge_ids: Length of a tensor of one row an edge: E, and the number of self-loops put in.
+        layout: What it was made from: ``'edge_index'``, ``'coo'``, ``'csr'``, ``'csc'`` or
+            ``'SparseTensor'``.
+        flow: ``'source_to_target'`` or ``'target_to_source'``.
+        index_dtype: Type of all its index tensors: int32 where every size and id fits, else int64.
+
+    Example:
+        >>> graph = Graph.of(torch.tensor([[0, 1, 2], [1, 0, 1]]))
+        >>> graph.csr.indptr, graph.csr.index, graph.csr.edge_id
+        (tensor([0, 1, 3, 3]), tensor([1, 0, 2]), tensor([1, 0, 2]))  # all int32
+        >>> graph.with_self_loops().csr.index
+        tensor([1, 0, 0, 2, 1, 2], dtype=torch.int32)
+    """
+
+    def __init__(
+        self,
+        origin: Adjacency | Csr,
+        like: Adjacency | Graph,
+        num_sources: int,
+        num_targets: int,
+        num_loops: int | None = None,
+    ) -> None:
+        self.num_sources = num_sources
+        self.num_targets = num_targets
+        self.num_loops = num_loops
+        self.num_user_edges = like.num_user_edges
+        self.num_edge_ids = like.num_user_edges + (num_loops or 0)
+        self.layout = like.layout
+        self.flow = like.flow
+        self.user_dtype = like.user_dtype
+        self.target_row = like.target_row
+        largest = max(num_sources, num_targets, self.num_edge_ids)
+        self.index_dtype = torch.int32 if largest <= INT32_LIMIT else torch.int64
+        # what the rows are built from; dropped once they are, so that the user's memory is not held
+        self._origin: Adjacency | Csr | None = origin
+        self._csr: Csr | None = None
+        self._csc: Csr | None = None
+        self._place_in_csc: Tensor | None = None
+        self._statistics: tuple[int, float] | None = None
+        self._with_loops: dict[int, Graph] = {}
+        # where Graph.of finds this graph again
+        self._lookup: tuple[weakref.ref, Hashable] | None = None
+        self._token: weakref.ref | None = None
+
+    @staticmethod
+    def of(
+        adjacency: Any,
+        size: tuple[int | None, int | None] | None = None,
+        flow: str = 'source_to_target',
+        num_sources: int | None = None,
+        num_targets: int | None = None,
+    ) -> Graph:
+        """The graph of an adjacency; the second call with the same one returns the same graph and costs
+        nothing.
+
+        Args:
+            adjacency: ``edge_index`` [2, E] (int32 or int64), ``EdgeIndex``, ``torch.sparse`` COO, CSR or CSC
+                or ``torch_sparse.SparseTensor`` [targets, sources], a `Graph` or the token of one.
+            size: ``(num_sources, num_targets)``, each of which may be None.
+            flow: Whether row 0 of an ``edge_index`` holds the sources (``'source_to_target'``) or the
+                targets.
+            num_sources: Number of sources, where `size` does not give it.
+            num_targets: Number of targets, where `size` does not give it.
+
+        Returns:
+            The graph. Sizes that nobody gives follow from the largest node; without any, sources and targets
+            are the same nodes.
+
+        Raises:
+            ValueError: If the adjacency has a wrong shape, type or device or sizes contradict each other.
+                Whether each edge names existing nodes is checked when the edges are first looked at.
+
+        Example:
+            >>> edge_index = torch.tensor([[0, 1, 2], [1, 0, 1]])
+            >>> Graph.of(edge_index) is Graph.of(edge_index)
+            True
+        """
+        key = (None if size is None else tuple(size), flow, num_sources, num_targets)
+        found = _graphs.get(adjacency, key)
+        return found if found is not None else _make(adjacency, key)
+
+    @property
+    def csr(self) -> Csr:
+        """The edges by target: row t holds the sources of t's edges, in the order of their ids.
+
+        Raises:
+            ValueError: If an edge names a node that does not exist.
+            RuntimeError: If the adjacency was written to before the edges were first looked at.
+        """
+        # no lock: two threads may both build, to the same numbers, and a forked child inherits nothing closed
+        origin = self._origin
+        if origin is not None:
+            self._csr = _build(self, origin)
+            self._origin = None
+        return self._csr
+
+    @property
+    def csc(self) -> Csr:
+        """The edges by source: row s holds the targets of s's edges in ascending order, and `position`."""
+        if self._csc is None:
+            by_target = self.csr
+            pointer, targets, position = sort.transpose(by_target.indptr, by_target.index, self.num_sources)
+            self._csc = Csr(pointer, targets, by_target.edge_id, position)
+        return self._csc
+
+    @property
+    def place_in_csc(self) -> Tensor:
+        """For each edge by target, its place among the edges by source: the inverse of ``csc.position``."""
+        if self._place_in_csc is None:
+            position = self.csc.position
+            self._place_in_csc = torch.empty_like(position)
+            self._place_in_csc[position] = torch.arange(position.numel(), dtype=position.dtype)
+        return self._place_in_csc
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges walked, self-loops included."""
+        return self.num_user_edges if self.num_loops is None else self.csr.num_edges
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return torch.device('cpu')
+
+    @property
+    def degree(self) -> Tensor:
+        """Number of edges into each target, [num_targets], of the graph's index type."""
+        return self.csr.indptr.diff()
+
+    @property
+    def max_degree(self) -> int:
+        """The largest number of edges into one target."""
+        return self._degree_statistics()[0]
+
+    @property
+    def mean_degree(self) -> float:
+        """Edges per target."""
+        return self.num_edges / max(self.num_targets, 1)
+
+    @property
+    def degree_variation(self) -> float:
+        """Standard deviation of the degrees over their mean: 0 for a regular graph, above 1 for a skewed
+        one."""
+        return self._degree_statistics()[1]
+
+    def _degree_statistics(self) -> tuple[int, float]:
+        found = self._statistics
+        if found is None:
+            degree = self.degree
+            mean = self.mean_degree
+            largest = int(degree.max()) if degree.numel() else 0
+            deviation = float(degree.double().std(correction=0)) if degree.numel() else 0.0
+            found = self._statistics = (largest, deviation / mean if mean else 0.0)
+        return found
+
+    def parts(self, count: int | None = None) -> Tensor:
+        """Boundaries of runs of targets of about the same work; see `Csr.parts`."""
+        return self.csr.parts(count)
+
+    def with_self_loops(self, num_nodes: int | None = None) -> Graph:
+        """The graph with exactly one edge (v, v) for each node v < num_nodes: PyG's remove and add of
+        self-loops.
+
+        Existing edges (v, v) are dropped. The new one of v ends v's row, and its id is E + v. For
+        ``torch.sparse`` adjacencies repeated edges become one (with the id of the first), because PyG's own
+        way coalesces them.
+
+        Args:
+            num_nodes: Number of loops; by default the smaller of the numbers of sources and targets.
+
+        Returns:
+            The graph with loops: the same object in every call with the same number.
+
+        Raises:
+            ValueError: If there are fewer sources or targets than loops, or the graph has other loops put in.
+        """
+        smaller = min(self.num_sources, self.num_targets)
+        loops = smaller if num_nodes is None else num_nodes
+        if loops == self.num_loops:
+            return self
+        if not 0 <= loops <= smaller:
+            raise ValueError(
+                f"Expected 'num_nodes' to be between 0 and {smaller}, the smaller of {self.num_sources} sources "
+                f'and {self.num_targets} targets (got {loops})'
+            )
+        if self.num_loops is not None:
+            raise ValueError(f'The graph already has {self.num_loops} self-loops put in; take the graph it came from')
+        found = self._with_loops.get(loops)
+        if found is None:
+            # straight from the adjacency while the rows without loops were not needed
+            made = Graph(self._origin or self.csr, self, self.num_sources, self.num_targets, loops)
+            found = self._with_loops.setdefault(loops, made)
+        return found
+
+    def coo(self) -> Tensor:
+        """The edges as two rows, in the order and with the orientation of PyG.
+
+        For a plain ``edge_index`` that is the user's order, for `with_self_loops` the remaining edges in the
+        user's order and then the loops, row 0 holding what the user's row 0 held. For sparse adjacencies row
+        0 holds targets, and with loops the edges are sorted by target, then source.
+
+        Returns:
+            ``[2, num_edges]``, of the type of the user's indices (int64 with self-loops, as in PyG).
+        """
+        places = self._coo_places()
+        pair = (self.csr.index[places].to(torch.int64), self.csr.rows()[places])
+        dtype = self.user_dtype if self.num_loops is None else torch.int64
+        return torch.stack(pair if self.target_row == 1 else pair[::-1]).to(dtype)
+
+    def edge_ids_in_coo_order(self) -> Tensor:
+        """The id of each edge in the order of `coo`, [num_edges], int64."""
+        places = self._coo_places()
+        return places if self.csr.edge_id is None else self.csr.edge_id[places].to(torch.int64)
+
+    def _coo_places(self) -> Tensor:
+        """The place among the edges by target of each edge in the order of `coo`."""
+        by_target = self.csr
+        if self.num_loops is not None and self.layout != EDGE_INDEX:
+            return torch.argsort(by_target.rows() * self.num_sources + by_target.index, stable=True)
+        places = torch.arange(by_target.num_edges)
+        if by_target.edge_id is None:
+            return places
+        place_of = torch.full((self.num_edge_ids,), -1)
+        place_of[by_target.edge_id.to(torch.int64)] = places
+        return place_of[place_of >= 0]
+
+    @property
+    def token(self) -> Tensor:
+        """A tensor that stands for this graph where only tensors can go: ``Graph.of(token, ...)`` is this
+        graph.
+
+        For a plain ``edge_index`` that still lives unchanged it is this ``edge_index``, and ``Graph.of``
+        wants the same sizes and flow. Else it is a small tensor, [2], int64, that keeps the graph alive and
+        may be copied; the other arguments of ``Graph.of`` do not matter then.
+        """
+        if self._lookup is not None:
+            reference, key = self._lookup
+            tensor = _alive(reference)
+            if tensor is not None and _graphs.get(tensor, key) is self:
+                return tensor
+        token = None if self._token is None else _alive(self._token)
+        return _new_token(self) if token is None else token
+
+    def to(self, device: torch.device | str) -> Graph:
+        """The graph on a device.
+
+        Raises:
+            ValueError: If the device is not the CPU.
+        """
+        if torch.device(device).type != 'cpu':
+            raise ValueError(f"Expected 'device' to be the CPU: there are no kernels for device '{device}'")
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.csr  # noqa: B018  the rows stand for the user's adjacency, which does not travel
+        return {**self.__dict__, '_origin': None, '_with_loops': {}, '_lookup': None, '_token': None}
+
+    def __repr__(self) -> str:
+        loops = '' if self.num_loops is None else f', num_loops={self.num_loops}'
+        return (
+            f'Graph(num_sources={self.num_sources}, num_targets={self.num_targets}, '
+            f'num_user_edges={self.num_user_edges}{loops})'
+        )
+
+
+_graphs = IdentityCache(adjacencies.state_of)
+_tokens = IdentityCache(lambda token: 0)
+_by_serial: weakref.WeakValueDictionary[int, Graph] = weakref.WeakValueDictionary()
+_serials = itertools.count()
+
+
+def _alive(reference: weakref.ref) -> Tensor | None:
+    tensor = reference()
+    if tensor is not None:
+        # a tensor that only C++ held gets its Python object back
+        tensor._fix_weakref()
+    return tensor
+
+
+def _new_token(graph: Graph) -> Tensor:
+    serial = next(_serials)
+    token = torch.tensor([_TOKEN_MARK, serial])
+    _by_serial[serial] = graph
+    _tokens.keep(token, 'graph', 0, graph)
+    graph._token = weakref.ref(token)
+    return token
+
+
+def _of_token(tensor: Any) -> Graph | None:
+    """The graph that a token, or a copy of one, stands for; None for anything else."""
+    found = _tokens.get(tensor, 'graph')
+    if found is not None or type(tensor) is not Tensor:
+        return found
+    if tensor.dtype != torch.int64 or tensor.shape != (2,) or tensor.device.type != 'cpu':
+        return None
+    mark, serial = tensor.tolist()
+    if mark != _TOKEN_MARK:
+        return None
+    found = _by_serial.get(serial)
+    if found is None:
+        raise ValueError('The graph that this token stood for is gone: keep the token itself, not a copy, alive')
+    return found
+
+
+def _make(adjacency: Any, key: tuple) -> Graph:
+    if isinstance(adjacency, Graph):
+        return adjacency
+    found = _of_token(adjacency)
+    if found is not None:
+        return found
+    size, flow, num_sources, num_targets = key
+    # before reading: a write in between must not go unnoticed
+    state = adjacencies.state_of(adjacency)
+    origin = adjacencies.read(adjacency, flow)
+    given = _given_sizes(size, num_sources, num_targets)
+    graph = Graph(origin, origin, *_sizes(origin, *given))
+    if state is None:
+        return graph
+    if type(adjacency) is Tensor and origin.layout == EDGE_INDEX:
+        graph._lookup = (weakref.ref(adjacency), key)
+    return _graphs.keep(adjacency, key, state, graph)
+
+
+def _given_sizes(
+    size: tuple[int | None, int | None] | None, num_sources: int | None, num_targets: int | None
+) -> tuple[int | None, int | None]:
+    if size is not None and len(size) != 2:
+        raise ValueError(f"Expected 'size' to be a pair (num_sources, num_targets) (got {size})")
+    from_size = (None, None) if size is None else size
+    return (
+        _agreed('num_sources', num_sources, from_size[0], "'size'"),
+        _agreed('num_targets', num_targets, from_size[1], "'size'"),
+    )
+
+
+def _agreed(name: str, first: int | None, second: int | None, second_name: str) -> int | None:
+    """The size that two places give, each of which may be silent."""
+    if first is not None and first < 0:
+        raise ValueError(f"Expected '{name}' not to be negative (got {first})")
+    if first is not None and second is not None and first != second:
+        raise ValueError(f"Expected '{name}' and {second_name} to agree (got {first} and {second})")
+    return second if first is None else first
+
+
+def _sizes(origin: Adjacency, num_sources: int | None, num_targets: int | None) -> tuple[int, int]:
+    """Number of sources and targets: given, said by the adjacency, or one more than the largest node."""
+    sources = _agreed('num_sources', num_sources, origin.num_sources, "the size of 'edge_index'")
+    targets = _agreed('num_targets', num_targets, origin.num_targets, "the size of 'edge_index'")
+    if sources is not None and targets is not None:
+        return sources, targets
+    pair = origin.indices[0]
+    beyond = (pair.amax(1) + 1).clamp(min=0).tolist() if pair.size(1) else [0, 0]
+    if sources is None and targets is None:
+        return max(beyond), max(beyond)
+    if sources is None:
+        return beyond[1 - origin.target_row], targets
+    return sources, beyond[origin.target_row]
+
+
+def _build(graph: Graph, origin: Adjacency | Csr) -> Csr:
+    """The edges by target, checked."""
+    ids = None
+    if isinstance(origin, Csr):
+        targets, sources, ids = origin.rows(), origin.index.to(torch.int64), origin.edge_id
+    else:
+        compressed = origin.compressed_rows() if graph.num_loops is None else None
+        if compressed is not None:
+            return _copy_rows(graph, *compressed)
+        targets, sources = origin.targets_and_sources()
+    if graph.num_loops is not None and graph.layout in adjacencies.SPARSE_LAYOUTS.values():
+        targets, sources, ids = _without_repeats(graph, targets, sources, ids)
+    try:
+        indptr, index, edge_id = sort.sort_by_target(
+            targets, sources, graph.num_targets, graph.num_sources, graph.num_loops, graph.index_dtype
+        )
+    except IndexError:
+        raise ValueError(_what_is_out_of_range(graph, targets, sources)) from None
+    return Csr(indptr, index, _user_ids(graph, edge_id, ids))
+
+
+def _copy_rows(graph: Graph, pointer: Tensor, index: Tensor) -> Csr:
+    if index.numel():
+        least, most = (int(bound) for bound in index.aminmax())
+        if least < 0 or most >= graph.num_sources:
+            raise ValueError(_what_is_out_of_range(graph, None, index))
+    return Csr(pointer.to(graph.index_dtype, copy=True), index.to(graph.index_dtype, copy=True), None)
+
+
+def _user_ids(graph: Graph, edge_id: Tensor | None, ids: Tensor | None) -> Tensor | None:
+    """The user's ids of edges numbered anew: number n stands for ids[n], the numbers beyond for
+    self-loops."""
+    if ids is None:
+        return edge_id
+    ids = ids.to(graph.index_dtype)
+    if edge_id is None:
+        return ids
+    if graph.num_loops:
+        ids = torch.cat((ids, torch.arange(graph.num_user_edges, graph.num_edge_ids, dtype=ids.dtype)))
+    return ids[edge_id]
+
+
+def _without_repeats(
+    graph: Graph, targets: Tensor, sources: Tensor, ids: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The first of the edges from each source to each target."""
+    # a node out of range would pass for another one here
+    message = _what_is_out_of_range(graph, targets, sources)
+    if message:
+        raise ValueError(message)
+    numbers = targets * graph.num_sources + sources
+    if bool((numbers.diff() > 0).all()):
+        return targets, sources, ids
+    ordered, order = numbers.sort(stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered.diff() > 0
+    kept = order[first].sort().values
+    return targets[kept], sources[kept], kept if ids is None else ids[kept]
+
+
+def _what_is_out_of_range(graph: Graph, targets: Tensor | None, sources: Tensor) -> str | None:
+    """A sentence on the first edge that names a node which does not exist; None if there is none."""
+    worst = None
+    for nodes, count, kind in (
+        (targets, graph.num_targets, 'target'),
+        (sources, graph.num_sources, 'source'),
+    ):
+        if nodes is None or nodes.numel() == 0:
+            continue
+        wrong = ((nodes < 0) | (nodes >= count)).nonzero()
+        if wrong.numel() and (worst is None or int(wrong[0]) < worst[0]):
+            worst = (int(wrong[0]), int(nodes[wrong[0]]), count, kind)
+    if worst is None:
+        return None
+    place, node, count, kind = worst
+    if graph.layout == EDGE_INDEX:
+        row = graph.target_row if kind == 'target' else 1 - graph.target_row
+        where = f'edge_index[{row}] holds node {node} at position {place}'
+    else:
+        axis = 'row' if kind == 'target' else 'column'
+        where = f"The sparse adjacency 'edge_index' holds {axis} {node} at edge {place}"
+    indices = f' (indices 0 to {count - 1})' if count else ''
+    return f'{where}, but there are only {count} {kind} nodes{indices}'

@@ -1,0 +1,70 @@
+"""A cache of what was computed from an object: keyed on its identity, kept while it lives and is not written
+to."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any
+
+
+class _Entry:
+    __slots__ = ('reference', 'state', 'values')
+
+    def __init__(self, reference: weakref.ref, state: Hashable) -> None:
+        self.reference = reference
+        self.state = state
+        self.values: dict[Hashable, Any] = {}
+
+
+class IdentityCache:
+    """Values by (object, key); an object's values go when it dies, or once its state is another.
+
+    Several threads may use it at once: every step is one operation on a dict, so there is no lock that a
+    forked child could inherit closed.
+
+    Args:
+        state_of: The hashable state of an object; values computed in another state are never returned. None
+            stands for an object whose changes cannot be noticed: nothing is kept for it.
+    """
+
+    def __init__(self, state_of: Callable[[Any], Hashable | None]) -> None:
+        self._state_of = state_of
+        self._entries: dict[int, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, owner: object, key: Hashable) -> Any | None:
+        """The value kept for this object under this key, or None."""
+        entry = self._entries.get(id(owner))
+        # an id is used again after its object died: the reference tells
+        if entry is None or entry.reference() is not owner:
+            return None
+        value = entry.values.get(key)
+        if value is None or entry.state != self._state_of(owner):
+            return None
+        return value
+
+    def keep(self, owner: object, key: Hashable, state: Hashable | None, value: Any) -> Any:
+        """Keeps a value computed from the object in this state; returns the one that is kept (the first of
+        several)."""
+        if state is None:
+            return value
+        identity = id(owner)
+        entry = self._entries.get(identity)
+        if entry is None:
+            entry = self._entries.setdefault(identity, self._new_entry(owner, identity, state))
+        if entry.reference() is not owner or entry.state != state:
+            entry = self._entries[identity] = self._new_entry(owner, identity, state)
+        return entry.values.setdefault(key, value)
+
+    def _new_entry(self, owner: object, identity: int, state: Hashable) -> _Entry:
+        entries = self._entries
+
+        def forget(reference: weakref.ref) -> None:
+            entry = entries.get(identity)
+            if entry is not None and entry.reference is reference:
+                del entries[identity]
+
+        return _Entry(weakref.ref(owner, forget), state)

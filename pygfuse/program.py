@@ -1,0 +1,200 @@
+"""Edge programs: what happens on one edge, and nothing about who computes it.
+
+A program names its operands and gives plain functions of them. On the edge from source u to target v it computes
+
+.. math::
+    s_{vu} = \\mathrm{score}(\\ldots), \\quad
+    w_{vu} = s_{vu} \\text{ or } \\exp(s_{vu}) / \\textstyle\\sum_{u'} \\exp(s_{vu'}), \\quad
+    y_v = \\mathrm{reduce}_u\\ \\mathrm{message}(w_{vu}, \\ldots)
+
+which is the Scatter, ApplyEdge, ReduceScatter and Aggregate of "Understanding GNN Computational Graph" (MLSys 2022,
+appendix A) in one. The adjoint is derived by `pygfuse.trace`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+
+from pygfuse.trace import CHANNELS, HEADS, SCALAR, Trace, Value
+
+SOURCE, TARGET, EDGE, PARAMETER = 'source', 'target', 'edge', 'parameter'
+_SIDES = (SOURCE, TARGET, EDGE, PARAMETER)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """Where an operand lives and how many values it has there.
+
+    Attributes:
+        side: ``'source'``, ``'target'`` (a row per node), ``'edge'`` (a row per edge) or ``'parameter'`` (one row).
+        level: ``'heads'`` (H values a row), ``'channels'`` (H x C values a row) or ``'scalar'`` (a number, for
+            parameters only; it has no gradient).
+    """
+
+    side: str
+    level: str
+
+    def __post_init__(self) -> None:
+        if self.side not in _SIDES:
+            raise ValueError(f"Expected 'side' to be one of {_SIDES} (got {self.side!r})")
+        if self.level not in (HEADS, CHANNELS) and (self.side, self.level) != (PARAMETER, SCALAR):
+            raise ValueError(f"Expected 'level' to be 'heads' or 'channels' on side {self.side!r} (got {self.level!r})")
+
+
+PROGRAMS: dict[str, EdgeProgram] = {}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EdgeProgram:
+    """What a convolution computes on its edges.
+
+    Args:
+        name: A unique name; the program is found by it.
+        operands: The operands by name. Any may be absent in a call, and then enters as the number 0.
+        message: A function of channels operands, scalars and, if there is a score, a first parameter `weight`.
+        score: A function of any operands that returns a heads value, or None.
+        softmax: Whether the scores of a target's edges are normalised by softmax.
+
+    Example:
+        >>> EdgeProgram(
+        ...     'weighted_sum',
+        ...     operands={'x': Operand('source', 'channels'), 'edge_weight': Operand('edge', 'heads')},
+        ...     score=lambda edge_weight: edge_weight,
+        ...     message=lambda weight, x: weight * x,
+        ... ).name
+        'weighted_sum'
+    """
+
+    name: str
+    operands: Mapping[str, Operand]
+    message: Callable
+    score: Callable | None = None
+    softmax: bool = False
+
+    def __post_init__(self) -> None:
+        if self.softmax and self.score is None:
+            raise ValueError(f"Program {self.name!r}: 'softmax' needs a 'score'")
+        names = [*inspect.signature(self.message).parameters]
+        if (self.score is not None) != (names[:1] == ['weight']):
+            raise ValueError(f"Program {self.name!r}: 'message' takes 'weight' first if and only if there is a 'score'")
+        for name in [*names[self.score is not None :], *self._parameters_of_score()]:
+            if name not in self.operands:
+                raise ValueError(f'Program {self.name!r}: {name!r} is not among its operands {list(self.operands)}')
+        for name in names[self.score is not None :]:
+            if self.operands[name].level == HEADS:
+                raise ValueError(f"Program {self.name!r}: {name!r} has one value a head; let it enter by the 'score'")
+        PROGRAMS[self.name] = self
+
+    def _parameters_of_score(self) -> list[str]:
+        return [] if self.score is None else list(inspect.signature(self.score).parameters)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019 (programs live as long as the process)
+    def bind(self, present: tuple[str, ...]) -> BoundProgram:
+        """The program as it is when only the operands `present` are given."""
+        levels = {name: self.operands[name].level for name in self.operands if name in present}
+        score = None if self.score is None else Trace.of(self.score, levels)
+        message = Trace.of(self.message, {'weight': HEADS, **levels}, CHANNELS)
+        return BoundProgram(self, tuple(levels), score, message)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoundProgram:
+    """A program with the operands of one kind of call, traced.
+
+    Attributes:
+        program: The program.
+        present: The operands that are given, in the program's order.
+        score: The recorded score, or None.
+        message: The recorded message.
+    """
+
+    program: EdgeProgram
+    present: tuple[str, ...]
+    score: Trace | None
+    message: Trace
+
+    @property
+    def softmax(self) -> bool:
+        return self.program.softmax
+
+    @functools.cached_property
+    def score_is_of_heads(self) -> bool:
+        """Whether scores need no channels: then several edges are scored side by side."""
+        return self.score is None or all(operand.level != CHANNELS for operand in self.score.operands)
+
+    @functools.cached_property
+    def separable(self) -> bool:
+        """Whether each channel of the output can be computed apart from the others."""
+        return self.score_is_of_heads
+
+    def names(self, side: str, level: str) -> list[str]:
+        """The operands given on one side at one level, in order."""
+        return [name for name in self.present if self.program.operands[name] == Operand(side, level)]
+
+    def text(self, trace: Trace, name: str, sides: Mapping[str, str]) -> str:
+        """The text of a traced function as the walks call it.
+
+        Args:
+            trace: The score or the message.
+            name: The name of the function written.
+            sides: For ``'source'`` and ``'target'`` the role that this walk gives it: ``'resident'``, ``'gathered'``.
+
+        Returns:
+            A function of (weight,) and the tuples ``resident_heads, resident_channels, gathered_heads,
+            gathered_channels, edge_heads, edge_channels, parameters, scalars``.
+        """
+        return _with_tuples(self, trace.text(name), trace, sides)
+
+    def adjoint_text(self, trace: Trace, name: str, wrt: Sequence[Sequence[str]], sides: Mapping[str, str]) -> str:
+        """The same of the adjoint: a function of ``grad`` and what `text` takes (see `Trace.adjoint_text`)."""
+        return _with_tuples(self, trace.adjoint_text(name, wrt), trace, sides)
+
+
+TUPLES = (
+    'resident_heads',
+    'resident_channels',
+    'gathered_heads',
+    'gathered_channels',
+    'edge_heads',
+    'edge_channels',
+    'parameters',
+    'scalars',
+)
+
+
+def place(bound: BoundProgram, name: str, sides: Mapping[str, str]) -> tuple[str, int]:
+    """In which of the walks' tuples an operand is, and at which position."""
+    operand = bound.program.operands[name]
+    position = bound.names(operand.side, operand.level).index(name)
+    if operand.side == PARAMETER:
+        return ('scalars' if operand.level == SCALAR else 'parameters'), position
+    return f'{sides.get(operand.side, operand.side)}_{operand.level}', position
+
+
+def _with_tuples(bound: BoundProgram, text: str, trace: Trace, sides: Mapping[str, str]) -> str:
+    """Rewrites a function of operands into one of the walks' tuples."""
+    header, *body = text.split('\n')
+    name, given = header.removeprefix('def ').removesuffix('):').split('(')
+    first = [parameter for parameter in given.split(', ') if parameter in ('grad', 'weight')]
+    unpacking = []
+    for operand in trace.operands:
+        if operand.name != 'weight':
+            container, position = place(bound, operand.name, sides)
+            unpacking.append(f'    {operand.name} = {container}[{position}]')
+    return '\n'.join([f'def {name}({", ".join([*first, *TUPLES])}):', *unpacking, *body])
+
+
+def linear_in_weight(bound: BoundProgram) -> bool:
+    """Whether the message is the weight times something: what the adjoint of a softmax builds on."""
+    grad = Value('grad', CHANNELS)
+    (gradient,) = bound.message.gradients(['weight'], grad)
+    return isinstance(gradient, Value) and not _mentions(gradient, 'weight')
+
+
+def _mentions(value: object, name: str) -> bool:
+    if not isinstance(value, Value):
+        return False
+    return value.name == name or any(_mentions(argument, name) for argument in value.arguments)

@@ -1,0 +1,1 @@
+"""The mathematics of each convolution on its edges, one program a file."""

@@ -1,0 +1,60 @@
+"""An edge program computed by torch, with tensors of all edges: what the targets are checked against.
+
+It also serves where no fused walk can: a backward pass that is itself to be differentiated.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import softmax
+
+from pygfuse.call import Call
+from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET
+from pygfuse.trace import HEADS, SCALAR
+
+
+def aggregate(call: Call, kept: Tensor | None = None) -> Tensor:
+    """The output of a call, ``[targets, H * C]``, differentiable as often as one likes.
+
+    Args:
+        call: The call; its tensors may require gradients.
+        kept: The factors of dropout ``[edge ids, H]``, if there is any.
+    """
+    graph, csr = call.graph, call.graph.csr
+    sources, targets = csr.index.long(), csr.rows()
+    ids = torch.arange(csr.num_edges) if csr.edge_id is None else csr.edge_id.long()
+    values = _values_on_edges(call, {SOURCE: sources, TARGET: targets, EDGE: ids})
+    weight = None
+    if call.bound.score is not None:
+        weight = _apply(call.bound.program.score, values)
+        if call.bound.softmax:
+            weight = softmax(weight, targets, num_nodes=graph.num_targets)
+        if kept is not None:
+            weight = weight * kept[ids].unsqueeze(-1)
+        values['weight'] = weight
+    message = _apply(call.bound.program.message, values)
+    message = message.expand(len(ids), call.heads, call.channels).reshape(len(ids), call.width)
+    out = message.new_zeros(graph.num_targets, call.width).index_add(0, targets, message)
+    if call.mean:
+        out = out / torch.bincount(targets, minlength=graph.num_targets).clamp(min=1).unsqueeze(-1)
+    return out
+
+
+def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
+    values: dict[str, Tensor | float] = {}
+    for name in call.bound.present:
+        operand = call.bound.program.operands[name]
+        if operand.level == SCALAR:
+            values[name] = call.scalars[name]
+            continue
+        tensor = call.tensors[name].reshape(-1, call.heads, 1 if operand.level == HEADS else call.channels)
+        values[name] = tensor if operand.side == PARAMETER else tensor[places[operand.side]]
+    return values
+
+
+def _apply(function: Callable, values: Mapping[str, Tensor | float]) -> Tensor:
+    return function(**{name: values.get(name, 0.0) for name in inspect.signature(function).parameters})

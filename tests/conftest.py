@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope='session')
+def needs_torch_sparse() -> ModuleType:
+    """The module torch_sparse. Where it is missing the test is skipped, and fails if CI is set."""
+    try:
+        importlib.import_module('torch_scatter')
+        return importlib.import_module('torch_sparse')
+    except (ImportError, OSError) as error:  # OSError: built for another torch
+        reason = f'needs torch_scatter and torch_sparse ({error})'
+    if os.environ.get('CI', '').lower() in ('1', 'true'):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker('cuda'):
+            item.add_marker(pytest.mark.skip(reason='needs an NVIDIA GPU'))
