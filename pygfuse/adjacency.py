@@ -254,7 +254,7 @@ def values_of(adjacency: Any) -> Tensor | None:
         adjacency: Any adjacency that `read` accepts.
 
     Returns:
-        ``[num_edges, *]``, connected to autograd; None for an ``edge_index`` and for a ``SparseTensor``
+        ``[num_edges, *]``; None for an ``edge_index`` and for a ``SparseTensor``
         without values.
     """
     if isinstance(adjacency, EdgeIndex):
@@ -264,7 +264,6 @@ def values_of(adjacency: Any) -> Tensor | None:
     if not isinstance(adjacency, Tensor) or adjacency.layout is torch.strided:
         return None
     if adjacency.layout == torch.sparse_coo and not adjacency.is_coalesced():
-        # repeats stay apart, as in PyG, which marks the tensor the same way
-        adjacency = adjacency._coalesced_(True) if adjacency.requires_grad else adjacency
-        return adjacency.values() if adjacency.requires_grad else adjacency._values()
+        # repeats stay apart; where gradients are wanted PyG marks the tensor the same way, and backward raises
+        return adjacency._coalesced_(True).values() if adjacency.requires_grad else adjacency._values()
     return adjacency.values()

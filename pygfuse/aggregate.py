@@ -1,7 +1,8 @@
 """An edge program as a PyTorch operator: the one way from convolutions to targets.
 
 The operators take tensors and numbers only, so that ``torch.compile`` traces through them; the graph is looked up
-inside, by the tensor that stands for it. Saved for backward are the operands, the output and the log-sum-exp.
+inside, by the tensor that stands for it. Saved for backward are the operands, the output and its
+statistics: the log-sum-exp of a softmax, the numbers of edges that attain a maximum.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ class Edges:
 def aggregate(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, Tensor | float | None],
+    operands: Mapping[str, Tensor | tuple[Tensor, Tensor] | float | None],
     heads: int,
     channels: int,
-    mean: bool = False,
+    reduce: str = 'sum',
     dropout: float = 0.0,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -60,10 +61,11 @@ def aggregate(
         program: What happens on an edge.
         edges: The edges.
         operands: The program's operands by name: tensors ``[rows, H]`` for heads and ``[rows, H, C]`` (or ``[rows, H *
-            C]``) for channels, numbers for scalars; None for what is absent.
+            C]``) for channels, numbers for scalars; None for what is absent. Channels of edges may be given as a pair:
+            features ``[edge ids, D]`` and a weight ``[D, H * C]`` whose product is formed edge by edge in registers.
         heads: H.
         channels: C.
-        mean: Whether the sum over a row's edges is divided by their number.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'`` over a target's edges.
         dropout: Probability of dropping a weight.
         seed: A tensor of one int64 that decides what is dropped; needed with `dropout`.
 
@@ -73,7 +75,7 @@ def aggregate(
     Raises:
         ValueError: If an operand has another shape, type or device than expected.
     """
-    tensors = {name: value for name, value in operands.items() if isinstance(value, Tensor)}
+    tensors = _flattened(operands)
     scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
     _check(program, edges, tensors, heads, channels)
     out, _ = torch.ops.pygfuse.aggregate(
@@ -89,24 +91,38 @@ def aggregate(
         edges.loops,
         heads,
         channels,
-        mean,
+        reduce,
         dropout,
         seed if dropout > 0.0 else None,
     )
     return out.view(-1, heads, channels)
 
 
+def _flattened(operands: Mapping[str, Tensor | tuple[Tensor, Tensor] | float | None]) -> dict[str, Tensor]:
+    """The tensors by name; a pair becomes ``name:features`` and ``name:weight``."""
+    tensors: dict[str, Tensor] = {}
+    for name, value in operands.items():
+        if isinstance(value, tuple):
+            tensors[f'{name}:features'], tensors[f'{name}:weight'] = value
+        elif isinstance(value, Tensor):
+            tensors[name] = value
+    return tensors
+
+
 def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], heads: int, channels: int) -> None:
     first_name, first = next(iter(tensors.items()))
     rows = {SOURCE: edges.num_sources, TARGET: edges.num_targets, PARAMETER: 1}
     for name, tensor in tensors.items():
-        operand = program.operands[name]
+        plain, _, factor = name.partition(':')
+        operand = program.operands[plain]
         if tensor.device != first.device:
             raise ValueError(f"Expected '{name}' on the device of '{first_name}', {first.device} (got {tensor.device})")
         if tensor.dtype != first.dtype:
             raise ValueError(f"Expected '{name}' of the type of '{first_name}', {first.dtype} (got {tensor.dtype})")
+        if factor == 'features':
+            continue
         width = heads if operand.level == HEADS else heads * channels
-        expected = rows.get(operand.side, tensor.shape[0])
+        expected = tensor.shape[0] if factor else rows.get(operand.side, tensor.shape[0])
         if tensor.shape[0] != expected or tensor[:1].numel() != width * min(1, tensor.shape[0]):
             raise ValueError(
                 f"Expected '{name}' to hold {width} values for each of {expected} {operand.side} rows "
@@ -123,21 +139,25 @@ def _call(
     edges: Edges,
     heads: int,
     channels: int,
-    mean: bool,
+    reduce: str,
     dropout: float,
     seed: Tensor | None,
 ) -> Call:
     graph = edges.graph()
     by_name = dict(zip(names.split(','), tensors, strict=True))
     numbers = dict(zip(scalar_names.split(','), scalars, strict=True)) if scalar_names else {}
-    bound = PROGRAMS[program].bind((*by_name, *numbers))
+    plain = dict.fromkeys(name.partition(':')[0] for name in (*by_name, *numbers))
+    products = tuple(name for name in plain if f'{name}:weight' in by_name)
+    bound = PROGRAMS[program].bind(tuple(plain), products)
     for name, tensor in by_name.items():
-        if bound.program.operands[name].side == EDGE and tensor.shape[0] != graph.num_edge_ids:
+        plain_name, _, factor = name.partition(':')
+        on_edges = bound.program.operands[plain_name].side == EDGE and factor != 'weight'
+        if on_edges and tensor.shape[0] != graph.num_edge_ids:
             raise ValueError(
                 f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {tensor.shape[0]})"
             )
     drawn = Dropout(dropout, int(seed)) if seed is not None else None
-    return Call(bound, graph, by_name, numbers, heads, channels, mean, drawn)
+    return Call(bound, graph, by_name, numbers, heads, channels, reduce, drawn)
 
 
 @torch.library.custom_op('pygfuse::aggregate', mutates_args=())
@@ -154,25 +174,26 @@ def _aggregate(
     loops: int | None,
     heads: int,
     channels: int,
-    mean: bool,
+    reduce: str,
     dropout: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     edges = Edges(token, num_sources, num_targets, flow, loops)
     tensors = [tensor.contiguous() for tensor in tensors]
-    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, mean, dropout, seed)
-    out, logsumexp = target.forward(call)
-    return out, out.new_empty(0) if logsumexp is None else logsumexp
+    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)
+    out, statistics = target.forward(call)
+    return out, out.new_empty(0) if statistics is None else statistics
 
 
 @_aggregate.register_fake
 def _(
     program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops, heads, channels,
-    mean, dropout, seed,
+    reduce, dropout, seed,
 ):  # fmt: skip
-    softmax = PROGRAMS[program].softmax
     out = tensors[0].new_empty(num_targets, heads * channels)
-    return out, out.new_empty(num_targets, heads) if softmax else out.new_empty(0)
+    if PROGRAMS[program].softmax:
+        return out, out.new_empty(num_targets, heads)
+    return out, torch.empty_like(out) if reduce in ('max', 'min') else out.new_empty(0)
 
 
 @torch.library.custom_op('pygfuse::aggregate_backward', mutates_args=())
@@ -189,28 +210,26 @@ def _aggregate_backward(
     loops: int | None,
     heads: int,
     channels: int,
-    mean: bool,
+    reduce: str,
     dropout: float,
     seed: Tensor | None,
     out: Tensor,
-    logsumexp: Tensor,
+    statistics: Tensor,
     grad_out: Tensor,
     needed: str,
 ) -> list[Tensor]:
     edges = Edges(token, num_sources, num_targets, flow, loops)
     tensors = [tensor.contiguous() for tensor in tensors]
-    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, mean, dropout, seed)
-    if mean:
-        grad_out = grad_out / call.graph.degree.clamp(min=1).unsqueeze(-1)
+    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)
     wanted = needed.split(',')
-    found = target.backward(call, out, logsumexp, grad_out.contiguous(), wanted)
+    found = target.backward(call, out, statistics, grad_out.contiguous(), wanted)
     return [found[name] for name in wanted]
 
 
 @_aggregate_backward.register_fake
 def _(
     program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops, heads, channels,
-    mean, dropout, seed, out, logsumexp, grad_out, needed,
+    reduce, dropout, seed, out, statistics, grad_out, needed,
 ):  # fmt: skip
     by_name = dict(zip(names.split(','), tensors, strict=True))
     return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
@@ -226,7 +245,7 @@ def _setup_context(ctx, inputs, output):
 
 
 def _backward(ctx, grad_out, _):
-    *tensors, token, seed, out, logsumexp = ctx.saved_tensors
+    *tensors, token, seed, out, statistics = ctx.saved_tensors
     names = ctx.names.split(',')
     flags = ctx.needs_input_grad[2]
     needed = [name for name, flag in zip(names, flags, strict=True) if flag]
@@ -237,7 +256,7 @@ def _backward(ctx, grad_out, _):
             gradients = _differentiable_backward(first, ctx.numbers, seed, grad_out, needed)
         else:
             found = torch.ops.pygfuse.aggregate_backward(
-                *first, *ctx.numbers, seed, out, logsumexp, grad_out, ','.join(needed)
+                *first, *ctx.numbers, seed, out, statistics, grad_out, ','.join(needed)
             )
             gradients = dict(zip(needed, found, strict=True))
     # program, names, tensors, scalar_names, scalars, token, the numbers, seed
@@ -250,9 +269,9 @@ def _backward(ctx, grad_out, _):
 def _differentiable_backward(first, numbers, seed, grad_out, needed):
     """The gradients as functions of the operands again (a double backward), by the reference."""
     program, names, tensors, scalar_names, scalars, token = first
-    num_sources, num_targets, flow, loops, heads, channels, mean, dropout = numbers
+    num_sources, num_targets, flow, loops, heads, channels, reduce, dropout = numbers
     edges = Edges(token, num_sources, num_targets, flow, loops)
-    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, mean, dropout, seed)
+    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)
     kept = None
     if call.dropout is not None:
         kept = random.dropout_factors(call.graph.num_edge_ids, heads, call.dropout, call.like().dtype)

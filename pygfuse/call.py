@@ -32,11 +32,12 @@ class Call:
         bound: The program, bound to the operands that are there.
         graph: The edges.
         tensors: The operands by name, contiguous, of one floating type: ``[rows, H]`` for heads, ``[rows, H * C]`` for
-            channels, where rows are the nodes of the operand's side, the edge ids, or one for a parameter.
+            channels, where rows are the nodes of the operand's side, the edge ids, or one for a parameter. Channels of
+            edges may be a product instead: ``name:features``, ``[edge ids, D]``, times ``name:weight``, ``[D, H * C]``.
         scalars: The numbers by name.
         heads: H.
         channels: C.
-        mean: Whether the sum is divided by the number of edges of the row.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'`` over the edges of a row; nothing at all gives 0.
         dropout: Dropout of the weights, or None.
     """
 
@@ -46,7 +47,7 @@ class Call:
     scalars: Mapping[str, float]
     heads: int
     channels: int
-    mean: bool = False
+    reduce: str = 'sum'
     dropout: Dropout | None = None
 
     @property

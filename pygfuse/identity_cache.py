@@ -9,11 +9,12 @@ from typing import Any
 
 
 class _Entry:
-    __slots__ = ('reference', 'state', 'values')
+    __slots__ = ('held', 'reference', 'state', 'values')
 
-    def __init__(self, reference: weakref.ref, state: Hashable) -> None:
+    def __init__(self, reference: weakref.ref, state: Hashable, held: object) -> None:
         self.reference = reference
         self.state = state
+        self.held = held
         self.values: dict[Hashable, Any] = {}
 
 
@@ -46,20 +47,27 @@ class IdentityCache:
             return None
         return value
 
-    def keep(self, owner: object, key: Hashable, state: Hashable | None, value: Any) -> Any:
-        """Keeps a value computed from the object in this state; returns the one that is kept (the first of
-        several)."""
+    def keep(self, owner: object, key: Hashable, state: Hashable | None, value: Any, held: object = None) -> Any:
+        """Keeps a value computed from an object; returns the one that is kept, the first of several.
+
+        Args:
+            owner: The object.
+            key: What else decided the value.
+            state: The object's state when the value was computed.
+            value: The value, not None; it must not hold the object.
+            held: What must live as long as the value for the state to tell: memory whose address is part of it.
+        """
         if state is None:
             return value
         identity = id(owner)
         entry = self._entries.get(identity)
         if entry is None:
-            entry = self._entries.setdefault(identity, self._new_entry(owner, identity, state))
+            entry = self._entries.setdefault(identity, self._new_entry(owner, identity, state, held))
         if entry.reference() is not owner or entry.state != state:
-            entry = self._entries[identity] = self._new_entry(owner, identity, state)
+            entry = self._entries[identity] = self._new_entry(owner, identity, state, held)
         return entry.values.setdefault(key, value)
 
-    def _new_entry(self, owner: object, identity: int, state: Hashable) -> _Entry:
+    def _new_entry(self, owner: object, identity: int, state: Hashable, held: object) -> _Entry:
         entries = self._entries
 
         def forget(reference: weakref.ref) -> None:
@@ -67,4 +75,4 @@ class IdentityCache:
             if entry is not None and entry.reference is reference:
                 del entries[identity]
 
-        return _Entry(weakref.ref(owner, forget), state)
+        return _Entry(weakref.ref(owner, forget), state, held)

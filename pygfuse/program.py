@@ -92,12 +92,17 @@ class EdgeProgram:
         return [] if self.score is None else list(inspect.signature(self.score).parameters)
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 (programs live as long as the process)
-    def bind(self, present: tuple[str, ...]) -> BoundProgram:
-        """The program as it is when only the operands `present` are given."""
+    def bind(self, present: tuple[str, ...], products: tuple[str, ...] = ()) -> BoundProgram:
+        """The program as it is when only the operands `present` are given.
+
+        Args:
+            present: Names of operands.
+            products: Those of them, channels of edges, that are given as features times a weight.
+        """
         levels = {name: self.operands[name].level for name in self.operands if name in present}
         score = None if self.score is None else Trace.of(self.score, levels)
         message = Trace.of(self.message, {'weight': HEADS, **levels}, CHANNELS)
-        return BoundProgram(self, tuple(levels), score, message)
+        return BoundProgram(self, tuple(levels), products, score, message)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,12 +112,14 @@ class BoundProgram:
     Attributes:
         program: The program.
         present: The operands that are given, in the program's order.
+        products: Those of them that are given as features times a weight.
         score: The recorded score, or None.
         message: The recorded message.
     """
 
     program: EdgeProgram
     present: tuple[str, ...]
+    products: tuple[str, ...]
     score: Trace | None
     message: Trace
 
@@ -124,6 +131,16 @@ class BoundProgram:
     def score_is_of_heads(self) -> bool:
         """Whether scores need no channels: then several edges are scored side by side."""
         return self.score is None or all(operand.level != CHANNELS for operand in self.score.operands)
+
+    @functools.cached_property
+    def edge_rows(self) -> list[str]:
+        """Channels operands of edges that are given as rows."""
+        return [name for name in self.names(EDGE, CHANNELS) if name not in self.products]
+
+    @functools.cached_property
+    def edge_products(self) -> list[str]:
+        """Channels operands of edges that are given as features times a weight."""
+        return [name for name in self.names(EDGE, CHANNELS) if name in self.products]
 
     @functools.cached_property
     def separable(self) -> bool:
@@ -143,8 +160,8 @@ class BoundProgram:
             sides: For ``'source'`` and ``'target'`` the role that this walk gives it: ``'resident'``, ``'gathered'``.
 
         Returns:
-            A function of (weight,) and the tuples ``resident_heads, resident_channels, gathered_heads,
-            gathered_channels, edge_heads, edge_channels, parameters, scalars``.
+            A function of ``weight`` (for the message) and the tuples ``resident_heads, resident_channels,
+            gathered_heads, gathered_channels, edge_heads, edge_channels, parameters, scalars``.
         """
         return _with_tuples(self, trace.text(name), trace, sides)
 
@@ -168,7 +185,10 @@ TUPLES = (
 def place(bound: BoundProgram, name: str, sides: Mapping[str, str]) -> tuple[str, int]:
     """In which of the walks' tuples an operand is, and at which position."""
     operand = bound.program.operands[name]
-    position = bound.names(operand.side, operand.level).index(name)
+    names = bound.names(operand.side, operand.level)
+    if operand == Operand(EDGE, CHANNELS):
+        names = [*bound.edge_rows, *bound.edge_products]
+    position = names.index(name)
     if operand.side == PARAMETER:
         return ('scalars' if operand.level == SCALAR else 'parameters'), position
     return f'{sides.get(operand.side, operand.side)}_{operand.level}', position
@@ -178,7 +198,9 @@ def _with_tuples(bound: BoundProgram, text: str, trace: Trace, sides: Mapping[st
     """Rewrites a function of operands into one of the walks' tuples."""
     header, *body = text.split('\n')
     name, given = header.removeprefix('def ').removesuffix('):').split('(')
-    first = [parameter for parameter in given.split(', ') if parameter in ('grad', 'weight')]
+    first = ['grad'] if given.split(', ')[0] == 'grad' else []
+    if trace is bound.message:
+        first.append('weight')
     unpacking = []
     for operand in trace.operands:
         if operand.name != 'weight':

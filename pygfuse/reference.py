@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import softmax
+from torch_geometric.utils import scatter, softmax
 
 from pygfuse.call import Call
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET
@@ -38,10 +38,7 @@ def aggregate(call: Call, kept: Tensor | None = None) -> Tensor:
         values['weight'] = weight
     message = _apply(call.bound.program.message, values)
     message = message.expand(len(ids), call.heads, call.channels).reshape(len(ids), call.width)
-    out = message.new_zeros(graph.num_targets, call.width).index_add(0, targets, message)
-    if call.mean:
-        out = out / torch.bincount(targets, minlength=graph.num_targets).clamp(min=1).unsqueeze(-1)
-    return out
+    return scatter(message, targets, 0, graph.num_targets, reduce=call.reduce)
 
 
 def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
@@ -51,9 +48,15 @@ def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tens
         if operand.level == SCALAR:
             values[name] = call.scalars[name]
             continue
-        tensor = call.tensors[name].reshape(-1, call.heads, 1 if operand.level == HEADS else call.channels)
+        tensor = _rows(call, name).reshape(-1, call.heads, 1 if operand.level == HEADS else call.channels)
         values[name] = tensor if operand.side == PARAMETER else tensor[places[operand.side]]
     return values
+
+
+def _rows(call: Call, name: str) -> Tensor:
+    if name in call.bound.products:
+        return call.tensors[f'{name}:features'] @ call.tensors[f'{name}:weight']
+    return call.tensors[name]
 
 
 def _apply(function: Callable, values: Mapping[str, Tensor | float]) -> Tensor:

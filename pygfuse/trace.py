@@ -134,6 +134,26 @@ def _reverse_log(grad, out, x):
     return (grad / x,)
 
 
+def _reverse_sqrt(grad, out, x):
+    return (grad * 0.5 / out,)
+
+
+def _reverse_sigmoid(grad, out, x):
+    return (grad * out * (1.0 - out),)
+
+
+def _reverse_tanh(grad, out, x):
+    return (grad * (1.0 - out * out),)
+
+
+def _reverse_softplus(grad, out, x):
+    return (grad * _record('sigmoid', (x,)),)
+
+
+def _reverse_relu(grad, out, x):
+    return (_record('positive', (x, grad, 0.0)),)
+
+
 def _reverse_positive(grad, out, x, then, otherwise):
     return None, _record('positive', (x, grad, 0.0)), _record('positive', (x, 0.0, grad))
 

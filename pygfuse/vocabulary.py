@@ -51,15 +51,51 @@ def log(x: Any) -> Any:
 
 
 @word
+def sqrt(x: Any) -> Any:
+    """The square root."""
+    return torch.sqrt(x)
+
+
+@word
+def sigmoid(x: Any) -> Any:
+    """``1 / (1 + exp(-x))``."""
+    return torch.sigmoid(x)
+
+
+@word
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return torch.tanh(x)
+
+
+@word
+def softplus(x: Any) -> Any:
+    """``log(1 + exp(x))``."""
+    return torch.nn.functional.softplus(x)
+
+
+@word
 def positive(x: Any, then: Any, otherwise: Any) -> Any:
     """`then` where x > 0, else `otherwise`: rectifiers and their derivatives."""
     return torch.where(x > 0, then, otherwise)
 
 
 @word
+def equal(x: Any, y: Any, then: Any, otherwise: Any) -> Any:
+    """`then` where x equals y, else `otherwise`."""
+    return torch.where(x == y, then, otherwise)
+
+
+@word
 def maximum(x: Any, y: Any) -> Any:
     """The greater of two values; NaN if either is."""
     return torch.maximum(x, y)
+
+
+@word
+def relu(x: Any) -> Any:
+    """``x`` where x > 0, else 0."""
+    return torch.relu(x)
 
 
 @word

@@ -96,7 +96,9 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         operands['alpha_edge'] = self._edge_operand(edge_index, edge_attr, edges, graph)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed() if dropout > 0.0 else None
-        out = aggregate(GAT, edges, operands, self.heads, self.out_channels, self.aggr == 'mean', dropout, seed)
+        out = aggregate(
+            GAT, edges, operands, self.heads, self.out_channels, 'mean' if self.aggr == 'mean' else 'sum', dropout, seed
+        )
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if self.res is not None and pair[1] is not None:
             out = out + self.res(pair[1])
@@ -183,7 +185,9 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         if fill in ('mean', 'add', 'sum'):
             # linear, so it may be taken of the contracted features
             without = _towards_second_row(edges)
-            filled = aggregate(EDGE_SUM, without, {'value': alpha_edge}, self.heads, 1, fill == 'mean')
+            filled = aggregate(
+                EDGE_SUM, without, {'value': alpha_edge}, self.heads, 1, 'mean' if fill == 'mean' else 'sum'
+            )
             return filled.flatten(1)[:loops]
         first, second = edges.token[0], edges.token[1]
         rows = max(edges.num_sources, edges.num_targets)

@@ -9,10 +9,11 @@ arguments travel as one block of 64-bit words, and the GIL is free while the ker
 from __future__ import annotations
 
 import array
+import functools
+import logging
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 
 import numba
@@ -24,6 +25,8 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from pygfuse.cpu import cache, team
+
+_log = logging.getLogger(__name__)
 
 ELEMENT_TYPES = {
     torch.float32: types.float32,
@@ -134,7 +137,7 @@ class Kernel:
 
     Args:
         body: The function ``body(part, *arguments)``; everything it calls must be known to Numba.
-        name: What a person is told while it compiles.
+        name: What the log calls it while it compiles.
         constants: Whatever else decided the body (layout, options, the text of a program): part of the key under
             which the machine code is kept on disk.
     """
@@ -169,7 +172,9 @@ class Kernel:
         with self._lock:
             if description in self._compiled:
                 return self._compiled[description]
-            path = cache.entry_path(self.body.__qualname__, self.name, repr(description), *self.constants)
+            path = cache.entry_path(
+                self.body.__module__, self.body.__qualname__, self.name, repr(description), *self.constants
+            )
             stored = cache.load(path)
             if stored is None:
                 stored, loaded = self._build(description)
@@ -180,7 +185,8 @@ class Kernel:
             return loaded
 
     def _build(self, description: tuple) -> tuple[object, tuple[int, object]]:
-        start = time.perf_counter()
+        _announce()
+        _log.info('compiling %s', self.name)
         elements: dict[str, object] = {}
         source = _entry_source(description, elements)
         body = numba.njit(self.body, error_model='numpy', fastmath=FAST_MATH, no_cpython_wrapper=True, nogil=True)
@@ -197,7 +203,6 @@ class Kernel:
             scope['entry']
         )
         library = function._library
-        _announce(self.name, time.perf_counter() - start)
         stored = (library.serialize_using_object_code(), function.native_name)
         return stored, (function.address, library)
 
@@ -211,11 +216,7 @@ def _load(stored: object) -> tuple[int, object]:
     return library.get_pointer_to_function(name), library
 
 
-class _Announcements:
-    silent = False
-
-
-def _announce(name: str, seconds: float) -> None:
-    """Tells a person why this first call waits: kernels are compiled once and kept on disk."""
-    if not _Announcements.silent:
-        print(f'pygfuse: compiled {name} for this processor in {seconds:.1f} s (kept on disk)', file=sys.stderr)
+@functools.cache
+def _announce() -> None:
+    """Tells a person, once, why a first call waits."""
+    print(f'pygfuse: compiling kernels for this processor; they are kept in {cache.cache_directory()}', file=sys.stderr)

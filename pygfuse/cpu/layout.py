@@ -92,6 +92,24 @@ class Layout:
         """``store_row(memory, offset, row)``; of tuples of memories and rows, each."""
         return _stores(self.row, _store_row)
 
+    @functools.cached_property
+    def total(self):
+        """``total(row)``: the sum over all heads and channels, a number."""
+        row, element = self.row, self.element
+
+        @intrinsic
+        def total(typingctx, value):
+            def emit(context, builder, signature, arguments):
+                heads = simd.sum_over_channels(builder, row, simd.unpack(builder, row, arguments[0]))
+                sum_ = builder.extract_element(heads, ir.Constant(simd.INT32, 0))
+                for head in range(1, row.heads):
+                    sum_ = builder.fadd(sum_, builder.extract_element(heads, ir.Constant(simd.INT32, head)))
+                return sum_
+
+            return element(row), emit
+
+        return total
+
     # Vectors of heads, for one edge or for a group of edges
 
     @functools.cached_property
@@ -132,11 +150,16 @@ class Layout:
         @intrinsic
         def store_some_edges(typingctx, memory, offset, value, count):
             def emit(context, builder, signature, arguments):
-                mask = builder.not_(_beyond(builder, edges, arguments[3]))
-
                 def store(kind, memory, vector):
                     pointer = _pointer(context, builder, kind, memory, arguments[1], vector.type)
-                    _masked_store(builder, edges.element, vector, pointer, mask)
+                    whole = builder.icmp_signed('>=', arguments[3], ir.Constant(INT64, edges.edges))
+                    # a masked store costs several plain ones
+                    with builder.if_else(whole, likely=True) as (then, otherwise):
+                        with then:
+                            builder.store(vector, pointer, align=_align(edges.element))
+                        with otherwise:
+                            mask = builder.not_(_beyond(builder, edges, arguments[3]))
+                            _masked_store(builder, edges.element, vector, pointer, mask)
 
                 _each(context, builder, edges, signature, arguments, 0, 2, store)
                 return context.get_dummy_value()
@@ -287,6 +310,21 @@ class Layout:
             return types.CPointer(edges.element)(), emit
 
         return buffer
+
+
+@intrinsic
+def place_at(typingctx, index, position):
+    """``place_at(index, position)``: the number at a position of an index, or the position itself for None."""
+
+    def emit(context, builder, signature, arguments):
+        kind = signature.args[0]
+        if isinstance(kind, types.NoneType):
+            return arguments[1]
+        data = context.make_array(kind)(context, builder, value=arguments[0]).data
+        found = builder.load(builder.gep(data, [arguments[1]]))
+        return builder.sext(found, INT64) if found.type.width < 64 else found
+
+    return types.int64(index, types.int64), emit
 
 
 def _map_tuple(context, builder, kind, value, result, function):

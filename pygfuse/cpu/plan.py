@@ -11,7 +11,7 @@ import torch
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.vertex_balanced import BackwardPlan
+from pygfuse.cpu.vertex_balanced.backward import BackwardPlan
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS
 
@@ -66,18 +66,28 @@ def backward_plans(bound: BoundProgram, needed: Collection[str]) -> list[Backwar
     with the first of them that is made.
     """
 
-    def wanted(side: str, level: str) -> list[str]:
-        return [name for name in bound.names(side, level) if name in needed]
+    def wanted(side: str, level: str) -> tuple[str, ...]:
+        return tuple(name for name in bound.names(side, level) if name in needed)
 
     edges, parameters = wanted(EDGE, HEADS), wanted(PARAMETER, CHANNELS)
+    edge_channels = tuple(
+        name
+        for name in (*bound.edge_rows, *bound.edge_products)
+        if not {name, f'{name}:features', f'{name}:weight'}.isdisjoint(needed)
+    )
+    features = tuple(name for name in edge_channels if f'{name}:features' in needed)
     target_heads, target_channels = wanted(TARGET, HEADS), wanted(TARGET, CHANNELS)
     source_heads, source_channels = wanted(SOURCE, HEADS), wanted(SOURCE, CHANNELS)
     plans = []
     if source_heads or source_channels:
-        passed = [] if target_channels else target_heads
-        plans.append(BackwardPlan(SOURCE, source_heads, source_channels, edges, passed, parameters))
+        passed = () if target_channels else target_heads
+        plans.append(
+            BackwardPlan(SOURCE, source_heads, source_channels, edges, edge_channels, passed, parameters, features)
+        )
         if target_channels:
             plans.append(BackwardPlan(TARGET, target_heads, target_channels))
     elif needed:
-        plans.append(BackwardPlan(TARGET, target_heads, target_channels, edges, (), parameters))
+        plans.append(
+            BackwardPlan(TARGET, target_heads, target_channels, edges, edge_channels, (), parameters, features)
+        )
     return plans

@@ -245,8 +245,44 @@ def _maximum(builder, x, y):
     return builder.select(builder.fcmp_unordered('uno', x, x), x, greater)
 
 
+def _equal(builder, x, y, then, otherwise):
+    return builder.select(builder.fcmp_ordered('==', x, y), then, otherwise)
+
+
+def _relu(builder, x):
+    # NaN passes, as in torch
+    return builder.select(builder.fcmp_ordered('<=', x, constant(x.type, 0.0)), constant(x.type, 0.0), x)
+
+
 def _leaky_relu(builder, x, negative_slope):
     return _positive(builder, x, x, _multiply(builder, x, negative_slope))
+
+
+def _square_root(builder, x):
+    return call(builder, f'llvm.sqrt.{suffix(x.type)}', [x], x.type)
+
+
+def _magnitude(builder, x):
+    return call(builder, f'llvm.fabs.{suffix(x.type)}', [x], x.type)
+
+
+def _sigmoid(builder, x):
+    one = constant(x.type, 1.0)
+    return _divide(builder, one, _add(builder, one, exponential(builder, _negate(builder, x))))
+
+
+def _tanh(builder, x):
+    """(1 - e) / (1 + e) with e = exp(-2 |x|), with the sign of x."""
+    one = constant(x.type, 1.0)
+    e = exponential(builder, _multiply(builder, _magnitude(builder, x), constant(x.type, -2.0)))
+    size = _divide(builder, _subtract(builder, one, e), _add(builder, one, e))
+    return call(builder, f'llvm.copysign.{suffix(x.type)}', [size, x], x.type)
+
+
+def _softplus(builder, x):
+    """max(x, 0) + log(1 + exp(-|x|))."""
+    tail = exponential(builder, _negate(builder, _magnitude(builder, x)))
+    return _add(builder, _relu(builder, x), logarithm(builder, _add(builder, constant(x.type, 1.0), tail)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -359,7 +395,18 @@ def elementwise(word: Callable, emit: Callable) -> None:
         lower_builtin(word, *kinds)(lower)
 
 
-_ARITY = {operator.neg: 1, vocabulary.exp: 1, vocabulary.log: 1, vocabulary.positive: 3}
+_ARITY = {
+    operator.neg: 1,
+    vocabulary.exp: 1,
+    vocabulary.log: 1,
+    vocabulary.sqrt: 1,
+    vocabulary.sigmoid: 1,
+    vocabulary.tanh: 1,
+    vocabulary.softplus: 1,
+    vocabulary.relu: 1,
+    vocabulary.positive: 3,
+    vocabulary.equal: 4,
+}
 
 
 def _operand_kinds(word: Callable) -> list[tuple]:
@@ -378,7 +425,13 @@ for _word, _emit in {
     operator.neg: _negate,
     vocabulary.exp: exponential,
     vocabulary.log: logarithm,
+    vocabulary.sqrt: _square_root,
+    vocabulary.sigmoid: _sigmoid,
+    vocabulary.tanh: _tanh,
+    vocabulary.softplus: _softplus,
+    vocabulary.relu: _relu,
     vocabulary.positive: _positive,
+    vocabulary.equal: _equal,
     vocabulary.maximum: _maximum,
     vocabulary.leaky_relu: _leaky_relu,
 }.items():

@@ -10,45 +10,46 @@ from torch import Tensor
 
 from pygfuse.call import Call
 from pygfuse.cpu import plan as planning
-from pygfuse.cpu import vertex_balanced
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.random import threshold_and_scale
 from pygfuse.cpu.rows import head_dots
-from pygfuse.cpu.vertex_balanced import BackwardPlan
+from pygfuse.cpu.vertex_balanced.backward import BackwardPlan, backward_body, passed_sum_body
+from pygfuse.cpu.vertex_balanced.forward import forward_body
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
 
-@functools.lru_cache(maxsize=256)
-def _forward_kernel(bound: BoundProgram, tiling: planning.Tiling, mean: bool) -> Kernel:
-    layout = tiling.layout
+def _key(bound: BoundProgram, tiling: planning.Tiling, *rest: object) -> tuple[str, ...]:
+    """What, beside its arguments, decides a walk's machine code."""
     texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
+    layout = tiling.layout
+    return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
+
+
+@functools.lru_cache(maxsize=256)
+def _forward_kernel(bound: BoundProgram, tiling: planning.Tiling, reduce: str) -> Kernel:
+    layout = tiling.layout
     return Kernel(
-        vertex_balanced.forward_body(bound, layout, mean),
+        forward_body(bound, layout, reduce),
         f'{bound.program.name} forward, {layout.heads} x {layout.channels}, {layout.element}',
-        (*texts, str(bound.softmax), str(mean), str(layout.row), str(layout.edges), repr(bound.present)),
+        _key(bound, tiling, reduce),
     )
 
 
 @functools.lru_cache(maxsize=256)
-def _backward_kernel(bound: BoundProgram, tiling: planning.Tiling, key: str, plan: BackwardPlan) -> Kernel:
+def _backward_kernel(bound: BoundProgram, tiling: planning.Tiling, plan: BackwardPlan, reduce: str) -> Kernel:
     layout = tiling.layout
-    texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
     return Kernel(
-        vertex_balanced.backward_body(bound, layout, plan),
+        backward_body(bound, layout, plan, reduce),
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
-        (*texts, str(bound.softmax), str(layout.row), str(layout.edges), repr(bound.present), key),
+        _key(bound, tiling, plan, reduce in ('max', 'min')),
     )
 
 
 @functools.lru_cache(maxsize=256)
 def _passed_sum_kernel(tiling: planning.Tiling) -> Kernel:
     layout = tiling.layout
-    return Kernel(
-        vertex_balanced.passed_sum_body(layout),
-        f'row sums, {layout.heads}, {layout.element}',
-        (str(layout.edges),),
-    )
+    return Kernel(passed_sum_body(layout), f'row sums, {layout.heads}, {layout.element}', (str(layout.edges),))
 
 
 def _tiling(call: Call, registers: int, split_channels: bool) -> planning.Tiling:
@@ -56,8 +57,20 @@ def _tiling(call: Call, registers: int, split_channels: bool) -> planning.Tiling
     return planning.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels, grouped)
 
 
-def _scalars(call: Call) -> tuple[float, ...]:
-    return tuple(float(call.scalars[name]) for name in call.bound.names(PARAMETER, SCALAR))
+def _operands(call: Call, side: str) -> tuple:
+    """The operands as a walk by rows of `side` takes them."""
+    other = SOURCE if side == TARGET else TARGET
+    tensors, bound = call.tensors, call.bound
+    return (
+        *(call.operands(side, HEADS), call.operands(side, CHANNELS)),
+        *(call.operands(other, HEADS), call.operands(other, CHANNELS)),
+        call.operands(EDGE, HEADS),
+        tuple(tensors[name] for name in bound.edge_rows),
+        tuple(tensors[f'{name}:features'] for name in bound.edge_products),
+        tuple(tensors[f'{name}:weight'] for name in bound.edge_products),
+        call.operands(PARAMETER, CHANNELS),
+        tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
+    )
 
 
 def _dropout(call: Call) -> tuple:
@@ -67,70 +80,89 @@ def _dropout(call: Call) -> tuple:
 
 
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
-    """The output ``[targets, H * C]`` and, for softmax, the log-sum-exp of the scores ``[targets, H]``."""
-    graph, like = call.graph, call.like()
-    csr = graph.csr
+    """The output ``[targets, H * C]``, and what its adjoint needs of it.
+
+    That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that attain each value
+    ``[targets, H * C]`` for a maximum or minimum, else None.
+    """
+    graph, like, csr = call.graph, call.like(), call.graph.csr
     out = like.new_empty(graph.num_targets, call.width)
-    logsumexp = like.new_empty(graph.num_targets, call.heads) if call.bound.softmax else None
+    statistics = None
+    if call.bound.softmax:
+        statistics = like.new_empty(graph.num_targets, call.heads)
+    elif call.reduce in ('max', 'min'):
+        statistics = torch.empty_like(out)
     tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
     parts = csr.parts()
-    _forward_kernel(call.bound, tiling, call.mean)(
+    _forward_kernel(call.bound, tiling, call.reduce)(
         (len(parts) - 1) * tiling.count,
-        tiling.tiles, parts, csr.indptr, csr.index, csr.edge_id,
-        call.operands(TARGET, HEADS), call.operands(TARGET, CHANNELS),
-        call.operands(SOURCE, HEADS), call.operands(SOURCE, CHANNELS),
-        call.operands(EDGE, HEADS), call.operands(PARAMETER, CHANNELS), _scalars(call),
-        call.heads, call.width, *_dropout(call), out, logsumexp,
-    )  # fmt: skip
-    return out, logsumexp
+        *(tiling.tiles, parts, csr.indptr, csr.index, csr.edge_id),
+        *_operands(call, TARGET),
+        *(call.heads, call.width, *_dropout(call), out, statistics),
+    )
+    return out, statistics
 
 
 def backward(
-    call: Call, out: Tensor, logsumexp: Tensor | None, grad_out: Tensor, needed: Collection[str]
+    call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, needed: Collection[str]
 ) -> dict[str, Tensor]:
     """The gradients of the operands `needed`, by name, in the shapes of the operands.
 
     Args:
         call: What `forward` was called with.
         out: Its first result.
-        logsumexp: Its second result.
-        grad_out: The gradient that reaches the output; for a mean, already divided by the rows' numbers of edges.
+        statistics: Its second result.
+        grad_out: The gradient that reaches the output, contiguous.
         needed: Names of operands.
     """
+    if call.reduce == 'mean':
+        grad_out = grad_out / call.graph.degree.clamp(min=1).unsqueeze(-1)
+    elif call.reduce in ('max', 'min'):
+        # edges that attain the same extreme share its gradient, as in torch
+        grad_out = grad_out / statistics.clamp(min=1)
+    logsumexp = statistics if call.bound.softmax else None
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
     for plan in planning.backward_plans(call.bound, needed):
-        gradients |= _walk(call, plan, logsumexp, grad_out, delta)
+        gradients |= _walk(call, plan, out, logsumexp, grad_out, delta)
     return gradients
 
 
 def _walk(
-    call: Call, plan: BackwardPlan, logsumexp: Tensor | None, grad_out: Tensor, delta: Tensor | None
+    call: Call, plan: BackwardPlan, out: Tensor, logsumexp: Tensor | None, grad_out: Tensor, delta: Tensor | None
 ) -> dict[str, Tensor]:
-    graph, like = call.graph, call.like()
+    graph, like, bound = call.graph, call.like(), call.bound
     edges = graph.csr if plan.side == TARGET else graph.csc
-    other = SOURCE if plan.side == TARGET else TARGET
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
     parts = edges.parts()
     pieces = len(parts) - 1
     found = {name: torch.empty_like(call.tensors[name]) for name in (*plan.heads, *plan.channels)}
-    found |= {name: torch.zeros_like(call.tensors[name]) for name in plan.edges}
+    rows = [name for name in plan.edge_channels if name in bound.edge_rows]
+    # edges of the user that are not walked (self-loops that were replaced) have no gradient
+    found |= {name: torch.zeros_like(call.tensors[name]) for name in (*plan.edges, *rows)}
+    products = [name for name in plan.edge_channels if name in bound.edge_products]
+    weights = tuple(like.new_zeros(pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
+    features = tuple(
+        like.new_zeros(graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
+        for name in plan.features
+    )
     passed = tuple(like.new_empty(graph.num_edges, call.heads) for _ in plan.passed)
-    sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
-    _backward_kernel(call.bound, tiling, plan.key(), plan)(
+    sums = tuple(like.new_empty(pieces, call.width) for _ in plan.parameters)
+    _backward_kernel(bound, tiling, plan, call.reduce)(
         pieces * tiling.count,
-        tiling.tiles, parts, edges.indptr, edges.index, edges.edge_id,
-        call.operands(plan.side, HEADS), call.operands(plan.side, CHANNELS),
-        call.operands(other, HEADS), call.operands(other, CHANNELS),
-        call.operands(EDGE, HEADS), call.operands(PARAMETER, CHANNELS), _scalars(call),
-        call.heads, call.width, graph.num_edges, *_dropout(call), grad_out, logsumexp, delta,
-        tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels),
-        tuple(found[name] for name in plan.edges), passed, sums,
-    )  # fmt: skip
-    for name, values in zip(plan.passed, passed, strict=True):
-        found[name] = _sum_passed(call, tiling, values)
-    for name, values in zip(plan.parameters, sums, strict=True):
-        found[name] = values.sum(dim=0, keepdim=True)
+        *(tiling.tiles, parts, edges.indptr, edges.index, edges.edge_id),
+        *_operands(call, plan.side),
+        *(call.heads, call.width, graph.num_edges, *_dropout(call), grad_out, out, logsumexp, delta),
+        tuple(found[name] for name in plan.heads),
+        tuple(found[name] for name in plan.channels),
+        tuple(found[name] for name in plan.edges),
+        tuple(found[name] for name in rows),
+        *(weights, features, passed, sums),
+    )
+    found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weights, strict=True)}
+    found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    found |= {name: _sum_passed(call, tiling, values) for name, values in zip(plan.passed, passed, strict=True)}
+    found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
     return found
 
 
@@ -140,6 +172,7 @@ def _sum_passed(call: Call, tiling: planning.Tiling, passed: Tensor) -> Tensor:
     result = passed.new_empty(call.graph.num_targets, call.heads)
     _passed_sum_kernel(tiling)(
         (len(parts) - 1) * tiling.count,
-        tiling.tiles, parts, csr.indptr, call.graph.place_in_csc, call.heads, call.graph.num_edges, passed, result,
-    )  # fmt: skip
+        *(tiling.tiles, parts, csr.indptr, call.graph.place_in_csc),
+        *(call.heads, call.graph.num_edges, passed, result),
+    )
     return result

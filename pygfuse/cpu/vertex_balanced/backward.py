@@ -1,0 +1,276 @@
+"""The adjoint's walks of the vertex-balanced mapping."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numba
+
+from pygfuse import vocabulary
+from pygfuse.cpu.functions import compiled, copies, edge_row_loader, product_adjoint, spread, tuple_sum
+from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.vertex_balanced.forward import SIDES as BY_TARGET
+from pygfuse.program import SOURCE, TARGET, BoundProgram
+from pygfuse.trace import Trace
+
+BY_SOURCE = {SOURCE: 'resident', TARGET: 'gathered'}
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardPlan:
+    """What one walk of the adjoint computes.
+
+    Attributes:
+        side: ``'source'`` or ``'target'``: whose rows are walked.
+        heads: Operands of that side with a value a head, whose gradient is summed over the row.
+        channels: The same with values for channels.
+        edges: Operands of edges with a value a head: their gradient is written at the edge's id.
+        edge_channels: The same with values for channels.
+        passed: Operands of the other side with a value a head: their gradient on each edge is written in the order of
+            this walk, to be summed over the other side's rows afterwards.
+        parameters: Parameters with values for channels: their gradient is summed over each part of the work.
+        features: Those of `edge_channels` given as features times a weight whose features need a gradient.
+    """
+
+    side: str
+    heads: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    edges: tuple[str, ...] = ()
+    edge_channels: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+    def of_score(self, bound: BoundProgram) -> bool:
+        """Whether any of it flows through the score."""
+        if bound.score is None:
+            return False
+        wanted = {*self.heads, *self.channels, *self.edges, *self.edge_channels, *self.passed, *self.parameters}
+        return any(operand.name in wanted for operand in bound.score.operands)
+
+
+def _used_by(trace: Trace | None, names: Sequence[str]) -> list[str]:
+    available = set() if trace is None else set(trace.names())
+    return [name for name in names if name in available]
+
+
+def _message_adjoint(bound: BoundProgram, plan: BackwardPlan, sides: dict[str, str], extreme: bool) -> Callable:
+    """``adjoint(grad, out, weight, ...)``: gradients for the weight, the resident channels, the edge's channels and
+    the parameters, as tuples; for an extreme, of the edges that attain it only."""
+    channels = _used_by(bound.message, plan.channels)
+    edges = _used_by(bound.message, plan.edge_channels)
+    parameters = _used_by(bound.message, plan.parameters)
+    wrt = [['weight'] if plan.of_score(bound) else [], channels, edges, parameters]
+    derive = compiled(bound.adjoint_text(bound.message, 'derive', wrt, sides))
+    message = compiled(bound.text(bound.message, 'message', sides))
+    fill_channels, fill_edges = spread(plan.channels, channels), spread(plan.edge_channels, edges)
+    fill_parameters, equal = spread(plan.parameters, parameters), vocabulary.equal
+
+    @numba.njit(error_model='numpy')
+    def adjoint(grad, out, weight, own_row, other, row, parameters, scalars):
+        if extreme:
+            found = message(weight, (), own_row, (), other, (), row, parameters, scalars)
+            grad = equal(found, out, grad, 0.0)
+        flows = derive(grad, weight, (), own_row, (), other, (), row, parameters, scalars)
+        return flows[0], fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
+
+    return adjoint
+
+
+def _score_adjoint(bound: BoundProgram, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
+    """Gradients for the resident heads, what is passed, the edge's heads, the resident channels, the edge's channels
+    and the parameters, as tuples."""
+    channels = _used_by(bound.score, plan.channels)
+    edges = _used_by(bound.score, plan.edge_channels)
+    parameters = _used_by(bound.score, plan.parameters)
+    wrt = [plan.heads, plan.passed, plan.edges, channels, edges, parameters]
+    derive = compiled(bound.adjoint_text(bound.score, 'derive', wrt, sides))
+    fill_channels, fill_edges = spread(plan.channels, channels), spread(plan.edge_channels, edges)
+    fill_parameters = spread(plan.parameters, parameters)
+
+    @numba.njit(error_model='numpy')
+    def adjoint(grad, own_heads, own_row, other_heads, other, on_edge, row, parameters, scalars):
+        flows = derive(grad, own_heads, own_row, other_heads, other, on_edge, row, parameters, scalars)
+        return (
+            flows[0], flows[1], flows[2],
+            fill_channels(flows[3]), fill_edges(flows[4]), fill_parameters(flows[5]),
+        )  # fmt: skip
+
+    return adjoint
+
+
+def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) -> Callable:
+    """``write(gradients, ...)``: what the gradients of an edge's channels become, see `BackwardPlan`."""
+    rows = [i for i, name in enumerate(plan.edge_channels) if name in bound.edge_rows]
+    products = [i for i, name in enumerate(plan.edge_channels) if name in bound.edge_products]
+    positions = [bound.edge_products.index(plan.edge_channels[i]) for i in products]
+    with_features = [products.index(plan.edge_channels.index(name)) for name in plan.features]
+    adjoint, store_row = product_adjoint(layout, positions, with_features), layout.store_row
+    stores = '\n'.join(
+        f'    store_row(grad_rows[{j}], edge * width + channel, gradients[{i}])' for j, i in enumerate(rows)
+    )
+    of_products = ''.join(f'gradients[{i}] + zeros(), ' for i in products)
+    header = 'gradients, features, weights, edge, width, channel, grad_rows, sums, piece, grad_features, tiles, tile'
+    rest = 'features, weights, edge, width, channel, sums, piece, grad_features, tiles, tile'
+    text = f'def write({header}):\n{stores}\n    adjoint(({of_products}), {rest})\n    return'
+    return compiled(text, store_row=store_row, adjoint=adjoint, zeros=layout.row_zeros)
+
+
+def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Callable:
+    """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
+
+    With w the (dropped-out) softmax weight of an edge, dw the gradient that reaches it and delta the row's sum of
+    w dw (which is the dot of output and output gradient), the score's gradient is alpha (mask dw - delta).
+    """
+    by_target = plan.side == TARGET
+    sides = BY_TARGET if by_target else BY_SOURCE
+    has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
+    extreme, through_score = reduce in ('max', 'min'), plan.of_score(bound)
+    with_edges = len(plan.edge_channels) > 0
+    message_adjoint = _message_adjoint(bound, plan, sides, extreme)
+    score = compiled(bound.text(bound.score, 'score', sides)) if has_score else None
+    score_adjoint = _score_adjoint(bound, plan, sides) if through_score else None
+    load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
+    write_edge_rows = _edge_row_writer(layout, bound, plan)
+    add_heads, copy_heads = tuple_sum(len(plan.heads)), copies(len(plan.heads))
+    add_channels, copy_channels = tuple_sum(len(plan.channels)), copies(len(plan.channels))
+    add_edges = tuple_sum(len(plan.edge_channels))
+    add_parameters, copy_parameters = tuple_sum(len(plan.parameters)), copies(len(plan.parameters))
+
+    group, heads = layout.group, layout.heads
+    load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
+    store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
+    store_some_edges, scatter_edges, sum_edges = layout.store_some_edges, layout.scatter_edges, layout.sum_edges
+    gather_edges, mask_edges, repeat, buffer = (
+        layout.gather_edges, layout.mask_edges, layout.repeat, layout.buffer,
+    )  # fmt: skip
+    edges_full, row_zeros, dropout, exp = layout.edges_full, layout.row_zeros, dropout_edges(layout), vocabulary.exp
+
+    def backward(
+        part, tiles, parts, indptr, index, edge_id,
+        resident_heads, resident_channels, gathered_heads, gathered_channels,
+        edge_heads, edge_rows, edge_features, edge_weights, parameters, scalars,
+        total_heads, width, num_walked, seed, threshold, scale, grad_out, out, logsumexp, delta,
+        grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
+        grad_passed, grad_parameters,
+    ):  # fmt: skip
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        head, channel = tiles[2 * tile], tiles[2 * tile + 1]
+        parameter_rows = load_row(parameters, channel)
+        parameter_sums = copy_parameters(row_zeros())
+        weights, dots = buffer(), buffer()
+        reached = row_zeros()
+        for v in range(place_at(parts, piece), place_at(parts, piece + 1)):
+            begin, end = place_at(indptr, v), place_at(indptr, v + 1)
+            own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
+            own_row = load_row(resident_channels, v * width + channel)
+            if by_target:
+                grad = load_row(grad_out, v * width + channel)
+                if extreme:
+                    reached = load_row(out, v * width + channel)
+                if softmax:
+                    normaliser = repeat(load_heads(logsumexp, v * total_heads + head))
+                    mean_dot = repeat(load_heads(delta, v * total_heads + head))
+            head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_zeros())
+            for q in range(begin, end, group):
+                if has_score:
+                    other_heads = gather_edges(gathered_heads, index, q, end, total_heads, head)
+                    on_edge = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+                    if of_heads:
+                        alpha = score(own_heads, (), other_heads, (), on_edge, (), (), scalars)
+                    else:
+                        other = load_row(gathered_channels, place_at(index, q) * width + channel)
+                        row = load_edge_rows(
+                            edge_rows, edge_features, edge_weights, place_at(edge_id, q), width, channel
+                        )
+                        alpha = score(own_heads, own_row, other_heads, other, on_edge, row, parameter_rows, scalars)
+                    if softmax:
+                        if not by_target:
+                            normaliser = gather_edges(logsumexp, index, q, end, total_heads, head)
+                        alpha = exp(alpha - normaliser)
+                    if seed is not None:
+                        kept = dropout(seed, threshold, scale, edge_id, q, end, head)
+                        store_edges(weights, 0, alpha * kept)
+                    else:
+                        store_edges(weights, 0, alpha)
+                for k in range(min(group, end - q)):
+                    at = place_at(index, q + k) * width + channel
+                    edge = place_at(edge_id, q + k)
+                    if of_heads:
+                        other = load_row(gathered_channels, at)
+                        row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)
+                    if not by_target:
+                        grad = load_row(grad_out, at)
+                        if extreme:
+                            reached = load_row(out, at)
+                    weight = load_heads(weights, k * heads)
+                    found = message_adjoint(grad, reached, weight, own_row, other, row, parameter_rows, scalars)
+                    if through_score:
+                        store_heads(dots, k * heads, found[0][0])
+                    row_sums = add_channels(row_sums, found[1])
+                    parameter_sums = add_parameters(parameter_sums, found[3])
+                    if with_edges:
+                        edge_grads = found[2]
+                        if of_heads:
+                            write_edge_rows(
+                                edge_grads, edge_features, edge_weights, edge, width, channel,
+                                grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
+                            )  # fmt: skip
+                if through_score:
+                    through = load_edges(dots, 0)
+                    if seed is not None:
+                        through = through * kept
+                    if softmax:
+                        if not by_target:
+                            mean_dot = gather_edges(delta, index, q, end, total_heads, head)
+                        through = alpha * (through - mean_dot)
+                    through = mask_edges(through, end - q, 0.0)
+                    if of_heads:
+                        flows = score_adjoint(through, own_heads, (), other_heads, (), on_edge, (), (), scalars)
+                    else:
+                        flows = score_adjoint(
+                            through, own_heads, own_row, other_heads, other, on_edge, row, parameter_rows, scalars
+                        )
+                        row_sums = add_channels(row_sums, flows[3])
+                        parameter_sums = add_parameters(parameter_sums, flows[5])
+                        if with_edges:
+                            edge_grads = add_edges(edge_grads, flows[4])
+                    head_sums = add_heads(head_sums, flows[0])
+                    store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
+                    scatter_edges(grad_edges, edge_id, q, end, total_heads, head, flows[2])
+                if with_edges and not of_heads:
+                    write_edge_rows(
+                        edge_grads, edge_features, edge_weights, place_at(edge_id, q), width, channel,
+                        grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
+                    )  # fmt: skip
+            store_heads(grad_heads, v * total_heads + head, sum_edges(head_sums))
+            store_row(grad_channels, v * width + channel, row_sums)
+        store_row(grad_parameters, piece * width + channel, parameter_sums)
+
+    return backward
+
+
+def passed_sum_body(layout: Layout) -> Callable:
+    """Sums what a walk passed along its edges over the rows of the other side.
+
+    `position` holds, for each edge in this side's order, where the walk wrote it.
+    """
+    group, heads = layout.group, layout.heads
+    gather_edges, mask_edges, edges_full = layout.gather_edges, layout.mask_edges, layout.edges_full
+    sum_edges, store_heads = layout.sum_edges, layout.store_heads
+
+    def passed_sum(part, tiles, parts, indptr, position, total_heads, num_walked, passed, grad_heads):
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        for v in range(place_at(parts, piece), place_at(parts, piece + 1)):
+            begin, end = place_at(indptr, v), place_at(indptr, v + 1)
+            total = edges_full(0.0)
+            for q in range(begin, end, group):
+                found = gather_edges(passed, position, q, end, heads, tile * num_walked * heads)
+                total = total + mask_edges(found, end - q, 0.0)
+            store_heads(grad_heads, v * total_heads + tiles[2 * tile], sum_edges(total))
+
+    return passed_sum
