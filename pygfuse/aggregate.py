@@ -81,7 +81,7 @@ def aggregate(
     out, _ = torch.ops.pygfuse.aggregate(
         program.name,
         ','.join(tensors),
-        [tensor.reshape(tensor.shape[0], -1) for tensor in tensors.values()],
+        [tensor.flatten(1) for tensor in tensors.values()],
         ','.join(scalars),
         list(scalars.values()),
         edges.token,

@@ -29,10 +29,10 @@ def copies(length: int) -> Callable:
     return compiled(f'def copy(value):\n    return ({"value, " * length})')
 
 
-def spread(names: Sequence[str], used: Sequence[str]) -> Callable:
-    """A function that fills a tuple of gradients of the operands `used` with zeros up to `names`."""
-    items = ''.join(f'found[{used.index(name)}], ' if name in used else '0.0, ' for name in names)
-    return compiled(f'def fill(found):\n    return ({items})')
+def spread(layout: Layout, names: Sequence[str], used: Sequence[str]) -> Callable:
+    """A function that makes rows of the gradients of the operands `used`, with zeros for the others of `names`."""
+    items = ''.join(f'found[{used.index(name)}] + zeros(), ' if name in used else 'zeros(), ' for name in names)
+    return compiled(f'def fill(found):\n    return ({items})', zeros=layout.row_zeros)
 
 
 def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:

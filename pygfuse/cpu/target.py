@@ -82,8 +82,8 @@ def _dropout(call: Call) -> tuple:
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     """The output ``[targets, H * C]``, and what its adjoint needs of it.
 
-    That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that attain each value
-    ``[targets, H * C]`` for a maximum or minimum, else None.
+    That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that share each
+    value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
     """
     graph, like, csr = call.graph, call.like(), call.graph.csr
     out = like.new_empty(graph.num_targets, call.width)
@@ -118,7 +118,6 @@ def backward(
     if call.reduce == 'mean':
         grad_out = grad_out / call.graph.degree.clamp(min=1).unsqueeze(-1)
     elif call.reduce in ('max', 'min'):
-        # edges that attain the same extreme share its gradient, as in torch
         grad_out = grad_out / statistics.clamp(min=1)
     logsumexp = statistics if call.bound.softmax else None
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None

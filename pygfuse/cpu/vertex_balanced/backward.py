@@ -56,7 +56,9 @@ def _used_by(trace: Trace | None, names: Sequence[str]) -> list[str]:
     return [name for name in names if name in available]
 
 
-def _message_adjoint(bound: BoundProgram, plan: BackwardPlan, sides: dict[str, str], extreme: bool) -> Callable:
+def _message_adjoint(
+    bound: BoundProgram, layout: Layout, plan: BackwardPlan, sides: dict[str, str], extreme: bool
+) -> Callable:
     """``adjoint(grad, out, weight, ...)``: gradients for the weight, the resident channels, the edge's channels and
     the parameters, as tuples; for an extreme, of the edges that attain it only."""
     channels = _used_by(bound.message, plan.channels)
@@ -65,8 +67,8 @@ def _message_adjoint(bound: BoundProgram, plan: BackwardPlan, sides: dict[str, s
     wrt = [['weight'] if plan.of_score(bound) else [], channels, edges, parameters]
     derive = compiled(bound.adjoint_text(bound.message, 'derive', wrt, sides))
     message = compiled(bound.text(bound.message, 'message', sides))
-    fill_channels, fill_edges = spread(plan.channels, channels), spread(plan.edge_channels, edges)
-    fill_parameters, equal = spread(plan.parameters, parameters), vocabulary.equal
+    fill_channels, fill_edges = spread(layout, plan.channels, channels), spread(layout, plan.edge_channels, edges)
+    fill_parameters, equal = spread(layout, plan.parameters, parameters), vocabulary.equal
 
     @numba.njit(error_model='numpy')
     def adjoint(grad, out, weight, own_row, other, row, parameters, scalars):
@@ -79,7 +81,7 @@ def _message_adjoint(bound: BoundProgram, plan: BackwardPlan, sides: dict[str, s
     return adjoint
 
 
-def _score_adjoint(bound: BoundProgram, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
+def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
     """Gradients for the resident heads, what is passed, the edge's heads, the resident channels, the edge's channels
     and the parameters, as tuples."""
     channels = _used_by(bound.score, plan.channels)
@@ -87,8 +89,8 @@ def _score_adjoint(bound: BoundProgram, plan: BackwardPlan, sides: dict[str, str
     parameters = _used_by(bound.score, plan.parameters)
     wrt = [plan.heads, plan.passed, plan.edges, channels, edges, parameters]
     derive = compiled(bound.adjoint_text(bound.score, 'derive', wrt, sides))
-    fill_channels, fill_edges = spread(plan.channels, channels), spread(plan.edge_channels, edges)
-    fill_parameters = spread(plan.parameters, parameters)
+    fill_channels, fill_edges = spread(layout, plan.channels, channels), spread(layout, plan.edge_channels, edges)
+    fill_parameters = spread(layout, plan.parameters, parameters)
 
     @numba.njit(error_model='numpy')
     def adjoint(grad, own_heads, own_row, other_heads, other, on_edge, row, parameters, scalars):
@@ -111,11 +113,11 @@ def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) ->
     stores = '\n'.join(
         f'    store_row(grad_rows[{j}], edge * width + channel, gradients[{i}])' for j, i in enumerate(rows)
     )
-    of_products = ''.join(f'gradients[{i}] + zeros(), ' for i in products)
+    of_products = ''.join(f'gradients[{i}], ' for i in products)
     header = 'gradients, features, weights, edge, width, channel, grad_rows, sums, piece, grad_features, tiles, tile'
     rest = 'features, weights, edge, width, channel, sums, piece, grad_features, tiles, tile'
     text = f'def write({header}):\n{stores}\n    adjoint(({of_products}), {rest})\n    return'
-    return compiled(text, store_row=store_row, adjoint=adjoint, zeros=layout.row_zeros)
+    return compiled(text, store_row=store_row, adjoint=adjoint)
 
 
 def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Callable:
@@ -129,9 +131,9 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
     extreme, through_score = reduce in ('max', 'min'), plan.of_score(bound)
     with_edges = len(plan.edge_channels) > 0
-    message_adjoint = _message_adjoint(bound, plan, sides, extreme)
+    message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
     score = compiled(bound.text(bound.score, 'score', sides)) if has_score else None
-    score_adjoint = _score_adjoint(bound, plan, sides) if through_score else None
+    score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     write_edge_rows = _edge_row_writer(layout, bound, plan)
     add_heads, copy_heads = tuple_sum(len(plan.heads)), copies(len(plan.heads))

@@ -24,7 +24,7 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
 
     Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
     row's first group), the sums so far are scaled down. It leaves the log-sum-exp of each row and head. A maximum (or
-    minimum) leaves the number of edges that attain it, for each value of the row.
+    minimum) leaves, for each value of the row, the number of edges among which torch divides its gradient.
 
     Args:
         bound: The program.
@@ -110,7 +110,8 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
             if extreme:
                 if end == begin:
                     result = row_zeros()
-                store_row(statistics, v * width + channel, ties)
+                # torch counts the zero that a row begins with among the ties, although it takes no part
+                store_row(statistics, v * width + channel, equal(result, 0.0, ties + 1.0, ties))
                 if smallest:
                     result = -result
             if end > begin:

@@ -1,0 +1,200 @@
+"""Every kind of program through the operator, against the same program computed by torch."""
+
+import pytest
+import torch
+
+from pygfuse import reference
+from pygfuse.aggregate import Edges, aggregate, new_seed
+from pygfuse.call import Call
+from pygfuse.cpu.random import dropout_factors
+from pygfuse.program import EdgeProgram, Operand
+from pygfuse.vocabulary import leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
+
+OPERANDS = {
+    'x': Operand('source', 'channels'),
+    'y': Operand('target', 'channels'),
+    'e': Operand('edge', 'channels'),
+    'f': Operand('edge', 'channels'),
+    'p': Operand('parameter', 'channels'),
+    'a': Operand('source', 'heads'),
+    'b': Operand('target', 'heads'),
+    'c': Operand('edge', 'heads'),
+    'k': Operand('parameter', 'scalar'),
+}
+
+
+def program(name, message, score=None, softmax=False):
+    return EdgeProgram(f'test_{name}', OPERANDS, message, score, softmax)
+
+
+PROGRAMS = {
+    'copy': program('copy', lambda x: x),
+    'add': program('add', lambda x, y: x + y),
+    'gate': program('gate', lambda x, y, e, f: sigmoid(x + y + e) * softplus(y - x + f)),
+    'rectified': program('rectified', lambda x, e, p: relu(x + e) * p),
+    'weighted': program('weighted', lambda weight, x: weight * x, lambda c: c),
+    'bounded': program('bounded', lambda weight, x: weight * x, lambda a, b, c: tanh(a + b) * c),
+    'additive': program(
+        'additive', lambda weight, x: weight * x, lambda a, b, c, k: leaky_relu(a + b + c, k), softmax=True
+    ),
+    'dot': program(
+        'dot', lambda weight, x, e: weight * (x + e), lambda x, y, e: sum_channels(y * (x + e)), softmax=True
+    ),
+    'deep': program(
+        'deep',
+        lambda weight, x: weight * x,
+        lambda x, y, e, p, k: sum_channels(leaky_relu(x + y + e, k) * p),
+        softmax=True,
+    ),
+}
+
+
+def random_edges(num_sources=7, num_targets=5, num_edges=40, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    sources = torch.randint(num_sources, (num_edges,), generator=generator)
+    # the last target stays isolated
+    targets = torch.randint(num_targets - 1, (num_edges,), generator=generator)
+    return Edges(torch.stack([sources, targets]), num_sources, num_targets)
+
+
+def random_operands(bound_names, edges, heads, channels, products=False):
+    torch.manual_seed(1)
+    num_edges = edges.token.shape[1]
+    rows = {'source': edges.num_sources, 'target': edges.num_targets, 'edge': num_edges, 'parameter': 1}
+    operands = {}
+    for name in bound_names:
+        operand = OPERANDS[name]
+        if operand.level == 'scalar':
+            operands[name] = 0.2
+            continue
+        width = heads * (channels if operand.level == 'channels' else 1)
+        if products and operand.side == 'edge' and operand.level == 'channels':
+            pair = (torch.randn(num_edges, 3), torch.randn(3, width))
+            operands[name] = tuple(tensor.double().requires_grad_() for tensor in pair)
+        else:
+            operands[name] = torch.randn(rows[operand.side], width).double().requires_grad_()
+    return operands
+
+
+def leaves(operands):
+    found = []
+    for value in operands.values():
+        found += list(value) if isinstance(value, tuple) else [value] * isinstance(value, torch.Tensor)
+    return found
+
+
+def expected(chosen, edges, operands, heads, channels, reduce, dropout=0.0, seed=None):
+    tensors = {}
+    for name, value in operands.items():
+        if isinstance(value, tuple):
+            tensors[f'{name}:features'], tensors[f'{name}:weight'] = value
+        elif isinstance(value, torch.Tensor):
+            tensors[name] = value
+    scalars = {name: value for name, value in operands.items() if isinstance(value, float)}
+    products = tuple(name for name, value in operands.items() if isinstance(value, tuple))
+    call = Call(chosen.bind(tuple(operands), products), edges.graph(), tensors, scalars, heads, channels, reduce)
+    kept = None
+    if seed is not None:
+        from pygfuse.call import Dropout
+
+        kept = dropout_factors(call.graph.num_edge_ids, heads, Dropout(dropout, int(seed)), torch.float64)
+    return reference.aggregate(call, kept).view(-1, heads, channels)
+
+
+def used(chosen):
+    import inspect
+
+    names = [*inspect.signature(chosen.message).parameters]
+    if chosen.score is not None:
+        names += [*inspect.signature(chosen.score).parameters]
+    return [name for name in OPERANDS if name in names]
+
+
+def check(chosen, edges, operands, heads, channels, reduce='sum', dropout=0.0):
+    seed = new_seed() if dropout else None
+    out = aggregate(chosen, edges, operands, heads, channels, reduce, dropout, seed)
+    wanted = expected(chosen, edges, operands, heads, channels, reduce, dropout, seed)
+    torch.testing.assert_close(out, wanted, rtol=1e-10, atol=1e-10)
+    grad = torch.randn_like(out)
+    inputs = leaves(operands)
+    for found, right in zip(
+        torch.autograd.grad(out, inputs, grad), torch.autograd.grad(wanted, inputs, grad), strict=True
+    ):
+        torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
+
+
+SHAPES = [(1, 5), (2, 8), (3, 17)]
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+@pytest.mark.parametrize(('heads', 'channels'), SHAPES)
+def test_program_equals_its_reference(name, heads, channels):
+    chosen, edges = PROGRAMS[name], random_edges()
+    check(chosen, edges, random_operands(used(chosen), edges, heads, channels), heads, channels)
+
+
+@pytest.mark.parametrize('name', ['gate', 'rectified', 'dot', 'deep'])
+def test_edge_operands_may_be_products(name):
+    chosen, edges = PROGRAMS[name], random_edges()
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8, products=True), 2, 8)
+
+
+@pytest.mark.parametrize('name', ['copy', 'add', 'gate', 'rectified', 'weighted'])
+@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+def test_reductions(name, reduce):
+    chosen, edges = PROGRAMS[name], random_edges()
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8, reduce)
+
+
+@pytest.mark.parametrize('name', ['weighted', 'bounded', 'additive', 'dot', 'deep'])
+def test_dropout_of_weights(name):
+    torch.manual_seed(3)
+    chosen, edges = PROGRAMS[name], random_edges()
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8, dropout=0.4)
+
+
+@pytest.mark.parametrize('name', ['copy', 'add'])
+def test_ties_share_the_gradient_as_in_torch(name):
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=200)
+    operands = random_operands(used(chosen), edges, 1, 5)
+    operands = {key: value.detach().round().requires_grad_() for key, value in operands.items()}
+    check(chosen, edges, operands, 1, 5, 'max')
+
+
+@pytest.mark.parametrize('absent', ['b', 'c'])
+def test_absent_operands_count_as_zero(absent):
+    chosen, edges = PROGRAMS['additive'], random_edges()
+    operands = random_operands([name for name in used(chosen) if name != absent], edges, 2, 8)
+    check(chosen, edges, operands, 2, 8)
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_wide_rows_are_cut_into_tiles(name):
+    chosen, edges = PROGRAMS[name], random_edges()
+    heads, channels = (1, 300) if name in ('copy', 'additive') else (4, 64)
+    check(chosen, edges, random_operands(used(chosen), edges, heads, channels), heads, channels)
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_no_edges_at_all(name):
+    chosen = PROGRAMS[name]
+    edges = Edges(torch.empty(2, 0, dtype=torch.int64), 4, 3)
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8)
+
+
+@pytest.mark.parametrize('name', ['gate', 'dot', 'deep', 'additive'])
+def test_gradients_for_some_operands_only(name):
+    chosen, edges = PROGRAMS[name], random_edges()
+    for alone in used(chosen):
+        operands = random_operands(used(chosen), edges, 2, 8)
+        if not isinstance(operands[alone], torch.Tensor):
+            continue
+        operands = {
+            key: value.detach().requires_grad_(key == alone) if isinstance(value, torch.Tensor) else value
+            for key, value in operands.items()
+        }
+        out = aggregate(chosen, edges, operands, 2, 8)
+        wanted = expected(chosen, edges, operands, 2, 8, 'sum')
+        grad = torch.randn_like(out)
+        (found,), (right,) = (torch.autograd.grad(y, operands[alone], grad) for y in (out, wanted))
+        torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
