@@ -7,6 +7,7 @@ import sys
 from typing import TextIO
 
 import torch
+import torch_geometric.nn
 from torch_geometric.nn import MessagePassing
 
 from pygfuse import conv
@@ -14,7 +15,7 @@ from pygfuse.conv.fused import FusedConv
 
 # PyG's class -> the fused class of the same name
 FUSED_CLASSES: dict[type, type[FusedConv]] = {
-    fused.__mro__[2]: fused for fused in (getattr(conv, name) for name in conv.__all__)
+    getattr(torch_geometric.nn, fused.__name__): fused for fused in (getattr(conv, name) for name in conv.__all__)
 }
 _PLAIN_CLASSES = {fused: plain for plain, fused in FUSED_CLASSES.items()}
 

@@ -1,5 +1,30 @@
 """Drop-in classes for those of ``torch_geometric.nn.conv``, under the same names."""
 
+from pygfuse.conv.agnn_conv import AGNNConv
+from pygfuse.conv.cg_conv import CGConv
+from pygfuse.conv.edge_conv import EdgeConv
+from pygfuse.conv.fa_conv import FAConv
 from pygfuse.conv.gat_conv import GATConv
+from pygfuse.conv.gatv2_conv import GATv2Conv
+from pygfuse.conv.gcn_conv import GCNConv
+from pygfuse.conv.gin_conv import GINConv, GINEConv
+from pygfuse.conv.graph_conv import GraphConv
+from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
+from pygfuse.conv.sage_conv import SAGEConv
+from pygfuse.conv.transformer_conv import TransformerConv
 
-__all__ = ['GATConv']
+__all__ = [
+    'AGNNConv',
+    'CGConv',
+    'EdgeConv',
+    'FAConv',
+    'GATConv',
+    'GATv2Conv',
+    'GCNConv',
+    'GINConv',
+    'GINEConv',
+    'GraphConv',
+    'ResGatedGraphConv',
+    'SAGEConv',
+    'TransformerConv',
+]

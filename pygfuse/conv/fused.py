@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch_geometric.nn
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
@@ -171,3 +172,93 @@ def check_rows(
     first = rows[0] if rows[0] is not None else given[0]
     second = rows[1] if rows[1] is not None else given[1]
     return first, first if second is None else second
+
+
+# PyG's names of simple aggregations -> those of `pygfuse.aggregate`
+REDUCTIONS = {'add': 'sum', 'sum': 'sum', 'mean': 'mean', 'max': 'max', 'min': 'min'}
+
+
+def why_not_reduce(aggr: Any, known: Sequence[str] = ('sum', 'mean', 'max', 'min')) -> str | None:
+    """The reason, if any, for which an aggregation has no fused form."""
+    if isinstance(aggr, str) and REDUCTIONS.get(aggr) in known:
+        return None
+    return f'aggr={aggr!r} has no fused form here'
+
+
+def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
+    """The reason, if any, for which a linear map inside the layer cannot be taken apart: somebody hooked it."""
+    for name in names:
+        module = getattr(conv, name, None)
+        if module is None:
+            continue
+        if not isinstance(module, (torch.nn.Linear, torch_geometric.nn.Linear)):
+            return f'{name} is no Linear but a {type(module).__name__}'
+        hooks = (
+            module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
+        )  # fmt: skip
+        if any(hooks):
+            return f'a hook is registered on {name}'
+    return None
+
+
+def checked_edge_attr(
+    adjacency: Any, edge_attr: Tensor | None, edge_dim: int | None, edges: Edges, graph: Graph | None
+) -> Tensor | None:
+    """Edge features as ``[edges, D]``: the argument, else the values of a sparse adjacency, else None.
+
+    Raises:
+        ValueError: If there is not one row for each edge, or rows have another width than `edge_dim` (if given).
+    """
+    edge_attr = edge_values(adjacency) if edge_attr is None else edge_attr
+    if edge_attr is None:
+        return None
+    edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
+    num_edges = edges.token.shape[1] if graph is None else graph.num_user_edges
+    width = edge_attr.shape[-1] if edge_dim is None else edge_dim
+    if edge_attr.dim() != 2 or tuple(edge_attr.shape) != (num_edges, width):
+        raise ValueError(
+            f"Expected 'edge_attr' of shape [{num_edges}, {width}], a row for each edge (got {list(edge_attr.shape)})"
+        )
+    return edge_attr
+
+
+def checked_edge_weight(edge_weight: Tensor | None, edges: Edges, graph: Graph | None) -> Tensor | None:
+    """Edge weights as ``[edges, 1]``, or None.
+
+    Raises:
+        ValueError: If there is not one for each edge.
+    """
+    if edge_weight is None:
+        return None
+    num_edges = edges.token.shape[1] if graph is None else graph.num_user_edges
+    if edge_weight.numel() != num_edges or edge_weight.shape[0] != num_edges:
+        raise ValueError(
+            f"Expected 'edge_weight' to hold one number for each of {num_edges} edges (got shape "
+            f'{list(edge_weight.shape)})'
+        )
+    return edge_weight.view(-1, 1)
+
+
+def nodes_of(
+    conv: Any, pair: tuple[Tensor, Tensor | None], adjacency: Any, size: Any = None, loops: bool = False
+) -> tuple[Edges, Graph | None]:
+    """The edges of a call: between the nodes of ``x[0]`` and those of ``x[1]``, `size` or the adjacency.
+
+    Args:
+        conv: The layer; its ``flow`` counts.
+        pair: Features of both sides; the second may be missing.
+        adjacency: What the user passed.
+        size: PyG's `size`.
+        loops: Whether each node that is on both sides gets exactly one self-loop.
+    """
+    rows = [pair[0].shape[0], None if pair[1] is None else pair[1].shape[0]]
+    first, second = check_rows(rows, size, adjacency)
+    given = size is not None and is_edge_index(adjacency)
+    return edges_of(
+        adjacency, first, second, conv.flow, (min(size) if given else min(first, second)) if loops else None
+    )
+
+
+def why_not_rows(x: Tensor) -> str | None:
+    """The reason, if any, for which features cannot be rows of nodes."""
+    return None if x.dim() == 2 else f'features have {x.dim()} dimensions, not two'

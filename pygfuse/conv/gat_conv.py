@@ -9,21 +9,22 @@ import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
-from torch_geometric.utils import scatter, softmax
+from torch_geometric.utils import softmax
 
 from pygfuse.aggregate import Edges, aggregate, dropout_factors, new_seed
 from pygfuse.conv.attention import attention_result
 from pygfuse.conv.fused import (
     FusedConv,
     check_features,
-    check_rows,
-    edge_values,
-    edges_of,
+    checked_edge_attr,
     is_edge_index,
+    nodes_of,
     same_nodes_if_reversed,
+    why_not_map,
+    why_not_reduce,
 )
+from pygfuse.conv.self_loops import loop_values
 from pygfuse.graph import Graph
-from pygfuse.programs.edge_sum import EDGE_SUM
 from pygfuse.programs.gat import GAT
 
 
@@ -66,16 +67,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
     edge_updater_type: ClassVar = {'alpha': OptPairTensor, 'edge_attr': OptTensor}
 
     def why_not(self) -> str | None:
-        reason = super().why_not()
-        if reason is None and self.aggr not in ('add', 'sum', 'mean'):
-            return f'aggr={self.aggr!r} has no fused form here'
-        if (
-            reason is None
-            and self.lin_edge is not None
-            and (self.lin_edge._forward_hooks or self.lin_edge._forward_pre_hooks)
-        ):
-            return 'a hook is registered on lin_edge'
-        return reason
+        return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
 
     def forward(
         self,
@@ -92,7 +84,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         check_features(self, pair, shared=isinstance(x, Tensor))
         x_src, x_dst = self._transform(pair, shared=isinstance(x, Tensor))
         operands = self._node_operands(x_src, x_dst)
-        edges, graph = self._edges(edge_index, x_src, x_dst, size)
+        edges, graph = nodes_of(self, (x_src, x_dst), edge_index, size, self.add_self_loops)
         operands['alpha_edge'] = self._edge_operand(edge_index, edge_attr, edges, graph)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed() if dropout > 0.0 else None
@@ -143,64 +135,24 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
             'negative_slope': float(self.negative_slope),
         }
 
-    def _edges(
-        self, adjacency: Any, x_src: Tensor, x_dst: Tensor | None, size: tuple[int, int] | None
-    ) -> tuple[Edges, Graph | None]:
-        rows = [x_src.shape[0], None if x_dst is None else x_dst.shape[0]]
-        first, second = check_rows(rows, size, adjacency)
-        loops = None
-        if self.add_self_loops:
-            loops = min(size) if size is not None and is_edge_index(adjacency) else min(first, second)
-        return edges_of(adjacency, first, second, self.flow, loops)
-
     def _edge_operand(
         self, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
     ) -> Tensor | None:
         """What edge features add to the scores, one row an edge id; nothing of edges x heads x channels is made."""
         if self.lin_edge is None:
             return None
-        edge_attr = edge_values(adjacency) if edge_attr is None else edge_attr
+        edge_attr = checked_edge_attr(adjacency, edge_attr, self.edge_dim, edges, graph)
         if edge_attr is None:
             return None
-        edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
-        num_edges = edges.token.shape[1] if graph is None else graph.num_user_edges
-        if edge_attr.dim() != 2 or tuple(edge_attr.shape) != (num_edges, self.edge_dim):
-            raise ValueError(
-                f"Expected 'edge_attr' of shape [{num_edges}, {self.edge_dim}], a row for each edge "
-                f'(got {list(edge_attr.shape)})'
-            )
         weight = self.lin_edge.weight.view(self.heads, self.out_channels, self.edge_dim)
         contracted = torch.einsum('hcd,hc->dh', weight, self.att_edge[0])
         alpha_edge = edge_attr @ contracted
         if edges.loops is None:
             return alpha_edge
-        return torch.cat([alpha_edge, self._loop_operand(edge_attr, alpha_edge, contracted, edges)])
-
-    def _loop_operand(self, edge_attr: Tensor, alpha_edge: Tensor, contracted: Tensor, edges: Edges) -> Tensor:
-        """The same for self-loops, whose features are filled in by `fill_value`."""
-        fill, loops = self.fill_value, edges.loops
-        if not isinstance(fill, str):
-            value = torch.as_tensor(1.0 if fill is None else fill, dtype=edge_attr.dtype, device=edge_attr.device)
-            return (value.expand(loops, self.edge_dim) if value.dim() < 2 else value.expand(loops, -1)) @ contracted
-        if fill in ('mean', 'add', 'sum'):
+        if self.fill_value in ('mean', 'add', 'sum'):
             # linear, so it may be taken of the contracted features
-            without = _towards_second_row(edges)
-            filled = aggregate(
-                EDGE_SUM, without, {'value': alpha_edge}, self.heads, 1, 'mean' if fill == 'mean' else 'sum'
-            )
-            return filled.flatten(1)[:loops]
-        first, second = edges.token[0], edges.token[1]
-        rows = max(edges.num_sources, edges.num_targets)
-        # what PyG would drop goes to a row of its own
-        index = torch.where(first == second, rows, second)
-        return scatter(edge_attr, index, 0, rows + 1, reduce=fill)[:loops] @ contracted
-
-
-def _towards_second_row(edges: Edges) -> Edges:
-    """The edges without self-loops, gathered at ``edge_index[1]``: where PyG fills features in, whatever the flow."""
-    if edges.flow == 'source_to_target':
-        return Edges(edges.token, edges.num_sources, edges.num_targets, loops=0)
-    return Edges(edges.token, edges.num_targets, edges.num_sources, loops=0)
+            return torch.cat([alpha_edge, loop_values(alpha_edge, self.fill_value, edges)])
+        return torch.cat([alpha_edge, loop_values(edge_attr, self.fill_value, edges) @ contracted])
 
 
 def _attention(graph: Graph, operands: dict[str, Any], dropout: float, seed: Tensor | None) -> Tensor:

@@ -1,0 +1,116 @@
+"""The fused graph convolutional operator."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import OptTensor
+
+from pygfuse.adjacency import values_of
+from pygfuse.aggregate import Edges, aggregate
+from pygfuse.conv.fused import (
+    REDUCTIONS,
+    FusedConv,
+    check_features,
+    checked_edge_weight,
+    is_edge_index,
+    is_sparse_tensor,
+    nodes_of,
+    why_not_reduce,
+    why_not_rows,
+)
+from pygfuse.conv.gcn_norm import with_remaining_loops
+from pygfuse.conv.norm_cache import cached_factors
+from pygfuse.programs.neighbours import (
+    NEIGHBOURS,
+    NORMALISED_NEIGHBOURS,
+    NORMALISED_WEIGHTED_NEIGHBOURS,
+    WEIGHTED_NEIGHBOURS,
+)
+
+
+class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
+    r"""`torch_geometric.nn.GCNConv`, fused: the same parameters, options and numbers.
+
+    .. math::
+        \mathbf{X}^{\prime} = \mathbf{\hat{D}}^{-1/2} \mathbf{\hat{A}}
+        \mathbf{\hat{D}}^{-1/2} \mathbf{X} \mathbf{\Theta}
+
+    The normalisation stays with the nodes: an edge's weight is the product of two factors, formed in registers. Without
+    edge weights the factors go with the cached graph (fused graph processing, fuseGNN, section IV); with edge weights
+    that require a gradient, it flows through the degrees too.
+
+    Args:
+        in_channels, out_channels, improved, cached, add_self_loops, normalize, bias: As in PyG.
+
+    Shapes:
+        As in PyG.
+
+    Raises:
+        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
+            device than expected.
+
+    Example:
+        >>> import torch
+        >>> conv = GCNConv(16, 8)
+        >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
+        torch.Size([3, 8])
+    """
+
+    propagate_type: ClassVar = {'x': Tensor, 'edge_weight': OptTensor}
+
+    def why_not(self) -> str | None:
+        return super().why_not() or why_not_reduce(self.aggr)
+
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
+        if not isinstance(x, Tensor) or not self.note(self.why_not_with(x, edge_weight) or why_not_rows(x)):
+            return super().forward(x, edge_index, edge_weight)
+        check_features(self, (x, None), shared=True)
+        out = self._aggregated(self.lin(x), edge_index, edge_weight)
+        return out if self.bias is None else out + self.bias
+
+    def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> Tensor:
+        if self.normalize and not self.cached and is_edge_index(adjacency):
+            edges, graph = nodes_of(self, (x, x), adjacency, None, self.add_self_loops)
+            weight = checked_edge_weight(edge_weight, edges, graph)
+            return self._normalised(x, edges, None if weight is None else weight.to(x.dtype))
+        if self.normalize:
+            adjacency, edge_weight = self._normed_by_pyg(x, adjacency, edge_weight)
+        elif is_sparse_tensor(adjacency) or not is_edge_index(adjacency):
+            edge_weight = values_of(adjacency)
+        edges, graph = nodes_of(self, (x, x), adjacency)
+        weight = checked_edge_weight(edge_weight, edges, graph)
+        if weight is None:
+            return self._run(NEIGHBOURS, edges, {'x': x})
+        return self._run(WEIGHTED_NEIGHBOURS, edges, {'x': x, 'edge_weight': weight.to(x.dtype)})
+
+    def _normalised(self, x: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
+        if weight is not None and edges.loops is not None:
+            weight = with_remaining_loops(weight, edges, 2.0 if self.improved else 1.0)
+        factors = cached_factors(edges, weight, x)
+        operands = {'x': x, 'norm_src': factors, 'norm_dst': factors}
+        if weight is None:
+            return self._run(NORMALISED_NEIGHBOURS, edges, operands)
+        return self._run(NORMALISED_WEIGHTED_NEIGHBOURS, edges, {**operands, 'edge_weight': weight})
+
+    def _run(self, program: Any, edges: Edges, operands: dict[str, Tensor]) -> Tensor:
+        return aggregate(program, edges, operands, 1, operands['x'].shape[1], REDUCTIONS[self.aggr]).flatten(1)
+
+    def _normed_by_pyg(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> tuple[Any, Tensor | None]:
+        """PyG's normalisation: of sparse adjacencies, and where the layer keeps the first one it sees."""
+        plain = isinstance(adjacency, Tensor)
+        kept = self._cached_edge_index if plain else self._cached_adj_t
+        if kept is None:
+            kept = gcn_norm(
+                adjacency, edge_weight, x.shape[0], self.improved, self.add_self_loops, self.flow, dtype=x.dtype
+            )
+            if self.cached and plain:
+                self._cached_edge_index = kept
+            elif self.cached:
+                self._cached_adj_t = kept
+        normed, weight = kept if plain else (kept, None)
+        return normed, values_of(normed) if weight is None else weight

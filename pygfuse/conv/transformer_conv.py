@@ -1,0 +1,119 @@
+"""The fused graph transformer operator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.typing import OptTensor
+
+from pygfuse.aggregate import aggregate, new_seed
+from pygfuse.conv.fused import (
+    REDUCTIONS,
+    FusedConv,
+    check_features,
+    checked_edge_attr,
+    nodes_of,
+    same_nodes_if_reversed,
+    why_not_map,
+    why_not_reduce,
+)
+from pygfuse.programs.transformer import TRANSFORMER
+
+
+class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
+    r"""`torch_geometric.nn.TransformerConv`, fused: the same parameters, options and numbers.
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \sum_j \alpha_{ij} \left( \mathbf{W}_2 \mathbf{x}_j +
+        \mathbf{W}_6 \mathbf{e}_{ij} \right), \quad \alpha_{ij} = \underset{j}{\mathrm{softmax}} \;
+        \frac{(\mathbf{W}_3 \mathbf{x}_i)^{\top} (\mathbf{W}_4 \mathbf{x}_j + \mathbf{W}_6 \mathbf{e}_{ij})}{\sqrt{d}}
+
+    Queries, keys and values are computed once a node; the edge's linear map, the dot, the softmax and the sum are one
+    walk over the edges, which backward recomputes.
+
+    Args:
+        in_channels, out_channels, heads, concat, beta, dropout, edge_dim, bias, root_weight: As in PyG.
+
+    Shapes:
+        As in PyG.
+
+    Raises:
+        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
+            device than expected.
+
+    Example:
+        >>> conv = TransformerConv(16, 8, heads=4)
+        >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
+        torch.Size([3, 32])
+    """
+
+    propagate_type: ClassVar = {'query': Tensor, 'key': Tensor, 'value': Tensor, 'edge_attr': OptTensor}
+
+    def why_not(self) -> str | None:
+        return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
+
+    def forward(
+        self,
+        x: Tensor | tuple[Tensor, Tensor],
+        edge_index: Any,
+        edge_attr: Tensor | None = None,
+        return_attention_weights: bool | None = None,
+    ) -> Any:
+        """Runs the layer; arguments and results are those of PyG's ``TransformerConv.forward``."""
+        shared = isinstance(x, Tensor)
+        pair = (x, x) if shared else (x[0], x[1])
+        if not self.note(self._why_not_call(pair, edge_attr, return_attention_weights)):
+            return super().forward(x, edge_index, edge_attr, return_attention_weights)
+        check_features(self, pair, shared)
+        shape = (-1, self.heads, self.out_channels)
+        edges, graph = nodes_of(self, pair, edge_index)
+        edge = None
+        if self.lin_edge is not None:
+            edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
+            if edge_attr is None:
+                raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
+            edge = (edge_attr, self.lin_edge.weight.t())
+        dropout = self.dropout if self.training else 0.0
+        out = aggregate(
+            TRANSFORMER,
+            edges,
+            {
+                'query': self.lin_query(pair[1]).view(shape) / math.sqrt(self.out_channels),
+                'key': self.lin_key(pair[0]).view(shape),
+                'value': self.lin_value(pair[0]).view(shape),
+                'edge': edge,
+            },
+            self.heads,
+            self.out_channels,
+            REDUCTIONS[self.aggr],
+            dropout,
+            new_seed() if dropout > 0.0 else None,
+        )
+        return self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
+
+    def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
+        if not self.root_weight:
+            return out
+        root = self.lin_skip(x_dst)
+        if self.lin_beta is None:
+            return out + root
+        beta = self.lin_beta(torch.cat([out, root, out - root], dim=-1)).sigmoid()
+        return beta * root + (1 - beta) * out
+
+    def _why_not_call(
+        self, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, weights: bool | None
+    ) -> str | None:
+        reason = self.why_not_with(*pair, edge_attr, self.lin_key.weight)
+        if reason is None and pair[1] is None:
+            return 'no features of the targets'
+        if reason is None and weights is not None:
+            return 'return_attention_weights asks for a value of every edge'
+        if reason is None and edge_attr is not None and self.lin_edge is None:
+            return 'edge_attr without edge_dim'
+        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
+            return 'flow target_to_source between different sets of nodes'
+        return reason
