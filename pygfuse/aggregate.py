@@ -18,7 +18,7 @@ from pygfuse.call import Call, Dropout
 from pygfuse.cpu import random, target
 from pygfuse.graph import Graph
 from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, EdgeProgram
-from pygfuse.trace import HEADS
+from pygfuse.trace import HEADS, SCALAR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], he
             raise ValueError(f"Expected '{name}' of the type of '{first_name}', {first.dtype} (got {tensor.dtype})")
         if factor == 'features':
             continue
-        width = heads if operand.level == HEADS else heads * channels
+        width = {SCALAR: 1, HEADS: heads}.get(operand.level, heads * channels)
         expected = tensor.shape[0] if factor else rows.get(operand.side, tensor.shape[0])
         if tensor.shape[0] != expected or tensor[:1].numel() != width * min(1, tensor.shape[0]):
             raise ValueError(

@@ -30,8 +30,8 @@ class Operand:
 
     Attributes:
         side: ``'source'``, ``'target'`` (a row per node), ``'edge'`` (a row per edge) or ``'parameter'`` (one row).
-        level: ``'heads'`` (H values a row), ``'channels'`` (H x C values a row) or ``'scalar'`` (a number, for
-            parameters only; it has no gradient).
+        level: ``'heads'`` (H values a row), ``'channels'`` (H x C values a row) or ``'scalar'``: for edges one value
+            a row, the same for all heads; for parameters a plain number, which has no gradient.
     """
 
     side: str
@@ -40,8 +40,13 @@ class Operand:
     def __post_init__(self) -> None:
         if self.side not in _SIDES:
             raise ValueError(f"Expected 'side' to be one of {_SIDES} (got {self.side!r})")
-        if self.level not in (HEADS, CHANNELS) and (self.side, self.level) != (PARAMETER, SCALAR):
+        if self.level not in (HEADS, CHANNELS) and not (self.level == SCALAR and self.side in (EDGE, PARAMETER)):
             raise ValueError(f"Expected 'level' to be 'heads' or 'channels' on side {self.side!r} (got {self.level!r})")
+
+
+def _traced_level(operand: Operand) -> str:
+    """The level at which an operand enters a trace: a scalar of an edge is spread over heads."""
+    return HEADS if operand == Operand(EDGE, SCALAR) else operand.level
 
 
 PROGRAMS: dict[str, EdgeProgram] = {}
@@ -84,8 +89,8 @@ class EdgeProgram:
             if name not in self.operands:
                 raise ValueError(f'Program {self.name!r}: {name!r} is not among its operands {list(self.operands)}')
         for name in names[self.score is not None :]:
-            if self.operands[name].level == HEADS:
-                raise ValueError(f"Program {self.name!r}: {name!r} has one value a head; let it enter by the 'score'")
+            if _traced_level(self.operands[name]) == HEADS:
+                raise ValueError(f"Program {self.name!r}: {name!r} has no channels; let it enter by the 'score'")
         PROGRAMS[self.name] = self
 
     def _parameters_of_score(self) -> list[str]:
@@ -99,7 +104,7 @@ class EdgeProgram:
             present: Names of operands.
             products: Those of them, channels of edges, that are given as features times a weight.
         """
-        levels = {name: self.operands[name].level for name in self.operands if name in present}
+        levels = {name: _traced_level(self.operands[name]) for name in self.operands if name in present}
         score = None if self.score is None else Trace.of(self.score, levels)
         message = Trace.of(self.message, {'weight': HEADS, **levels}, CHANNELS)
         return BoundProgram(self, tuple(levels), products, score, message)
@@ -161,7 +166,8 @@ class BoundProgram:
 
         Returns:
             A function of ``weight`` (for the message) and the tuples ``resident_heads, resident_channels,
-            gathered_heads, gathered_channels, edge_heads, edge_channels, parameters, scalars``.
+            gathered_heads, gathered_channels, edge_heads, edge_channels, parameter_heads, parameters,
+            scalars``.
         """
         return _with_tuples(self, trace.text(name), trace, sides)
 
@@ -177,6 +183,7 @@ TUPLES = (
     'gathered_channels',
     'edge_heads',
     'edge_channels',
+    'parameter_heads',
     'parameters',
     'scalars',
 )
@@ -189,8 +196,10 @@ def place(bound: BoundProgram, name: str, sides: Mapping[str, str]) -> tuple[str
     if operand == Operand(EDGE, CHANNELS):
         names = [*bound.edge_rows, *bound.edge_products]
     position = names.index(name)
+    if operand == Operand(EDGE, SCALAR):
+        return 'edge_heads', len(bound.names(EDGE, HEADS)) + position
     if operand.side == PARAMETER:
-        return ('scalars' if operand.level == SCALAR else 'parameters'), position
+        return {SCALAR: 'scalars', HEADS: 'parameter_heads', CHANNELS: 'parameters'}[operand.level], position
     return f'{sides.get(operand.side, operand.side)}_{operand.level}', position
 
 

@@ -30,7 +30,7 @@ def aggregate(call: Call, kept: Tensor | None = None) -> Tensor:
     values = _values_on_edges(call, {SOURCE: sources, TARGET: targets, EDGE: ids})
     weight = None
     if call.bound.score is not None:
-        weight = _apply(call.bound.program.score, values)
+        weight = _apply(call.bound.program.score, values).expand(len(ids), call.heads, 1)
         if call.bound.softmax:
             weight = softmax(weight, targets, num_nodes=graph.num_targets)
         if kept is not None:
@@ -45,10 +45,11 @@ def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tens
     values: dict[str, Tensor | float] = {}
     for name in call.bound.present:
         operand = call.bound.program.operands[name]
-        if operand.level == SCALAR:
+        if name in call.scalars:
             values[name] = call.scalars[name]
             continue
-        tensor = _rows(call, name).reshape(-1, call.heads, 1 if operand.level == HEADS else call.channels)
+        shape = {SCALAR: (1, 1), HEADS: (call.heads, 1)}.get(operand.level, (call.heads, call.channels))
+        tensor = _rows(call, name).reshape(-1, *shape)
         values[name] = tensor if operand.side == PARAMETER else tensor[places[operand.side]]
     return values
 

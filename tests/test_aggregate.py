@@ -8,7 +8,7 @@ from pygfuse.aggregate import Edges, aggregate, new_seed
 from pygfuse.call import Call
 from pygfuse.cpu.random import dropout_factors
 from pygfuse.program import EdgeProgram, Operand
-from pygfuse.vocabulary import leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
+from pygfuse.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
 
 OPERANDS = {
     'x': Operand('source', 'channels'),
@@ -20,6 +20,8 @@ OPERANDS = {
     'b': Operand('target', 'heads'),
     'c': Operand('edge', 'heads'),
     'k': Operand('parameter', 'scalar'),
+    'd': Operand('edge', 'scalar'),
+    'm': Operand('parameter', 'heads'),
 }
 
 
@@ -34,6 +36,7 @@ PROGRAMS = {
     'rectified': program('rectified', lambda x, e, p: relu(x + e) * p),
     'weighted': program('weighted', lambda weight, x: weight * x, lambda c: c),
     'bounded': program('bounded', lambda weight, x: weight * x, lambda a, b, c: tanh(a + b) * c),
+    'gaussian': program('gaussian', lambda weight, x: weight * x, lambda d, m, c: exp(-(d - m) * (d - m)) * c),
     'additive': program(
         'additive', lambda weight, x: weight * x, lambda a, b, c, k: leaky_relu(a + b + c, k), softmax=True
     ),
@@ -64,10 +67,10 @@ def random_operands(bound_names, edges, heads, channels, products=False):
     operands = {}
     for name in bound_names:
         operand = OPERANDS[name]
-        if operand.level == 'scalar':
+        if name == 'k':
             operands[name] = 0.2
             continue
-        width = heads * (channels if operand.level == 'channels' else 1)
+        width = {'scalar': 1, 'heads': heads}.get(operand.level, heads * channels)
         if products and operand.side == 'edge' and operand.level == 'channels':
             pair = (torch.randn(num_edges, 3), torch.randn(3, width))
             operands[name] = tuple(tensor.double().requires_grad_() for tensor in pair)

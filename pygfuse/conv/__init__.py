@@ -8,6 +8,7 @@ from pygfuse.conv.gat_conv import GATConv
 from pygfuse.conv.gatv2_conv import GATv2Conv
 from pygfuse.conv.gcn_conv import GCNConv
 from pygfuse.conv.gin_conv import GINConv, GINEConv
+from pygfuse.conv.gmm_conv import GMMConv
 from pygfuse.conv.graph_conv import GraphConv
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
 from pygfuse.conv.sage_conv import SAGEConv
@@ -23,6 +24,7 @@ __all__ = [
     'GCNConv',
     'GINConv',
     'GINEConv',
+    'GMMConv',
     'GraphConv',
     'ResGatedGraphConv',
     'SAGEConv',

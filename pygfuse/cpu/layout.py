@@ -232,6 +232,66 @@ class Layout:
         return gather_edges
 
     @functools.cached_property
+    def gather_scalars(self):
+        """``gather_scalars(memories, index, begin, end)``: one number an edge, for all heads; a tuple of a tuple."""
+        edges = self.edges
+
+        @intrinsic
+        def gather_scalars(typingctx, memory, index, begin, end):
+            result = types.Tuple((edges,) * len(memory))
+
+            def emit(context, builder, signature, arguments):
+                rows = group_rows(context, builder, edges.edges, signature.args[1], *arguments[1:4])
+                element = simd.llvm_element(edges.element)
+
+                def gather(kind, value):
+                    numbers = ir.Constant(ir.VectorType(element, edges.edges), ir.Undefined)
+                    for k, row in enumerate(rows):
+                        number = builder.load(_pointer(context, builder, kind, value, row, element))
+                        numbers = builder.insert_element(numbers, number, ir.Constant(simd.INT32, k))
+                    return simd.shuffle(builder, numbers, [lane // edges.heads for lane in range(edges.lanes)])
+
+                return _map_tuple(context, builder, signature.args[0], arguments[0], result, gather)
+
+            return result(memory, index, types.int64, types.int64), emit
+
+        return gather_scalars
+
+    @functools.cached_property
+    def scatter_scalars(self):
+        """``scatter_scalars(memories, index, begin, end, stride, first, values)``: each edge's sum over heads.
+
+        Edge k's sum is written to ``memory[index[begin + k] * stride + first]``; past `end` nothing is.
+        """
+        edges = self.edges
+
+        @intrinsic
+        def scatter_scalars(typingctx, memory, index, begin, end, stride, first, value):
+            def emit(context, builder, signature, arguments):
+                _, index, begin, end, stride, first, _ = arguments
+                rows = group_rows(context, builder, edges.edges, signature.args[1], index, begin, end)
+                element = simd.llvm_element(edges.element)
+
+                def store(kind, memory, vector):
+                    sums = simd.sum_over_channels(
+                        builder, ChannelRow(edges.element, edges.edges, edges.heads), _as_blocks(builder, edges, vector)
+                    )
+                    for k in range(edges.edges):
+                        at = builder.add(builder.mul(rows[k], stride), first)
+                        number = builder.extract_element(sums, ir.Constant(simd.INT32, k))
+                        inside = builder.icmp_signed('<', builder.add(begin, ir.Constant(INT64, k)), end)
+                        with builder.if_then(inside):
+                            builder.store(number, _pointer(context, builder, kind, memory, at, element))
+
+                _each(context, builder, edges, signature, arguments, 0, 6, store)
+                return context.get_dummy_value()
+
+            index64 = types.int64
+            return types.void(memory, index, index64, index64, index64, index64, value), emit
+
+        return scatter_scalars
+
+    @functools.cached_property
     def mask_edges(self):
         """``mask_edges(edges, count, value)``: `value` in place of the edges from number `count` on."""
         edges = self.edges
@@ -333,6 +393,18 @@ def _map_tuple(context, builder, kind, value, result, function):
         return function(kind, value)
     items = [function(item, builder.extract_value(value, i)) for i, item in enumerate(kind)]
     return context.make_tuple(builder, result, items)
+
+
+def _as_blocks(builder, edges: HeadVector, vector: ir.Value) -> list[ir.Value]:
+    """The lanes of a group of edges in the blocks of a row that has edges for heads and heads for channels."""
+    row = ChannelRow(edges.element, edges.edges, edges.heads)
+    last = edges.lanes - 1
+    return [
+        simd.shuffle(
+            builder, vector, [min(block.start + min(lane, block.valid - 1), last) for lane in range(row.lanes)]
+        )
+        for block in row.blocks
+    ]
 
 
 def _full(kind: HeadVector):

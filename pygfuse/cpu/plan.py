@@ -13,7 +13,7 @@ from pygfuse.cpu.kernel import ELEMENT_TYPES
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.vertex_balanced.backward import BackwardPlan
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
-from pygfuse.trace import CHANNELS, HEADS
+from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
 # registers that may hold one row: a forward walk keeps one sum, the adjoint the resident row and its sum
 FORWARD_REGISTERS = 16
@@ -76,18 +76,16 @@ def backward_plans(bound: BoundProgram, needed: Collection[str]) -> list[Backwar
         if not {name, f'{name}:features', f'{name}:weight'}.isdisjoint(needed)
     )
     features = tuple(name for name in edge_channels if f'{name}:features' in needed)
+    edge_scalars, parameter_heads = wanted(EDGE, SCALAR), wanted(PARAMETER, HEADS)
+    shared = (parameters, features, edge_scalars, parameter_heads)
     target_heads, target_channels = wanted(TARGET, HEADS), wanted(TARGET, CHANNELS)
     source_heads, source_channels = wanted(SOURCE, HEADS), wanted(SOURCE, CHANNELS)
     plans = []
     if source_heads or source_channels:
         passed = () if target_channels else target_heads
-        plans.append(
-            BackwardPlan(SOURCE, source_heads, source_channels, edges, edge_channels, passed, parameters, features)
-        )
+        plans.append(BackwardPlan(SOURCE, source_heads, source_channels, edges, edge_channels, passed, *shared))
         if target_channels:
             plans.append(BackwardPlan(TARGET, target_heads, target_channels))
     elif needed:
-        plans.append(
-            BackwardPlan(TARGET, target_heads, target_channels, edges, edge_channels, (), parameters, features)
-        )
+        plans.append(BackwardPlan(TARGET, target_heads, target_channels, edges, edge_channels, (), *shared))
     return plans

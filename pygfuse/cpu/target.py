@@ -64,11 +64,11 @@ def _operands(call: Call, side: str) -> tuple:
     return (
         *(call.operands(side, HEADS), call.operands(side, CHANNELS)),
         *(call.operands(other, HEADS), call.operands(other, CHANNELS)),
-        call.operands(EDGE, HEADS),
+        *(call.operands(EDGE, HEADS), call.operands(EDGE, SCALAR)),
         tuple(tensors[name] for name in bound.edge_rows),
         tuple(tensors[f'{name}:features'] for name in bound.edge_products),
         tuple(tensors[f'{name}:weight'] for name in bound.edge_products),
-        call.operands(PARAMETER, CHANNELS),
+        *(call.operands(PARAMETER, HEADS), call.operands(PARAMETER, CHANNELS)),
         tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
     )
 
@@ -147,6 +147,8 @@ def _walk(
     )
     passed = tuple(like.new_empty(graph.num_edges, call.heads) for _ in plan.passed)
     sums = tuple(like.new_empty(pieces, call.width) for _ in plan.parameters)
+    head_sums = tuple(like.new_empty(pieces, call.heads) for _ in plan.parameter_heads)
+    edge_scalars = tuple(like.new_zeros(graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
     _backward_kernel(bound, tiling, plan, call.reduce)(
         pieces * tiling.count,
         *(tiling.tiles, parts, edges.indptr, edges.index, edges.edge_id),
@@ -156,12 +158,18 @@ def _walk(
         tuple(found[name] for name in plan.channels),
         tuple(found[name] for name in plan.edges),
         tuple(found[name] for name in rows),
-        *(weights, features, passed, sums),
+        *(weights, features, passed, sums, edge_scalars, head_sums),
     )
     found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weights, strict=True)}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
     found |= {name: _sum_passed(call, tiling, values) for name, values in zip(plan.passed, passed, strict=True)}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
+    found |= {
+        name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameter_heads, head_sums, strict=True)
+    }
+    found |= {
+        name: values.sum(dim=1, keepdim=True) for name, values in zip(plan.edge_scalars, edge_scalars, strict=True)
+    }
     return found
 
 

@@ -32,6 +32,8 @@ class BackwardPlan:
             this walk, to be summed over the other side's rows afterwards.
         parameters: Parameters with values for channels: their gradient is summed over each part of the work.
         features: Those of `edge_channels` given as features times a weight whose features need a gradient.
+        edge_scalars: Operands of edges with one value: their gradient is written at the edge's id, for each tile.
+        parameter_heads: Parameters with a value a head: their gradient is summed over each part of the work.
     """
 
     side: str
@@ -42,12 +44,15 @@ class BackwardPlan:
     passed: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    edge_scalars: tuple[str, ...] = ()
+    parameter_heads: tuple[str, ...] = ()
 
     def of_score(self, bound: BoundProgram) -> bool:
         """Whether any of it flows through the score."""
         if bound.score is None:
             return False
-        wanted = {*self.heads, *self.channels, *self.edges, *self.edge_channels, *self.passed, *self.parameters}
+        through_heads = {*self.heads, *self.edges, *self.passed, *self.edge_scalars, *self.parameter_heads}
+        wanted = through_heads | {*self.channels, *self.edge_channels, *self.parameters}
         return any(operand.name in wanted for operand in bound.score.operands)
 
 
@@ -73,9 +78,9 @@ def _message_adjoint(
     @numba.njit(error_model='numpy')
     def adjoint(grad, out, weight, own_row, other, row, parameters, scalars):
         if extreme:
-            found = message(weight, (), own_row, (), other, (), row, parameters, scalars)
+            found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
             grad = equal(found, out, grad, 0.0)
-        flows = derive(grad, weight, (), own_row, (), other, (), row, parameters, scalars)
+        flows = derive(grad, weight, (), own_row, (), other, (), row, (), parameters, scalars)
         return flows[0], fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
 
     return adjoint
@@ -87,17 +92,27 @@ def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, side
     channels = _used_by(bound.score, plan.channels)
     edges = _used_by(bound.score, plan.edge_channels)
     parameters = _used_by(bound.score, plan.parameters)
-    wrt = [plan.heads, plan.passed, plan.edges, channels, edges, parameters]
+    wrt = [
+        plan.heads,
+        plan.passed,
+        (*plan.edges, *plan.edge_scalars),
+        channels,
+        edges,
+        parameters,
+        plan.parameter_heads,
+    ]
+    first_scalar = len(plan.edges)
     derive = compiled(bound.adjoint_text(bound.score, 'derive', wrt, sides))
     fill_channels, fill_edges = spread(layout, plan.channels, channels), spread(layout, plan.edge_channels, edges)
     fill_parameters = spread(layout, plan.parameters, parameters)
 
     @numba.njit(error_model='numpy')
-    def adjoint(grad, own_heads, own_row, other_heads, other, on_edge, row, parameters, scalars):
-        flows = derive(grad, own_heads, own_row, other_heads, other, on_edge, row, parameters, scalars)
+    def adjoint(grad, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars):
+        flows = derive(grad, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars)
         return (
-            flows[0], flows[1], flows[2],
+            flows[0], flows[1], flows[2][:first_scalar],
             fill_channels(flows[3]), fill_edges(flows[4]), fill_parameters(flows[5]),
+            flows[2][first_scalar:], flows[6],
         )  # fmt: skip
 
     return adjoint
@@ -141,6 +156,9 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     add_edges = tuple_sum(len(plan.edge_channels))
     add_parameters, copy_parameters = tuple_sum(len(plan.parameters)), copies(len(plan.parameters))
 
+    add_head_parameters, copy_head_parameters = tuple_sum(len(plan.parameter_heads)), copies(len(plan.parameter_heads))
+    gather_scalars, scatter_scalars = layout.gather_scalars, layout.scatter_scalars
+
     group, heads = layout.group, layout.heads
     load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
     store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
@@ -153,15 +171,17 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     def backward(
         part, tiles, parts, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_rows, edge_features, edge_weights, parameters, scalars,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
         total_heads, width, num_walked, seed, threshold, scale, grad_out, out, logsumexp, delta,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
-        grad_passed, grad_parameters,
+        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads,
     ):  # fmt: skip
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
         head, channel = tiles[2 * tile], tiles[2 * tile + 1]
         parameter_rows = load_row(parameters, channel)
+        head_parameters = repeat(load_heads(parameter_heads, head))
+        head_parameter_sums = copy_head_parameters(edges_full(0.0))
         parameter_sums = copy_parameters(row_zeros())
         weights, dots = buffer(), buffer()
         reached = row_zeros()
@@ -181,14 +201,25 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                 if has_score:
                     other_heads = gather_edges(gathered_heads, index, q, end, total_heads, head)
                     on_edge = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+                    on_edge = on_edge + gather_scalars(edge_scalars, edge_id, q, end)
                     if of_heads:
-                        alpha = score(own_heads, (), other_heads, (), on_edge, (), (), scalars)
+                        alpha = score(own_heads, (), other_heads, (), on_edge, (), head_parameters, (), scalars)
                     else:
                         other = load_row(gathered_channels, place_at(index, q) * width + channel)
                         row = load_edge_rows(
                             edge_rows, edge_features, edge_weights, place_at(edge_id, q), width, channel
                         )
-                        alpha = score(own_heads, own_row, other_heads, other, on_edge, row, parameter_rows, scalars)
+                        alpha = score(
+                            own_heads,
+                            own_row,
+                            other_heads,
+                            other,
+                            on_edge,
+                            row,
+                            head_parameters,
+                            parameter_rows,
+                            scalars,
+                        )
                     if softmax:
                         if not by_target:
                             normaliser = gather_edges(logsumexp, index, q, end, total_heads, head)
@@ -231,10 +262,21 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                         through = alpha * (through - mean_dot)
                     through = mask_edges(through, end - q, 0.0)
                     if of_heads:
-                        flows = score_adjoint(through, own_heads, (), other_heads, (), on_edge, (), (), scalars)
+                        flows = score_adjoint(
+                            through, own_heads, (), other_heads, (), on_edge, (), head_parameters, (), scalars
+                        )
                     else:
                         flows = score_adjoint(
-                            through, own_heads, own_row, other_heads, other, on_edge, row, parameter_rows, scalars
+                            through,
+                            own_heads,
+                            own_row,
+                            other_heads,
+                            other,
+                            on_edge,
+                            row,
+                            head_parameters,
+                            parameter_rows,
+                            scalars,
                         )
                         row_sums = add_channels(row_sums, flows[3])
                         parameter_sums = add_parameters(parameter_sums, flows[5])
@@ -243,6 +285,8 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                     head_sums = add_heads(head_sums, flows[0])
                     store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
                     scatter_edges(grad_edges, edge_id, q, end, total_heads, head, flows[2])
+                    scatter_scalars(grad_edge_scalars, edge_id, q, end, num_tiles, tile, flows[6])
+                    head_parameter_sums = add_head_parameters(head_parameter_sums, flows[7])
                 if with_edges and not of_heads:
                     write_edge_rows(
                         edge_grads, edge_features, edge_weights, place_at(edge_id, q), width, channel,
@@ -251,6 +295,7 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
             store_heads(grad_heads, v * total_heads + head, sum_edges(head_sums))
             store_row(grad_channels, v * width + channel, row_sums)
         store_row(grad_parameters, piece * width + channel, parameter_sums)
+        store_heads(grad_parameter_heads, piece * total_heads + head, sum_edges(head_parameter_sums))
 
     return backward
 

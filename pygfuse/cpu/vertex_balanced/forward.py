@@ -40,6 +40,7 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
     load_heads, load_row, store_heads, store_row = (
         layout.load_heads, layout.load_row, layout.store_heads, layout.store_row,
     )  # fmt: skip
+    gather_scalars = layout.gather_scalars
     gather_edges, mask_edges, repeat, store_edges, buffer = (
         layout.gather_edges, layout.mask_edges, layout.repeat, layout.store_edges, layout.buffer,
     )  # fmt: skip
@@ -52,13 +53,14 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
     def forward(
         part, tiles, parts, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_rows, edge_features, edge_weights, parameters, scalars,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
         total_heads, width, seed, threshold, scale, out, statistics,
     ):  # fmt: skip
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
         head, channel = tiles[2 * tile], tiles[2 * tile + 1]
         parameter_rows = load_row(parameters, channel)
+        head_parameters = repeat(load_heads(parameter_heads, head))
         weights = buffer()
         for v in range(place_at(parts, piece), place_at(parts, piece + 1)):
             begin, end = place_at(indptr, v), place_at(indptr, v + 1)
@@ -71,14 +73,25 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
                 if has_score:
                     other_heads = gather_edges(gathered_heads, index, q, end, total_heads, head)
                     on_edge = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+                    on_edge = on_edge + gather_scalars(edge_scalars, edge_id, q, end)
                     if of_heads:
-                        s = score(own_heads, (), other_heads, (), on_edge, (), (), scalars)
+                        s = score(own_heads, (), other_heads, (), on_edge, (), head_parameters, (), scalars)
                     else:
                         other = load_row(gathered_channels, place_at(index, q) * width + channel)
                         row = load_edge_rows(
                             edge_rows, edge_features, edge_weights, place_at(edge_id, q), width, channel
                         )
-                        s = score(own_heads, own_row, other_heads, other, on_edge, row, parameter_rows, scalars)
+                        s = score(
+                            own_heads,
+                            own_row,
+                            other_heads,
+                            other,
+                            on_edge,
+                            row,
+                            head_parameters,
+                            parameter_rows,
+                            scalars,
+                        )
                     if softmax:
                         s = mask_edges(s, end - q, -np.inf)
                         if any_above(s, top + SLACK):
@@ -97,7 +110,7 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
                             edge_rows, edge_features, edge_weights, place_at(edge_id, q + k), width, channel
                         )
                     weight = load_heads(weights, k * heads)
-                    found = message(weight, (), own_row, (), other, (), row, parameter_rows, scalars)
+                    found = message(weight, (), own_row, (), other, (), row, (), parameter_rows, scalars)
                     if extreme:
                         found = found + row_zeros()
                         if smallest:
