@@ -5,6 +5,7 @@ the text of a plain function, forward or reverse. So a program is written once, 
 targets compile is text that can be printed, hashed and compared.
 
 Example:
+    >>> from pygfuse.vocabulary import exp
     >>> trace = Trace.of(lambda a, b: a * exp(b), {'a': 'heads', 'b': 'heads'})
     >>> print(trace.adjoint_text('adjoint', [['a', 'b']]))
     def adjoint(grad, a, b):

@@ -7,6 +7,8 @@ from types import ModuleType
 import pytest
 import torch
 
+pytest.register_assert_rewrite('parity')
+
 
 @pytest.fixture(scope='session')
 def needs_torch_sparse() -> ModuleType:

@@ -43,7 +43,7 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
-        if not self.note(self.why_not_with(x, self.beta) or why_not_rows(x)):
+        if not self.note(self.why_not_with(edge_index, (x, None), self.beta) or why_not_rows(x)):
             return super().forward(x, edge_index)
         edges, _ = nodes_of(self, (x, x), edge_index, None, self.add_self_loops)
         x_norm = F.normalize(x, p=2.0, dim=-1)

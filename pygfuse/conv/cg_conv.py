@@ -58,7 +58,7 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``CGConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(pair, edge_attr)):
+        if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
             return super().forward(x, edge_index, edge_attr)
         self._check_widths(pair)
         edges, graph = nodes_of(self, pair, edge_index)
@@ -85,8 +85,8 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
                     f"Expected 'x[{i}]' to have {width} features, as channels says (got shape {list(features.shape)})"
                 )
 
-    def _why_not_call(self, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
-        reason = self.why_not_with(*pair, edge_attr, self.lin_f.weight) or why_not_rows(pair[0])
+    def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
+        reason = self.why_not_with(adjacency, pair, self.lin_f.weight, edge_attr=edge_attr) or why_not_rows(pair[0])
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and edge_attr is not None and not self.dim:

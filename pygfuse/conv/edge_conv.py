@@ -56,7 +56,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(pair)):
+        if not self.note(self._why_not_call(edge_index, pair)):
             return super().forward(x, edge_index)
         width = pair[0].shape[1]
         if pair[1].shape[1] != width or self.nn.weight.shape[1] != 2 * width:
@@ -73,8 +73,8 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
         channels = operands['x'].shape[1]
         return aggregate(EDGE_CONV, edges, operands, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
 
-    def _why_not_call(self, pair: tuple[Tensor, Tensor | None]) -> str | None:
-        reason = self.why_not() or self.why_not_with(*pair, self.nn.weight) or why_not_rows(pair[0])
+    def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None]) -> str | None:
+        reason = self.why_not() or self.why_not_with(adjacency, pair, self.nn.weight) or why_not_rows(pair[0])
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and not same_nodes_if_reversed(self.flow, pair, None):

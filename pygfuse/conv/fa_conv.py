@@ -77,7 +77,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         return out + self.eps * x_0 if self.eps != 0.0 else out
 
     def _why_not_call(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, weights: bool | None) -> str | None:
-        reason = self.why_not_with(x, edge_weight, self.att_l.weight) or why_not_rows(x)
+        reason = self.why_not_with(adjacency, (x, None), self.att_l.weight, edge_weight=edge_weight) or why_not_rows(x)
         if reason is None and weights is not None:
             return 'return_attention_weights asks for a value of every edge'
         if reason is None and not is_edge_index(adjacency):

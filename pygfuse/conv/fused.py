@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ _HOOKS = (
     '_edge_update_forward_pre_hooks',
     '_edge_update_forward_hooks',
 )
+_METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
 FUSED_DTYPES = (torch.float32, torch.float64)
 
 
@@ -49,22 +50,45 @@ class FusedConv(MessagePassing):
                 return f'a hook is registered ({name.strip("_").removesuffix("s")})'
         if self.decomposed_layers > 1:
             return 'decomposed_layers is greater than 1'
+        return self._what_is_overridden()
+
+    def _what_is_overridden(self) -> str | None:
+        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, FusedConv))
+        for name in _METHODS:
+            if name in self.__dict__ or getattr(type(self), name) is not getattr(plain, name):
+                return f'{name} is overridden'
         return None
 
-    def why_not_with(self, *tensors: Tensor | None) -> str | None:
-        """The reason, if any, for which a call with these features runs PyG's own path."""
+    def why_not_with(
+        self, adjacency: Any, x: tuple[Tensor, Tensor | None], parameter: Tensor | None = None, **others: Tensor | None
+    ) -> str | None:
+        """The reason, if any, for which a call with these arguments runs PyG's own path.
+
+        Args:
+            adjacency: What the user passed.
+            x: Features of both sides; the second may be missing.
+            parameter: One of the layer's, for its type and device.
+            others: Further tensors by name, or None.
+
+        Raises:
+            ValueError: If the tensors are on different devices, or the adjacency is none.
+        """
         reason = self.why_not()
         if reason is not None:
             return reason
         if torch.jit.is_scripting() or torch.jit.is_tracing():
             return 'TorchScript'
-        for tensor in tensors:
-            if tensor is None:
-                continue
+        tensors = {'x[0]': x[0], 'x[1]': x[1], **others, 'a parameter of the layer': parameter}
+        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        check_adjacency(adjacency)
+        check_devices(adjacency, given)
+        for tensor in given.values():
             if tensor.dtype not in FUSED_DTYPES:
                 return f'{tensor.dtype} has no fused kernels'
             if tensor.device.type != 'cpu':
                 return f'the device {tensor.device.type!r} has no fused kernels yet'
+        if len({tensor.dtype for tensor in given.values()}) > 1:
+            return 'the tensors are of several types'
         if torch.is_autocast_enabled('cpu'):
             return 'autocast is on'
         return None
@@ -77,6 +101,25 @@ class FusedConv(MessagePassing):
         if reason != self.last_reason:
             self.last_reason = reason
         return reason is None
+
+
+def check_adjacency(adjacency: Any) -> None:
+    """Raises a ValueError if PyG would not take this for an adjacency."""
+    if not isinstance(adjacency, Tensor) and not is_sparse_tensor(adjacency):
+        raise ValueError(
+            f"Expected 'edge_index' to be a tensor of shape [2, edges] or a sparse tensor (got "
+            f'{type(adjacency).__name__})'
+        )
+
+
+def check_devices(adjacency: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Raises a ValueError that names the first tensor that is on another device than the features."""
+    first = next(iter(tensors.values())).device
+    places = {name: tensor.device for name, tensor in tensors.items()}
+    places['edge_index'] = adjacency.device() if is_sparse_tensor(adjacency) else adjacency.device
+    for name, device in places.items():
+        if device != first:
+            raise ValueError(f"Expected '{name}' to be on the device of 'x', {first} (got {device})")
 
 
 def edges_of(

@@ -108,7 +108,9 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         size: tuple[int, int] | None,
         weights: bool | None,
     ) -> str | None:
-        reason = self.why_not_with(*pair, edge_attr if self.lin_edge is not None else None, self.att_src)
+        reason = self.why_not_with(
+            adjacency, pair, self.att_src, edge_attr=None if self.lin_edge is None else edge_attr
+        )
         if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
             return 'flow target_to_source between different sets of nodes'
         if reason is None and weights and torch.compiler.is_compiling():

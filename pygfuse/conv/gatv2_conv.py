@@ -102,7 +102,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
     def _why_not_call(
         self, pair: tuple[Tensor, Tensor | None], adjacency: Any, edge_attr: Tensor | None, weights: bool | None
     ) -> str | None:
-        reason = self.why_not_with(*pair, edge_attr, self.att)
+        reason = self.why_not_with(adjacency, pair, self.att, edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and weights:

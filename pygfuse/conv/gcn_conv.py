@@ -67,7 +67,9 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
-        if not isinstance(x, Tensor) or not self.note(self.why_not_with(x, edge_weight) or why_not_rows(x)):
+        if not isinstance(x, Tensor) or not self.note(
+            self.why_not_with(edge_index, (x, None), edge_weight=edge_weight) or why_not_rows(x)
+        ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)
         out = self._aggregated(self.lin(x), edge_index, edge_weight)

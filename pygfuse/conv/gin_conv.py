@@ -47,7 +47,7 @@ class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(pair, size=size)):
+        if not self.note(self.why_not_neighbours(edge_index, pair, size=size)):
             return super().forward(x, edge_index, size)
         out = self.neighbours(pair, edge_index, size=size, ignores_values=True)
         return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
@@ -93,7 +93,7 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINEConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(pair, size=size) or self.why_not_with(edge_attr)):
+        if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
         edges, graph = nodes_of(self, pair, edge_index, size)
         channels, source = pair[0].shape[1], pair[0]
@@ -107,3 +107,9 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
             edge, source = (edge, self.lin.weight.t()), source + self.lin.bias
         out = aggregate(GINE, edges, {'x': source, 'edge': edge}, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
         return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
+
+    def _why_not_call(
+        self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any
+    ) -> str | None:
+        reason = self.why_not_neighbours(adjacency, pair, size=size)
+        return reason or self.why_not_with(adjacency, pair, edge_attr=edge_attr)

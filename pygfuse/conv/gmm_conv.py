@@ -70,7 +70,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GMMConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(pair, edge_attr, size)):
+        if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
         edges, graph = nodes_of(self, pair, edge_index, size)
@@ -90,8 +90,10 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
             out = out + self.root(pair[1])
         return out if self.bias is None else out + self.bias
 
-    def _why_not_call(self, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any) -> str | None:
-        reason = self.why_not_with(*pair, edge_attr, self.g)
+    def _why_not_call(
+        self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any
+    ) -> str | None:
+        reason = self.why_not_with(adjacency, pair, self.g, edge_attr=edge_attr)
         if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
             return 'flow target_to_source between different sets of nodes'
         return reason

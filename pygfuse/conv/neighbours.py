@@ -29,10 +29,10 @@ class NeighbourConv(FusedConv):
         return super().why_not() or why_not_reduce(self.aggr)
 
     def why_not_neighbours(
-        self, pair: tuple[Tensor, Tensor | None], edge_weight: Tensor | None = None, size: Any = None
+        self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_weight: Tensor | None = None, size: Any = None
     ) -> str | None:
         """The reason, if any, for which a call with these arguments runs PyG's own path."""
-        reason = self.why_not_with(*pair, edge_weight) or why_not_rows(pair[0])
+        reason = self.why_not_with(adjacency, pair, edge_weight=edge_weight) or why_not_rows(pair[0])
         if reason is None and edge_weight is not None and edge_weight.numel() != edge_weight.shape[0]:
             return 'edge weights of more than one number an edge'
         if reason is None and not same_nodes_if_reversed(self.flow, pair, size):

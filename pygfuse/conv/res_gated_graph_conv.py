@@ -64,7 +64,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         """Runs the layer; arguments and results are those of PyG's ``ResGatedGraphConv.forward``."""
         shared = isinstance(x, Tensor)
         pair = (x, x) if shared else (x[0], x[1])
-        if not self.note(self._why_not_call(pair, edge_attr)):
+        if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
             return super().forward(x, edge_index, edge_attr)
         check_features(self, pair, shared)
         edges, graph = nodes_of(self, pair, edge_index)
@@ -86,8 +86,8 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
             out = out + self.lin_skip(pair[1])
         return out if self.bias is None else out + self.bias
 
-    def _why_not_call(self, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
-        reason = self.why_not_with(*pair, edge_attr, self.lin_key.weight)
+    def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
+        reason = self.why_not_with(adjacency, pair, self.lin_key.weight, edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and edge_attr is not None and self.edge_dim is None:

@@ -49,7 +49,7 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(pair, size=size)):
+        if not self.note(self.why_not_neighbours(edge_index, pair, size=size)):
             return super().forward(x, edge_index, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
         if self.project and hasattr(self, 'lin'):

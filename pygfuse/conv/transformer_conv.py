@@ -66,7 +66,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         """Runs the layer; arguments and results are those of PyG's ``TransformerConv.forward``."""
         shared = isinstance(x, Tensor)
         pair = (x, x) if shared else (x[0], x[1])
-        if not self.note(self._why_not_call(pair, edge_attr, return_attention_weights)):
+        if not self.note(self._why_not_call(edge_index, pair, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)
         shape = (-1, self.heads, self.out_channels)
@@ -105,9 +105,9 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         return beta * root + (1 - beta) * out
 
     def _why_not_call(
-        self, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, weights: bool | None
+        self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, weights: bool | None
     ) -> str | None:
-        reason = self.why_not_with(*pair, edge_attr, self.lin_key.weight)
+        reason = self.why_not_with(adjacency, pair, self.lin_key.weight, edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and weights is not None:

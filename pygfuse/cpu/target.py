@@ -115,12 +115,12 @@ def backward(
         grad_out: The gradient that reaches the output, contiguous.
         needed: Names of operands.
     """
+    delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
     if call.reduce == 'mean':
         grad_out = grad_out / call.graph.degree.clamp(min=1).unsqueeze(-1)
     elif call.reduce in ('max', 'min'):
         grad_out = grad_out / statistics.clamp(min=1)
     logsumexp = statistics if call.bound.softmax else None
-    delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
     for plan in planning.backward_plans(call.bound, needed):
         gradients |= _walk(call, plan, out, logsumexp, grad_out, delta)

@@ -14,7 +14,6 @@ from pygfuse.program import SOURCE, TARGET, BoundProgram
 
 SIDES = {TARGET: 'resident', SOURCE: 'gathered'}
 
-LOWEST = -3.0e38
 # the running maximum is only raised when a score exceeds it by this much: exp(8) is far from overflow
 SLACK = 8.0
 
@@ -37,6 +36,8 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
     message = compiled(bound.text(bound.message, 'message', SIDES))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     group, heads = layout.group, layout.heads
+    # finite, so that a score of -inf is below it and gets the weight 0
+    lowest = float(np.finfo(str(layout.element)).min)
     load_heads, load_row, store_heads, store_row = (
         layout.load_heads, layout.load_row, layout.store_heads, layout.store_row,
     )  # fmt: skip
@@ -66,7 +67,7 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
             begin, end = place_at(indptr, v), place_at(indptr, v + 1)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
-            top, total, result = heads_full(LOWEST), edges_full(0.0), row_zeros()
+            top, total, result = heads_full(lowest), edges_full(0.0), row_zeros()
             if extreme:
                 result, ties = result - np.inf, row_zeros()
             for q in range(begin, end, group):
