@@ -193,10 +193,6 @@ class Graph:
             found = self._statistics = (largest, deviation / mean if mean else 0.0)
         return found
 
-    def parts(self, count: int | None = None) -> Tensor:
-        """Boundaries of runs of targets of about the same work; see `Csr.parts`."""
-        return self.csr.parts(count)
-
     def with_self_loops(self, num_nodes: int | None = None) -> Graph:
         """The graph with exactly one edge (v, v) for each node v < num_nodes: PyG's remove and add of
         self-loops.

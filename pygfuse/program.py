@@ -91,6 +91,9 @@ class EdgeProgram:
         for name in names[self.score is not None :]:
             if _traced_level(self.operands[name]) == HEADS:
                 raise ValueError(f"Program {self.name!r}: {name!r} has no channels; let it enter by the 'score'")
+        levels = {_traced_level(self.operands[name]) for name in self._parameters_of_score()}
+        if {HEADS, CHANNELS} <= levels:
+            raise ValueError(f"Program {self.name!r}: a 'score' takes operands of heads or of channels, not of both")
         PROGRAMS[self.name] = self
 
     def _parameters_of_score(self) -> list[str]:

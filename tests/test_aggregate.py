@@ -7,6 +7,7 @@ from pygfuse import reference
 from pygfuse.aggregate import Edges, aggregate, new_seed
 from pygfuse.call import Call
 from pygfuse.cpu.random import dropout_factors
+from pygfuse.mapping import cut, mapping
 from pygfuse.program import EdgeProgram, Operand
 from pygfuse.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
 
@@ -126,6 +127,15 @@ def check(chosen, edges, operands, heads, channels, reduce='sum', dropout=0.0):
         torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
 
 
+@pytest.fixture(params=['vertex', 'edge'])
+def small_parts(request, monkeypatch):
+    """Forces a mapping, with parts so small that rows are cut."""
+    monkeypatch.setattr('pygfuse.mapping.PART_WORK', 3)
+    monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
+    with mapping(request.param):
+        yield request.param
+
+
 SHAPES = [(1, 5), (2, 8), (3, 17)]
 
 
@@ -201,3 +211,17 @@ def test_gradients_for_some_operands_only(name):
         grad = torch.randn_like(out)
         (found,), (right,) = (torch.autograd.grad(y, operands[alone], grad) for y in (out, wanted))
         torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_both_mappings(name, small_parts):
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=60, seed=4)
+    assert len(cut(edges.graph().csr).split_rows) > 0
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8)
+
+
+@pytest.mark.parametrize('name', ['add', 'weighted'])
+@pytest.mark.parametrize('reduce', ['mean', 'max'])
+def test_reductions_in_both_mappings(name, reduce, small_parts):
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=60, seed=4)
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8, reduce)

@@ -18,7 +18,6 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, to_edge_ind
 
 from pygfuse import graph as graph_module
 from pygfuse.adjacency import values_of
-from pygfuse.csr import PART_WORK
 from pygfuse.graph import Graph
 
 LAYOUTS = [
@@ -238,39 +237,6 @@ def test_degrees():
     assert graph.degree_variation == pytest.approx(np.std([3, 0, 1, 0]))
     empty = Graph.of(torch.zeros(2, 0, dtype=torch.int64))
     assert (empty.max_degree, empty.mean_degree, empty.degree_variation) == (0, 0.0, 0.0)
-
-
-@settings(max_examples=60, deadline=None)
-@given(case=graphs(), count=st.integers(1, 20))
-def test_parts_hold_every_row_once_and_about_the_same_work(case, count):
-    edges = graph_of(make('edge_index', case)[0], case).csr
-    parts = edges.parts(count)
-    assert parts.dtype == torch.int64
-    assert parts.numel() == count + 1
-    assert parts[0] == 0
-    assert parts[-1] == edges.num_rows
-    assert bool((parts.diff() >= 0).all())
-    work = edges.indptr[parts].diff() + parts.diff()
-    share = -(-(edges.num_edges + edges.num_rows) // count)
-    assert int(work.max()) <= share + int(edges.indptr.diff().max()) + 1
-
-
-def test_parts_beside_a_hub():
-    targets = torch.cat((torch.full((100_000,), 500), torch.arange(1000).repeat(20)))
-    graph = Graph.of(torch.stack((torch.randint(0, 1000, targets.shape), targets)))
-    parts = graph.parts()
-    assert parts is graph.parts()
-    assert parts.numel() == graph.csr.default_parts() + 1
-    work = graph.csr.indptr[parts].diff() + parts.diff()
-    assert work.sort().values[-2] <= 2 * PART_WORK
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads + 1)
-        assert Graph.of(graph.coo()).parts().tolist() == parts.tolist()
-    finally:
-        torch.set_num_threads(threads)
-    with pytest.raises(ValueError, match="'count'"):
-        graph.parts(0)
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)

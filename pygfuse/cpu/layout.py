@@ -56,13 +56,12 @@ class Layout:
         element: ``numba.types.float32`` or ``float64``.
         heads: Number of heads held at once.
         channels: Channels of each head held at once.
-        group: Edges side by side; by default as many as fill a register with heads.
     """
 
-    def __init__(self, element: types.Float, heads: int, channels: int, group: int | None = None) -> None:
+    def __init__(self, element: types.Float, heads: int, channels: int) -> None:
         lanes = simd.register_bytes() // _align(element)
         self.element, self.heads, self.channels = element, heads, channels
-        self.group = group or 1 << max(0, (lanes // heads).bit_length() - 1)
+        self.group = 1 << max(0, (lanes // heads).bit_length() - 1)
         self.row = ChannelRow(element, heads, channels)
         self.head = HeadVector(element, 1, heads)
         self.edges = HeadVector(element, self.group, heads)

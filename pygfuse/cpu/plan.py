@@ -11,7 +11,7 @@ import torch
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.vertex_balanced.backward import BackwardPlan
+from pygfuse.cpu.walks.backward import BackwardPlan
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
@@ -38,24 +38,21 @@ class Tiling:
 
 
 @functools.lru_cache(maxsize=256)
-def tiling(
-    dtype: torch.dtype, heads: int, channels: int, registers: int, split_channels: bool, grouped: bool
-) -> Tiling:
+def tiling(dtype: torch.dtype, heads: int, channels: int, registers: int, split_channels: bool) -> Tiling:
     """Tiles of whole heads, as many as fit in `registers`; a wider head is split if the program allows it.
 
     The last of a head's tiles may overlap the one before it: both compute the same values there.
     """
     element = ELEMENT_TYPES[dtype]
     limit = registers * simd.register_bytes() // (element.bitwidth // 8)
-    group = None if grouped else 1
     if channels <= limit or not split_channels:
         held = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * channels <= limit))
         starts = [(head, head * channels) for head in range(0, heads, held)]
-        layout = Layout(element, held, channels, group)
+        layout = Layout(element, held, channels)
     else:
         offsets = [min(start, channels - limit) for start in range(0, channels, limit)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
-        layout = Layout(element, 1, limit, group)
+        layout = Layout(element, 1, limit)
     return Tiling(layout, torch.tensor([number for start in starts for number in start]))
 
 

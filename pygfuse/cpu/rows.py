@@ -41,7 +41,7 @@ def head_dots(x: Tensor, y: Tensor, heads: int) -> Tensor:
         ``[rows, heads]``.
     """
     rows, width = x.shape
-    tiling = plan.tiling(x.dtype, heads, width // heads, plan.BACKWARD_REGISTERS, False, True)
+    tiling = plan.tiling(x.dtype, heads, width // heads, plan.BACKWARD_REGISTERS, False)
     result = x.new_empty(rows, heads)
     pieces = (rows + _ROWS - 1) // _ROWS
     _head_dots_kernel(tiling.layout)(pieces * tiling.count, tiling.tiles, x, y, rows, heads, width, result)

@@ -13,8 +13,14 @@ from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.random import threshold_and_scale
 from pygfuse.cpu.rows import head_dots
-from pygfuse.cpu.vertex_balanced.backward import BackwardPlan, backward_body, passed_sum_body
-from pygfuse.cpu.vertex_balanced.forward import forward_body
+from pygfuse.cpu.walks.backward import (
+    BackwardPlan,
+    backward_body,
+    combine_sums_body,
+    passed_sum_body,
+)
+from pygfuse.cpu.walks.forward import combine_body, forward_body
+from pygfuse.mapping import Cut, cut
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
@@ -52,9 +58,22 @@ def _passed_sum_kernel(tiling: planning.Tiling) -> Kernel:
     return Kernel(passed_sum_body(layout), f'row sums, {layout.heads}, {layout.element}', (str(layout.edges),))
 
 
+@functools.lru_cache(maxsize=256)
+def _combine_kernel(tiling: planning.Tiling, softmax: bool, reduce: str) -> Kernel:
+    layout = tiling.layout
+    key = repr((layout.row, layout.edges, softmax, reduce))
+    return Kernel(combine_body(layout, softmax, reduce), f'combination of rows, {layout.row}', (key,))
+
+
+@functools.lru_cache(maxsize=256)
+def _combine_sums_kernel(tiling: planning.Tiling, num_heads: int, num_rows: int) -> Kernel:
+    layout = tiling.layout
+    key = repr((layout.row, layout.edges, num_heads, num_rows))
+    return Kernel(combine_sums_body(layout, num_heads, num_rows), f'combination of sums, {layout.row}', (key,))
+
+
 def _tiling(call: Call, registers: int, split_channels: bool) -> planning.Tiling:
-    grouped = call.bound.score_is_of_heads
-    return planning.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels, grouped)
+    return planning.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels)
 
 
 def _operands(call: Call, side: str) -> tuple:
@@ -93,14 +112,27 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     elif call.reduce in ('max', 'min'):
         statistics = torch.empty_like(out)
     tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
-    parts = csr.parts()
+    parts = cut(csr)
+    partial = _partial_states(call, parts)
     _forward_kernel(call.bound, tiling, call.reduce)(
-        (len(parts) - 1) * tiling.count,
-        *(tiling.tiles, parts, csr.indptr, csr.index, csr.edge_id),
+        parts.count * tiling.count,
+        *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
         *_operands(call, TARGET),
-        *(call.heads, call.width, *_dropout(call), out, statistics),
+        *(call.heads, call.width, *_dropout(call), out, statistics, *partial),
+    )
+    _combine_kernel(tiling, call.bound.softmax, call.reduce)(
+        len(parts.split_rows) * tiling.count,
+        *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, csr.indptr),
+        *(call.heads, call.width, *partial, out, statistics),
     )
     return out, statistics
+
+
+def _partial_states(call: Call, parts: Cut) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for the state of rows that lie in several parts: sums, running maxima or ties, softmax totals."""
+    like, slots = call.like(), parts.num_slots
+    tops = call.width if call.reduce in ('max', 'min') else call.heads
+    return like.new_empty(slots, call.width), like.new_empty(slots, tops), like.new_empty(slots, call.heads)
 
 
 def backward(
@@ -133,8 +165,8 @@ def _walk(
     graph, like, bound = call.graph, call.like(), call.bound
     edges = graph.csr if plan.side == TARGET else graph.csc
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
-    parts = edges.parts()
-    pieces = len(parts) - 1
+    parts = cut(edges)
+    pieces = parts.count
     found = {name: torch.empty_like(call.tensors[name]) for name in (*plan.heads, *plan.channels)}
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
@@ -148,18 +180,22 @@ def _walk(
     passed = tuple(like.new_empty(graph.num_edges, call.heads) for _ in plan.passed)
     sums = tuple(like.new_empty(pieces, call.width) for _ in plan.parameters)
     head_sums = tuple(like.new_empty(pieces, call.heads) for _ in plan.parameter_heads)
+    partial_heads = tuple(like.new_empty(parts.num_slots, call.heads) for _ in plan.heads)
+    partial_rows = tuple(like.new_empty(parts.num_slots, call.width) for _ in plan.channels)
     edge_scalars = tuple(like.new_zeros(graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
     _backward_kernel(bound, tiling, plan, call.reduce)(
         pieces * tiling.count,
-        *(tiling.tiles, parts, edges.indptr, edges.index, edges.edge_id),
+        *(tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
         *_operands(call, plan.side),
         *(call.heads, call.width, graph.num_edges, *_dropout(call), grad_out, out, logsumexp, delta),
         tuple(found[name] for name in plan.heads),
         tuple(found[name] for name in plan.channels),
         tuple(found[name] for name in plan.edges),
         tuple(found[name] for name in rows),
-        *(weights, features, passed, sums, edge_scalars, head_sums),
+        *(weights, features, passed, sums, edge_scalars, head_sums, partial_heads, partial_rows),
     )
+    resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
+    _combine_sums(call, tiling, parts, (partial_heads, partial_rows), resident)
     found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weights, strict=True)}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
     found |= {name: _sum_passed(call, tiling, values) for name, values in zip(plan.passed, passed, strict=True)}
@@ -173,13 +209,23 @@ def _walk(
     return found
 
 
+def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:
+    """Adds partial sums of heads and of rows into the rows that lie in several parts."""
+    _combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
+        len(parts.split_rows) * tiling.count,
+        *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, call.heads, call.width, *partial, *whole),
+    )
+
+
 def _sum_passed(call: Call, tiling: planning.Tiling, passed: Tensor) -> Tensor:
     csr = call.graph.csr
-    parts = csr.parts()
+    parts = cut(csr)
     result = passed.new_empty(call.graph.num_targets, call.heads)
+    partial = passed.new_empty(parts.num_slots, call.heads)
     _passed_sum_kernel(tiling)(
-        (len(parts) - 1) * tiling.count,
-        *(tiling.tiles, parts, csr.indptr, call.graph.place_in_csc),
-        *(call.heads, call.graph.num_edges, passed, result),
+        parts.count * tiling.count,
+        *(tiling.tiles, parts.bounds, csr.indptr, call.graph.place_in_csc),
+        *(call.heads, call.graph.num_edges, passed, result, partial),
     )
+    _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
     return result

@@ -11,7 +11,7 @@ from pygfuse import vocabulary
 from pygfuse.cpu.functions import compiled, copies, edge_row_loader, product_adjoint, spread, tuple_sum
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
-from pygfuse.cpu.vertex_balanced.forward import SIDES as BY_TARGET
+from pygfuse.cpu.walks.forward import SIDES as BY_TARGET
 from pygfuse.program import SOURCE, TARGET, BoundProgram
 from pygfuse.trace import Trace
 
@@ -145,7 +145,10 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     sides = BY_TARGET if by_target else BY_SOURCE
     has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
     extreme, through_score = reduce in ('max', 'min'), plan.of_score(bound)
-    with_edges = len(plan.edge_channels) > 0
+    # an edge's channels get their gradient where all of it is known: after the score's adjoint, if that adds to it
+    edges_by_score = through_score and len(_used_by(bound.score, plan.edge_channels)) > 0
+    edges_by_both = edges_by_score and len(_used_by(bound.message, plan.edge_channels)) > 0
+    edges_by_message = len(plan.edge_channels) > 0 and not edges_by_score
     message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
     score = compiled(bound.text(bound.score, 'score', sides)) if has_score else None
     score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
@@ -169,24 +172,24 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     edges_full, row_zeros, dropout, exp = layout.edges_full, layout.row_zeros, dropout_edges(layout), vocabulary.exp
 
     def backward(
-        part, tiles, parts, indptr, index, edge_id,
+        part, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
         total_heads, width, num_walked, seed, threshold, scale, grad_out, out, logsumexp, delta,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
-        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads,
+        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
         head, channel = tiles[2 * tile], tiles[2 * tile + 1]
-        parameter_rows = load_row(parameters, channel)
-        head_parameters = repeat(load_heads(parameter_heads, head))
-        head_parameter_sums = copy_head_parameters(edges_full(0.0))
-        parameter_sums = copy_parameters(row_zeros())
-        weights, dots = buffer(), buffer()
-        reached = row_zeros()
-        for v in range(place_at(parts, piece), place_at(parts, piece + 1)):
-            begin, end = place_at(indptr, v), place_at(indptr, v + 1)
+        parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
+        parameter_sums, head_parameter_sums = copy_parameters(row_zeros()), copy_head_parameters(edges_full(0.0))
+        weights, dots, reached = buffer(), buffer(), row_zeros()
+        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
+        ends_within = last_edge > place_at(indptr, last_row)
+        for v in range(bounds[2 * piece], last_row + ends_within):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
             if by_target:
@@ -198,28 +201,21 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                     mean_dot = repeat(load_heads(delta, v * total_heads + head))
             head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_zeros())
             for q in range(begin, end, group):
+                count = min(group, end - q)
                 if has_score:
-                    other_heads = gather_edges(gathered_heads, index, q, end, total_heads, head)
-                    on_edge = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-                    on_edge = on_edge + gather_scalars(edge_scalars, edge_id, q, end)
                     if of_heads:
-                        alpha = score(own_heads, (), other_heads, (), on_edge, (), head_parameters, (), scalars)
+                        others = gather_edges(gathered_heads, index, q, end, total_heads, head)
+                        on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+                        on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
+                        alpha = score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars)
                     else:
-                        other = load_row(gathered_channels, place_at(index, q) * width + channel)
-                        row = load_edge_rows(
-                            edge_rows, edge_features, edge_weights, place_at(edge_id, q), width, channel
-                        )
-                        alpha = score(
-                            own_heads,
-                            own_row,
-                            other_heads,
-                            other,
-                            on_edge,
-                            row,
-                            head_parameters,
-                            parameter_rows,
-                            scalars,
-                        )
+                        for k in range(count):
+                            u, e = place_at(index, q + k), place_at(edge_id, q + k)
+                            other = load_row(gathered_channels, u * width + channel)
+                            row = load_edge_rows(edge_rows, edge_features, edge_weights, e, width, channel)
+                            one = score((), own_row, (), other, (), row, (), parameter_rows, scalars)
+                            store_heads(weights, k * heads, one)
+                        alpha = load_edges(weights, 0)
                     if softmax:
                         if not by_target:
                             normaliser = gather_edges(logsumexp, index, q, end, total_heads, head)
@@ -229,12 +225,10 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                         store_edges(weights, 0, alpha * kept)
                     else:
                         store_edges(weights, 0, alpha)
-                for k in range(min(group, end - q)):
-                    at = place_at(index, q + k) * width + channel
-                    edge = place_at(edge_id, q + k)
-                    if of_heads:
-                        other = load_row(gathered_channels, at)
-                        row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)
+                for k in range(count):
+                    at, edge = place_at(index, q + k) * width + channel, place_at(edge_id, q + k)
+                    other = load_row(gathered_channels, at)
+                    row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)
                     if not by_target:
                         grad = load_row(grad_out, at)
                         if extreme:
@@ -245,13 +239,11 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                         store_heads(dots, k * heads, found[0][0])
                     row_sums = add_channels(row_sums, found[1])
                     parameter_sums = add_parameters(parameter_sums, found[3])
-                    if with_edges:
-                        edge_grads = found[2]
-                        if of_heads:
-                            write_edge_rows(
-                                edge_grads, edge_features, edge_weights, edge, width, channel,
-                                grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
-                            )  # fmt: skip
+                    if edges_by_message:
+                        write_edge_rows(
+                            found[2], edge_features, edge_weights, edge, width, channel,
+                            grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
+                        )  # fmt: skip
                 if through_score:
                     through = load_edges(dots, 0)
                     if seed is not None:
@@ -263,41 +255,84 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                     through = mask_edges(through, end - q, 0.0)
                     if of_heads:
                         flows = score_adjoint(
-                            through, own_heads, (), other_heads, (), on_edge, (), head_parameters, (), scalars
+                            through, own_heads, (), others, (), on_edges, (), head_parameters, (), scalars
                         )
+                        head_sums = add_heads(head_sums, flows[0])
+                        store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
+                        scatter_edges(grad_edges, edge_id, q, end, total_heads, head, flows[2])
+                        scatter_scalars(grad_edge_scalars, edge_id, q, end, num_tiles, tile, flows[6])
+                        head_parameter_sums = add_head_parameters(head_parameter_sums, flows[7])
                     else:
-                        flows = score_adjoint(
-                            through,
-                            own_heads,
-                            own_row,
-                            other_heads,
-                            other,
-                            on_edge,
-                            row,
-                            head_parameters,
-                            parameter_rows,
-                            scalars,
-                        )
-                        row_sums = add_channels(row_sums, flows[3])
-                        parameter_sums = add_parameters(parameter_sums, flows[5])
-                        if with_edges:
-                            edge_grads = add_edges(edge_grads, flows[4])
-                    head_sums = add_heads(head_sums, flows[0])
-                    store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
-                    scatter_edges(grad_edges, edge_id, q, end, total_heads, head, flows[2])
-                    scatter_scalars(grad_edge_scalars, edge_id, q, end, num_tiles, tile, flows[6])
-                    head_parameter_sums = add_head_parameters(head_parameter_sums, flows[7])
-                if with_edges and not of_heads:
-                    write_edge_rows(
-                        edge_grads, edge_features, edge_weights, place_at(edge_id, q), width, channel,
-                        grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
-                    )  # fmt: skip
-            store_heads(grad_heads, v * total_heads + head, sum_edges(head_sums))
-            store_row(grad_channels, v * width + channel, row_sums)
+                        store_edges(dots, 0, through)
+                        for k in range(count):
+                            u, e = place_at(index, q + k), place_at(edge_id, q + k)
+                            other = load_row(gathered_channels, u * width + channel)
+                            row = load_edge_rows(edge_rows, edge_features, edge_weights, e, width, channel)
+                            flow = score_adjoint(
+                                load_heads(dots, k * heads),
+                                (),
+                                own_row,
+                                (),
+                                other,
+                                (),
+                                row,
+                                (),
+                                parameter_rows,
+                                scalars,
+                            )
+                            row_sums = add_channels(row_sums, flow[3])
+                            parameter_sums = add_parameters(parameter_sums, flow[5])
+                            if edges_by_score:
+                                edge_grads = flow[4]
+                                if edges_by_both:
+                                    if not by_target:
+                                        grad = load_row(grad_out, u * width + channel)
+                                    found = message_adjoint(
+                                        grad, reached, load_heads(weights, k * heads), own_row, other, row,
+                                        parameter_rows, scalars,
+                                    )  # fmt: skip
+                                    edge_grads = add_edges(edge_grads, found[2])
+                                write_edge_rows(
+                                    edge_grads, edge_features, edge_weights, e, width, channel,
+                                    grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
+                                )  # fmt: skip
+            if begin == row_begin and end == row_end:
+                store_heads(grad_heads, v * total_heads + head, sum_edges(head_sums))
+                store_row(grad_channels, v * width + channel, row_sums)
+            else:
+                slot = 2 * piece + (begin == row_begin)
+                store_heads(partial_heads, slot * total_heads + head, sum_edges(head_sums))
+                store_row(partial_rows, slot * width + channel, row_sums)
         store_row(grad_parameters, piece * width + channel, parameter_sums)
         store_heads(grad_parameter_heads, piece * total_heads + head, sum_edges(head_parameter_sums))
 
     return backward
+
+
+def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable:
+    """Adds up what the parts left of the rows that lie in several, in the order of edges."""
+    load_heads, load_row, store_heads, store_row = (
+        layout.load_heads, layout.load_row, layout.store_heads, layout.store_row,
+    )  # fmt: skip
+    heads_full, row_zeros = layout.heads_full, layout.row_zeros
+    add_heads, copy_heads, add_rows, copy_rows = (
+        tuple_sum(num_heads), copies(num_heads), tuple_sum(num_rows), copies(num_rows),
+    )  # fmt: skip
+
+    def combine_sums(
+        part, tiles, split_rows, split_indptr, slots, total_heads, width, partial_heads, partial_rows, heads, rows
+    ):
+        num_tiles = len(tiles) // 2
+        tile, split = part % num_tiles, part // num_tiles
+        head, channel, v = tiles[2 * tile], tiles[2 * tile + 1], split_rows[split]
+        head_sums, row_sums = copy_heads(heads_full(0.0)), copy_rows(row_zeros())
+        for k in range(split_indptr[split], split_indptr[split + 1]):
+            head_sums = add_heads(head_sums, load_heads(partial_heads, slots[k] * total_heads + head))
+            row_sums = add_rows(row_sums, load_row(partial_rows, slots[k] * width + channel))
+        store_heads(heads, v * total_heads + head, head_sums)
+        store_row(rows, v * width + channel, row_sums)
+
+    return combine_sums
 
 
 def passed_sum_body(layout: Layout) -> Callable:
@@ -309,15 +344,23 @@ def passed_sum_body(layout: Layout) -> Callable:
     gather_edges, mask_edges, edges_full = layout.gather_edges, layout.mask_edges, layout.edges_full
     sum_edges, store_heads = layout.sum_edges, layout.store_heads
 
-    def passed_sum(part, tiles, parts, indptr, position, total_heads, num_walked, passed, grad_heads):
+    def passed_sum(part, tiles, bounds, indptr, position, total_heads, num_walked, passed, grad_heads, partial_heads):
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
-        for v in range(place_at(parts, piece), place_at(parts, piece + 1)):
-            begin, end = place_at(indptr, v), place_at(indptr, v + 1)
+        head = tiles[2 * tile]
+        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
+        ends_within = last_edge > place_at(indptr, last_row)
+        for v in range(bounds[2 * piece], last_row + ends_within):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             total = edges_full(0.0)
             for q in range(begin, end, group):
                 found = gather_edges(passed, position, q, end, heads, tile * num_walked * heads)
                 total = total + mask_edges(found, end - q, 0.0)
-            store_heads(grad_heads, v * total_heads + tiles[2 * tile], sum_edges(total))
+            if begin == row_begin and end == row_end:
+                store_heads(grad_heads, v * total_heads + head, sum_edges(total))
+            else:
+                slot = 2 * piece + (begin == row_begin)
+                store_heads(partial_heads, slot * total_heads + head, sum_edges(total))
 
     return passed_sum

@@ -1,0 +1,196 @@
+"""The forward walk, and the combination of rows that lie in several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from pygfuse import vocabulary
+from pygfuse.cpu.functions import compiled, edge_row_loader
+from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.random import dropout_edges
+from pygfuse.program import SOURCE, TARGET, BoundProgram
+
+SIDES = {TARGET: 'resident', SOURCE: 'gathered'}
+
+# the running maximum is only raised when a score exceeds it by this much: exp(8) is far from overflow
+SLACK = 8.0
+
+
+def _lowest(layout: Layout) -> float:
+    """Where a running maximum begins: finite, so that a score of -inf is below it and gets the weight 0."""
+    return float(np.finfo(str(layout.element)).min)
+
+
+def _finisher(layout: Layout, softmax: bool, reduce: str) -> Callable:
+    """``finish(...)``: writes a whole row's output and what its adjoint needs."""
+    extreme, smallest, mean = reduce in ('max', 'min'), reduce == 'min', reduce == 'mean'
+    store_heads, store_row, row_zeros = layout.store_heads, layout.store_row, layout.row_zeros
+    log, equal = vocabulary.log, vocabulary.equal
+
+    @numba.njit(error_model='numpy')
+    def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics):
+        if extreme:
+            if degree == 0:
+                result = row_zeros()
+            # torch counts the zero that a row begins with among the ties, although it takes no part
+            store_row(statistics, v * width + channel, equal(result, 0.0, ties + 1.0, ties))
+            if smallest:
+                result = -result
+        if degree > 0:
+            if softmax:
+                result = result * (1.0 / total)
+                store_heads(statistics, v * total_heads + head, top + log(total))
+            if mean:
+                result = result * (1.0 / degree)
+        store_row(out, v * width + channel, result)
+
+    return finish
+
+
+def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
+    """The walk that computes the output and what its adjoint needs of it.
+
+    Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
+    row's first group), the sums so far are scaled down. It leaves the log-sum-exp of each row and head. A maximum (or
+    minimum) leaves, for each value of the row, the number of edges among which torch divides its gradient. Of a row
+    that is not whole in this part, the state is left in the part's slot.
+
+    Args:
+        bound: The program.
+        layout: What is held of a row.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+    """
+    has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
+    extreme, smallest = reduce in ('max', 'min'), reduce == 'min'
+    score = compiled(bound.text(bound.score, 'score', SIDES)) if has_score else None
+    message = compiled(bound.text(bound.message, 'message', SIDES))
+    load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
+    finish, lowest = _finisher(layout, softmax, reduce), _lowest(layout)
+    group, heads = layout.group, layout.heads
+    load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
+    store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
+    gather_edges, gather_scalars, mask_edges = layout.gather_edges, layout.gather_scalars, layout.mask_edges
+    any_above, max_edges, sum_edges = layout.any_above, layout.max_edges, layout.sum_edges
+    heads_full, edges_full, row_zeros = layout.heads_full, layout.edges_full, layout.row_zeros
+    repeat, buffer, dropout = layout.repeat, layout.buffer, dropout_edges(layout)
+    exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
+
+    def forward(
+        part, tiles, bounds, indptr, index, edge_id,
+        resident_heads, resident_channels, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
+        total_heads, width, seed, threshold, scale, out, statistics, partial_rows, partial_tops, partial_totals,
+    ):  # fmt: skip
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        head, channel = tiles[2 * tile], tiles[2 * tile + 1]
+        parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
+        weights = buffer()
+        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
+        ends_within = last_edge > place_at(indptr, last_row)
+        for v in range(bounds[2 * piece], last_row + ends_within):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
+            own_row = load_row(resident_channels, v * width + channel)
+            top, total, result, ties = heads_full(lowest), edges_full(0.0), row_zeros(), row_zeros()
+            if extreme:
+                result = result - np.inf
+            for q in range(begin, end, group):
+                count = min(group, end - q)
+                if has_score:
+                    if of_heads:
+                        others = gather_edges(gathered_heads, index, q, end, total_heads, head)
+                        on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+                        on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
+                        s = score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars)
+                    else:
+                        for k in range(count):
+                            u, e = place_at(index, q + k), place_at(edge_id, q + k)
+                            other = load_row(gathered_channels, u * width + channel)
+                            row = load_edge_rows(edge_rows, edge_features, edge_weights, e, width, channel)
+                            found = score((), own_row, (), other, (), row, (), parameter_rows, scalars)
+                            store_heads(weights, k * heads, found)
+                        s = load_edges(weights, 0)
+                    if softmax:
+                        s = mask_edges(s, end - q, -np.inf)
+                        if any_above(s, top + SLACK):
+                            raised = maximum(top, max_edges(s))
+                            factor = exp(top - raised)
+                            result, total, top = result * factor, total * factor, raised
+                        s = exp(s - top)
+                        total = total + s
+                    if seed is not None:
+                        s = s * dropout(seed, threshold, scale, edge_id, q, end, head)
+                    store_edges(weights, 0, s)
+                for k in range(count):
+                    other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
+                    row = load_edge_rows(
+                        edge_rows, edge_features, edge_weights, place_at(edge_id, q + k), width, channel
+                    )
+                    weight = load_heads(weights, k * heads)
+                    found = message(weight, (), own_row, (), other, (), row, (), parameter_rows, scalars)
+                    if extreme:
+                        found = found + row_zeros()
+                        if smallest:
+                            found = -found
+                        best = maximum(found, result)
+                        ties = equal(found, best, equal(result, best, ties, 0.0) + 1.0, ties)
+                        result = best
+                    else:
+                        result = result + found
+            sums = sum_edges(total)
+            if begin == row_begin and end == row_end:
+                finish(v, head, channel, total_heads, width, end - begin, result, ties, top, sums, out, statistics)
+            else:
+                slot = 2 * piece + (begin == row_begin)
+                store_row(partial_rows, slot * width + channel, result)
+                if extreme:
+                    store_row(partial_tops, slot * width + channel, ties)
+                if softmax:
+                    store_heads(partial_tops, slot * total_heads + head, top)
+                    store_heads(partial_totals, slot * total_heads + head, sums)
+
+    return forward
+
+
+def combine_body(layout: Layout, softmax: bool, reduce: str) -> Callable:
+    """Finishes the rows that lie in several parts, from what their parts left, in the order of edges."""
+    extreme = reduce in ('max', 'min')
+    finish, lowest = _finisher(layout, softmax, reduce), _lowest(layout)
+    load_heads, load_row = layout.load_heads, layout.load_row
+    heads_full, row_zeros = layout.heads_full, layout.row_zeros
+    exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
+
+    def combine(
+        part, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
+        partial_rows, partial_tops, partial_totals, out, statistics,
+    ):  # fmt: skip
+        num_tiles = len(tiles) // 2
+        tile, split = part % num_tiles, part // num_tiles
+        head, channel, v = tiles[2 * tile], tiles[2 * tile + 1], split_rows[split]
+        top, total, result, ties = heads_full(lowest), heads_full(0.0), row_zeros(), row_zeros()
+        if extreme:
+            result = result - np.inf
+        for k in range(split_indptr[split], split_indptr[split + 1]):
+            slot = slots[k]
+            found = load_row(partial_rows, slot * width + channel)
+            if extreme:
+                best = maximum(found, result)
+                theirs = equal(found, best, load_row(partial_tops, slot * width + channel), 0.0)
+                result, ties = best, equal(result, best, ties, 0.0) + theirs
+            elif softmax:
+                their_top = load_heads(partial_tops, slot * total_heads + head)
+                raised = maximum(top, their_top)
+                mine, theirs = exp(top - raised), exp(their_top - raised)
+                result, top = result * mine + found * theirs, raised
+                total = total * mine + load_heads(partial_totals, slot * total_heads + head) * theirs
+            else:
+                result = result + found
+        degree = place_at(indptr, v + 1) - place_at(indptr, v)
+        finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics)
+
+    return combine
