@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import torch_sparse
@@ -12,6 +13,29 @@ from torch_geometric.utils.sparse import set_sparse_value
 
 from pygfuse.conv.fused import is_edge_index, is_sparse_tensor
 from pygfuse.graph import Graph
+
+# above so many columns, multiplying with the zeros of the block-diagonal matrix costs more than it saves
+_WIDEST_MATRIX = 32
+
+
+def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
+    """The dots of each head's features with one vector a head, for several sets of vectors.
+
+    As long as they are few, all are one product with a block-diagonal matrix: the features are read once.
+
+    Args:
+        x: ``[nodes, H, C]``.
+        vectors: Each ``[1, H, C]``.
+
+    Returns:
+        For each set, ``[nodes, H]``.
+    """
+    heads = x.shape[1]
+    if heads * len(vectors) > _WIDEST_MATRIX:
+        return [(x * vector).sum(dim=-1) for vector in vectors]
+    identity = torch.eye(heads, dtype=x.dtype, device=x.device).unsqueeze(1)
+    matrix = torch.cat([(vector[0].unsqueeze(-1) * identity).flatten(0, 1) for vector in vectors], dim=1)
+    return list((x.flatten(1) @ matrix).split(heads, dim=1))
 
 
 def attention_result(out: Tensor, adjacency: Any, graph: Graph, alpha: Tensor) -> Any:

@@ -12,7 +12,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 from torch_geometric.utils import softmax
 
 from pygfuse.aggregate import Edges, aggregate, dropout_factors, new_seed
-from pygfuse.conv.attention import attention_result
+from pygfuse.conv.attention import attention_result, head_products
 from pygfuse.conv.fused import (
     FusedConv,
     check_features,
@@ -130,10 +130,15 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         return x_src, None if pair[1] is None else self.lin_dst(pair[1]).view(shape)
 
     def _node_operands(self, x_src: Tensor, x_dst: Tensor | None) -> dict[str, Any]:
+        if x_dst is x_src:
+            alpha_src, alpha_dst = head_products(x_src, self.att_src, self.att_dst)
+        else:
+            (alpha_src,) = head_products(x_src, self.att_src)
+            (alpha_dst,) = [None] if x_dst is None else head_products(x_dst, self.att_dst)
         return {
             'x': x_src,
-            'alpha_src': (x_src * self.att_src).sum(dim=-1),
-            'alpha_dst': None if x_dst is None else (x_dst * self.att_dst).sum(dim=-1),
+            'alpha_src': alpha_src,
+            'alpha_dst': alpha_dst,
             'negative_slope': float(self.negative_slope),
         }
 

@@ -2,37 +2,90 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from pygfuse import vocabulary
+from pygfuse.cpu import simd
 from pygfuse.cpu.layout import Layout
+
+# functions of a body are never called from Python: without the wrappers a small one compiles in half the time
+inlined = functools.partial(numba.njit, error_model='numpy', no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def compiled(text: str, **scope: object) -> Callable:
     """The function of a text that speaks the vocabulary."""
     names = {**vocabulary.WORDS, **scope}
     exec(text, names)
-    return numba.njit(names[text.split('(')[0].removeprefix('def ')], error_model='numpy')
+    return inlined(names[text.split('(')[0].removeprefix('def ')])
 
 
-def tuple_sum(length: int) -> Callable:
-    """A function that adds two tuples of `length` tiles item by item."""
-    items = ''.join(f'a[{i}] + b[{i}], ' for i in range(length))
-    return compiled(f'def add(a, b):\n    return ({items})')
+@intrinsic
+def add_tuples(typingctx, a, b):
+    """``add_tuples(a, b)``: two tuples of tiles, item by item."""
+
+    def emit(context, builder, signature, arguments):
+        sums = []
+        for i, (kind, other) in enumerate(zip(*signature.args, strict=True)):
+            mine = simd.unpack(builder, kind, builder.extract_value(arguments[0], i))
+            theirs = simd.broadcast(context, builder, other, builder.extract_value(arguments[1], i), kind)
+            vectors = [simd.add(builder, x, y) for x, y in zip(mine, theirs, strict=True)]
+            sums.append(simd.pack(builder, context, kind, vectors))
+        return context.make_tuple(builder, signature.return_type, sums)
+
+    return a(a, b), emit
 
 
 def copies(length: int) -> Callable:
     """A function that repeats a value `length` times, as a tuple."""
-    return compiled(f'def copy(value):\n    return ({"value, " * length})')
+
+    @intrinsic
+    def copy(typingctx, value):
+        def emit(context, builder, signature, arguments):
+            return context.make_tuple(builder, signature.return_type, [arguments[0]] * length)
+
+        return types.Tuple((value,) * length)(value), emit
+
+    return copy
 
 
 def spread(layout: Layout, names: Sequence[str], used: Sequence[str]) -> Callable:
     """A function that makes rows of the gradients of the operands `used`, with zeros for the others of `names`."""
-    items = ''.join(f'found[{used.index(name)}] + zeros(), ' if name in used else 'zeros(), ' for name in names)
-    return compiled(f'def fill(found):\n    return ({items})', zeros=layout.row_zeros)
+    row = layout.row
+
+    @intrinsic
+    def fill(typingctx, found):
+        def emit(context, builder, signature, arguments):
+            zeros = ir.Constant(context.get_data_type(row), None)
+            rows = []
+            for name in names:
+                if name not in used:
+                    rows.append(zeros)
+                    continue
+                i = used.index(name)
+                value = builder.extract_value(arguments[0], i)
+                rows.append(simd.pack(builder, context, row, simd.broadcast(context, builder, found[i], value, row)))
+            return context.make_tuple(builder, signature.return_type, rows)
+
+        return types.Tuple((row,) * len(names))(found), emit
+
+    return fill
+
+
+@intrinsic
+def _no_rows(typingctx, rows, features, weights, row, width, channel):
+    """Stands for a loader where edges have no channels."""
+
+    def emit(context, builder, signature, arguments):
+        return context.make_tuple(builder, signature.return_type, [])
+
+    return types.Tuple(())(rows, features, weights, row, width, channel), emit
 
 
 def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
@@ -44,9 +97,11 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
         products: Number of operands that are given as features ``[edge ids, D]`` times a weight ``[D, width]``: their
             rows are made here and never stored.
     """
+    if not rows and not products:
+        return _no_rows
     load_row, row_zeros = layout.load_row, layout.row_zeros
 
-    @numba.njit(error_model='numpy')
+    @inlined
     def product(features, weight, row, width, channel):
         size = len(weight) // width
         result = row_zeros()
@@ -73,14 +128,14 @@ def product_adjoint(layout: Layout, products: Sequence[int], of_features: Sequen
     """
     load_row, store_row, total = layout.load_row, layout.store_row, layout.total
 
-    @numba.njit(error_model='numpy')
+    @inlined
     def outer(gradient, features, weight, row, width, channel, sums, piece):
         size = len(weight) // width
         for d in range(size):
             place = piece * len(weight) + d * width + channel
             store_row(sums, place, load_row(sums, place) + features[np.uint64(row * size + d)] * gradient)
 
-    @numba.njit(error_model='numpy')
+    @inlined
     def inner(gradient, weight, row, width, channel, grad_features, tiles, tile):
         size = len(weight) // width
         for d in range(size):

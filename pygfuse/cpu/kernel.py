@@ -189,7 +189,9 @@ class Kernel:
         _log.info('compiling %s', self.name)
         elements: dict[str, object] = {}
         source = _entry_source(description, elements)
-        body = numba.njit(self.body, error_model='numpy', fastmath=FAST_MATH, no_cpython_wrapper=True, nogil=True)
+        body = numba.njit(
+            self.body, error_model='numpy', fastmath=FAST_MATH, no_cpython_wrapper=True, no_cfunc_wrapper=True
+        )
         scope = {
             '__name__': __name__,
             'body': body,

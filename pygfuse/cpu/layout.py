@@ -325,12 +325,12 @@ class Layout:
     @functools.cached_property
     def sum_edges(self):
         """``sum_edges(edges)``: the sum over the group, one value a head; of a tuple, the tuple."""
-        return _reduce(self.edges, self.head, simd._add)
+        return _reduce(self.edges, self.head, simd.add)
 
     @functools.cached_property
     def max_edges(self):
         """``max_edges(edges)``: the maximum over the group, one value a head."""
-        return _reduce(self.edges, self.head, simd._maximum)
+        return _reduce(self.edges, self.head, simd.greater)
 
     @functools.cached_property
     def repeat(self):

@@ -216,7 +216,7 @@ def common_tile(kinds: Sequence[types.Type]) -> Tile | None:
 # Elementwise words
 
 
-def _add(builder, x, y):
+def add(builder, x, y):
     return builder.fadd(x, y, flags=FLAGS)
 
 
@@ -240,7 +240,7 @@ def _positive(builder, x, then, otherwise):
     return builder.select(builder.fcmp_ordered('>', x, constant(x.type, 0.0)), then, otherwise)
 
 
-def _maximum(builder, x, y):
+def greater(builder, x, y):
     greater = builder.select(builder.fcmp_ordered('>', x, y), x, y)
     return builder.select(builder.fcmp_unordered('uno', x, x), x, greater)
 
@@ -268,21 +268,21 @@ def _magnitude(builder, x):
 
 def _sigmoid(builder, x):
     one = constant(x.type, 1.0)
-    return _divide(builder, one, _add(builder, one, exponential(builder, _negate(builder, x))))
+    return _divide(builder, one, add(builder, one, exponential(builder, _negate(builder, x))))
 
 
 def _tanh(builder, x):
     """(1 - e) / (1 + e) with e = exp(-2 |x|), with the sign of x."""
     one = constant(x.type, 1.0)
     e = exponential(builder, _multiply(builder, _magnitude(builder, x), constant(x.type, -2.0)))
-    size = _divide(builder, _subtract(builder, one, e), _add(builder, one, e))
+    size = _divide(builder, _subtract(builder, one, e), add(builder, one, e))
     return call(builder, f'llvm.copysign.{suffix(x.type)}', [size, x], x.type)
 
 
 def _softplus(builder, x):
     """max(x, 0) + log(1 + exp(-|x|))."""
     tail = exponential(builder, _negate(builder, _magnitude(builder, x)))
-    return _add(builder, _relu(builder, x), logarithm(builder, _add(builder, constant(x.type, 1.0), tail)))
+    return add(builder, _relu(builder, x), logarithm(builder, add(builder, constant(x.type, 1.0), tail)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,13 +330,13 @@ def exponential(builder, x: ir.Value) -> ir.Value:
     highest = constant(vector, scheme.highest)
     overflow = builder.fcmp_ordered('>', x, highest)
     x = builder.select(overflow, highest, builder.select(above, x, constant(vector, scheme.lowest)))
-    shifted = _add(builder, _multiply(builder, x, constant(vector, 1.4426950408889634)), constant(vector, scheme.shift))
+    shifted = add(builder, _multiply(builder, x, constant(vector, 1.4426950408889634)), constant(vector, scheme.shift))
     whole = _subtract(builder, shifted, constant(vector, scheme.shift))
     rest = _subtract(builder, x, _multiply(builder, whole, constant(vector, scheme.ln2_high)))
     rest = _subtract(builder, rest, _multiply(builder, whole, constant(vector, scheme.ln2_low)))
     result = constant(vector, scheme.coefficients[0])
     for coefficient in scheme.coefficients[1:]:
-        result = _add(builder, _multiply(builder, result, rest), constant(vector, coefficient))
+        result = add(builder, _multiply(builder, result, rest), constant(vector, coefficient))
     bits = builder.shl(builder.bitcast(shifted, whole_type), ir.Constant(whole_type, [scheme.mantissa] * vector.count))
     result = builder.bitcast(builder.add(builder.bitcast(result, whole_type), bits), vector)
     result = builder.select(above, result, constant(vector, 0.0))
@@ -362,19 +362,19 @@ def logarithm(builder, x: ir.Value) -> ir.Value:
     m = builder.bitcast(builder.sub(bits, builder.shl(exponent, integers(scheme.mantissa))), vector)
     n = builder.sitofp(exponent, vector)
     one = constant(vector, 1.0)
-    s = _divide(builder, _subtract(builder, m, one), _add(builder, m, one))
+    s = _divide(builder, _subtract(builder, m, one), add(builder, m, one))
     square = _multiply(builder, s, s)
     terms = 6 if width == 32 else 12
     series = constant(vector, 1.0 / (2 * terms - 1))
     for k in range(terms - 1, 0, -1):
-        series = _add(builder, _multiply(builder, series, square), constant(vector, 1.0 / (2 * k - 1)))
-    low = _add(
+        series = add(builder, _multiply(builder, series, square), constant(vector, 1.0 / (2 * k - 1)))
+    low = add(
         builder,
         _multiply(builder, _multiply(builder, constant(vector, 2.0), s), series),
         _multiply(builder, n, constant(vector, scheme.ln2_low)),
     )
-    result = _add(builder, _multiply(builder, n, constant(vector, scheme.ln2_high)), low)
-    return _add(builder, result, builder.fsub(x, x))
+    result = add(builder, _multiply(builder, n, constant(vector, scheme.ln2_high)), low)
+    return add(builder, result, builder.fsub(x, x))
 
 
 def elementwise(word: Callable, emit: Callable) -> None:
@@ -418,7 +418,7 @@ def _operand_kinds(word: Callable) -> list[tuple]:
 
 
 for _word, _emit in {
-    operator.add: _add,
+    operator.add: add,
     operator.sub: _subtract,
     operator.mul: _multiply,
     operator.truediv: _divide,
@@ -432,7 +432,7 @@ for _word, _emit in {
     vocabulary.relu: _relu,
     vocabulary.positive: _positive,
     vocabulary.equal: _equal,
-    vocabulary.maximum: _maximum,
+    vocabulary.maximum: greater,
     vocabulary.leaky_relu: _leaky_relu,
 }.items():
     elementwise(_word, _emit)
@@ -463,7 +463,7 @@ def _segments(builder, row: ChannelRow, vectors: Sequence[ir.Value]) -> tuple[li
         if block.start % row.channels == 0:
             segments.append(vector)
         else:  # a further block of the same head
-            segments[-1] = _add(builder, segments[-1], vector)
+            segments[-1] = add(builder, segments[-1], vector)
     return segments, padded
 
 
@@ -472,7 +472,7 @@ def _halve(builder, a: ir.Value, b: ir.Value, length: int) -> ir.Value:
     lanes = range(2 * a.type.count)
     first = [lane for lane in lanes if lane % length < length // 2]
     second = [lane for lane in lanes if lane % length >= length // 2]
-    return _add(builder, shuffle(builder, a, first, b), shuffle(builder, a, second, b))
+    return add(builder, shuffle(builder, a, first, b), shuffle(builder, a, second, b))
 
 
 def sum_over_channels(builder, row: ChannelRow, vectors: Sequence[ir.Value]) -> ir.Value:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import numba
-
 from pygfuse import vocabulary
-from pygfuse.cpu.functions import compiled, copies, edge_row_loader, product_adjoint, spread, tuple_sum
+from pygfuse.cpu.functions import add_tuples, compiled, copies, edge_row_loader, inlined, product_adjoint, spread
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.forward import SIDES as BY_TARGET
@@ -75,7 +73,7 @@ def _message_adjoint(
     fill_channels, fill_edges = spread(layout, plan.channels, channels), spread(layout, plan.edge_channels, edges)
     fill_parameters, equal = spread(layout, plan.parameters, parameters), vocabulary.equal
 
-    @numba.njit(error_model='numpy')
+    @inlined
     def adjoint(grad, out, weight, own_row, other, row, parameters, scalars):
         if extreme:
             found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
@@ -106,7 +104,7 @@ def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, side
     fill_channels, fill_edges = spread(layout, plan.channels, channels), spread(layout, plan.edge_channels, edges)
     fill_parameters = spread(layout, plan.parameters, parameters)
 
-    @numba.njit(error_model='numpy')
+    @inlined
     def adjoint(grad, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars):
         flows = derive(grad, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars)
         return (
@@ -154,12 +152,9 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     write_edge_rows = _edge_row_writer(layout, bound, plan)
-    add_heads, copy_heads = tuple_sum(len(plan.heads)), copies(len(plan.heads))
-    add_channels, copy_channels = tuple_sum(len(plan.channels)), copies(len(plan.channels))
-    add_edges = tuple_sum(len(plan.edge_channels))
-    add_parameters, copy_parameters = tuple_sum(len(plan.parameters)), copies(len(plan.parameters))
+    copy_heads, copy_channels = copies(len(plan.heads)), copies(len(plan.channels))
+    copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
 
-    add_head_parameters, copy_head_parameters = tuple_sum(len(plan.parameter_heads)), copies(len(plan.parameter_heads))
     gather_scalars, scatter_scalars = layout.gather_scalars, layout.scatter_scalars
 
     group, heads = layout.group, layout.heads
@@ -237,8 +232,8 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                     found = message_adjoint(grad, reached, weight, own_row, other, row, parameter_rows, scalars)
                     if through_score:
                         store_heads(dots, k * heads, found[0][0])
-                    row_sums = add_channels(row_sums, found[1])
-                    parameter_sums = add_parameters(parameter_sums, found[3])
+                    row_sums = add_tuples(row_sums, found[1])
+                    parameter_sums = add_tuples(parameter_sums, found[3])
                     if edges_by_message:
                         write_edge_rows(
                             found[2], edge_features, edge_weights, edge, width, channel,
@@ -257,11 +252,11 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                         flows = score_adjoint(
                             through, own_heads, (), others, (), on_edges, (), head_parameters, (), scalars
                         )
-                        head_sums = add_heads(head_sums, flows[0])
+                        head_sums = add_tuples(head_sums, flows[0])
                         store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
                         scatter_edges(grad_edges, edge_id, q, end, total_heads, head, flows[2])
                         scatter_scalars(grad_edge_scalars, edge_id, q, end, num_tiles, tile, flows[6])
-                        head_parameter_sums = add_head_parameters(head_parameter_sums, flows[7])
+                        head_parameter_sums = add_tuples(head_parameter_sums, flows[7])
                     else:
                         store_edges(dots, 0, through)
                         for k in range(count):
@@ -280,8 +275,8 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                                 parameter_rows,
                                 scalars,
                             )
-                            row_sums = add_channels(row_sums, flow[3])
-                            parameter_sums = add_parameters(parameter_sums, flow[5])
+                            row_sums = add_tuples(row_sums, flow[3])
+                            parameter_sums = add_tuples(parameter_sums, flow[5])
                             if edges_by_score:
                                 edge_grads = flow[4]
                                 if edges_by_both:
@@ -291,7 +286,7 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                                         grad, reached, load_heads(weights, k * heads), own_row, other, row,
                                         parameter_rows, scalars,
                                     )  # fmt: skip
-                                    edge_grads = add_edges(edge_grads, found[2])
+                                    edge_grads = add_tuples(edge_grads, found[2])
                                 write_edge_rows(
                                     edge_grads, edge_features, edge_weights, e, width, channel,
                                     grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
@@ -315,9 +310,7 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
         layout.load_heads, layout.load_row, layout.store_heads, layout.store_row,
     )  # fmt: skip
     heads_full, row_zeros = layout.heads_full, layout.row_zeros
-    add_heads, copy_heads, add_rows, copy_rows = (
-        tuple_sum(num_heads), copies(num_heads), tuple_sum(num_rows), copies(num_rows),
-    )  # fmt: skip
+    copy_heads, copy_rows = copies(num_heads), copies(num_rows)
 
     def combine_sums(
         part, tiles, split_rows, split_indptr, slots, total_heads, width, partial_heads, partial_rows, heads, rows
@@ -327,8 +320,8 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
         head, channel, v = tiles[2 * tile], tiles[2 * tile + 1], split_rows[split]
         head_sums, row_sums = copy_heads(heads_full(0.0)), copy_rows(row_zeros())
         for k in range(split_indptr[split], split_indptr[split + 1]):
-            head_sums = add_heads(head_sums, load_heads(partial_heads, slots[k] * total_heads + head))
-            row_sums = add_rows(row_sums, load_row(partial_rows, slots[k] * width + channel))
+            head_sums = add_tuples(head_sums, load_heads(partial_heads, slots[k] * total_heads + head))
+            row_sums = add_tuples(row_sums, load_row(partial_rows, slots[k] * width + channel))
         store_heads(heads, v * total_heads + head, head_sums)
         store_row(rows, v * width + channel, row_sums)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numba
 import numpy as np
 
 from pygfuse import vocabulary
-from pygfuse.cpu.functions import compiled, edge_row_loader
+from pygfuse.cpu.functions import compiled, edge_row_loader, inlined
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.program import SOURCE, TARGET, BoundProgram
@@ -30,7 +29,7 @@ def _finisher(layout: Layout, softmax: bool, reduce: str) -> Callable:
     store_heads, store_row, row_zeros = layout.store_heads, layout.store_row, layout.row_zeros
     log, equal = vocabulary.log, vocabulary.equal
 
-    @numba.njit(error_model='numpy')
+    @inlined
     def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics):
         if extreme:
             if degree == 0:
