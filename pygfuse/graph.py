@@ -45,8 +45,10 @@ class Graph:
 
     Example:
         >>> graph = Graph.of(torch.tensor([[0, 1, 2], [1, 0, 1]]))
-        >>> graph.csr.indptr, graph.csr.index, graph.csr.edge_id
-        (tensor([0, 1, 3, 3]), tensor([1, 0, 2]), tensor([1, 0, 2]))  # all int32
+        >>> graph.csr.indptr
+        tensor([0, 1, 3, 3], dtype=torch.int32)
+        >>> graph.csr.index, graph.csr.edge_id
+        (tensor([1, 0, 2], dtype=torch.int32), tensor([1, 0, 2], dtype=torch.int32))
         >>> graph.with_self_loops().csr.index
         tensor([1, 0, 0, 2, 1, 2], dtype=torch.int32)
     """
