@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from pygfuse import reference
+from pygfuse import products, reference
 from pygfuse.call import Call, Dropout
 from pygfuse.cpu import random, target
 from pygfuse.graph import Graph
@@ -48,7 +48,7 @@ class Edges:
 def aggregate(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, Tensor | tuple[Tensor, Tensor] | float | None],
+    operands: Mapping[str, products.Value],
     heads: int,
     channels: int,
     reduce: str = 'sum',
@@ -61,8 +61,8 @@ def aggregate(
         program: What happens on an edge.
         edges: The edges.
         operands: The program's operands by name: tensors ``[rows, H]`` for heads and ``[rows, H, C]`` (or ``[rows, H *
-            C]``) for channels, numbers for scalars; None for what is absent. Channels of edges may be given as a pair:
-            features ``[edge ids, D]`` and a weight ``[D, H * C]`` whose product is formed edge by edge in registers.
+            C]``) for channels, numbers for scalars; None for what is absent. Operands of edges may be a
+            `pygfuse.products.Product`: features times a weight, formed when a walk needs it.
         heads: H.
         channels: C.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'`` over a target's edges.
@@ -75,7 +75,7 @@ def aggregate(
     Raises:
         ValueError: If an operand has another shape, type or device than expected.
     """
-    tensors = _flattened(operands)
+    tensors = products.parts_of(operands)
     scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
     _check(program, edges, tensors, heads, channels)
     out, _ = torch.ops.pygfuse.aggregate(
@@ -98,17 +98,6 @@ def aggregate(
     return out.view(-1, heads, channels)
 
 
-def _flattened(operands: Mapping[str, Tensor | tuple[Tensor, Tensor] | float | None]) -> dict[str, Tensor]:
-    """The tensors by name; a pair becomes ``name:features`` and ``name:weight``."""
-    tensors: dict[str, Tensor] = {}
-    for name, value in operands.items():
-        if isinstance(value, tuple):
-            tensors[f'{name}:features'], tensors[f'{name}:weight'] = value
-        elif isinstance(value, Tensor):
-            tensors[name] = value
-    return tensors
-
-
 def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], heads: int, channels: int) -> None:
     first_name, first = next(iter(tensors.items()))
     rows = {SOURCE: edges.num_sources, TARGET: edges.num_targets, PARAMETER: 1}
@@ -119,7 +108,7 @@ def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], he
             raise ValueError(f"Expected '{name}' on the device of '{first_name}', {first.device} (got {tensor.device})")
         if tensor.dtype != first.dtype:
             raise ValueError(f"Expected '{name}' of the type of '{first_name}', {first.dtype} (got {tensor.dtype})")
-        if factor == 'features':
+        if factor in (products.FEATURES, products.LOOPS):
             continue
         width = {SCALAR: 1, HEADS: heads}.get(operand.level, heads * channels)
         expected = tensor.shape[0] if factor else rows.get(operand.side, tensor.shape[0])
@@ -144,14 +133,13 @@ def _call(
     seed: Tensor | None,
 ) -> Call:
     graph = edges.graph()
-    by_name = dict(zip(names.split(','), tensors, strict=True))
+    chosen = PROGRAMS[program]
+    by_name = products.formed(chosen, dict(zip(names.split(','), tensors, strict=True)))
     numbers = dict(zip(scalar_names.split(','), scalars, strict=True)) if scalar_names else {}
-    plain = dict.fromkeys(name.partition(':')[0] for name in (*by_name, *numbers))
-    products = tuple(name for name in plain if f'{name}:weight' in by_name)
-    bound = PROGRAMS[program].bind(tuple(plain), products)
+    present = tuple(dict.fromkeys(products.operand_of(name) for name in (*by_name, *numbers)))
+    bound = chosen.bind(present, tuple(name for name in present if f'{name}:{products.WEIGHT}' in by_name))
     for name, tensor in by_name.items():
-        plain_name, _, factor = name.partition(':')
-        on_edges = bound.program.operands[plain_name].side == EDGE and factor != 'weight'
+        on_edges = chosen.operands[products.operand_of(name)].side == EDGE and not name.endswith(products.WEIGHT)
         if on_edges and tensor.shape[0] != graph.num_edge_ids:
             raise ValueError(
                 f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {tensor.shape[0]})"
@@ -221,9 +209,10 @@ def _aggregate_backward(
     edges = Edges(token, num_sources, num_targets, flow, loops)
     tensors = [tensor.contiguous() for tensor in tensors]
     call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)
-    wanted = needed.split(',')
-    found = target.backward(call, out, statistics, grad_out.contiguous(), wanted)
-    return [found[name] for name in wanted]
+    wanted, chosen = needed.split(','), PROGRAMS[program]
+    walked = products.needed_of_walks(chosen, wanted)
+    found = target.backward(call, out, statistics, grad_out.contiguous(), walked)
+    return products.gradients_of_parts(chosen, dict(zip(names.split(','), tensors, strict=True)), found, wanted)
 
 
 @_aggregate_backward.register_fake
@@ -276,9 +265,8 @@ def _differentiable_backward(first, numbers, seed, grad_out, needed):
     if call.dropout is not None:
         kept = random.dropout_factors(call.graph.num_edge_ids, heads, call.dropout, call.like().dtype)
     out = reference.aggregate(call, kept)
-    found = torch.autograd.grad(
-        out, [call.tensors[name] for name in needed], grad_out, create_graph=True, allow_unused=True
-    )
+    given = dict(zip(names.split(','), tensors, strict=True))
+    found = torch.autograd.grad(out, [given[name] for name in needed], grad_out, create_graph=True, allow_unused=True)
     return dict(zip(needed, found, strict=True))
 
 

@@ -8,6 +8,7 @@ from pygfuse.aggregate import Edges, aggregate, new_seed
 from pygfuse.call import Call
 from pygfuse.cpu.random import dropout_factors
 from pygfuse.mapping import cut, mapping
+from pygfuse.products import Product, formed, parts_of
 from pygfuse.program import EdgeProgram, Operand
 from pygfuse.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
 
@@ -72,9 +73,9 @@ def random_operands(bound_names, edges, heads, channels, products=False):
             operands[name] = 0.2
             continue
         width = {'scalar': 1, 'heads': heads}.get(operand.level, heads * channels)
-        if products and operand.side == 'edge' and operand.level == 'channels':
+        if products and operand.side == 'edge' and operand.level != 'scalar':
             pair = (torch.randn(num_edges, 3), torch.randn(3, width))
-            operands[name] = tuple(tensor.double().requires_grad_() for tensor in pair)
+            operands[name] = Product(*(tensor.double().requires_grad_() for tensor in pair))
         else:
             operands[name] = torch.randn(rows[operand.side], width).double().requires_grad_()
     return operands
@@ -83,19 +84,19 @@ def random_operands(bound_names, edges, heads, channels, products=False):
 def leaves(operands):
     found = []
     for value in operands.values():
-        found += list(value) if isinstance(value, tuple) else [value] * isinstance(value, torch.Tensor)
+        found += (
+            [t for t in value if t is not None]
+            if isinstance(value, tuple)
+            else [value] * isinstance(value, torch.Tensor)
+        )
     return found
 
 
 def expected(chosen, edges, operands, heads, channels, reduce, dropout=0.0, seed=None):
-    tensors = {}
-    for name, value in operands.items():
-        if isinstance(value, tuple):
-            tensors[f'{name}:features'], tensors[f'{name}:weight'] = value
-        elif isinstance(value, torch.Tensor):
-            tensors[name] = value
+    tensors = parts_of(operands)
     scalars = {name: value for name, value in operands.items() if isinstance(value, float)}
-    products = tuple(name for name, value in operands.items() if isinstance(value, tuple))
+    tensors = formed(chosen, tensors)
+    products = tuple(name for name in operands if f'{name}:weight' in tensors)
     call = Call(chosen.bind(tuple(operands), products), edges.graph(), tensors, scalars, heads, channels, reduce)
     kept = None
     if seed is not None:
@@ -146,10 +147,21 @@ def test_program_equals_its_reference(name, heads, channels):
     check(chosen, edges, random_operands(used(chosen), edges, heads, channels), heads, channels)
 
 
-@pytest.mark.parametrize('name', ['gate', 'rectified', 'dot', 'deep'])
+@pytest.mark.parametrize('name', ['gate', 'rectified', 'dot', 'deep', 'weighted', 'additive'])
 def test_edge_operands_may_be_products(name):
     chosen, edges = PROGRAMS[name], random_edges()
     check(chosen, edges, random_operands(used(chosen), edges, 2, 8, products=True), 2, 8)
+
+
+@pytest.mark.parametrize('name', ['additive', 'deep'])
+def test_products_with_features_of_loops(name):
+    chosen, plain = PROGRAMS[name], random_edges(6, 6)
+    edges = Edges(plain.token, 6, 6, loops=6)
+    operands = random_operands(used(chosen), edges, 2, 8, products=True)
+    for key, value in operands.items():
+        if isinstance(value, Product):
+            operands[key] = value._replace(loops=torch.randn(6, 3).double().requires_grad_())
+    check(chosen, edges, operands, 2, 8)
 
 
 @pytest.mark.parametrize('name', ['copy', 'add', 'gate', 'rectified', 'weighted'])

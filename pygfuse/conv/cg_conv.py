@@ -20,6 +20,7 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_rows,
 )
+from pygfuse.products import Product
 from pygfuse.programs.crystal import CRYSTAL
 
 
@@ -73,7 +74,7 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
             operands[name] = pair[0] @ of_src.t()
             operands[f'{name}_dst'] = F.linear(pair[1], of_dst, linear.bias)
             if self.dim:
-                operands[f'{name}_edge'] = (edge_attr, of_edge.t())
+                operands[f'{name}_edge'] = Product(edge_attr, of_edge.t())
         out = aggregate(CRYSTAL, edges, operands, 1, width_dst, REDUCTIONS[self.aggr]).flatten(1)
         return (out if self.bn is None else self.bn(out)) + pair[1]
 

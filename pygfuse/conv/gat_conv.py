@@ -25,6 +25,7 @@ from pygfuse.conv.fused import (
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.graph import Graph
+from pygfuse.products import Product, formed, parts_of
 from pygfuse.programs.gat import GAT
 
 
@@ -144,8 +145,8 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
 
     def _edge_operand(
         self, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
-    ) -> Tensor | None:
-        """What edge features add to the scores, one row an edge id; nothing of edges x heads x channels is made."""
+    ) -> Product | None:
+        """What edge features add to the scores, as a product; nothing of edges x heads x channels is made."""
         if self.lin_edge is None:
             return None
         edge_attr = checked_edge_attr(adjacency, edge_attr, self.edge_dim, edges, graph)
@@ -153,13 +154,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
             return None
         weight = self.lin_edge.weight.view(self.heads, self.out_channels, self.edge_dim)
         contracted = torch.einsum('hcd,hc->dh', weight, self.att_edge[0])
-        alpha_edge = edge_attr @ contracted
-        if edges.loops is None:
-            return alpha_edge
-        if self.fill_value in ('mean', 'add', 'sum'):
-            # linear, so it may be taken of the contracted features
-            return torch.cat([alpha_edge, loop_values(alpha_edge, self.fill_value, edges)])
-        return torch.cat([alpha_edge, loop_values(edge_attr, self.fill_value, edges) @ contracted])
+        return Product(edge_attr, contracted, loop_values(edge_attr, self.fill_value, edges))
 
 
 def _attention(graph: Graph, operands: dict[str, Any], dropout: float, seed: Tensor | None) -> Tensor:
@@ -170,7 +165,8 @@ def _attention(graph: Graph, operands: dict[str, Any], dropout: float, seed: Ten
     if operands['alpha_dst'] is not None:
         alpha = alpha + operands['alpha_dst'][targets]
     if operands['alpha_edge'] is not None:
-        alpha = alpha + operands['alpha_edge'][ids]
+        (of_edges,) = formed(GAT, parts_of({'alpha_edge': operands['alpha_edge']})).values()
+        alpha = alpha + of_edges[ids]
     alpha = softmax(F.leaky_relu(alpha, operands['negative_slope']), targets, num_nodes=graph.num_targets)
     if seed is not None:
         alpha = alpha * dropout_factors(graph.num_edge_ids, alpha.shape[1], dropout, seed, alpha)[ids]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
@@ -22,6 +21,7 @@ from pygfuse.conv.fused import (
     why_not_reduce,
 )
 from pygfuse.conv.self_loops import loop_values
+from pygfuse.products import Product
 from pygfuse.programs.gatv2 import GATV2
 
 
@@ -80,9 +80,8 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
         if self.lin_edge is not None:
             edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
             if edge_attr is not None:
-                if edges.loops is not None:
-                    edge_attr = torch.cat([edge_attr, loop_values(edge_attr, self.fill_value, edges)])
-                edge = (edge_attr, self.lin_edge.weight.t())
+                loops = loop_values(edge_attr, self.fill_value, edges)
+                edge = Product(edge_attr, self.lin_edge.weight.t(), loops)
         dropout = self.dropout if self.training else 0.0
         out = aggregate(
             GATV2,

@@ -11,6 +11,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 from pygfuse.aggregate import aggregate
 from pygfuse.conv.fused import REDUCTIONS, checked_edge_attr, nodes_of, why_not_map
 from pygfuse.conv.neighbours import NeighbourConv
+from pygfuse.products import Product
 from pygfuse.programs.gine import GINE
 
 
@@ -104,7 +105,7 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
             raise ValueError("Expected 'edge_attr' to be given (got None)")
         if self.lin is not None:
             # the bias goes to the nodes
-            edge, source = (edge, self.lin.weight.t()), source + self.lin.bias
+            edge, source = Product(edge, self.lin.weight.t()), source + self.lin.bias
         out = aggregate(GINE, edges, {'x': source, 'edge': edge}, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
         return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
 

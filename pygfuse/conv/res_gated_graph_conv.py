@@ -21,6 +21,7 @@ from pygfuse.conv.fused import (
     why_not_map,
     why_not_reduce,
 )
+from pygfuse.products import Product
 from pygfuse.programs.res_gated import RES_GATED
 
 _ACTIVATIONS = {torch.nn.Sigmoid: 'sigmoid', torch.nn.Tanh: 'tanh', torch.nn.ReLU: 'relu'}
@@ -78,8 +79,8 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
             if edge_attr is None:
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
             of_gate = self.lin_key.weight[:, -self.edge_dim :] + self.lin_query.weight[:, -self.edge_dim :]
-            operands['gate_edge'] = (edge_attr, of_gate.t())
-            operands['value_edge'] = (edge_attr, self.lin_value.weight[:, -self.edge_dim :].t())
+            operands['gate_edge'] = Product(edge_attr, of_gate.t())
+            operands['value_edge'] = Product(edge_attr, self.lin_value.weight[:, -self.edge_dim :].t())
         program = RES_GATED[_ACTIVATIONS[type(self.act)]]
         out = aggregate(program, edges, operands, 1, self.out_channels, REDUCTIONS[self.aggr]).flatten(1)
         if self.root_weight:

@@ -10,7 +10,7 @@ from pygfuse.aggregate import Edges, aggregate
 from pygfuse.programs.edge_sum import EDGE_SUM
 
 
-def loop_values(values: Tensor, fill: float | Tensor | str | None, edges: Edges) -> Tensor:
+def loop_values(values: Tensor, fill: float | Tensor | str | None, edges: Edges) -> Tensor | None:
     """The values of the added self-loops, as PyG's ``add_self_loops`` fills them in.
 
     Args:
@@ -20,8 +20,10 @@ def loop_values(values: Tensor, fill: float | Tensor | str | None, edges: Edges)
         edges: The edges; ``edges.loops`` says how many loops.
 
     Returns:
-        ``[loops, K]``.
+        ``[loops, K]``, or None if no loops are added.
     """
+    if edges.loops is None:
+        return None
     loops, width = edges.loops, values.shape[1]
     if not isinstance(fill, str):
         value = torch.as_tensor(1.0 if fill is None else fill, dtype=values.dtype, device=values.device)

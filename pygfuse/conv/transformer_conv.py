@@ -21,6 +21,7 @@ from pygfuse.conv.fused import (
     why_not_map,
     why_not_reduce,
 )
+from pygfuse.products import Product
 from pygfuse.programs.transformer import TRANSFORMER
 
 
@@ -76,7 +77,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
             if edge_attr is None:
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
-            edge = (edge_attr, self.lin_edge.weight.t())
+            edge = Product(edge_attr, self.lin_edge.weight.t())
         dropout = self.dropout if self.training else 0.0
         out = aggregate(
             TRANSFORMER,
