@@ -5,6 +5,7 @@
 """
 
 from pygfuse.fuse import fuse, report, unfuse
+from pygfuse.mapping import force_mapping
 
-__all__ = ['fuse', 'report', 'unfuse']
+__all__ = ['force_mapping', 'fuse', 'report', 'unfuse']
 __version__ = '0.1.0'

@@ -63,7 +63,7 @@ def cut(csr: Csr, mapping: str | None = None) -> Cut:
 
     Args:
         csr: The edges by row; the cut is kept with them.
-        mapping: ``'vertex'`` or ``'edge'``; by default what `mapping` forces, else what `choose` finds.
+        mapping: ``'vertex'`` or ``'edge'``; by default what `force_mapping` says, else what `choose` finds.
     """
     name = mapping or _forced.get() or choose(csr)
     found = csr.cuts.get(name)
@@ -138,7 +138,7 @@ _forced: contextvars.ContextVar[str | None] = contextvars.ContextVar('pygfuse_ma
 
 
 @contextlib.contextmanager
-def mapping(name: str) -> Iterator[None]:
+def force_mapping(name: str) -> Iterator[None]:
     """Forces a mapping for all walks of this thread within a ``with`` block, backward passes inside it included.
 
     Args:
@@ -148,7 +148,7 @@ def mapping(name: str) -> Iterator[None]:
         ValueError: If there is no such mapping.
 
     Example:
-        >>> with mapping('edge'):
+        >>> with force_mapping('edge'):
         ...     pass
     """
     if name not in MAPPINGS:

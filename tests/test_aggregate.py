@@ -1,13 +1,15 @@
 """Every kind of program through the operator, against the same program computed by torch."""
 
+import inspect
+
 import pytest
 import torch
 
 from pygfuse import reference
 from pygfuse.aggregate import Edges, aggregate, new_seed
-from pygfuse.call import Call
+from pygfuse.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
-from pygfuse.mapping import cut, mapping
+from pygfuse.mapping import cut, force_mapping
 from pygfuse.products import Product, formed, parts_of
 from pygfuse.program import EdgeProgram, Operand
 from pygfuse.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
@@ -100,15 +102,11 @@ def expected(chosen, edges, operands, heads, channels, reduce, dropout=0.0, seed
     call = Call(chosen.bind(tuple(operands), products), edges.graph(), tensors, scalars, heads, channels, reduce)
     kept = None
     if seed is not None:
-        from pygfuse.call import Dropout
-
         kept = dropout_factors(call.graph.num_edge_ids, heads, Dropout(dropout, int(seed)), torch.float64)
     return reference.aggregate(call, kept).view(-1, heads, channels)
 
 
 def used(chosen):
-    import inspect
-
     names = [*inspect.signature(chosen.message).parameters]
     if chosen.score is not None:
         names += [*inspect.signature(chosen.score).parameters]
@@ -133,7 +131,7 @@ def small_parts(request, monkeypatch):
     """Forces a mapping, with parts so small that rows are cut."""
     monkeypatch.setattr('pygfuse.mapping.PART_WORK', 3)
     monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
-    with mapping(request.param):
+    with force_mapping(request.param):
         yield request.param
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pygfuse.csr import Csr
-from pygfuse.mapping import PART_WORK, cut, make_cut, mapping
+from pygfuse.mapping import PART_WORK, cut, force_mapping, make_cut
 
 
 def csr_of(degrees) -> Csr:
@@ -94,12 +94,12 @@ def test_a_cut_is_kept_and_does_not_depend_on_threads():
 
 def test_forcing_a_mapping():
     csr = csr_of([50] * 5000)
-    with mapping('edge'):
+    with force_mapping('edge'):
         assert cut(csr) is cut(csr, 'edge')
-        with mapping('vertex'):
+        with force_mapping('vertex'):
             assert cut(csr) is cut(csr, 'vertex')
         assert cut(csr) is cut(csr, 'edge')
-    with pytest.raises(ValueError, match=r"'name'.*'diagonal'"), mapping('diagonal'):
+    with pytest.raises(ValueError, match=r"'name'.*'diagonal'"), force_mapping('diagonal'):
         pass
 
 

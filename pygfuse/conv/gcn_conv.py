@@ -17,7 +17,6 @@ from pygfuse.conv.fused import (
     check_features,
     checked_edge_weight,
     is_edge_index,
-    is_sparse_tensor,
     nodes_of,
     why_not_reduce,
     why_not_rows,
@@ -82,7 +81,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             return self._normalised(x, edges, None if weight is None else weight.to(x.dtype))
         if self.normalize:
             adjacency, edge_weight = self._normed_by_pyg(x, adjacency, edge_weight)
-        elif is_sparse_tensor(adjacency) or not is_edge_index(adjacency):
+        elif not is_edge_index(adjacency):
             edge_weight = values_of(adjacency)
         edges, graph = nodes_of(self, (x, x), adjacency)
         weight = checked_edge_weight(edge_weight, edges, graph)

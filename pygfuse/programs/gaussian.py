@@ -28,8 +28,8 @@ def gaussian(dimensions: int) -> EdgeProgram:
 
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     score.__signature__ = inspect.Signature(parameters)
-    sides = {'pseudo': Operand('edge', 'scalar'), 'mu': Operand('parameter', 'heads')}
-    operands = {name: sides.get(name.split('_')[0], Operand('parameter', 'heads')) for name in names}
+    of_edge, of_head = Operand('edge', 'scalar'), Operand('parameter', 'heads')
+    operands = {name: of_edge if name.startswith('pseudo') else of_head for name in names}
     return EdgeProgram(
         f'gaussian_{dimensions}',
         operands={'x': Operand('source', 'channels'), **operands},
