@@ -12,7 +12,7 @@ from pathlib import Path
 
 import llvmlite
 import numba
-from llvmlite import binding
+from numba.core.registry import cpu_target
 
 
 def cache_directory() -> Path:
@@ -34,8 +34,8 @@ def environment_digest() -> bytes:
         numba.__version__,
         llvmlite.__version__,
         platform.python_version(),
-        binding.get_host_cpu_name(),
-        binding.get_host_cpu_features().flatten(),
+        # the target, processor and features that Numba compiles for
+        *map(str, cpu_target.target_context.codegen().magic_tuple()),
     )
     digest.update('\0'.join(facts).encode())
     return digest.digest()

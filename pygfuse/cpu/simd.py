@@ -15,10 +15,11 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core.datamodel import models
 from numba.core.imputils import lower_builtin
+from numba.core.registry import cpu_target
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import register_model
@@ -32,11 +33,11 @@ FLAGS = ('contract', 'nsz')
 
 @functools.cache
 def register_bytes() -> int:
-    """Bytes of the widest vector register of this processor."""
-    features = binding.get_host_cpu_features()
-    if features.get('avx512f'):
+    """Bytes of the widest vector register of the processor that Numba compiles for."""
+    features = cpu_target.target_context.codegen().magic_tuple()[2].split(',')
+    if '+avx512f' in features:
         return 64
-    return 32 if features.get('avx2') else 16
+    return 32 if '+avx2' in features else 16
 
 
 def power_of_two_at_least(n: int) -> int:

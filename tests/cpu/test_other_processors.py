@@ -1,0 +1,26 @@
+"""The same numbers on processors with narrower vectors than this one may have."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+AVX2 = '+sse2,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.uname().machine != 'x86_64', reason='names of x86-64 processors')
+@pytest.mark.parametrize(('name', 'features'), [('haswell', AVX2), ('x86-64', '+sse2')])
+def test_programs_compiled_for_another_processor(name, features, tmp_path):
+    tests = Path(__file__).parents[1] / 'test_aggregate.py'
+    command = [sys.executable, '-m', 'pytest', '-q', str(tests), '-k', 'equals and (1-5 or 3-17)']
+    environment = {
+        **os.environ,
+        'NUMBA_CPU_NAME': name,
+        'NUMBA_CPU_FEATURES': features,
+        'PYGFUSE_CACHE_DIR': str(tmp_path),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:]
