@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -142,6 +143,14 @@ def edges_of(
     graph = Graph.of(adjacency, num_sources=num_sources, num_targets=num_targets, flow=flow)
     edges = Edges(graph.token, num_sources, num_targets, flow, loops)
     return edges, graph if loops is None else graph.with_self_loops(loops)
+
+
+def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:
+    """Rows 0 and 1 of the ``edge_index`` that the user passed."""
+    pair = edges.token
+    if pair.dim() != 2:  # the token of a graph
+        pair = dataclasses.replace(edges, loops=None).graph().coo()
+    return pair[0], pair[1]
 
 
 def is_edge_index(adjacency: Any) -> bool:
