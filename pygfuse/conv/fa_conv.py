@@ -61,8 +61,12 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         return_attention_weights: bool | None = None,
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``FAConv.forward``."""
-        if not self.note(self._why_not_call(x, edge_index, edge_weight, return_attention_weights)):
+        if not self.note(self._why_not_call(x, x_0, edge_index, edge_weight, return_attention_weights)):
             return super().forward(x, x_0, edge_index, edge_weight, return_attention_weights)
+        if x.shape[1] != self.channels:
+            raise ValueError(
+                f"Expected 'x' to have {self.channels} features, as channels says (got shape {list(x.shape)})"
+            )
         edges, graph = nodes_of(self, (x, x), edge_index, None, self.normalize and self.add_self_loops)
         operands = {'x': x, 'alpha_src': self.att_l(x), 'alpha_dst': self.att_r(x)}
         if self.normalize:
@@ -76,8 +80,12 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         out = aggregate(program, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr], dropout, seed).flatten(1)
         return out + self.eps * x_0 if self.eps != 0.0 else out
 
-    def _why_not_call(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, weights: bool | None) -> str | None:
-        reason = self.why_not_with(adjacency, (x, None), self.att_l.weight, edge_weight=edge_weight) or why_not_rows(x)
+    def _why_not_call(
+        self, x: Tensor, x_0: Tensor, adjacency: Any, edge_weight: Tensor | None, weights: bool | None
+    ) -> str | None:
+        reason = self.why_not_with(
+            adjacency, (x, None), self.att_l.weight, x_0=x_0, edge_weight=edge_weight
+        ) or why_not_rows(x)
         if reason is None and weights is not None:
             return 'return_attention_weights asks for a value of every edge'
         if reason is None and not is_edge_index(adjacency):

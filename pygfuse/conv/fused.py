@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -144,6 +145,14 @@ def edges_of(
     return edges, graph if loops is None else graph.with_self_loops(loops)
 
 
+def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:
+    """Rows 0 and 1 of the ``edge_index`` that the user passed."""
+    pair = edges.token
+    if pair.dim() != 2:  # the token of a graph
+        pair = dataclasses.replace(edges, loops=None).graph().coo()
+    return pair[0], pair[1]
+
+
 def is_edge_index(adjacency: Any) -> bool:
     """Whether the adjacency is a plain ``edge_index`` or an ``EdgeIndex``: a tensor of two rows."""
     return isinstance(adjacency, Tensor) and not is_torch_sparse_tensor(adjacency)
@@ -228,6 +237,23 @@ def why_not_reduce(aggr: Any, known: Sequence[str] = ('sum', 'mean', 'max', 'min
     return f'aggr={aggr!r} has no fused form here'
 
 
+def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
+    """The reason, if any, for which a maximum or minimum over a sparse adjacency has other gradients in PyG.
+
+    Layers that PyG runs as a product of matrices give the gradient of a tie to one edge; elsewhere its edges share it.
+
+    Args:
+        conv: The layer.
+        adjacency: What the user passed.
+        tensors: What decides whether the features that are reduced require a gradient.
+    """
+    if conv.aggr not in ('max', 'min') or not conv.fuse or is_edge_index(adjacency):
+        return None
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return f'aggr={conv.aggr!r} over a sparse adjacency gives the gradient of a tie to one edge'
+    return None
+
+
 def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
     """The reason, if any, for which a linear map inside the layer cannot be taken apart: somebody hooked it."""
     for name in names:
@@ -274,7 +300,7 @@ def checked_edge_weight(edge_weight: Tensor | None, edges: Edges, graph: Graph |
     if edge_weight is None:
         return None
     num_edges = edges.token.shape[1] if graph is None else graph.num_user_edges
-    if edge_weight.numel() != num_edges or edge_weight.shape[0] != num_edges:
+    if edge_weight.numel() != num_edges or edge_weight.shape[:1] != (num_edges,):
         raise ValueError(
             f"Expected 'edge_weight' to hold one number for each of {num_edges} edges (got shape "
             f'{list(edge_weight.shape)})'

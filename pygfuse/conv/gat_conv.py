@@ -83,6 +83,8 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         if not self.note(self._why_not_call(pair, edge_index, edge_attr, size, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         check_features(self, pair, shared=isinstance(x, Tensor))
+        # first, as in PyG: lazy layers draw in this order
+        res = None if self.res is None or pair[1] is None else self.res(pair[1])
         x_src, x_dst = self._transform(pair, shared=isinstance(x, Tensor))
         operands = self._node_operands(x_src, x_dst)
         edges, graph = nodes_of(self, (x_src, x_dst), edge_index, size, self.add_self_loops)
@@ -93,8 +95,8 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
             GAT, edges, operands, self.heads, self.out_channels, 'mean' if self.aggr == 'mean' else 'sum', dropout, seed
         )
         out = out.flatten(1) if self.concat else out.mean(dim=1)
-        if self.res is not None and pair[1] is not None:
-            out = out + self.res(pair[1])
+        if res is not None:
+            out = out + res
         if self.bias is not None:
             out = out + self.bias
         if return_attention_weights:

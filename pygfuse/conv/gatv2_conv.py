@@ -72,6 +72,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
         if not self.note(self._why_not_call(pair, edge_index, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)
+        res = None if self.res is None else self.res(pair[1])  # first, as in PyG: lazy layers draw in this order
         shape = (-1, self.heads, self.out_channels)
         x_src = self.lin_l(pair[0]).view(shape)
         x_dst = x_src if shared and self.share_weights else self.lin_r(pair[1]).view(shape)
@@ -94,8 +95,8 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
             new_seed() if dropout > 0.0 else None,
         )
         out = out.flatten(1) if self.concat else out.mean(dim=1)
-        if self.res is not None:
-            out = out + self.res(pair[1])
+        if res is not None:
+            out = out + res
         return out if self.bias is None else out + self.bias
 
     def _why_not_call(

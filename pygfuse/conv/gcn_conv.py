@@ -20,6 +20,7 @@ from pygfuse.conv.fused import (
     nodes_of,
     why_not_reduce,
     why_not_rows,
+    why_not_ties,
 )
 from pygfuse.conv.gcn_norm import with_remaining_loops
 from pygfuse.conv.norm_cache import cached_factors
@@ -67,7 +68,9 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
         if not isinstance(x, Tensor) or not self.note(
-            self.why_not_with(edge_index, (x, None), edge_weight=edge_weight) or why_not_rows(x)
+            self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
+            or why_not_rows(x)
+            or why_not_ties(self, edge_index, x, self.lin.weight)
         ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.aggregate import Edges, aggregate
+from pygfuse.conv.fused import user_rows
 from pygfuse.programs.edge_sum import EDGE_SUM
 
 
@@ -41,7 +42,7 @@ def with_remaining_loops(edge_weight: Tensor, edges: Edges, fill: float) -> Tens
 
     A node that had a self-loop keeps its weight, the others get `fill`: PyG's ``add_remaining_self_loops``.
     """
-    first, second = edges.token[0], edges.token[1]
+    first, second = user_rows(edges)
     places = (first == second).nonzero().flatten()
     loops = edge_weight.new_full((edges.loops, 1), fill)
     loops = loops.index_put((first[places],), edge_weight[places])

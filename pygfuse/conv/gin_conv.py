@@ -96,6 +96,11 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
         if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
+        if self.lin is not None and pair[0].shape[1] != self.lin.out_channels:
+            raise ValueError(
+                f"Expected 'x' to have {self.lin.out_channels} features, as the linear map of edges gives (got shape "
+                f'{list(pair[0].shape)})'
+            )
         edges, graph = nodes_of(self, pair, edge_index, size)
         channels, source = pair[0].shape[1], pair[0]
         edge = checked_edge_attr(

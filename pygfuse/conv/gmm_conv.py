@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
@@ -18,9 +19,15 @@ from pygfuse.conv.fused import (
     same_nodes_if_reversed,
     why_not_reduce,
 )
+from pygfuse.program import EdgeProgram
 from pygfuse.programs.gaussian import gaussian
 
 _EPSILON = 1e-15
+
+
+@torch.compiler.assume_constant_result
+def _program(dim: int) -> EdgeProgram:
+    return gaussian(dim)
 
 
 class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
@@ -83,7 +90,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
             operands[f'pseudo_{d}'] = edge_attr[:, d : d + 1]
             operands[f'mu_{d}'] = self.mu[:, d].unsqueeze(0)
             operands[f'factor_{d}'] = factors[:, d].unsqueeze(0)
-        program = gaussian(self.dim)
+        program = _program(self.dim)
         out = aggregate(program, edges, operands, self.kernel_size, self.out_channels, REDUCTIONS[self.aggr])
         out = out.sum(dim=1)
         if pair[1] is not None and self.root is not None:

@@ -18,6 +18,7 @@ from pygfuse.conv.fused import (
     same_nodes_if_reversed,
     why_not_reduce,
     why_not_rows,
+    why_not_ties,
 )
 from pygfuse.programs.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
@@ -33,11 +34,12 @@ class NeighbourConv(FusedConv):
     ) -> str | None:
         """The reason, if any, for which a call with these arguments runs PyG's own path."""
         reason = self.why_not_with(adjacency, pair, edge_weight=edge_weight) or why_not_rows(pair[0])
-        if reason is None and edge_weight is not None and edge_weight.numel() != edge_weight.shape[0]:
+        if reason is None and edge_weight is not None and edge_weight.dim() > 1 and edge_weight[:1].numel() > 1:
             return 'edge weights of more than one number an edge'
         if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
             return 'flow target_to_source between different sets of nodes'
-        return reason
+        before = [self.lin.weight] if getattr(self, 'project', False) else []
+        return reason or why_not_ties(self, adjacency, pair[0], *before)
 
     def neighbours(
         self,

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
+from pygfuse.adjacency import FLOWS
 from pygfuse.aggregate import Edges, aggregate
+from pygfuse.conv.fused import user_rows
 from pygfuse.programs.edge_sum import EDGE_SUM
 
 
@@ -28,18 +30,19 @@ def loop_values(values: Tensor, fill: float | Tensor | str | None, edges: Edges)
     if not isinstance(fill, str):
         value = torch.as_tensor(1.0 if fill is None else fill, dtype=values.dtype, device=values.device)
         return value.expand(loops, width)
-    if fill in ('mean', 'add', 'sum'):
+    by_walk = edges.flow == FLOWS[0] or edges.token.dim() == 2  # the token of a graph stands for its own flow
+    if by_walk and fill in ('mean', 'add', 'sum'):
         reduce = 'mean' if fill == 'mean' else 'sum'
         return aggregate(EDGE_SUM, _towards_second_row(edges), {'value': values}, width, 1, reduce).flatten(1)[:loops]
-    first, second = edges.token[0], edges.token[1]
+    first, second = user_rows(edges)
     rows = max(edges.num_sources, edges.num_targets)
     # what PyG would drop goes to a row of its own
-    index = torch.where(first == second, rows, second)
+    index = torch.where(first == second, rows, second).long()
     return scatter(values, index, 0, rows + 1, reduce=fill)[:loops]
 
 
 def _towards_second_row(edges: Edges) -> Edges:
     """The edges without self-loops, gathered at ``edge_index[1]``: where PyG fills in, whatever the flow."""
-    if edges.flow == 'source_to_target':
+    if edges.flow == FLOWS[0]:
         return Edges(edges.token, edges.num_sources, edges.num_targets, loops=0)
     return Edges(edges.token, edges.num_targets, edges.num_sources, loops=0)

@@ -1,0 +1,679 @@
+"""What holds of every convolution. The layers and their inputs are in `table`."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import pickle
+
+import pytest
+import table
+import torch
+import torch_geometric.nn
+from parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Example, random_edges
+from table import (
+    CHANNELS,
+    EDGE,
+    FA,
+    FEATURES,
+    GATED,
+    GATV2,
+    GCN_WEIGHTS,
+    GINE_EDGES,
+    GRAPH_WEIGHTS,
+    LAYERS,
+    SAGE,
+    TRANSFORMER,
+    TRANSFORMER_EDGES,
+    Layer,
+)
+from torch.autograd import gradcheck
+from torch_geometric import EdgeIndex
+
+import pygfuse
+
+pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
+
+RANDOM = GRAPHS['random']()
+LOOPS = GRAPHS['self-loops']()
+every = pytest.mark.parametrize('layer', LAYERS, ids=str)
+
+
+def some(layers, fast):
+    """Layers as parameters of a test, those that are not among the fast ones marked slow: each compiles kernels."""
+    marks = {layer: () if layer in fast else pytest.mark.slow for layer in layers}
+    return pytest.mark.parametrize('layer', [pytest.param(layer, marks=marks[layer]) for layer in layers], ids=str)
+
+
+# Parity over graphs, adjacencies, flows and widths
+
+
+@every
+@pytest.mark.parametrize('graph', GRAPHS)
+def test_graphs(graph, layer, request):
+    if layer.square and graph in BIPARTITE:
+        pytest.skip('has no bipartite form')
+    if graph == 'bipartite, more targets' and layer is table.GATV2_EDGES:
+        pytest.skip('PyG fails here')
+    if graph == 'hub' and layer is GATV2:
+        reason = 'the gradient of att, a sum over all edges in float32, is four times less exact than in PyG'
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+    # float32 where sums are short, and where they are long
+    layer.check(GRAPHS[graph](), narrow=graph in ('random', 'hub'))
+
+
+def num_entries(adjacency) -> int:
+    """The number of edges, which is smaller than that of the example where repeats were coalesced."""
+    if isinstance(adjacency, torch.Tensor):
+        return adjacency.shape[1] if adjacency.layout is torch.strided else adjacency.values().numel()
+    return adjacency.nnz()
+
+
+def why_skipped(layer: Layer, adjacency: str) -> str | None:
+    if adjacency in SPARSE and layer in (table.GATV2_EDGES, FA, table.FA_WEIGHTS):
+        return 'runs the path of PyG'
+    if adjacency == 'CSC' and (layer.name == 'GCNConv' or layer.edge == 'edge_attr'):
+        return 'PyG fails here'
+    return None
+
+
+def what_pyg_takes(layer: Layer, adjacency: str, example: Example):
+    """The adjacency in a form that PyG takes where it does not take this one, else None."""
+    if adjacency == 'int32':
+        return example.edge_index
+    if adjacency == 'CSC':
+        return ADJACENCIES['CSR'](example)
+    if adjacency == 'EdgeIndex by column' and layer is table.GRAPH:
+        return ADJACENCIES[adjacency](example).as_tensor()  # its product is one of float32 only
+    return None
+
+
+@every
+@pytest.mark.parametrize('graph', ['random', 'repeated edges'])
+@pytest.mark.parametrize('adjacency', [name for name in ADJACENCIES if name != 'edge_index'])
+def test_adjacencies(adjacency, graph, layer, request):
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    reason = why_skipped(layer, adjacency)
+    if reason is not None:
+        pytest.skip(reason)
+    example = GRAPHS[graph]()
+    edge_index = ADJACENCIES[adjacency](example)
+    layer.check(
+        example,
+        **layer.inputs(example, num_entries(edge_index)),
+        edge_index=edge_index,
+        pyg_edge_index=what_pyg_takes(layer, adjacency, example),
+        narrow=False,
+    )
+
+
+@every
+@pytest.mark.parametrize('graph', ['random', 'self-loops'])
+@pytest.mark.parametrize('adjacency', ['edge_index', 'EdgeIndex by row'])
+def test_the_reversed_flow(adjacency, graph, layer):
+    example = GRAPHS[graph]()
+    options = {'flow': 'target_to_source'}
+    layer.check(example, options=options, edge_index=ADJACENCIES[adjacency](example), narrow=False)
+
+
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if layer.in_channels and layer.lazy], ids=str)
+def test_lazy_layers(layer):
+    options = {**layer.options, layer.in_channels: -1, **({'residual': True} if layer.name == 'GATv2Conv' else {})}
+    inputs = layer.inputs(RANDOM, dtype=torch.float64)
+    arguments = [inputs['x'], RANDOM.edge_index, *([] if layer.edge is None else [inputs[layer.edge]])]
+    found = []
+    for kind in (layer.parity.pyg, layer.parity.fused):
+        torch.manual_seed(0)
+        conv = kind(**options).double()
+        found.append((conv(*arguments), *conv.parameters(), conv(*arguments)))
+    assert conv.last_reason is None
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@some(
+    [layer for layer in LAYERS if not layer.square and layer.in_channels], fast=[GATV2, TRANSFORMER_EDGES, SAGE, GATED]
+)
+@pytest.mark.parametrize('graph', BIPARTITE)
+def test_bipartite_features_of_different_widths(graph, layer):
+    if graph == 'bipartite, more targets' and layer is table.GATV2_EDGES:
+        pytest.skip('PyG fails here')
+    example = GRAPHS[graph]()
+    inputs = layer.inputs(example)
+    inputs['x'] = (inputs['x'][0], example.x(5, seed=3)[1])
+    options = {layer.in_channels: (FEATURES, 5)}
+    if layer.name == 'CGConv':
+        options['aggr'] = 'mean'
+    layer.check(example, **inputs, options=options, narrow=False)
+
+
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if layer.takes_size], ids=str)
+@pytest.mark.parametrize('graph', BIPARTITE)
+def test_without_features_of_targets(graph, layer):
+    example = GRAPHS[graph]()
+    inputs = layer.inputs(example)
+    inputs['x'] = (inputs['x'][0], None)
+    size = (example.num_sources, example.num_targets)
+    layer.check(example, **inputs, size=size, narrow=False)
+    inputs['x'] = layer.inputs(example)['x']
+    layer.check(example, **inputs, size=size, narrow=False)
+
+
+@some(LAYERS, fast=[GRAPH_WEIGHTS, TRANSFORMER])
+def test_aggregations(layer):
+    for aggr in layer.aggregations:
+        layer.check(RANDOM, options={'aggr': aggr}, narrow=False)
+
+
+EXTREMES = [layer for layer in LAYERS if 'max' in layer.aggregations]
+
+
+@some(EXTREMES, fast=[SAGE, EDGE, GINE_EDGES])
+@pytest.mark.parametrize('aggr', ['max', 'min'])
+@pytest.mark.parametrize('graph', ['random', 'repeated edges', 'isolated nodes'])
+def test_ties_share_gradients_as_in_pyg(graph, aggr, layer):
+    example = GRAPHS[graph]()
+    inputs = layer.inputs(example)
+    inputs['x'] = inputs['x'].relu().round()
+    if layer.edge is not None:
+        inputs[layer.edge] = inputs[layer.edge].round()
+    options = {'aggr': aggr}
+    layer.check(example, **inputs, options=options, narrow=False)
+
+
+def _maps_to(layer: Layer, nn: torch.nn.Module, **options) -> tuple[Layer, dict]:
+    return layer, {'nn': nn, **options}
+
+
+OPTIONS = [
+    *[
+        (layer, options)
+        for layer in (GATV2, table.GATV2_EDGES)
+        for options in (
+            {'concat': False, 'residual': True},
+            {'residual': True, 'bias': False},
+            {'share_weights': True},
+            {'share_weights': True, 'add_self_loops': False},
+            {'negative_slope': 0.0},
+            {'negative_slope': 1.5},
+            {'negative_slope': -0.1, 'add_self_loops': False},
+            {'in_channels': (FEATURES, FEATURES)},
+        )
+    ],
+    *[
+        (layer, options)
+        for layer in (TRANSFORMER, TRANSFORMER_EDGES)
+        for options in (
+            {'concat': False},
+            {'beta': True},
+            {'beta': True, 'concat': False},
+            {'root_weight': False},
+            {'root_weight': False, 'beta': True},
+            {'bias': False},
+            {'dropout': 0.0, 'in_channels': (FEATURES, FEATURES)},
+        )
+    ],
+    (SAGE, {'normalize': True}),
+    (SAGE, {'project': True}),
+    (SAGE, {'root_weight': False, 'bias': False}),
+    (SAGE, {'normalize': True, 'project': True, 'aggr': 'max'}),
+    (table.GRAPH, {'bias': False}),
+    (table.GIN, {'eps': 0.3, 'train_eps': False}),
+    (table.GINE, {'eps': 0.3, 'train_eps': False}),
+    (GINE_EDGES, {'nn': torch.nn.Linear(FEATURES, 5), 'eps': -1.0}),
+    _maps_to(EDGE, torch.nn.Linear(2 * FEATURES, CHANNELS, bias=False)),
+    _maps_to(EDGE, torch_geometric.nn.Linear(2 * FEATURES, CHANNELS)),
+    (table.GMM, {'bias': False}),
+    (table.GMM, {'kernel_size': 1}),
+    (table.AGNN, {'requires_grad': False}),
+    (table.AGNN, {'add_self_loops': False}),
+    (FA, {'eps': 0.0}),
+    (FA, {'add_self_loops': False}),
+    (FA, {'eps': -0.7, 'flow': 'target_to_source'}),
+    (GATED, {'act': torch.nn.Tanh()}),
+    (GATED, {'act': torch.nn.ReLU()}),
+    (GATED, {'root_weight': False, 'bias': False}),
+    (table.CG, {'batch_norm': True}),
+    (table.CG, {'bias': False}),
+    (table.CG_EDGES, {'batch_norm': True, 'aggr': 'mean'}),
+]
+
+
+@pytest.mark.parametrize(('layer', 'options'), OPTIONS, ids=str)
+def test_options(layer, options):
+    layer.check(LOOPS, options=options, narrow=False)
+
+
+@pytest.mark.parametrize('dim', [3, pytest.param(1, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)])
+def test_pseudo_coordinates_of_other_dimensions(dim):
+    table.GMM.check(RANDOM, options={'dim': dim}, edge_attr=RANDOM.edge_attr(dim), narrow=False)
+
+
+SHAPES = [(1, 1), (1, 3), (2, 8), (3, 7), (1, 64), (5, 17)]
+
+
+@pytest.mark.slow
+@every
+@pytest.mark.parametrize(('heads', 'channels'), SHAPES)
+def test_shapes(heads, channels, layer):
+    width = heads * channels
+    options = dict(layer.options)
+    inputs = layer.inputs(RANDOM, features=width)
+    for name in ('in_channels', 'out_channels', 'channels'):
+        if name in options:
+            options[name] = width
+    if 'heads' in options:
+        options |= {'heads': heads, 'out_channels': channels}
+    if layer.name == 'GMMConv':
+        options |= {'kernel_size': heads, 'out_channels': channels}
+    if layer.name.startswith('GIN'):
+        options['nn'] = table.mlp(width)
+        if layer.width == FEATURES:
+            inputs['edge_attr'] = RANDOM.edge_attr(width)
+    if layer.name == 'EdgeConv':
+        options['nn'] = torch.nn.Linear(2 * width, width)
+    layer.check(RANDOM, **inputs, options=options)
+
+
+@every
+def test_features_that_are_not_contiguous(layer):
+    pyg, fused = layer.pair(torch.float64)
+    inputs = {name: value.double().t().contiguous().t() for name, value in layer.inputs(RANDOM).items()}
+    torch.testing.assert_close(
+        fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs)
+    )
+
+
+# Autograd
+
+SMALL = Example(torch.tensor([[0, 1, 2, 2, 3, 1, 1, 3], [1, 2, 0, 1, 3, 1, 2, 0]]), 4, 4)
+
+
+@every
+def test_gradients(layer):
+    check_gradients(layer)
+
+
+@some(table.DROPOUT, fast=[GATV2, TRANSFORMER, FA])
+def test_gradients_under_dropout(layer):
+    check_gradients(layer, dropout=0.5)
+
+
+def check_gradients(layer: Layer, **options) -> None:
+    conv = layer.fused(**options).double()
+    inputs = layer.inputs(SMALL, dtype=torch.float64)
+    leaves = [value.requires_grad_() for value in inputs.values()]
+    names = [name for name, _ in conv.named_parameters()]
+
+    def run(*values):
+        torch.manual_seed(5)  # the same edges drop in every evaluation
+        given = dict(zip(inputs, values[: len(inputs)], strict=True))
+        parameters = dict(zip(names, values[len(inputs) :], strict=True))
+        return torch.func.functional_call(conv, parameters, (), {**given, 'edge_index': SMALL.edge_index})
+
+    assert gradcheck(run, (*leaves, *conv.parameters()))
+    assert conv.last_reason is None
+
+
+@some(LAYERS, fast=[TRANSFORMER_EDGES, GCN_WEIGHTS])
+def test_a_gradient_of_one_input_alone(layer):
+    """Only the walks that this gradient needs run."""
+    pyg, fused = layer.pair(torch.float64)
+    pyg.requires_grad_(False)
+    fused.requires_grad_(False)
+    for wanted in layer.inputs(RANDOM):
+        found = []
+        for conv in (pyg, fused):
+            inputs = layer.inputs(RANDOM, dtype=torch.float64)
+            inputs[wanted].requires_grad_()
+            conv(edge_index=RANDOM.edge_index, **inputs).square().sum().backward()
+            found.append(inputs[wanted].grad)
+        torch.testing.assert_close(found[1], found[0])
+
+
+@every
+def test_without_gradients(layer):
+    conv = layer.fused().double()
+    inputs = layer.inputs(RANDOM, dtype=torch.float64)
+    expected = conv(edge_index=RANDOM.edge_index, **inputs).detach()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            out = conv(edge_index=RANDOM.edge_index, **inputs)
+            assert not out.requires_grad
+            assert torch.equal(out, expected)
+            assert torch.equal(conv(edge_index=RANDOM.edge_index.clone(), **inputs), expected)
+
+
+@pytest.mark.slow
+@every
+def test_a_double_backward(layer):
+    pyg, fused = layer.pair(torch.float64)
+    found = []
+    for conv in (pyg, fused):
+        inputs = {name: value.requires_grad_() for name, value in layer.inputs(SMALL, dtype=torch.float64).items()}
+        out = conv(edge_index=SMALL.edge_index, **inputs)
+        (first,) = torch.autograd.grad(out.square().sum(), inputs['x'], create_graph=True)
+        found.append(
+            torch.autograd.grad(first.square().sum(), [*inputs.values(), *conv.parameters()], allow_unused=True)
+        )
+    for got, expected in zip(found[1], found[0], strict=True):
+        if expected is None:
+            assert got is None or not got.any()
+        else:
+            torch.testing.assert_close(got, expected)
+
+
+# Dropout
+
+
+@some(table.DROPOUT, fast=[GATV2, TRANSFORMER, FA])
+def test_dropout_is_decided_by_the_seed(layer):
+    conv = layer.fused(dropout=0.5).double()
+    inputs = layer.inputs(RANDOM, dtype=torch.float64)
+
+    def run(seed: int | None = None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        return conv(edge_index=RANDOM.edge_index, **inputs)
+
+    first = run(0)
+    assert not torch.equal(run(), first)
+    assert torch.equal(run(0), first)
+    assert not torch.equal(run(1), first)
+    assert conv.last_reason is None
+    conv.eval()
+    plain = layer.parity.fused(**{**layer.options, 'dropout': 0.0}).double()
+    plain.load_state_dict(conv.state_dict())
+    assert torch.equal(run(), plain(edge_index=RANDOM.edge_index, **inputs))
+
+
+@some(table.DROPOUT, fast=[GATV2, TRANSFORMER, FA])
+def test_dropout_keeps_the_expectation(layer):
+    conv = layer.fused(dropout=0.3).double()
+    inputs = layer.inputs(RANDOM, dtype=torch.float64)
+    with torch.no_grad():
+        expected = conv.eval()(edge_index=RANDOM.edge_index, **inputs)
+        conv.train()
+        torch.manual_seed(0)
+        runs = torch.stack([conv(edge_index=RANDOM.edge_index, **inputs) for _ in range(400)])
+    deviation = runs.std(dim=0) / 400**0.5
+    assert bool(((runs.mean(dim=0) - expected).abs() <= 6 * deviation + 1e-12).all())
+
+
+@some(table.DROPOUT, fast=[GATV2, TRANSFORMER, FA])
+def test_dropout_of_everything(layer):
+    options = {'dropout': 1.0, **({'eps': 0.0} if layer.name == 'FAConv' else {})}
+    pyg, fused = layer.pair(torch.float64, **options)
+    inputs = layer.inputs(RANDOM, dtype=torch.float64)
+    torch.testing.assert_close(
+        fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs)
+    )
+    assert fused.last_reason is None
+
+
+# The class
+
+
+@every
+def test_constructor_and_text_are_those_of_pyg(layer):
+    kinds = layer.parity.pyg, layer.parity.fused
+    assert issubclass(kinds[1], kinds[0])
+    assert inspect.signature(kinds[1].__init__) == inspect.signature(kinds[0].__init__)
+    forwards = [list(inspect.signature(kind.forward).parameters) for kind in kinds]
+    assert forwards[0] == forwards[1]
+    torch.manual_seed(0)
+    pyg = kinds[0](**copy.deepcopy(layer.options))
+    torch.manual_seed(0)
+    fused = kinds[1](**copy.deepcopy(layer.options))
+    assert repr(fused) == repr(pyg)
+    expected, got = pyg.state_dict(), fused.state_dict()
+    assert list(got) == list(expected)
+    assert all(torch.equal(got[name], expected[name]) for name in expected)
+    pyg.load_state_dict(fused.state_dict())
+
+
+@every
+@pytest.mark.parametrize('after_a_call', [False, True])
+def test_copies_compute_the_same(after_a_call, layer):
+    conv = layer.fused().double()
+    inputs = {name: value.requires_grad_() for name, value in layer.inputs(RANDOM, dtype=torch.float64).items()}
+    if after_a_call:
+        conv(edge_index=RANDOM.edge_index, **inputs).sum().backward()
+    expected = conv(edge_index=RANDOM.edge_index, **inputs)
+    for twin in (copy.deepcopy(conv), pickle.loads(pickle.dumps(conv))):
+        assert type(twin) is layer.parity.fused
+        assert torch.equal(twin(edge_index=RANDOM.edge_index, **inputs), expected)
+
+
+@every
+def test_swapping_there_and_back(layer):
+    pyg, _ = layer.pair(torch.float64)
+    inputs = layer.inputs(RANDOM, dtype=torch.float64)
+    expected = pyg(edge_index=RANDOM.edge_index, **inputs)
+    fused = pygfuse.fuse(copy.deepcopy(pyg))
+    assert type(fused) is layer.parity.fused
+    torch.testing.assert_close(fused(edge_index=RANDOM.edge_index, **inputs), expected)
+    (row,) = pygfuse.report(fused, file=io.StringIO())
+    assert row.why_not is None
+    assert torch.equal(pygfuse.unfuse(fused)(edge_index=RANDOM.edge_index, **inputs), expected)
+
+
+# Compilation by torch
+
+
+def compiled_and_eager(layer: Layer, backend: str) -> None:
+    torch._dynamo.reset()
+    conv = layer.fused().double()
+    inputs = {name: value.double().requires_grad_() for name, value in layer.inputs(RANDOM).items()}
+    found = []
+    for function in (conv, torch.compile(conv, fullgraph=True, backend=backend)):
+        out = function(edge_index=RANDOM.edge_index, **inputs)
+        wanted = (*inputs.values(), *conv.parameters())
+        found.append((out, *torch.autograd.grad(out.square().sum(), wanted, allow_unused=True)))
+    for got, expected in zip(found[1], found[0], strict=True):
+        assert (got is None) == (expected is None)
+        if got is not None:
+            torch.testing.assert_close(got, expected)
+
+
+@every
+def test_compiled_without_a_graph_break(layer):
+    compiled_and_eager(layer, 'aot_eager')
+
+
+# What falls back
+
+
+@every
+def test_autocast_and_types_without_kernels_fall_back(layer):
+    pyg, fused = layer.pair(torch.bfloat16)
+    inputs = layer.inputs(RANDOM, dtype=torch.bfloat16)
+    assert torch.equal(fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs))
+    assert 'bfloat16' in fused.last_reason
+    pyg, fused = pyg.float(), fused.float()
+    inputs = layer.inputs(RANDOM)
+    with torch.autocast('cpu', torch.bfloat16):
+        expected = pyg(edge_index=RANDOM.edge_index, **inputs)
+        assert torch.equal(fused(edge_index=RANDOM.edge_index, **inputs), expected)
+        assert fused.last_reason == 'autocast is on'
+
+
+@every
+def test_hooks_are_called(layer):
+    pyg, fused = layer.pair()
+    called = []
+    fused.register_message_forward_hook(lambda *arguments: called.append(1))
+    inputs = layer.inputs(RANDOM)
+    torch.testing.assert_close(
+        fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs)
+    )
+    assert called
+    assert 'hook' in fused.last_reason
+
+
+@every
+def test_a_subclass_that_changes_the_message_is_not_overruled(layer):
+    fused = layer.fused()
+    message = fused.message
+    fused.message = lambda *arguments, **named: 2 * message(*arguments, **named)
+    assert 'message' in fused.why_not()
+
+
+def other_aggregations():
+    for layer in LAYERS:
+        for aggr in ('max', 'std', ['add', 'mean'], 'lstm', 'softmax'):
+            if aggr not in layer.aggregations:
+                yield pytest.param(layer, aggr, id=f'{layer} {aggr}')
+
+
+@pytest.mark.parametrize(('layer', 'aggr'), list(other_aggregations()))
+def test_other_aggregations_fall_back(layer, aggr):
+    try:
+        pyg = layer.parity.pyg(**{**copy.deepcopy(layer.options), 'aggr': aggr})
+        expected = pyg(edge_index=RANDOM.edge_index, **layer.inputs(RANDOM))
+    except (ValueError, TypeError, RuntimeError, AttributeError):
+        pytest.skip('PyG fails here')
+    fused = layer.parity.fused(**{**copy.deepcopy(layer.options), 'aggr': aggr})
+    fused.load_state_dict(pyg.state_dict())
+    assert torch.equal(fused(edge_index=RANDOM.edge_index, **layer.inputs(RANDOM)), expected)
+    assert 'aggr' in fused.last_reason
+    (row,) = pygfuse.report(fused, file=io.StringIO())
+    assert row.why_not == fused.last_reason
+
+
+FALL_BACK = [
+    (EDGE, {'nn': table.mlp(2 * FEATURES)}, 'nn'),
+    (table.GMM, {'separate_gaussians': True}, 'separate'),
+    (GATED, {'act': torch.nn.ELU()}, 'ELU'),
+    (FA, {'cached': True}, 'caches'),
+    (table.GCN, {'decomposed_layers': 2}, 'decomposed_layers'),
+]
+
+
+@pytest.mark.parametrize(('layer', 'options', 'reason'), FALL_BACK, ids=str)
+def test_options_that_fall_back(layer, options, reason):
+    pyg, fused = layer.pair(**options)
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    for _ in range(2):
+        assert torch.equal(fused(**inputs), pyg(**inputs))
+        assert reason in fused.last_reason
+    (row,) = pygfuse.report(fused, file=io.StringIO())
+    assert row.why_not == fused.last_reason
+
+
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if not layer.square], ids=str)
+def test_the_reversed_flow_between_different_nodes_falls_back(layer):
+    example = GRAPHS['bipartite, more sources']()
+    example = Example(example.edge_index.flip(0), 40, 23)
+    pyg, fused = layer.pair(flow='target_to_source')
+    inputs = {**layer.inputs(example), 'edge_index': example.edge_index}
+    try:
+        expected = pyg(**inputs)
+    except (RuntimeError, IndexError, ValueError) as error:
+        with pytest.raises(type(error)):
+            fused(**inputs)
+    else:
+        assert torch.equal(fused(**inputs), expected)
+    assert 'flow' in fused.last_reason
+
+
+@pytest.mark.parametrize('layer', [GATV2, TRANSFORMER, GATED, table.CG], ids=str)
+def test_edge_features_that_no_option_announced_fail_as_in_pyg(layer):
+    for conv in layer.pair():
+        with pytest.raises((AssertionError, RuntimeError)):
+            conv(RANDOM.x(FEATURES), RANDOM.edge_index, RANDOM.edge_attr(table.EDGE_DIM))
+
+
+@pytest.mark.parametrize('layer', [layer for layer in table.EDGES if layer.edge == 'edge_attr'], ids=str)
+def test_missing_edge_features(layer):
+    if layer is table.GATV2_EDGES:
+        pytest.skip('they may be missing')
+    with pytest.raises(ValueError, match="'edge_attr'"):
+        layer.fused()(RANDOM.x(FEATURES), RANDOM.edge_index)
+
+
+def maps():
+    for layer in LAYERS:
+        for name, _ in layer.fused().named_modules():
+            if name.startswith('lin') or name.startswith('att') or name in ('nn', 'res', 'root'):
+                yield pytest.param(layer, name, id=f'{layer} {name}')
+
+
+@pytest.mark.parametrize(('layer', 'name'), list(maps()))
+def test_hooks_of_the_linear_maps_are_called(layer, name):
+    fused = layer.fused()
+    called = []
+    fused.get_submodule(name).register_forward_hook(lambda *arguments: called.append(1))
+    fused(edge_index=RANDOM.edge_index, **layer.inputs(RANDOM))
+    assert called
+
+
+# Bad input
+
+
+@every
+@pytest.mark.parametrize('node', [5, -1, 2**40])
+@pytest.mark.parametrize('kind', ['edge_index', 'EdgeIndex'])
+def test_an_index_out_of_range(kind, node, layer):
+    example = Example(random_edges(5, 5, 12), 5, 5)
+    for row in (0, 1):
+        edge_index = example.edge_index.clone()
+        edge_index[row, 3] = node
+        edge_index = EdgeIndex(edge_index) if kind == 'EdgeIndex' else edge_index
+        with pytest.raises(ValueError, match=rf'edge_index\[{row}\] holds node {node}'):
+            layer.fused()(edge_index=edge_index, **layer.inputs(example))
+
+
+@every
+@pytest.mark.parametrize('edge_index', [torch.zeros(3, 4).long(), torch.zeros(2, 4), [[0], [1]], None], ids=str)
+def test_what_is_no_adjacency(edge_index, layer):
+    with pytest.raises(ValueError, match='edge_index'):
+        layer.fused()(edge_index=edge_index, **layer.inputs(SMALL))
+
+
+# AGNNConv takes any width; the others leave it to the layer inside, as PyG does
+ANY_WIDTH = (table.AGNN, table.GIN, table.GINE)
+
+
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if layer not in ANY_WIDTH], ids=str)
+@pytest.mark.parametrize('features', [FEATURES - 1, 2 * FEATURES])
+def test_features_of_a_wrong_width(features, layer):
+    with pytest.raises(ValueError, match="'x"):
+        layer.fused()(edge_index=SMALL.edge_index, **layer.inputs(SMALL, features=features))
+
+
+@pytest.mark.parametrize('layer', table.EDGES, ids=str)
+@pytest.mark.parametrize('num_edges', [0, 7, 9])
+def test_edge_features_of_a_wrong_length(num_edges, layer):
+    inputs = layer.inputs(SMALL)
+    shape = (num_edges,) if layer.width is None else (num_edges, layer.width)
+    inputs[layer.edge] = torch.randn(shape)
+    with pytest.raises(ValueError, match=f"'{layer.edge}'"):
+        layer.fused()(edge_index=SMALL.edge_index, **inputs)
+
+
+@pytest.mark.parametrize('layer', [layer for layer in table.EDGES if layer.width], ids=str)
+@pytest.mark.parametrize('change', [-1, 1])
+def test_edge_features_of_a_wrong_width(change, layer):
+    inputs = layer.inputs(SMALL)
+    inputs[layer.edge] = torch.randn(8, layer.width + change)
+    with pytest.raises(ValueError, match=f"'{layer.edge}'"):
+        layer.fused()(edge_index=SMALL.edge_index, **inputs)
+
+
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if layer.takes_size], ids=str)
+def test_size_that_contradicts_the_features(layer):
+    for size in ((5, 4), (4, 5)):
+        with pytest.raises(ValueError, match='size'):
+            layer.fused()(edge_index=SMALL.edge_index, size=size, **layer.inputs(SMALL))
+
+
+@every
+def test_tensors_on_different_devices(layer):
+    inputs = {**layer.inputs(SMALL), 'edge_index': SMALL.edge_index}
+    for name in inputs:
+        moved = {**inputs, name: inputs[name].to('meta')}
+        with pytest.raises(ValueError, match=name):
+            layer.fused()(**moved)

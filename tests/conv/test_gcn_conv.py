@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import pytest
+import table
+import torch
+from parity import ADJACENCIES, GRAPHS, random_edges
+from table import FEATURES
+from torch_geometric.utils import add_remaining_self_loops
+
+from pygfuse.conv import GCNConv
+
+pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor')
+
+RANDOM = GRAPHS['random']()
+OPTIONS = [
+    {},
+    {'improved': True},
+    {'improved': True, 'bias': False},
+    {'add_self_loops': False},
+    {'normalize': False},
+    {'cached': True},
+    {'cached': True, 'add_self_loops': False},
+    {'flow': 'target_to_source', 'improved': True},
+    {'flow': 'target_to_source', 'add_self_loops': False},
+    {'aggr': 'mean'},
+]
+
+
+@pytest.mark.parametrize('layer', [table.GCN, table.GCN_WEIGHTS], ids=str)
+@pytest.mark.parametrize('options', OPTIONS, ids=str)
+@pytest.mark.parametrize('graph', ['random', 'self-loops', 'isolated nodes', 'no edges'])
+def test_options(graph, options, layer):
+    layer.check(GRAPHS[graph](), options=options, narrow=False)
+
+
+@pytest.mark.parametrize('adjacency', ['edge_index', 'int32', 'EdgeIndex', 'EdgeIndex by row', 'EdgeIndex by column'])
+@pytest.mark.parametrize('improved', [False, True])
+def test_weights_of_self_loops_are_kept(improved, adjacency):
+    """Nodes 0 and 2 have self-loops, the others get one."""
+    example = table.square([[0, 2, 1, 3, 4, 0], [0, 2, 0, 4, 1, 2]], 6)
+    table.GCN_WEIGHTS.check(
+        example,
+        options={'improved': improved},
+        edge_index=ADJACENCIES[adjacency](example),
+        pyg_edge_index=example.edge_index if adjacency == 'int32' else None,
+    )
+
+
+def test_edge_weights_in_a_column():
+    weight = table.GCN_WEIGHTS.inputs(RANDOM)['edge_weight'].view(-1, 1)
+    table.GCN_WEIGHTS.check(RANDOM, edge_weight=weight, narrow=False)
+
+
+@pytest.mark.parametrize('loops', [True, False])
+def test_degrees_that_are_zero_or_negative(loops):
+    """Infinite roots become zeros, roots of negative numbers stay NaN: as in PyG."""
+    pyg, fused = table.GCN_WEIGHTS.pair(torch.float64, add_self_loops=loops)
+    x = table.GCN.inputs(RANDOM, dtype=torch.float64)['x']
+    for weight in (-torch.ones(RANDOM.num_edges), torch.zeros(RANDOM.num_edges), torch.randn(RANDOM.num_edges)):
+        expected, got = (conv(x, RANDOM.edge_index, weight.double()) for conv in (pyg, fused))
+        torch.testing.assert_close(got, expected, equal_nan=True)
+        assert fused.last_reason is None
+
+
+def with_values(adjacency: str, values: torch.Tensor):
+    """The random graph with these values on its edges, and how to read their gradient."""
+    if adjacency == 'SparseTensor':
+        return ADJACENCIES[adjacency](RANDOM).set_value(values, layout='coo'), values
+    matrix = ADJACENCIES['COO'](RANDOM)
+    matrix = torch.sparse_coo_tensor(matrix.indices(), values, matrix.shape, is_coalesced=True)
+    return (matrix if adjacency == 'COO' else matrix.to_sparse_csr()), values
+
+
+@pytest.mark.parametrize('adjacency', ['COO', 'CSR', 'SparseTensor'])
+@pytest.mark.parametrize(
+    'options', [{}, {'improved': True}, {'add_self_loops': False}, {'normalize': False}, {'cached': True}], ids=str
+)
+def test_values_of_sparse_adjacencies_are_edge_weights(options, adjacency, request):
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    num_edges = ADJACENCIES['COO'](RANDOM).values().numel()
+    if adjacency == 'SparseTensor':
+        num_edges = RANDOM.num_edges
+    start = torch.rand(num_edges, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.25
+    pyg, fused = table.GCN.pair(torch.float64, **options)
+    found = []
+    for conv in (pyg, fused):
+        x = RANDOM.x(FEATURES).double().requires_grad_()
+        edge_index, _ = with_values(adjacency, start.clone())
+        for _ in range(2):
+            out = conv(x, edge_index)
+            found.append((out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])))
+    assert fused.last_reason is None
+    for got, expected in zip([*found[2], *found[3]], [*found[0], *found[1]], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_gradients_of_the_values_of_a_sparse_tensor(needs_torch_sparse):
+    start = torch.rand(RANDOM.num_edges, dtype=torch.float64) + 0.25
+    pyg, fused = table.GCN.pair(torch.float64)
+    found = []
+    for conv in (pyg, fused):
+        values = start.clone().requires_grad_()
+        edge_index, _ = with_values('SparseTensor', values)
+        conv(RANDOM.x(FEATURES).double(), edge_index).square().sum().backward()
+        found.append(values.grad)
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize('adjacency', ['edge_index', 'SparseTensor'])
+def test_a_cached_layer_keeps_the_first_adjacency(adjacency, request):
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    pyg, fused = table.GCN.pair(torch.float64, cached=True)
+    x = RANDOM.x(FEATURES).double()
+    other = table.square(random_edges(60, 60, 100, seed=7), 60)
+    first, second = (ADJACENCIES[adjacency](example) for example in (RANDOM, other))
+    for edge_index in (first, second, first):
+        torch.testing.assert_close(fused(x, edge_index), pyg(x, edge_index))
+    assert fused.last_reason is None
+    pyg.reset_parameters()
+    fused.reset_parameters()
+    fused.load_state_dict(pyg.state_dict())
+    torch.testing.assert_close(fused(x, second), pyg(x, second))
+
+
+def test_what_one_class_cached_serves_the_other():
+    pyg, fused = table.GCN.pair(torch.float64, cached=True)
+    x = RANDOM.x(FEATURES).double()
+    expected = pyg(x, RANDOM.edge_index)
+    fused._cached_edge_index = pyg._cached_edge_index
+    torch.testing.assert_close(fused(x, RANDOM.edge_index), expected)
+
+
+def test_weights_may_change_from_call_to_call():
+    pyg, fused = table.GCN_WEIGHTS.pair(torch.float64)
+    x = RANDOM.x(FEATURES).double()
+    weight = torch.rand(RANDOM.num_edges, dtype=torch.float64)
+    for _ in range(2):
+        torch.testing.assert_close(fused(x, RANDOM.edge_index, weight), pyg(x, RANDOM.edge_index, weight))
+        torch.testing.assert_close(fused(x, RANDOM.edge_index), pyg(x, RANDOM.edge_index))
+        weight.mul_(torch.rand(RANDOM.num_edges))
+
+
+def test_an_edge_index_changed_in_place_is_noticed():
+    pyg, fused = table.GCN.pair(torch.float64)
+    x, edge_index = RANDOM.x(FEATURES).double(), RANDOM.edge_index.clone()
+    for _ in range(2):
+        torch.testing.assert_close(fused(x, edge_index), pyg(x, edge_index))
+        edge_index[1].fill_(3)
+
+
+def test_a_graph_that_has_its_loops_already():
+    edge_index, _ = add_remaining_self_loops(RANDOM.edge_index, num_nodes=60)
+    table.GCN.check(table.square(edge_index, 60), options={'add_self_loops': False}, narrow=False)
+
+
+def test_features_of_two_sides_are_refused():
+    x = RANDOM.x(FEATURES)
+    with pytest.raises(ValueError, match='bipartite'):
+        GCNConv(FEATURES, FEATURES)((x, x), RANDOM.edge_index)
+
+
+@pytest.mark.parametrize('shape', [(), (8, 2), (1, 8)])
+def test_edge_weights_of_a_wrong_shape(shape):
+    edge_index = random_edges(4, 4, 8)
+    with pytest.raises(ValueError, match="'edge_weight'"):
+        GCNConv(FEATURES, FEATURES)(torch.randn(4, FEATURES), edge_index, torch.ones(shape))

@@ -1,0 +1,138 @@
+"""Layers whose message is the neighbour: GraphSAGE, GraphConv, GIN."""
+
+from __future__ import annotations
+
+import pytest
+import table
+import torch
+from parity import ADJACENCIES, GRAPHS, random_edges
+from table import FEATURES, GCN, GIN, GRAPH, GRAPH_WEIGHTS, SAGE
+
+pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor')
+
+RANDOM = GRAPHS['random']()
+LAYERS = pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN], ids=str)
+AGGREGATIONS = ['add', 'mean', 'max', 'min']
+
+
+def outputs_and_gradients(layer, edge_index, aggr: str, x: torch.Tensor, runs_fused: bool):
+    found = []
+    pyg, fused = layer.pair(torch.float64, aggr=aggr)
+    for conv in (pyg, fused):
+        leaf = x.double().requires_grad_()
+        out = conv(leaf, edge_index)
+        found.append((out, *torch.autograd.grad(out.square().sum(), [leaf, *conv.parameters()])))
+    assert (fused.last_reason is None) == runs_fused
+    return zip(found[1], found[0], strict=True)
+
+
+def with_values(adjacency: str, values: torch.Tensor):
+    matrix = ADJACENCIES['COO'](RANDOM)
+    if adjacency == 'SparseTensor':
+        source, target = matrix.indices().flip(0)
+        return ADJACENCIES[adjacency](table.Example(torch.stack([source, target]), 60, 60)).set_value(values, 'coo')
+    matrix = torch.sparse_coo_tensor(matrix.indices(), values, matrix.shape, is_coalesced=True)
+    return matrix if adjacency == 'COO' else matrix.to_sparse_csr()
+
+
+@LAYERS
+@pytest.mark.parametrize('aggr', AGGREGATIONS)
+@pytest.mark.parametrize('adjacency', ['COO', 'CSR', 'SparseTensor'])
+def test_values_of_sparse_adjacencies(adjacency, aggr, layer, request):
+    """All three multiply by the values of a torch.sparse matrix, GraphConv by those of a SparseTensor too."""
+    runs_fused = aggr in ('add', 'mean')
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    num_edges = ADJACENCIES['COO'](RANDOM).values().numel()
+    values = torch.randn(num_edges, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    edge_index = with_values(adjacency, values)
+    for got, expected in outputs_and_gradients(layer, edge_index, aggr, RANDOM.x(FEATURES), runs_fused):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
+@pytest.mark.parametrize('aggr', ['max', 'min'])
+@pytest.mark.parametrize('adjacency', ['edge_index', 'EdgeIndex', 'CSR', 'SparseTensor'])
+def test_ties(adjacency, aggr, layer, request):
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    x = RANDOM.x(FEATURES).relu().round().double()
+    edge_index = ADJACENCIES[adjacency](RANDOM)
+    edge_index = edge_index.double() if adjacency == 'CSR' else edge_index
+    # over a sparse matrix PyG gives the gradient of a tie to one edge, else it shares it
+    runs_fused = adjacency in ('edge_index', 'EdgeIndex')
+    for got, expected in outputs_and_gradients(layer, edge_index, aggr, x, runs_fused):
+        torch.testing.assert_close(got, expected)
+
+
+@LAYERS
+@pytest.mark.parametrize('aggr', ['max', 'min'])
+@pytest.mark.parametrize('adjacency', ['COO', 'CSR', 'SparseTensor'])
+def test_extremes_over_sparse_adjacencies_without_gradients(adjacency, aggr, layer, request):
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    pyg, fused = layer.pair(aggr=aggr)
+    edge_index = ADJACENCIES[adjacency](RANDOM)
+    with torch.no_grad():
+        torch.testing.assert_close(fused(RANDOM.x(FEATURES), edge_index), pyg(RANDOM.x(FEATURES), edge_index))
+    assert fused.last_reason is None
+
+
+def test_gradients_of_the_values_of_a_sparse_tensor(needs_torch_sparse):
+    start = torch.randn(ADJACENCIES['COO'](RANDOM).values().numel(), dtype=torch.float64)
+    pyg, fused = GRAPH.pair(torch.float64)
+    found = []
+    for conv in (pyg, fused):
+        values = start.clone().requires_grad_()
+        conv(RANDOM.x(FEATURES).double(), with_values('SparseTensor', values)).square().sum().backward()
+        found.append(values.grad)
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize('aggr', AGGREGATIONS)
+@pytest.mark.parametrize('graph', ['random', 'repeated edges', 'isolated nodes'])
+def test_edge_weights_under_every_aggregation(graph, aggr):
+    example = GRAPHS[graph]()
+    weight = example.edge_attr()  # of both signs
+    GRAPH_WEIGHTS.check(example, edge_weight=weight, options={'aggr': aggr}, narrow=False)
+    GRAPH_WEIGHTS.check(example, edge_weight=weight.view(-1, 1).round(), options={'aggr': aggr}, narrow=False)
+
+
+def test_edge_weights_of_another_type_fall_back():
+    pyg, fused = GRAPH.pair()
+    weight = torch.arange(RANDOM.num_edges)
+    arguments = RANDOM.x(FEATURES), RANDOM.edge_index, weight
+    torch.testing.assert_close(fused(*arguments), pyg(*arguments))
+    assert 'int64' in fused.last_reason
+
+
+@pytest.mark.parametrize('shape', [(), (8, 2), (7,)])
+def test_edge_weights_of_a_wrong_shape(shape):
+    _, fused = GRAPH.pair()
+    arguments = torch.randn(4, FEATURES), random_edges(4, 4, 8), torch.ones(shape)
+    if shape == (8, 2):  # PyG's error: a weight of more than one number an edge
+        with pytest.raises(RuntimeError):
+            fused(*arguments)
+        return
+    with pytest.raises(ValueError, match="'edge_weight'"):
+        fused(*arguments)
+
+
+@LAYERS
+def test_nan_and_infinity_spread_as_in_pyg(layer):
+    for aggr in AGGREGATIONS:
+        for bad in (float('nan'), float('inf'), -float('inf')):
+            pyg, fused = layer.pair(torch.float64, aggr=aggr)
+            x = RANDOM.x(FEATURES).double()
+            x[7, 2] = bad
+            expected, got = pyg(x, RANDOM.edge_index), fused(x, RANDOM.edge_index)
+            torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+def test_an_aggregation_that_is_a_module_falls_back():
+    for aggr in ('lstm', 'softmax', ['mean', 'max']):
+        pyg, fused = SAGE.pair(aggr=aggr)
+        edge_index = RANDOM.edge_index[:, RANDOM.edge_index[1].argsort()]
+        arguments = RANDOM.x(FEATURES), edge_index
+        assert torch.equal(fused(*arguments), pyg(*arguments))
+        assert 'aggr' in fused.last_reason
