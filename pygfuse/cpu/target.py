@@ -178,8 +178,8 @@ def _walk(
         for name in plan.features
     )
     passed = tuple(like.new_empty(graph.num_edges, call.heads) for _ in plan.passed)
-    sums = tuple(like.new_empty(pieces, call.width) for _ in plan.parameters)
-    head_sums = tuple(like.new_empty(pieces, call.heads) for _ in plan.parameter_heads)
+    sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
+    head_sums = tuple(like.new_zeros(pieces, call.heads) for _ in plan.parameter_heads)
     partial_heads = tuple(like.new_empty(parts.num_slots, call.heads) for _ in plan.heads)
     partial_rows = tuple(like.new_empty(parts.num_slots, call.width) for _ in plan.channels)
     edge_scalars = tuple(like.new_zeros(graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)

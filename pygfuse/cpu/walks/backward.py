@@ -13,6 +13,9 @@ from pygfuse.cpu.walks.forward import SIDES as BY_TARGET
 from pygfuse.program import SOURCE, TARGET, BoundProgram
 from pygfuse.trace import Trace
 
+# a sum over so many edges joins the sum of such sums: float32 would lose digits in one long sum
+SETTLED_AFTER = 256
+
 BY_SOURCE = {SOURCE: 'resident', TARGET: 'gathered'}
 
 
@@ -133,6 +136,21 @@ def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) ->
     return compiled(text, store_row=store_row, adjoint=adjoint)
 
 
+def _settler(layout: Layout) -> Callable:
+    """``settle(...)``: adds the sums for parameters to those in memory, so that no sum runs over too many edges."""
+    load_row, store_row, load_heads, store_heads = (
+        layout.load_row, layout.store_row, layout.load_heads, layout.store_heads,
+    )  # fmt: skip
+    sum_edges = layout.sum_edges
+
+    @inlined
+    def settle(rows, row, row_sums, heads, head, head_sums):
+        store_row(rows, row, add_tuples(load_row(rows, row), row_sums))
+        store_heads(heads, head, add_tuples(load_heads(heads, head), sum_edges(head_sums)))
+
+    return settle
+
+
 def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Callable:
     """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
 
@@ -146,6 +164,7 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     # an edge's channels get their gradient where all of it is known: after the score's adjoint, if that adds to it
     edges_by_score = through_score and len(_used_by(bound.score, plan.edge_channels)) > 0
     edges_by_both = edges_by_score and len(_used_by(bound.message, plan.edge_channels)) > 0
+    with_parameters, settle = len(plan.parameters) + len(plan.parameter_heads) > 0, _settler(layout)
     edges_by_message = len(plan.edge_channels) > 0 and not edges_by_score
     message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
     score = compiled(bound.text(bound.score, 'score', sides)) if has_score else None
@@ -179,7 +198,7 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
         head, channel = tiles[2 * tile], tiles[2 * tile + 1]
         parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
         parameter_sums, head_parameter_sums = copy_parameters(row_zeros()), copy_head_parameters(edges_full(0.0))
-        weights, dots, reached = buffer(), buffer(), row_zeros()
+        weights, dots, reached, unsettled = buffer(), buffer(), row_zeros(), 0
         first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
         ends_within = last_edge > place_at(indptr, last_row)
         for v in range(bounds[2 * piece], last_row + ends_within):
@@ -291,6 +310,16 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                                     edge_grads, edge_features, edge_weights, e, width, channel,
                                     grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
                                 )  # fmt: skip
+                if with_parameters:
+                    unsettled += count
+                    if unsettled >= SETTLED_AFTER:
+                        settle(
+                            grad_parameters, piece * width + channel, parameter_sums,
+                            grad_parameter_heads, piece * total_heads + head, head_parameter_sums,
+                        )  # fmt: skip
+                        parameter_sums = copy_parameters(row_zeros())
+                        head_parameter_sums = copy_head_parameters(edges_full(0.0))
+                        unsettled = 0
             if begin == row_begin and end == row_end:
                 store_heads(grad_heads, v * total_heads + head, sum_edges(head_sums))
                 store_row(grad_channels, v * width + channel, row_sums)
@@ -298,8 +327,11 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                 slot = 2 * piece + (begin == row_begin)
                 store_heads(partial_heads, slot * total_heads + head, sum_edges(head_sums))
                 store_row(partial_rows, slot * width + channel, row_sums)
-        store_row(grad_parameters, piece * width + channel, parameter_sums)
-        store_heads(grad_parameter_heads, piece * total_heads + head, sum_edges(head_parameter_sums))
+        if with_parameters:
+            settle(
+                grad_parameters, piece * width + channel, parameter_sums,
+                grad_parameter_heads, piece * total_heads + head, head_parameter_sums,
+            )  # fmt: skip
 
     return backward
 
