@@ -27,7 +27,8 @@ def _after_fork() -> None:
     _python_pool.cache_clear()
 
 
-os.register_at_fork(after_in_child=_after_fork) if hasattr(os, 'register_at_fork') else None
+if hasattr(os, 'register_at_fork'):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @functools.cache
