@@ -57,8 +57,9 @@ def planetoid_root(tmp_path_factory) -> Path:
     # A node's class stands in its features, with noise.
     features = scipy.sparse.csr_matrix(labels @ generator.random((7, 20)) + 0.1 * generator.random((700, 20)))
     neighbors = defaultdict(list)
-    for node, others in enumerate(generator.integers(700, size=(700, 4)).tolist()):
-        neighbors[node] += others
+    # neighbours are of one class: the features of 20 words with dropout say little
+    for node in range(700):
+        neighbors[node] += generator.choice(np.flatnonzero(classes == classes[node]), 4).tolist()
     parts = {
         'x': features[:140],
         'y': labels[:140],
@@ -78,8 +79,8 @@ def planetoid_root(tmp_path_factory) -> Path:
 def test_gat_planetoid_prints_a_line_per_data_set(planetoid_root, backend):
     output = run_example(
         'gat_planetoid.py',
-        *('--root', planetoid_root, '--dataset', 'Cora', '--backend', backend, '--seeds', 2, '--epochs', 30),
+        *('--root', planetoid_root, '--dataset', 'Cora', '--backend', backend, '--seeds', 2, '--epochs', 60),
     )
     found = re.search(rf'^Cora +{backend} +test accuracy ([\d.]+) \+- [\d.]+ % \(2 seeds\)', output, re.MULTILINE)
     assert found, output
-    assert float(found[1]) > 100 / 7  # better than chance
+    assert float(found[1]) > 2 * 100 / 7  # better than chance
