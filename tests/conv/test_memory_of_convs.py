@@ -33,10 +33,9 @@ CONVS = [
     ('EdgeConv', {'nn': torch.nn.Linear(2 * FEATURES, CHANNELS)}),
 ]
 # The same for layers that take something of each edge: the name of that argument, how many numbers it holds, and how
-# many numbers an edge are saved beside it: GATConv's product of features and attention, features or weights continued
-# by those of self-loops (and where these are among the edges).
+# many numbers an edge are saved beside it (edge weights continued by those of self-loops, and where these are).
 WITH_EDGES = [
-    ('GATConv', {**HEADED, 'edge_dim': 3}, 'edge_attr', 3, 2 * HEADS),
+    ('GATConv', {**HEADED, 'edge_dim': 3}, 'edge_attr', 3, 0),
     (
         'GATConv',
         {'out_channels': CHANNELS, 'heads': HEADS, 'edge_dim': 3, 'add_self_loops': False},
@@ -44,7 +43,7 @@ WITH_EDGES = [
         3,
         HEADS,
     ),
-    ('GATv2Conv', {**HEADED, 'edge_dim': 3}, 'edge_attr', 3, 3),
+    ('GATv2Conv', {**HEADED, 'edge_dim': 3}, 'edge_attr', 3, 0),
     (
         'GATv2Conv',
         {'out_channels': CHANNELS, 'heads': HEADS, 'edge_dim': 3, 'add_self_loops': False},
