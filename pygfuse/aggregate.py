@@ -258,6 +258,8 @@ def _backward(ctx, grad_out, _):
 def _differentiable_backward(first, numbers, seed, grad_out, needed):
     """The gradients as functions of the operands again (a double backward), by the reference."""
     program, names, tensors, scalar_names, scalars, token = first
+    # an operand may be computed from another: a view of its own keeps their gradients apart
+    tensors = [tensor.view_as(tensor) for tensor in tensors]
     num_sources, num_targets, flow, loops, heads, channels, reduce, dropout = numbers
     edges = Edges(token, num_sources, num_targets, flow, loops)
     call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)

@@ -345,10 +345,7 @@ def test_without_gradients(layer):
 
 @pytest.mark.slow
 @every
-def test_a_double_backward(layer, request):
-    if layer in (table.AGNN, FA, table.FA_WEIGHTS):
-        reason = 'operands that were computed from one another are counted twice'
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+def test_a_double_backward(layer):
     pyg, fused = layer.pair(torch.float64)
     found = []
     for conv in (pyg, fused):
