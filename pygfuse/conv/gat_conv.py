@@ -14,6 +14,7 @@ from torch_geometric.utils import softmax
 from pygfuse.aggregate import Edges, aggregate, dropout_factors, new_seed
 from pygfuse.conv.attention import attention_result, head_products
 from pygfuse.conv.fused import (
+    REDUCTIONS,
     FusedConv,
     check_features,
     checked_edge_attr,
@@ -91,9 +92,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         operands['alpha_edge'] = self._edge_operand(edge_index, edge_attr, edges, graph)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed() if dropout > 0.0 else None
-        out = aggregate(
-            GAT, edges, operands, self.heads, self.out_channels, 'mean' if self.aggr == 'mean' else 'sum', dropout, seed
-        )
+        out = aggregate(GAT, edges, operands, self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed)
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res
