@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import array
 import functools
+import itertools
 import logging
+import os
 import struct
 import sys
 import threading
@@ -20,6 +22,7 @@ import numba
 import torch
 from llvmlite import ir
 from numba import types
+from numba.core.bytecode import FunctionIdentity
 from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
@@ -39,6 +42,10 @@ ELEMENT_TYPES = {
 
 # no flag that assumes away NaN or infinity: a diverging model must show it
 FAST_MATH = {'contract', 'nsz'}
+
+# Numba numbers functions from 1 in every process and names their symbols by it. Machine code that several processes kept
+# on disk meets in one process: with the same names, one kernel would be run for another.
+FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(5), 'big') << 20)
 
 _COUNTER, _PARTS, _FIRST_ARGUMENT = 0, 1, 2
 
