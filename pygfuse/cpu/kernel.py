@@ -43,8 +43,8 @@ ELEMENT_TYPES = {
 # no flag that assumes away NaN or infinity: a diverging model must show it
 FAST_MATH = {'contract', 'nsz'}
 
-# Numba numbers functions from 1 in every process and names their symbols by it. Machine code that several processes kept
-# on disk meets in one process: with the same names, one kernel would be run for another.
+# Numba numbers functions from 1 in every process and names their symbols by it. Machine code that several processes
+# kept on disk meets in one process: with the same names, one kernel would be run for another.
 FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(5), 'big') << 20)
 
 _COUNTER, _PARTS, _FIRST_ARGUMENT = 0, 1, 2
