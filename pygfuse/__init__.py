@@ -4,8 +4,11 @@
 ``pygfuse.conv`` has the drop-in classes, ``pygfuse.report(model)`` says what was fused and why not.
 """
 
+from pygfuse.choice import used_once
 from pygfuse.fuse import fuse, report, unfuse
-from pygfuse.mapping import force_mapping
+from pygfuse.mapping import Mapping, force_mapping
+from pygfuse.switches import ablation
+from pygfuse.tuning import autotune
 
-__all__ = ['force_mapping', 'fuse', 'report', 'unfuse']
+__all__ = ['Mapping', 'ablation', 'autotune', 'force_mapping', 'fuse', 'report', 'unfuse', 'used_once']
 __version__ = '0.1.0'

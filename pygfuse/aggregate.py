@@ -8,7 +8,7 @@ statistics: the log-sum-exp of a softmax, the numbers of edges that attain a max
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from pygfuse.call import Call, Dropout
 from pygfuse.cpu import random, target
 from pygfuse.graph import Graph
 from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, EdgeProgram
+from pygfuse.switches import switches
 from pygfuse.trace import HEADS, SCALAR
 
 
@@ -75,27 +76,67 @@ def aggregate(
     Raises:
         ValueError: If an operand has another shape, type or device than expected.
     """
+    return _run(program, edges, operands, heads, channels, reduce, dropout, seed)[0]
+
+
+def aggregate_with_weights(
+    program: EdgeProgram,
+    edges: Edges,
+    operands: Mapping[str, products.Value],
+    heads: int,
+    channels: int,
+    reduce: str = 'sum',
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Runs a program with a score over a graph, and gives the weights of edges too: see `aggregate`.
+
+    Returns:
+        ``[num_targets, H, C]``, and the weight of each edge before dropout, ``[edge ids, H]``. Both may be
+        differentiated; the gradient of the weights takes PyTorch's operators, with tensors of edges x features.
+    """
+    out, arguments, statistics = _run(program, edges, operands, heads, channels, reduce, dropout, seed)
+    if statistics is None:
+        return out, reference.weights(_call_of(*arguments))
+    return out, torch.ops.pygfuse.edge_weights(*arguments, statistics)
+
+
+def _run(
+    program: EdgeProgram,
+    edges: Edges,
+    operands: Mapping[str, products.Value],
+    heads: int,
+    channels: int,
+    reduce: str,
+    dropout: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, tuple, Tensor | None]:
+    """The output, the operator's arguments and the statistics, None where no operator ran."""
     tensors = products.parts_of(operands)
     scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
     _check(program, edges, tensors, heads, channels)
-    out, _ = torch.ops.pygfuse.aggregate(
-        program.name,
-        ','.join(tensors),
-        [tensor.flatten(1) for tensor in tensors.values()],
-        ','.join(scalars),
-        list(scalars.values()),
-        edges.token,
-        edges.num_sources,
-        edges.num_targets,
-        edges.flow,
-        edges.loops,
-        heads,
-        channels,
-        reduce,
-        dropout,
-        seed if dropout > 0.0 else None,
+    arguments = (
+        *(program.name, ','.join(tensors), [tensor.flatten(1) for tensor in tensors.values()]),
+        *(','.join(scalars), list(scalars.values())),
+        *(edges.token, edges.num_sources, edges.num_targets, edges.flow, edges.loops),
+        *(heads, channels, reduce, dropout, seed if dropout > 0.0 else None),
     )
-    return out.view(-1, heads, channels)
+    on = switches()
+    if on.fusion:
+        stash = program.score is not None and not on.recomputation
+        out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
+    else:
+        # PyTorch's own operators, with tensors of edges x features, which autograd keeps
+        call, statistics = _call_of(*arguments), None
+        out = reference.aggregate(call, _kept(call))
+    return out.view(-1, heads, channels), arguments, statistics
+
+
+def _kept(call: Call) -> Tensor | None:
+    """The factors of dropout, if there is any."""
+    if call.dropout is None:
+        return None
+    return random.dropout_factors(call.graph.num_edge_ids, call.heads, call.dropout, call.like().dtype)
 
 
 def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], heads: int, channels: int) -> None:
@@ -119,20 +160,26 @@ def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], he
             )
 
 
-def _call(
+def _call_of(
     program: str,
     names: str,
     tensors: Sequence[Tensor],
     scalar_names: str,
     scalars: Sequence[float],
-    edges: Edges,
+    token: Tensor,
+    num_sources: int,
+    num_targets: int,
+    flow: str,
+    loops: int | None,
     heads: int,
     channels: int,
     reduce: str,
     dropout: float,
     seed: Tensor | None,
+    weights: Tensor | None = None,
 ) -> Call:
-    graph = edges.graph()
+    graph = Edges(token, num_sources, num_targets, flow, loops).graph()
+    tensors = [tensor.contiguous() for tensor in tensors]
     chosen = PROGRAMS[program]
     by_name = products.formed(chosen, dict(zip(names.split(','), tensors, strict=True)))
     numbers = dict(zip(scalar_names.split(','), scalars, strict=True)) if scalar_names else {}
@@ -145,7 +192,8 @@ def _call(
                 f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {tensor.shape[0]})"
             )
     drawn = Dropout(dropout, int(seed)) if seed is not None else None
-    return Call(bound, graph, by_name, numbers, heads, channels, reduce, drawn)
+    weights = weights if weights is not None and len(weights) else None
+    return Call(bound, graph, by_name, numbers, heads, channels, reduce, drawn, weights)
 
 
 @torch.library.custom_op('pygfuse::aggregate', mutates_args=())
@@ -165,23 +213,27 @@ def _aggregate(
     reduce: str,
     dropout: float,
     seed: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    edges = Edges(token, num_sources, num_targets, flow, loops)
-    tensors = [tensor.contiguous() for tensor in tensors]
-    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)
+    stash: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    call = _call_of(
+        *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
+        *(heads, channels, reduce, dropout, seed),
+    )
     out, statistics = target.forward(call)
-    return out, out.new_empty(0) if statistics is None else statistics
+    weights = target.weights(call, statistics) if stash else out.new_empty(0)
+    return out, out.new_empty(0) if statistics is None else statistics, weights
 
 
 @_aggregate.register_fake
 def _(
     program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops, heads, channels,
-    reduce, dropout, seed,
+    reduce, dropout, seed, stash,
 ):  # fmt: skip
     out = tensors[0].new_empty(num_targets, heads * channels)
+    weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
     if PROGRAMS[program].softmax:
-        return out, out.new_empty(num_targets, heads)
-    return out, torch.empty_like(out) if reduce in ('max', 'min') else out.new_empty(0)
+        return out, out.new_empty(num_targets, heads), weights
+    return out, torch.empty_like(out) if reduce in ('max', 'min') else out.new_empty(0), weights
 
 
 @torch.library.custom_op('pygfuse::aggregate_backward', mutates_args=())
@@ -203,12 +255,14 @@ def _aggregate_backward(
     seed: Tensor | None,
     out: Tensor,
     statistics: Tensor,
+    weights: Tensor,
     grad_out: Tensor,
     needed: str,
 ) -> list[Tensor]:
-    edges = Edges(token, num_sources, num_targets, flow, loops)
-    tensors = [tensor.contiguous() for tensor in tensors]
-    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)
+    call = _call_of(
+        *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
+        *(heads, channels, reduce, dropout, seed, weights),
+    )
     wanted, chosen = needed.split(','), PROGRAMS[program]
     walked = products.needed_of_walks(chosen, wanted)
     found = target.backward(call, out, statistics, grad_out.contiguous(), walked)
@@ -218,61 +272,114 @@ def _aggregate_backward(
 @_aggregate_backward.register_fake
 def _(
     program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops, heads, channels,
-    reduce, dropout, seed, out, statistics, grad_out, needed,
+    reduce, dropout, seed, out, statistics, weights, grad_out, needed,
 ):  # fmt: skip
     by_name = dict(zip(names.split(','), tensors, strict=True))
     return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
 
 
 def _setup_context(ctx, inputs, output):
-    program, names, tensors, scalar_names, scalars, token, *numbers, seed = inputs
+    program, names, tensors, scalar_names, scalars, token, *numbers, seed, _ = inputs
     ctx.save_for_backward(*tensors, token, seed, *output)
     ctx.program, ctx.names, ctx.scalar_names, ctx.scalars = program, names, scalar_names, scalars
     ctx.numbers = numbers
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[1])
+    ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx, grad_out, _):
-    *tensors, token, seed, out, statistics = ctx.saved_tensors
-    names = ctx.names.split(',')
-    flags = ctx.needs_input_grad[2]
-    needed = [name for name, flag in zip(names, flags, strict=True) if flag]
+def _backward(ctx, grad_out, *_):
+    *tensors, token, seed, out, statistics, weights = ctx.saved_tensors
+    arguments = (ctx.program, ctx.names, tensors, ctx.scalar_names, ctx.scalars, token, *ctx.numbers, seed)
+    needed = _needed(ctx)
     gradients: dict[str, Tensor] = {}
     if grad_out is not None and needed:
-        first = (ctx.program, ctx.names, tensors, ctx.scalar_names, ctx.scalars, token)
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            gradients = _differentiable_backward(first, ctx.numbers, seed, grad_out, needed)
+            gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
             found = torch.ops.pygfuse.aggregate_backward(
-                *first, *ctx.numbers, seed, out, statistics, grad_out, ','.join(needed)
+                *arguments, out, statistics, weights, grad_out, ','.join(needed)
             )
             gradients = dict(zip(needed, found, strict=True))
+    return _structured(ctx, gradients, 1)
+
+
+def _needed(ctx) -> list[str]:
+    """The names of the tensors that need a gradient."""
+    return [name for name, flag in zip(ctx.names.split(','), ctx.needs_input_grad[2], strict=True) if flag]
+
+
+def _structured(ctx, gradients: Mapping[str, Tensor], more: int) -> tuple:
+    """Gradients in the order of an operator's arguments, of which there are `more` after those of a call."""
     # program, names, tensors, scalar_names, scalars, token, the numbers, seed
-    of_tensors = [gradients.get(name) for name in names]
+    of_tensors = [gradients.get(name) for name in ctx.names.split(',')]
     # the structure that torch.library expects: an empty list counts as a list, any other as one argument
     of_scalars = None if ctx.scalars else []
-    return None, None, of_tensors, None, of_scalars, None, *[None] * len(ctx.numbers), None
+    return None, None, of_tensors, None, of_scalars, None, *[None] * len(ctx.numbers), None, *[None] * more
 
 
-def _differentiable_backward(first, numbers, seed, grad_out, needed):
-    """The gradients as functions of the operands again (a double backward), by the reference."""
-    program, names, tensors, scalar_names, scalars, token = first
-    # an operand may be computed from another: a view of its own keeps their gradients apart
-    tensors = [tensor.view_as(tensor) for tensor in tensors]
-    num_sources, num_targets, flow, loops, heads, channels, reduce, dropout = numbers
-    edges = Edges(token, num_sources, num_targets, flow, loops)
-    call = _call(program, names, tensors, scalar_names, scalars, edges, heads, channels, reduce, dropout, seed)
-    kept = None
-    if call.dropout is not None:
-        kept = random.dropout_factors(call.graph.num_edge_ids, heads, call.dropout, call.like().dtype)
-    out = reference.aggregate(call, kept)
-    given = dict(zip(names.split(','), tensors, strict=True))
-    found = torch.autograd.grad(out, [given[name] for name in needed], grad_out, create_graph=True, allow_unused=True)
+def _by_reference(
+    arguments: tuple, needed: Sequence[str], grad: Tensor, function: Callable[[Call], Tensor]
+) -> dict[str, Tensor]:
+    """The gradients of what the reference computes, as functions of the operands again if gradients are enabled."""
+    program, names, tensors, *rest = arguments
+    with_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # an operand may be computed from another: a view of its own keeps their gradients apart
+        tensors = [tensor.view_as(tensor) for tensor in tensors]
+        given = dict(zip(names.split(','), tensors, strict=True))
+        for name in needed:
+            if not given[name].requires_grad:
+                given[name].requires_grad_()
+        result = function(_call_of(program, names, tensors, *rest))
+        found = torch.autograd.grad(
+            result, [given[name] for name in needed], grad, create_graph=with_graph, allow_unused=True
+        )
     return dict(zip(needed, found, strict=True))
 
 
 _aggregate.register_autograd(_backward, setup_context=_setup_context)
+
+
+@torch.library.custom_op('pygfuse::edge_weights', mutates_args=())
+def _edge_weights(
+    program: str,
+    names: str,
+    tensors: Sequence[Tensor],
+    scalar_names: str,
+    scalars: Sequence[float],
+    token: Tensor,
+    num_sources: int,
+    num_targets: int,
+    flow: str,
+    loops: int | None,
+    heads: int,
+    channels: int,
+    reduce: str,
+    dropout: float,
+    seed: Tensor | None,
+    statistics: Tensor,
+) -> Tensor:
+    call = _call_of(
+        *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
+        *(heads, channels, reduce, dropout, seed),
+    )
+    return target.weights(call, statistics)
+
+
+def _weights_context(ctx, inputs, output):
+    program, names, tensors, scalar_names, scalars, token, *numbers, seed, _ = inputs
+    ctx.save_for_backward(*tensors, token, seed)
+    ctx.program, ctx.names, ctx.scalar_names, ctx.scalars = program, names, scalar_names, scalars
+    ctx.numbers = numbers
+
+
+def _weights_backward(ctx, grad):
+    *tensors, token, seed = ctx.saved_tensors
+    arguments = (ctx.program, ctx.names, tensors, ctx.scalar_names, ctx.scalars, token, *ctx.numbers, seed)
+    return _structured(ctx, _by_reference(arguments, _needed(ctx), grad, reference.weights), 1)
+
+
+_edge_weights.register_autograd(_weights_backward, setup_context=_weights_context)
 
 
 @torch.library.custom_op('pygfuse::dropout_factors', mutates_args=())

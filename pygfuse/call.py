@@ -39,6 +39,8 @@ class Call:
         channels: C.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'`` over the edges of a row; nothing at all gives 0.
         dropout: Dropout of the weights, or None.
+        weights: For an adjoint: the weights of edges before dropout that forward kept, ``[edge ids, H]``, or None where
+            they are computed again.
     """
 
     bound: BoundProgram
@@ -49,11 +51,17 @@ class Call:
     channels: int
     reduce: str = 'sum'
     dropout: Dropout | None = None
+    weights: Tensor | None = None
 
     @property
     def width(self) -> int:
         """Values in a row of channels."""
         return self.heads * self.channels
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of channels."""
+        return self.width * self.like().element_size()
 
     def like(self) -> Tensor:
         """Any operand: what new tensors take their type and device from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -33,7 +34,9 @@ class Csr:
         self._edge_id = edge_id
         self._edge_id_by_position: Tensor | None = None
         # how the edges were cut into units of work, by mapping
-        self.cuts: dict[str, Any] = {}
+        self.cuts: dict[Any, Any] = {}
+        # which mapping was chosen, by all that decides it
+        self.mappings: dict[Any, Any] = {}
 
     @property
     def num_rows(self) -> int:
@@ -44,6 +47,11 @@ class Csr:
     def num_edges(self) -> int:
         """Number of edges."""
         return self.index.numel()
+
+    @functools.cached_property
+    def max_degree(self) -> int:
+        """The largest number of edges of one row."""
+        return int(self.indptr.diff().max()) if self.num_rows else 0
 
     @property
     def edge_id(self) -> Tensor | None:
@@ -61,4 +69,4 @@ class Csr:
         return ptr2index(self.indptr, output_size=self.num_edges).to(torch.int64)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, 'cuts': {}, '_edge_id_by_position': None}
+        return {**self.__dict__, 'cuts': {}, 'mappings': {}, '_edge_id_by_position': None}

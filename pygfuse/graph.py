@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pygfuse import adjacency as adjacencies
 from pygfuse.adjacency import EDGE_INDEX, Adjacency
+from pygfuse.coo import Coo
 from pygfuse.cpu import sort
 from pygfuse.csr import Csr
 from pygfuse.identity_cache import IdentityCache
@@ -42,6 +43,7 @@ class Graph:
             ``'SparseTensor'``.
         flow: ``'source_to_target'`` or ``'target_to_source'``.
         index_dtype: Type of all its index tensors: int32 where every size and id fits, else int64.
+        reused: Whether it is expected to be walked again after one call, so that sorting it pays.
 
     Example:
         >>> graph = Graph.of(torch.tensor([[0, 1, 2], [1, 0, 1]]))
@@ -74,8 +76,10 @@ class Graph:
         self.index_dtype = torch.int32 if largest <= INT32_LIMIT else torch.int64
         # what the rows are built from; dropped once they are, so that the user's memory is not held
         self._origin: Adjacency | Csr | None = origin
+        self.reused = True
         self._csr: Csr | None = None
         self._csc: Csr | None = None
+        self._coo: Coo | None = None
         self._place_in_csc: Tensor | None = None
         self._statistics: tuple[int, float] | None = None
         self._with_loops: dict[int, Graph] = {}
@@ -132,8 +136,32 @@ class Graph:
         origin = self._origin
         if origin is not None:
             self._csr = _build(self, origin)
-            self._origin = None
+            self._origin = self._coo = None
         return self._csr
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the edges by target are there already."""
+        return self._origin is None
+
+    def unsorted(self) -> Coo | None:
+        """The edges in the order of their ids; None where they were sorted before or have self-loops put in.
+
+        Raises:
+            ValueError: If an edge names a node that does not exist.
+            RuntimeError: If the adjacency was written to before the edges were first looked at.
+        """
+        origin = self._origin
+        if self._coo is not None or not isinstance(origin, Adjacency) or self.num_loops is not None:
+            return self._coo if origin is not None else None
+        if origin.layout != EDGE_INDEX:
+            return None
+        targets, sources = origin.targets_and_sources()
+        message = _what_is_out_of_range(self, targets, sources)
+        if message:
+            raise ValueError(message)
+        self._coo = Coo(targets, sources, self.num_targets, self.num_sources)
+        return self._coo
 
     @property
     def csc(self) -> Csr:
@@ -464,6 +492,9 @@ def _what_is_out_of_range(graph: Graph, targets: Tensor | None, sources: Tensor)
         (sources, graph.num_sources, 'source'),
     ):
         if nodes is None or nodes.numel() == 0:
+            continue
+        least, most = nodes.aminmax()
+        if least >= 0 and most < count:
             continue
         wrong = ((nodes < 0) | (nodes >= count)).nonzero()
         if wrong.numel() and (worst is None or int(wrong[0]) < worst[0]):

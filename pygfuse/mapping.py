@@ -16,16 +16,47 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from pygfuse.coo import Coo
 from pygfuse.csr import Csr
 
-VERTEX, EDGE = 'vertex', 'edge'
-MAPPINGS = (VERTEX, EDGE)
+VERTEX, EDGE, SCATTER = 'vertex', 'edge', 'scatter'
+BALANCES = (VERTEX, EDGE, SCATTER)
 
 # edges and rows that make one part of the work, and the largest number of parts
 PART_WORK = 4096
 PARTS_LIMIT = 256
 # vertex-balanced: a row is only cut if it alone holds so many parts' work
 HEAVY_PARTS = 2
+# scattered: the largest number of parts
+SCATTERED_PARTS_LIMIT = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """How workers share the edges of a graph.
+
+    Attributes:
+        balance: ``'vertex'``: parts begin and end with rows, except those of very many edges; ``'edge'``: parts have
+            equal numbers of edges, wherever that cuts; ``'scatter'``: parts are ranges of edges in the order in which
+            they came, so that a graph that is used once need not be sorted. Walks that need whole rows (softmax,
+            maxima) and graphs that are sorted already are ``'vertex'`` instead.
+        part_work: Edges and rows that make one part: what a thread of a CPU takes at a time.
+        two_pass: Whether a softmax takes two walks, its statistics first and then the sums, rather than one with a
+            running maximum.
+
+    Raises:
+        ValueError: If there is no such mapping.
+    """
+
+    balance: str = VERTEX
+    part_work: int = PART_WORK
+    two_pass: bool = False
+
+    def __post_init__(self) -> None:
+        if self.balance not in BALANCES:
+            raise ValueError(f"Expected 'balance' to be one of {BALANCES} (got {self.balance!r})")
+        if self.part_work < 1:
+            raise ValueError(f"Expected 'part_work' to be at least 1 (got {self.part_work})")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,24 +89,32 @@ class Cut:
         return 2 * self.count if len(self.split_rows) else 0
 
 
-def cut(csr: Csr, mapping: str | None = None) -> Cut:
-    """The parts of a graph's edges.
-
-    Args:
-        csr: The edges by row; the cut is kept with them.
-        mapping: ``'vertex'`` or ``'edge'``; by default what `force_mapping` says, else what `choose` finds.
-    """
-    name = mapping or _forced.get() or choose(csr)
-    found = csr.cuts.get(name)
+def cut(csr: Csr, mapping: Mapping = Mapping()) -> Cut:
+    """The parts of a graph's edges, kept with them."""
+    key = (mapping.balance, mapping.part_work)
+    found = csr.cuts.get(key)
     if found is None:
-        found = csr.cuts[name] = make_cut(csr, default_count(csr), 0 if name == EDGE else None)
+        cut_above = 0 if mapping.balance == EDGE else None
+        found = csr.cuts[key] = make_cut(csr, default_count(csr, mapping.part_work), cut_above)
     return found
 
 
-def default_count(csr: Csr) -> int:
+def default_count(csr: Csr, part_work: int = PART_WORK) -> int:
     """The number of parts: it follows from the graph alone, not from the number of threads."""
     work = csr.num_edges + csr.num_rows
-    return max(1, min(PARTS_LIMIT, -(-work // PART_WORK)))
+    return max(1, min(PARTS_LIMIT, -(-work // part_work)))
+
+
+def scattered_bounds(coo: Coo) -> Tensor:
+    """First edge of each part of edges in no order, and of the end, laid out as `Cut.bounds`."""
+    count = scattered_count(coo.num_rows, coo.num_edges)
+    edges = torch.arange(count + 1) * coo.num_edges // count
+    return torch.stack([torch.zeros_like(edges), edges], dim=1).flatten()
+
+
+def scattered_count(num_rows: int, num_edges: int) -> int:
+    """The number of parts of edges in no order: each has a copy of all rows, so few that the edges outnumber these."""
+    return max(1, min(SCATTERED_PARTS_LIMIT, num_edges // (4 * max(num_rows, 1))))
 
 
 def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
@@ -125,24 +164,20 @@ def _splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return split_rows, indptr, slots
 
 
-def choose(csr: Csr) -> str:
-    """The mapping for a graph when none is forced.
-
-    On a CPU, parts that begin with rows save the combination of partial results and lose nothing, since heavy rows
-    are cut there too.
-    """
-    return VERTEX
+_forced: contextvars.ContextVar[Mapping | None] = contextvars.ContextVar('pygfuse_mapping', default=None)
 
 
-_forced: contextvars.ContextVar[str | None] = contextvars.ContextVar('pygfuse_mapping', default=None)
+def forced() -> Mapping | None:
+    """The mapping that `force_mapping` forces here, or None."""
+    return _forced.get()
 
 
 @contextlib.contextmanager
-def force_mapping(name: str) -> Iterator[None]:
+def force_mapping(mapping: str | Mapping) -> Iterator[None]:
     """Forces a mapping for all walks of this thread within a ``with`` block, backward passes inside it included.
 
     Args:
-        name: ``'vertex'`` or ``'edge'``.
+        mapping: ``'vertex'``, ``'edge'`` or ``'scatter'``, or a `Mapping`.
 
     Raises:
         ValueError: If there is no such mapping.
@@ -150,10 +185,10 @@ def force_mapping(name: str) -> Iterator[None]:
     Example:
         >>> with force_mapping('edge'):
         ...     pass
+        >>> with force_mapping(Mapping('edge', part_work=1024, two_pass=True)):
+        ...     pass
     """
-    if name not in MAPPINGS:
-        raise ValueError(f"Expected 'name' to be one of {MAPPINGS} (got {name!r})")
-    token = _forced.set(name)
+    token = _forced.set(mapping if isinstance(mapping, Mapping) else Mapping(mapping))
     try:
         yield
     finally:

@@ -24,21 +24,35 @@ def aggregate(call: Call, kept: Tensor | None = None) -> Tensor:
         call: The call; its tensors may require gradients.
         kept: The factors of dropout ``[edge ids, H]``, if there is any.
     """
-    graph, csr = call.graph, call.graph.csr
-    sources, targets = csr.index.long(), csr.rows()
-    ids = torch.arange(csr.num_edges) if csr.edge_id is None else csr.edge_id.long()
-    values = _values_on_edges(call, {SOURCE: sources, TARGET: targets, EDGE: ids})
-    weight = None
+    targets, ids, values = _edges(call)
     if call.bound.score is not None:
-        weight = _apply(call.bound.program.score, values).expand(len(ids), call.heads, 1)
-        if call.bound.softmax:
-            weight = softmax(weight, targets, num_nodes=graph.num_targets)
+        weight = _weight(call, targets, values)
         if kept is not None:
             weight = weight * kept[ids].unsqueeze(-1)
         values['weight'] = weight
     message = _apply(call.bound.program.message, values)
     message = message.expand(len(ids), call.heads, call.channels).reshape(len(ids), call.width)
-    return scatter(message, targets, 0, graph.num_targets, reduce=call.reduce)
+    return scatter(message, targets, 0, call.graph.num_targets, reduce=call.reduce)
+
+
+def weights(call: Call) -> Tensor:
+    """The weight of each edge before dropout, ``[edge ids, H]``; 0 for ids of edges that are not walked."""
+    targets, ids, values = _edges(call)
+    found = _weight(call, targets, values).squeeze(-1)
+    return found.new_zeros(call.graph.num_edge_ids, call.heads).index_put((ids,), found)
+
+
+def _edges(call: Call) -> tuple[Tensor, Tensor, dict[str, Tensor | float]]:
+    """The target and the id of each edge, and the operands on it."""
+    csr = call.graph.csr
+    targets = csr.rows()
+    ids = torch.arange(csr.num_edges) if csr.edge_id is None else csr.edge_id.long()
+    return targets, ids, _values_on_edges(call, {SOURCE: csr.index.long(), TARGET: targets, EDGE: ids})
+
+
+def _weight(call: Call, targets: Tensor, values: Mapping[str, Tensor | float]) -> Tensor:
+    weight = _apply(call.bound.program.score, values).expand(len(targets), call.heads, 1)
+    return softmax(weight, targets, num_nodes=call.graph.num_targets) if call.bound.softmax else weight
 
 
 def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tensor | float]:

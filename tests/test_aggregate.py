@@ -1,5 +1,6 @@
 """Every kind of program through the operator, against the same program computed by torch."""
 
+import dataclasses
 import inspect
 
 import pytest
@@ -9,7 +10,7 @@ from pygfuse import reference
 from pygfuse.aggregate import Edges, aggregate, new_seed
 from pygfuse.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
-from pygfuse.mapping import cut, force_mapping
+from pygfuse.mapping import Mapping, cut, force_mapping, scattered_bounds
 from pygfuse.products import Product, formed, parts_of
 from pygfuse.program import EdgeProgram, Operand
 from pygfuse.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
@@ -126,13 +127,13 @@ def check(chosen, edges, operands, heads, channels, reduce='sum', dropout=0.0):
         torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
 
 
-@pytest.fixture(params=['vertex', 'edge'])
+@pytest.fixture(params=['vertex', 'edge', 'edge in two passes'])
 def small_parts(request, monkeypatch):
     """Forces a mapping, with parts so small that rows are cut."""
-    monkeypatch.setattr('pygfuse.mapping.PART_WORK', 3)
     monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
-    with force_mapping(request.param):
-        yield request.param
+    mapping = Mapping(request.param.split()[0], part_work=3, two_pass='two' in request.param)
+    with force_mapping(mapping):
+        yield mapping
 
 
 SHAPES = [(1, 5), (2, 8), (3, 17)]
@@ -226,7 +227,7 @@ def test_gradients_for_some_operands_only(name):
 @pytest.mark.parametrize('name', PROGRAMS)
 def test_both_mappings(name, small_parts):
     chosen, edges = PROGRAMS[name], random_edges(num_edges=60, seed=4)
-    assert len(cut(edges.graph().csr).split_rows) > 0
+    assert len(cut(edges.graph().csr, small_parts).split_rows) > 0
     check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8)
 
 
@@ -235,3 +236,41 @@ def test_both_mappings(name, small_parts):
 def test_reductions_in_both_mappings(name, reduce, small_parts):
     chosen, edges = PROGRAMS[name], random_edges(num_edges=60, seed=4)
     check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8, reduce)
+
+
+UNSORTED = ['copy', 'add', 'gate', 'rectified', 'weighted', 'bounded', 'gaussian']
+
+
+@pytest.mark.parametrize('name', UNSORTED)
+@pytest.mark.parametrize('reduce', ['sum', 'mean'])
+def test_edges_that_are_used_once_are_not_sorted(name, reduce):
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)
+    operands = random_operands(used(chosen), edges, 2, 8, products=name == 'gate')
+    wanted = expected(chosen, dataclasses.replace(edges, token=edges.token.clone()), operands, 2, 8, reduce)
+    grad, inputs = torch.randn_like(wanted), leaves(operands)
+    rights = torch.autograd.grad(wanted, inputs, grad)
+    with force_mapping('scatter'):
+        out = aggregate(chosen, edges, operands, 2, 8, reduce)
+        founds = torch.autograd.grad(out, inputs, grad)
+    assert not edges.graph().is_sorted
+    assert len(scattered_bounds(edges.graph().unsorted())) > 4
+    torch.testing.assert_close(out, wanted, rtol=1e-10, atol=1e-10)
+    for found, right in zip(founds, rights, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('name', ['dot', 'add'])
+def test_what_needs_whole_rows_sorts_the_edges(name):
+    chosen, edges = PROGRAMS[name], random_edges()
+    with force_mapping('scatter'):
+        check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8, 'sum' if chosen.softmax else 'max')
+    assert edges.graph().is_sorted
+
+
+def test_dropout_of_unsorted_edges_is_that_of_sorted_ones():
+    chosen, edges, seed = PROGRAMS['weighted'], random_edges(num_edges=300), new_seed()
+    operands = random_operands(used(chosen), edges, 2, 8)
+    with force_mapping('scatter'):
+        scattered = aggregate(chosen, edges, operands, 2, 8, 'sum', 0.5, seed)
+    out = aggregate(chosen, edges, operands, 2, 8, 'sum', 0.5, seed)
+    torch.testing.assert_close(scattered, out, rtol=1e-10, atol=1e-10)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pygfuse.csr import Csr
-from pygfuse.mapping import PART_WORK, cut, force_mapping, make_cut
+from pygfuse.mapping import PART_WORK, Mapping, cut, force_mapping, forced, make_cut
 
 
 def csr_of(degrees) -> Csr:
@@ -70,37 +70,48 @@ def test_edge_balanced_parts_are_equal():
 def test_a_hub_is_cut_in_both_mappings():
     csr = csr_of([*[20] * 500, 400_000, *[20] * 500])
     for name in ('vertex', 'edge'):
-        parts = cut(csr, name)
+        parts = cut(csr, Mapping(name))
         assert parts.split_rows.tolist().count(500) == 1
         assert int(work(parts).max()) <= 2 * max(PART_WORK, 421_001 // parts.count)
 
 
 def test_vertex_balanced_leaves_rows_whole():
-    assert len(cut(csr_of([50] * 5000), 'vertex').split_rows) == 0
-    assert cut(csr_of([50] * 5000), 'vertex').num_slots == 0
+    assert len(cut(csr_of([50] * 5000), Mapping('vertex')).split_rows) == 0
+    assert cut(csr_of([50] * 5000), Mapping('vertex')).num_slots == 0
 
 
 def test_a_cut_is_kept_and_does_not_depend_on_threads():
     csr = csr_of([50] * 5000)
-    first = cut(csr, 'edge')
-    assert cut(csr, 'edge') is first
+    first = cut(csr, Mapping('edge'))
+    assert cut(csr, Mapping('edge')) is first
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(threads + 1)
-        assert torch.equal(cut(csr_of([50] * 5000), 'edge').bounds, first.bounds)
+        assert torch.equal(cut(csr_of([50] * 5000), Mapping('edge')).bounds, first.bounds)
     finally:
         torch.set_num_threads(threads)
 
 
 def test_forcing_a_mapping():
-    csr = csr_of([50] * 5000)
+    assert forced() is None
     with force_mapping('edge'):
-        assert cut(csr) is cut(csr, 'edge')
-        with force_mapping('vertex'):
-            assert cut(csr) is cut(csr, 'vertex')
-        assert cut(csr) is cut(csr, 'edge')
-    with pytest.raises(ValueError, match=r"'name'.*'diagonal'"), force_mapping('diagonal'):
+        assert forced() == Mapping('edge')
+        with force_mapping(Mapping('vertex', part_work=512, two_pass=True)):
+            assert forced() == Mapping('vertex', 512, True)
+        assert forced() == Mapping('edge')
+    assert forced() is None
+
+
+def test_wrong_mappings():
+    with pytest.raises(ValueError, match=r"'balance'.*'diagonal'"), force_mapping('diagonal'):
         pass
+    with pytest.raises(ValueError, match="'part_work'"):
+        Mapping(part_work=0)
+
+
+def test_smaller_parts_are_more():
+    csr = csr_of([50] * 5000)
+    assert cut(csr, Mapping(part_work=1024)).count > cut(csr, Mapping()).count
 
 
 def test_wrong_counts():

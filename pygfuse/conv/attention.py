@@ -11,6 +11,7 @@ from torch_geometric.typing import torch_sparse
 from torch_geometric.utils import add_self_loops, remove_self_loops
 from torch_geometric.utils.sparse import set_sparse_value
 
+from pygfuse.aggregate import dropout_factors
 from pygfuse.conv.fused import is_edge_index, is_sparse_tensor
 from pygfuse.graph import Graph
 
@@ -36,6 +37,21 @@ def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
     identity = torch.eye(heads, dtype=x.dtype, device=x.device).unsqueeze(1)
     matrix = torch.cat([(vector[0].unsqueeze(-1) * identity).flatten(0, 1) for vector in vectors], dim=1)
     return list((x.flatten(1) @ matrix).split(heads, dim=1))
+
+
+def attention_in_order(graph: Graph, weights: Tensor, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:
+    """The weights of edges in PyG's order of them, ``[edges, H]``.
+
+    Args:
+        graph: The edges that were walked.
+        weights: ``[edge ids, H]``, before dropout.
+        dropout: Probability of dropping, if what the walk dropped shall be 0.
+        seed: As given to the walk, or None.
+    """
+    ids = graph.edge_ids_in_coo_order()
+    if seed is not None:
+        weights = weights * dropout_factors(len(weights), weights.shape[1], dropout, seed, weights)
+    return weights[ids]
 
 
 def attention_result(out: Tensor, adjacency: Any, graph: Graph, alpha: Tensor) -> Any:

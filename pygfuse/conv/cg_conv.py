@@ -52,6 +52,7 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
     """
 
     propagate_type: ClassVar = {'x': PairTensor, 'edge_attr': OptTensor}
+    rests_on_reorganisation: ClassVar = True
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr) or why_not_map(self, 'lin_f', 'lin_s')

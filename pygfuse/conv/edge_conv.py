@@ -49,6 +49,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
     """
 
     propagate_type: ClassVar = {'x': PairTensor}
+    rests_on_reorganisation: ClassVar = True
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr) or why_not_map(self, 'nn')

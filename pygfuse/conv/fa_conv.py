@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.aggregate import aggregate, new_seed
+from pygfuse.conv.attention import attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -78,7 +80,12 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         dropout = self.dropout if self.training else 0.0
         seed = new_seed() if dropout > 0.0 else None
         out = aggregate(program, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr], dropout, seed).flatten(1)
-        return out + self.eps * x_0 if self.eps != 0.0 else out
+        out = out + self.eps * x_0 if self.eps != 0.0 else out
+        if return_attention_weights is None:
+            return out
+        pair = graph.coo().long()
+        of_ends = operands['alpha_src'][pair[1 - graph.target_row]] + operands['alpha_dst'][pair[graph.target_row]]
+        return attention_result(out, edge_index, graph, of_ends.tanh().squeeze(-1))
 
     def _why_not_call(
         self, x: Tensor, x_0: Tensor, adjacency: Any, edge_weight: Tensor | None, weights: bool | None
@@ -86,8 +93,8 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         reason = self.why_not_with(
             adjacency, (x, None), self.att_l.weight, x_0=x_0, edge_weight=edge_weight
         ) or why_not_rows(x)
-        if reason is None and weights is not None:
-            return 'return_attention_weights asks for a value of every edge'
+        if reason is None and weights is not None and torch.compiler.is_compiling():
+            return 'return_attention_weights while torch compiles'
         if reason is None and not is_edge_index(adjacency):
             return 'a sparse adjacency brings its own weights'
         if reason is None and (edge_weight is None) != self.normalize:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch_geometric.nn
@@ -17,6 +17,7 @@ from torch_geometric.utils import is_torch_sparse_tensor
 from pygfuse.adjacency import values_of
 from pygfuse.aggregate import Edges
 from pygfuse.graph import Graph
+from pygfuse.switches import switches
 
 _HOOKS = (
     '_propagate_forward_pre_hooks',
@@ -42,6 +43,9 @@ class FusedConv(MessagePassing):
     read them from sources that it caches by class name, and ours have the names of PyG's.
     """
 
+    # whether the fused form exists only because a linear map on edges was taken apart
+    rests_on_reorganisation: ClassVar[bool] = False
+
     def why_not(self) -> str | None:
         """The reason, if any, for which this layer as it stands runs PyG's own path."""
         if self.explain:
@@ -51,6 +55,8 @@ class FusedConv(MessagePassing):
                 return f'a hook is registered ({name.strip("_").removesuffix("s")})'
         if self.decomposed_layers > 1:
             return 'decomposed_layers is greater than 1'
+        if self.rests_on_reorganisation and not switches().reorganisation:
+            return 'reorganisation is switched off'
         return self._what_is_overridden()
 
     def _what_is_overridden(self) -> str | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
-from torch_geometric.utils import softmax
 
-from pygfuse.aggregate import Edges, aggregate, dropout_factors, new_seed
-from pygfuse.conv.attention import attention_result, head_products
+from pygfuse.aggregate import Edges, aggregate, aggregate_with_weights, new_seed
+from pygfuse.conv.attention import attention_in_order, attention_result, head_products
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -26,8 +24,10 @@ from pygfuse.conv.fused import (
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.graph import Graph
-from pygfuse.products import Product, formed, parts_of
-from pygfuse.programs.gat import GAT
+from pygfuse.products import Product
+from pygfuse.program import EdgeProgram
+from pygfuse.programs.gat import GAT, UNREORGANISED_GAT
+from pygfuse.switches import switches
 
 
 class GATConv(FusedConv, torch_geometric.nn.GATConv):
@@ -87,20 +87,27 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         # first, as in PyG: lazy layers draw in this order
         res = None if self.res is None or pair[1] is None else self.res(pair[1])
         x_src, x_dst = self._transform(pair, shared=isinstance(x, Tensor))
-        operands = self._node_operands(x_src, x_dst)
         edges, graph = nodes_of(self, (x_src, x_dst), edge_index, size, self.add_self_loops)
-        operands['alpha_edge'] = self._edge_operand(edge_index, edge_attr, edges, graph)
+        edge = self._edge_operand(edge_index, edge_attr, edges, graph)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed() if dropout > 0.0 else None
-        out = aggregate(GAT, edges, operands, self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed)
+        arguments = (
+            *self._program(x_src, x_dst, edge, edges),
+            *(self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed),
+        )
+        weights = None
+        if return_attention_weights:
+            out, weights = aggregate_with_weights(*arguments)
+        else:
+            out = aggregate(*arguments)
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res
         if self.bias is not None:
             out = out + self.bias
-        if return_attention_weights:
-            return attention_result(out, edge_index, graph, _attention(graph, operands, dropout, seed))
-        return out
+        if weights is None:
+            return out
+        return attention_result(out, edge_index, graph, attention_in_order(graph, weights, dropout, seed))
 
     def _why_not_call(
         self,
@@ -131,44 +138,31 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         x_src = self.lin_src(pair[0]).view(shape)
         return x_src, None if pair[1] is None else self.lin_dst(pair[1]).view(shape)
 
-    def _node_operands(self, x_src: Tensor, x_dst: Tensor | None) -> dict[str, Any]:
+    def _program(
+        self, x_src: Tensor, x_dst: Tensor | None, edge: Product | None, edges: Edges
+    ) -> tuple[EdgeProgram, Edges, dict[str, Any]]:
+        operands: dict[str, Any] = {'x': x_src, 'negative_slope': float(self.negative_slope)}
+        if not switches().reorganisation:
+            operands |= {'x_dst': x_dst, 'edge': edge, 'att_src': self.att_src, 'att_dst': self.att_dst}
+            operands['att_edge'] = None if edge is None else self.att_edge
+            return UNREORGANISED_GAT, edges, operands
         if x_dst is x_src:
-            alpha_src, alpha_dst = head_products(x_src, self.att_src, self.att_dst)
+            operands['alpha_src'], operands['alpha_dst'] = head_products(x_src, self.att_src, self.att_dst)
         else:
-            (alpha_src,) = head_products(x_src, self.att_src)
-            (alpha_dst,) = [None] if x_dst is None else head_products(x_dst, self.att_dst)
-        return {
-            'x': x_src,
-            'alpha_src': alpha_src,
-            'alpha_dst': alpha_dst,
-            'negative_slope': float(self.negative_slope),
-        }
+            (operands['alpha_src'],) = head_products(x_src, self.att_src)
+            (operands['alpha_dst'],) = [None] if x_dst is None else head_products(x_dst, self.att_dst)
+        if edge is not None:
+            weight = edge.weight.view(-1, self.heads, self.out_channels)
+            operands['alpha_edge'] = edge._replace(weight=(weight * self.att_edge).sum(dim=-1))
+        return GAT, edges, operands
 
     def _edge_operand(
         self, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
     ) -> Product | None:
-        """What edge features add to the scores, as a product; nothing of edges x heads x channels is made."""
+        """Edge features times their weight; nothing of edges x heads x channels is made."""
         if self.lin_edge is None:
             return None
         edge_attr = checked_edge_attr(adjacency, edge_attr, self.edge_dim, edges, graph)
         if edge_attr is None:
             return None
-        weight = self.lin_edge.weight.view(self.heads, self.out_channels, self.edge_dim)
-        contracted = torch.einsum('hcd,hc->dh', weight, self.att_edge[0])
-        return Product(edge_attr, contracted, loop_values(edge_attr, self.fill_value, edges))
-
-
-def _attention(graph: Graph, operands: dict[str, Any], dropout: float, seed: Tensor | None) -> Tensor:
-    """The weights that the walk used, one row for each edge in PyG's order: ``[edges, H]``."""
-    pair, ids = graph.coo().long(), graph.edge_ids_in_coo_order()
-    targets, sources = pair[graph.target_row], pair[1 - graph.target_row]
-    alpha = operands['alpha_src'][sources]
-    if operands['alpha_dst'] is not None:
-        alpha = alpha + operands['alpha_dst'][targets]
-    if operands['alpha_edge'] is not None:
-        (of_edges,) = formed(GAT, parts_of({'alpha_edge': operands['alpha_edge']})).values()
-        alpha = alpha + of_edges[ids]
-    alpha = softmax(F.leaky_relu(alpha, operands['negative_slope']), targets, num_nodes=graph.num_targets)
-    if seed is not None:
-        alpha = alpha * dropout_factors(graph.num_edge_ids, alpha.shape[1], dropout, seed, alpha)[ids]
-    return alpha
+        return Product(edge_attr, self.lin_edge.weight.t(), loop_values(edge_attr, self.fill_value, edges))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.aggregate import aggregate, new_seed
+from pygfuse.aggregate import aggregate, aggregate_with_weights, new_seed
+from pygfuse.conv.attention import attention_in_order, attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -84,20 +86,26 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
                 loops = loop_values(edge_attr, self.fill_value, edges)
                 edge = Product(edge_attr, self.lin_edge.weight.t(), loops)
         dropout = self.dropout if self.training else 0.0
-        out = aggregate(
-            GATV2,
-            edges,
-            {'x': x_src, 'x_dst': x_dst, 'edge': edge, 'att': self.att, 'negative_slope': float(self.negative_slope)},
-            self.heads,
-            self.out_channels,
-            REDUCTIONS[self.aggr],
-            dropout,
-            new_seed() if dropout > 0.0 else None,
+        seed = new_seed() if dropout > 0.0 else None
+        operands = {'x': x_src, 'x_dst': x_dst, 'edge': edge, 'att': self.att}
+        operands['negative_slope'] = float(self.negative_slope)
+        arguments = (
+            *(GATV2, edges, operands, self.heads, self.out_channels),
+            *(REDUCTIONS[self.aggr], dropout, seed),
         )
+        weights = None
+        if return_attention_weights:
+            out, weights = aggregate_with_weights(*arguments)
+        else:
+            out = aggregate(*arguments)
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res
-        return out if self.bias is None else out + self.bias
+        if self.bias is not None:
+            out = out + self.bias
+        if weights is None:
+            return out
+        return attention_result(out, edge_index, graph, attention_in_order(graph, weights, dropout, seed))
 
     def _why_not_call(
         self, pair: tuple[Tensor, Tensor | None], adjacency: Any, edge_attr: Tensor | None, weights: bool | None
@@ -105,8 +113,8 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
         reason = self.why_not_with(adjacency, pair, self.att, edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
-        if reason is None and weights:
-            return 'return_attention_weights asks for a value of every edge'
+        if reason is None and weights and torch.compiler.is_compiling():
+            return 'return_attention_weights while torch compiles'
         if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
             return 'flow target_to_source between different sets of nodes'
         if reason is None and edge_attr is not None and self.lin_edge is None:

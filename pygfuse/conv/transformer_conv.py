@@ -10,7 +10,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from pygfuse.aggregate import aggregate, new_seed
+from pygfuse.aggregate import aggregate, aggregate_with_weights, new_seed
+from pygfuse.conv.attention import attention_in_order, attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -79,22 +80,24 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
             edge = Product(edge_attr, self.lin_edge.weight.t())
         dropout = self.dropout if self.training else 0.0
-        out = aggregate(
-            TRANSFORMER,
-            edges,
-            {
-                'query': self.lin_query(pair[1]).view(shape) / math.sqrt(self.out_channels),
-                'key': self.lin_key(pair[0]).view(shape),
-                'value': self.lin_value(pair[0]).view(shape),
-                'edge': edge,
-            },
-            self.heads,
-            self.out_channels,
-            REDUCTIONS[self.aggr],
-            dropout,
-            new_seed() if dropout > 0.0 else None,
+        operands = {
+            'query': self.lin_query(pair[1]).view(shape) / math.sqrt(self.out_channels),
+            'key': self.lin_key(pair[0]).view(shape),
+            'value': self.lin_value(pair[0]).view(shape),
+            'edge': edge,
+        }
+        arguments = (
+            *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
+            *(REDUCTIONS[self.aggr], dropout, new_seed() if dropout > 0.0 else None),
         )
-        return self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
+        weights = None
+        if return_attention_weights is not None:
+            out, weights = aggregate_with_weights(*arguments)
+        else:
+            out = aggregate(*arguments)
+        out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
+        # before dropout, as in PyG
+        return out if weights is None else attention_result(out, edge_index, graph, attention_in_order(graph, weights))
 
     def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
         if not self.root_weight:
@@ -111,8 +114,8 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         reason = self.why_not_with(adjacency, pair, self.lin_key.weight, edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
-        if reason is None and weights is not None:
-            return 'return_attention_weights asks for a value of every edge'
+        if reason is None and weights is not None and torch.compiler.is_compiling():
+            return 'return_attention_weights while torch compiles'
         if reason is None and edge_attr is not None and self.lin_edge is None:
             return 'edge_attr without edge_dim'
         if reason is None and not same_nodes_if_reversed(self.flow, pair, None):

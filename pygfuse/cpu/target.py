@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from pygfuse.call import Call
+from pygfuse.choice import choose, mapping_for
+from pygfuse.coo import Coo
 from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.random import threshold_and_scale
@@ -19,8 +21,16 @@ from pygfuse.cpu.walks.backward import (
     combine_sums_body,
     passed_sum_body,
 )
-from pygfuse.cpu.walks.forward import combine_body, forward_body
-from pygfuse.mapping import Cut, cut
+from pygfuse.cpu.walks.forward import (
+    GIVEN,
+    ONE_PASS,
+    STATISTICS,
+    combine_body,
+    forward_body,
+    weights_body,
+)
+from pygfuse.csr import Csr
+from pygfuse.mapping import Cut, cut, scattered_bounds
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
@@ -33,22 +43,36 @@ def _key(bound: BoundProgram, tiling: planning.Tiling, *rest: object) -> tuple[s
 
 
 @functools.lru_cache(maxsize=256)
-def _forward_kernel(bound: BoundProgram, tiling: planning.Tiling, reduce: str) -> Kernel:
+def _forward_kernel(
+    bound: BoundProgram, tiling: planning.Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
+) -> Kernel:
     layout = tiling.layout
     return Kernel(
-        forward_body(bound, layout, reduce),
-        f'{bound.program.name} forward, {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling, reduce),
+        forward_body(bound, layout, reduce, form, scattered),
+        f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling, reduce, form, scattered),
     )
 
 
 @functools.lru_cache(maxsize=256)
-def _backward_kernel(bound: BoundProgram, tiling: planning.Tiling, plan: BackwardPlan, reduce: str) -> Kernel:
+def _weights_kernel(bound: BoundProgram, tiling: planning.Tiling) -> Kernel:
     layout = tiling.layout
     return Kernel(
-        backward_body(bound, layout, plan, reduce),
+        weights_body(bound, layout),
+        f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _backward_kernel(
+    bound: BoundProgram, tiling: planning.Tiling, plan: BackwardPlan, reduce: str, scattered: bool
+) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        backward_body(bound, layout, plan, reduce, scattered),
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling, plan, reduce in ('max', 'min')),
+        _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
     )
 
 
@@ -59,10 +83,10 @@ def _passed_sum_kernel(tiling: planning.Tiling) -> Kernel:
 
 
 @functools.lru_cache(maxsize=256)
-def _combine_kernel(tiling: planning.Tiling, softmax: bool, reduce: str) -> Kernel:
+def _combine_kernel(tiling: planning.Tiling, softmax: bool, reduce: str, form: str) -> Kernel:
     layout = tiling.layout
-    key = repr((layout.row, layout.edges, softmax, reduce))
-    return Kernel(combine_body(layout, softmax, reduce), f'combination of rows, {layout.row}', (key,))
+    key = repr((layout.row, layout.edges, softmax, reduce, form))
+    return Kernel(combine_body(layout, softmax, reduce, form), f'combination of rows ({form}), {layout.row}', (key,))
 
 
 @functools.lru_cache(maxsize=256)
@@ -104,28 +128,80 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that share each
     value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
     """
-    graph, like, csr = call.graph, call.like(), call.graph.csr
-    out = like.new_empty(graph.num_targets, call.width)
+    edges, mapping = choose(call, TARGET)
+    if isinstance(edges, Coo):
+        return _sum_scattered(call, edges), None
+    like = call.like()
+    out = like.new_empty(call.graph.num_targets, call.width)
     statistics = None
     if call.bound.softmax:
-        statistics = like.new_empty(graph.num_targets, call.heads)
+        statistics = like.new_empty(call.graph.num_targets, call.heads)
     elif call.reduce in ('max', 'min'):
         statistics = torch.empty_like(out)
-    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
-    parts = cut(csr)
+    two_pass = mapping.two_pass and call.bound.softmax
+    for form in (STATISTICS, GIVEN) if two_pass else (ONE_PASS,):
+        _sum_rows(call, form, edges, cut(edges, mapping), out, statistics)
+    return out, statistics
+
+
+def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statistics: Tensor | None) -> None:
+    # statistics belong to whole heads
+    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable and form != STATISTICS)
     partial = _partial_states(call, parts)
-    _forward_kernel(call.bound, tiling, call.reduce)(
+    _forward_kernel(call.bound, tiling, call.reduce, form)(
         parts.count * tiling.count,
         *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
         *_operands(call, TARGET),
-        *(call.heads, call.width, *_dropout(call), out, statistics, *partial),
+        *(call.heads, call.width, csr.num_rows, *_dropout(call), out, statistics, *partial),
     )
-    _combine_kernel(tiling, call.bound.softmax, call.reduce)(
+    _combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
         len(parts.split_rows) * tiling.count,
         *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, csr.indptr),
         *(call.heads, call.width, *partial, out, statistics),
     )
-    return out, statistics
+
+
+def _sum_scattered(call: Call, coo: Coo) -> Tensor:
+    """The output from edges in no order: each part adds to its own copy of all rows, and the copies are added up."""
+    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
+    bounds = scattered_bounds(coo)
+    copies = call.like().new_zeros(len(bounds) // 2 - 1, coo.num_rows, call.width)
+    _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
+        len(copies) * tiling.count,
+        *(tiling.tiles, bounds, coo.rows, coo.index, None),
+        *_operands(call, TARGET),
+        *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
+    )
+    out = _added_up(copies)
+    return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
+
+
+def _added_up(copies: Tensor) -> Tensor:
+    return copies[0] if len(copies) == 1 else copies.sum(dim=0)
+
+
+def _divisors(degree: Tensor) -> Tensor:
+    return degree.clamp(min=1).unsqueeze(-1)
+
+
+def weights(call: Call, statistics: Tensor | None) -> Tensor:
+    """The weight of each edge before dropout, ``[edge ids, H]``; 0 for ids of edges that are not walked.
+
+    Args:
+        call: A call of a program with a score.
+        statistics: For softmax, the second result of `forward`.
+    """
+    csr = call.graph.csr
+    result = call.like().new_zeros(call.graph.num_edge_ids, call.heads)
+    tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
+    parts = cut(csr, mapping_for(csr, call))
+    _weights_kernel(call.bound, tiling)(
+        parts.count * tiling.count,
+        *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+        *_operands(call, TARGET),
+        *(call.heads, call.width, statistics if call.bound.softmax else None, result),
+    )
+    return result
 
 
 def _partial_states(call: Call, parts: Cut) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,13 +224,14 @@ def backward(
         needed: Names of operands.
     """
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
+    edges, _ = choose(call, TARGET)
     if call.reduce == 'mean':
-        grad_out = grad_out / call.graph.degree.clamp(min=1).unsqueeze(-1)
+        grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
     elif call.reduce in ('max', 'min'):
         grad_out = grad_out / statistics.clamp(min=1)
     logsumexp = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
-    for plan in planning.backward_plans(call.bound, needed):
+    for plan in planning.backward_plans(call.bound, needed, passing=isinstance(edges, Csr)):
         gradients |= _walk(call, plan, out, logsumexp, grad_out, delta)
     return gradients
 
@@ -163,16 +240,22 @@ def _walk(
     call: Call, plan: BackwardPlan, out: Tensor, logsumexp: Tensor | None, grad_out: Tensor, delta: Tensor | None
 ) -> dict[str, Tensor]:
     graph, like, bound = call.graph, call.like(), call.bound
-    edges = graph.csr if plan.side == TARGET else graph.csc
+    edges, mapping = choose(call, plan.side)
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
-    parts = cut(edges)
-    pieces = parts.count
+    scattered = isinstance(edges, Coo)
+    if scattered:
+        bounds, rows_of = scattered_bounds(edges), (edges.rows, edges.index, None)
+        pieces, slots = len(bounds) // 2 - 1, (len(bounds) // 2 - 1) * edges.num_rows
+    else:
+        parts = cut(edges, mapping)
+        bounds, rows_of = parts.bounds, (edges.indptr, edges.index, edges.edge_id)
+        pieces, slots = parts.count, parts.num_slots
     found = {name: torch.empty_like(call.tensors[name]) for name in (*plan.heads, *plan.channels)}
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
     found |= {name: torch.zeros_like(call.tensors[name]) for name in (*plan.edges, *rows)}
     products = [name for name in plan.edge_channels if name in bound.edge_products]
-    weights = tuple(like.new_zeros(pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
+    weight_sums = tuple(like.new_zeros(pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
     features = tuple(
         like.new_zeros(graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
         for name in plan.features
@@ -180,23 +263,29 @@ def _walk(
     passed = tuple(like.new_empty(graph.num_edges, call.heads) for _ in plan.passed)
     sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
     head_sums = tuple(like.new_zeros(pieces, call.heads) for _ in plan.parameter_heads)
-    partial_heads = tuple(like.new_empty(parts.num_slots, call.heads) for _ in plan.heads)
-    partial_rows = tuple(like.new_empty(parts.num_slots, call.width) for _ in plan.channels)
+    new = like.new_zeros if scattered else like.new_empty
+    partial_heads = tuple(new(slots, call.heads) for _ in plan.heads)
+    partial_rows = tuple(new(slots, call.width) for _ in plan.channels)
     edge_scalars = tuple(like.new_zeros(graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
-    _backward_kernel(bound, tiling, plan, call.reduce)(
+    _backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
-        *(tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
+        *(tiling.tiles, bounds, *rows_of),
         *_operands(call, plan.side),
-        *(call.heads, call.width, graph.num_edges, *_dropout(call), grad_out, out, logsumexp, delta),
+        *(call.heads, call.width, edges.num_rows, graph.num_edges, *_dropout(call)),
+        *(grad_out, out, logsumexp, delta, call.weights),
         tuple(found[name] for name in plan.heads),
         tuple(found[name] for name in plan.channels),
         tuple(found[name] for name in plan.edges),
         tuple(found[name] for name in rows),
-        *(weights, features, passed, sums, edge_scalars, head_sums, partial_heads, partial_rows),
+        *(weight_sums, features, passed, sums, edge_scalars, head_sums, partial_heads, partial_rows),
     )
-    resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
-    _combine_sums(call, tiling, parts, (partial_heads, partial_rows), resident)
-    found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weights, strict=True)}
+    if scattered:
+        copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
+        found |= {name: _added_up(values.view(pieces, edges.num_rows, -1)) for name, values in copies}
+    else:
+        resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
+        _combine_sums(call, tiling, parts, (partial_heads, partial_rows), resident)
+    found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
     found |= {name: _sum_passed(call, tiling, values) for name, values in zip(plan.passed, passed, strict=True)}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
@@ -219,7 +308,7 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
 
 def _sum_passed(call: Call, tiling: planning.Tiling, passed: Tensor) -> Tensor:
     csr = call.graph.csr
-    parts = cut(csr)
+    parts = cut(csr, mapping_for(csr, call))
     result = passed.new_empty(call.graph.num_targets, call.heads)
     partial = passed.new_empty(parts.num_slots, call.heads)
     _passed_sum_kernel(tiling)(

@@ -1,7 +1,7 @@
 """GAT (Velickovic et al., 2018): softmax over leaky rectified sums of node scores."""
 
 from pygfuse.program import EdgeProgram, Operand
-from pygfuse.vocabulary import leaky_relu
+from pygfuse.vocabulary import leaky_relu, sum_channels
 
 
 def score(alpha_src, alpha_dst, alpha_edge, negative_slope):
@@ -23,6 +23,28 @@ GAT = EdgeProgram(
         'negative_slope': Operand('parameter', 'scalar'),
     },
     score=score,
+    message=message,
+    softmax=True,
+)
+
+
+def unreorganised_score(x, x_dst, edge, att_src, att_dst, att_edge, negative_slope):
+    """The same with the contractions on every edge."""
+    return leaky_relu(sum_channels(att_src * x + att_dst * x_dst + att_edge * edge), negative_slope)
+
+
+UNREORGANISED_GAT = EdgeProgram(
+    'unreorganised_gat',
+    operands={
+        'x': Operand('source', 'channels'),
+        'x_dst': Operand('target', 'channels'),
+        'edge': Operand('edge', 'channels'),
+        'att_src': Operand('parameter', 'channels'),
+        'att_dst': Operand('parameter', 'channels'),
+        'att_edge': Operand('parameter', 'channels'),
+        'negative_slope': Operand('parameter', 'scalar'),
+    },
+    score=unreorganised_score,
     message=message,
     softmax=True,
 )

@@ -10,6 +10,7 @@ from pygfuse.cpu.functions import add_tuples, compiled, copies, edge_row_loader,
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.forward import SIDES as BY_TARGET
+from pygfuse.cpu.walks.score import group_scorer
 from pygfuse.program import SOURCE, TARGET, BoundProgram
 from pygfuse.trace import Trace
 
@@ -151,11 +152,18 @@ def _settler(layout: Layout) -> Callable:
     return settle
 
 
-def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Callable:
+def backward_body(
+    bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str, scattered: bool = False
+) -> Callable:
     """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
+
+    Only where forward kept the weights of edges, `edge_alpha`, are these read.
 
     With w the (dropped-out) softmax weight of an edge, dw the gradient that reaches it and delta the row's sum of
     w dw (which is the dot of output and output gradient), the score's gradient is alpha (mask dw - delta).
+
+    Edges that are in no order (`scattered`) are each a piece of its row: `indptr` then holds the row of each edge, and
+    the sums are added up in the part's own copy of all rows.
     """
     by_target = plan.side == TARGET
     sides = BY_TARGET if by_target else BY_SOURCE
@@ -167,7 +175,7 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     with_parameters, settle = len(plan.parameters) + len(plan.parameter_heads) > 0, _settler(layout)
     edges_by_message = len(plan.edge_channels) > 0 and not edges_by_score
     message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
-    score = compiled(bound.text(bound.score, 'score', sides)) if has_score else None
+    score = group_scorer(bound, layout, sides) if has_score else None
     score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     write_edge_rows = _edge_row_writer(layout, bound, plan)
@@ -175,7 +183,6 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
     copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
 
     gather_scalars, scatter_scalars = layout.gather_scalars, layout.scatter_scalars
-
     group, heads = layout.group, layout.heads
     load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
     store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
@@ -189,7 +196,7 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
         part, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
-        total_heads, width, num_walked, seed, threshold, scale, grad_out, out, logsumexp, delta,
+        total_heads, width, num_rows, num_walked, seed, threshold, scale, grad_out, out, logsumexp, delta, edge_alpha,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
         grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
@@ -200,10 +207,17 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
         parameter_sums, head_parameter_sums = copy_parameters(row_zeros()), copy_head_parameters(edges_full(0.0))
         weights, dots, reached, unsettled = buffer(), buffer(), row_zeros(), 0
         first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
-        ends_within = last_edge > place_at(indptr, last_row)
-        for v in range(bounds[2 * piece], last_row + ends_within):
-            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
-            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+        if scattered:
+            first, last = first_edge, last_edge
+        else:
+            first, last = bounds[2 * piece], last_row + (last_edge > place_at(indptr, last_row))
+        for i in range(first, last):
+            if scattered:
+                v, begin, end = place_at(indptr, i), i, i + 1
+                row_begin, row_end = begin, end
+            else:
+                v, row_begin, row_end = i, place_at(indptr, i), place_at(indptr, i + 1)
+                begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
             if by_target:
@@ -217,23 +231,22 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
             for q in range(begin, end, group):
                 count = min(group, end - q)
                 if has_score:
-                    if of_heads:
-                        others = gather_edges(gathered_heads, index, q, end, total_heads, head)
-                        on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-                        on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
-                        alpha = score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars)
+                    if edge_alpha is None:
+                        alpha, others, on_edges = score(
+                            q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
+                            edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,
+                            head_parameters, parameter_rows, scalars, total_heads, width, head, channel, weights,
+                        )  # fmt: skip
+                        if softmax:
+                            if not by_target:
+                                normaliser = gather_edges(logsumexp, index, q, end, total_heads, head)
+                            alpha = exp(alpha - normaliser)
                     else:
-                        for k in range(count):
-                            u, e = place_at(index, q + k), place_at(edge_id, q + k)
-                            other = load_row(gathered_channels, u * width + channel)
-                            row = load_edge_rows(edge_rows, edge_features, edge_weights, e, width, channel)
-                            one = score((), own_row, (), other, (), row, (), parameter_rows, scalars)
-                            store_heads(weights, k * heads, one)
-                        alpha = load_edges(weights, 0)
-                    if softmax:
-                        if not by_target:
-                            normaliser = gather_edges(logsumexp, index, q, end, total_heads, head)
-                        alpha = exp(alpha - normaliser)
+                        alpha = gather_edges(edge_alpha, edge_id, q, end, total_heads, head)
+                        if of_heads:
+                            others = gather_edges(gathered_heads, index, q, end, total_heads, head)
+                            on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+                            on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
                     if seed is not None:
                         kept = dropout(seed, threshold, scale, edge_id, q, end, head)
                         store_edges(weights, 0, alpha * kept)
@@ -320,7 +333,12 @@ def backward_body(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduc
                         parameter_sums = copy_parameters(row_zeros())
                         head_parameter_sums = copy_head_parameters(edges_full(0.0))
                         unsettled = 0
-            if begin == row_begin and end == row_end:
+            if scattered:
+                place = (piece * num_rows + v) * total_heads + head
+                store_heads(partial_heads, place, add_tuples(load_heads(partial_heads, place), sum_edges(head_sums)))
+                place = (piece * num_rows + v) * width + channel
+                store_row(partial_rows, place, add_tuples(load_row(partial_rows, place), row_sums))
+            elif begin == row_begin and end == row_end:
                 store_heads(grad_heads, v * total_heads + head, sum_edges(head_sums))
                 store_row(grad_channels, v * width + channel, row_sums)
             else:

@@ -1,4 +1,4 @@
-"""The forward walk, and the combination of rows that lie in several parts."""
+"""The forward walk, the combination of rows that lie in several parts, and the walk that gives weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from pygfuse import vocabulary
 from pygfuse.cpu.functions import compiled, edge_row_loader, inlined
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.walks.score import group_scorer
 from pygfuse.program import SOURCE, TARGET, BoundProgram
 
 SIDES = {TARGET: 'resident', SOURCE: 'gathered'}
+
+# softmax in one pass; or its statistics first, and then the sums
+ONE_PASS, STATISTICS, GIVEN = 'one pass', 'statistics', 'given'
 
 # the running maximum is only raised when a score exceeds it by this much: exp(8) is far from overflow
 SLACK = 8.0
@@ -23,9 +27,10 @@ def _lowest(layout: Layout) -> float:
     return float(np.finfo(str(layout.element)).min)
 
 
-def _finisher(layout: Layout, softmax: bool, reduce: str) -> Callable:
+def _finisher(layout: Layout, softmax: bool, reduce: str, form: str) -> Callable:
     """``finish(...)``: writes a whole row's output and what its adjoint needs."""
     extreme, smallest, mean = reduce in ('max', 'min'), reduce == 'min', reduce == 'mean'
+    normalised, sums = softmax and form != GIVEN, form != STATISTICS
     store_heads, store_row, row_zeros = layout.store_heads, layout.store_row, layout.row_zeros
     log, equal = vocabulary.log, vocabulary.equal
 
@@ -39,39 +44,49 @@ def _finisher(layout: Layout, softmax: bool, reduce: str) -> Callable:
             if smallest:
                 result = -result
         if degree > 0:
-            if softmax:
+            if normalised:
                 result = result * (1.0 / total)
                 store_heads(statistics, v * total_heads + head, top + log(total))
             if mean:
                 result = result * (1.0 / degree)
-        store_row(out, v * width + channel, result)
+        if sums:
+            store_row(out, v * width + channel, result)
 
     return finish
 
 
-def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
+def forward_body(
+    bound: BoundProgram, layout: Layout, reduce: str, form: str = ONE_PASS, scattered: bool = False
+) -> Callable:
     """The walk that computes the output and what its adjoint needs of it.
 
     Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
-    row's first group), the sums so far are scaled down. It leaves the log-sum-exp of each row and head. A maximum (or
-    minimum) leaves, for each value of the row, the number of edges among which torch divides its gradient. Of a row
-    that is not whole in this part, the state is left in the part's slot.
+    row's first group), the sums so far are scaled down. It leaves the log-sum-exp of each row and head. Or it takes
+    two: one of `form` ``'statistics'`` that leaves only the log-sum-exp, and one of `form` ``'given'`` that reads it,
+    so that a row's pieces leave plain sums. A maximum (or minimum) leaves, for each value of the row, the number of
+    edges among which torch divides its gradient. Of a row that is not whole in this part, the state is left in the
+    part's slot.
+
+    Edges that are in no order (`scattered`) are each a piece of its row: `indptr` then holds the row of each edge, and
+    the sums are added up in the part's own copy of all rows.
 
     Args:
         bound: The program.
         layout: What is held of a row.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+        form: What of a softmax is computed.
+        scattered: Whether edges are in no order; for sums without softmax only.
     """
-    has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
+    has_score, given, sums = bound.score is not None, bound.softmax and form == GIVEN, form != STATISTICS
+    softmax = bound.softmax and not given
     extreme, smallest = reduce in ('max', 'min'), reduce == 'min'
-    score = compiled(bound.text(bound.score, 'score', SIDES)) if has_score else None
+    score = group_scorer(bound, layout, SIDES) if has_score else None
     message = compiled(bound.text(bound.message, 'message', SIDES))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
-    finish, lowest = _finisher(layout, softmax, reduce), _lowest(layout)
+    finish, lowest = _finisher(layout, softmax, reduce, form), _lowest(layout)
     group, heads = layout.group, layout.heads
-    load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
+    load_heads, load_row, mask_edges = layout.load_heads, layout.load_row, layout.mask_edges
     store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
-    gather_edges, gather_scalars, mask_edges = layout.gather_edges, layout.gather_scalars, layout.mask_edges
     any_above, max_edges, sum_edges = layout.any_above, layout.max_edges, layout.sum_edges
     heads_full, edges_full, row_zeros = layout.heads_full, layout.edges_full, layout.row_zeros
     repeat, buffer, dropout = layout.repeat, layout.buffer, dropout_edges(layout)
@@ -81,7 +96,8 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
         part, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
-        total_heads, width, seed, threshold, scale, out, statistics, partial_rows, partial_tops, partial_totals,
+        total_heads, width, num_rows, seed, threshold, scale, out, statistics,
+        partial_rows, partial_tops, partial_totals,
     ):  # fmt: skip
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
@@ -89,31 +105,32 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
         parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
         weights = buffer()
         first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
-        ends_within = last_edge > place_at(indptr, last_row)
-        for v in range(bounds[2 * piece], last_row + ends_within):
-            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
-            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+        if scattered:
+            first, last = first_edge, last_edge
+        else:
+            first, last = bounds[2 * piece], last_row + (last_edge > place_at(indptr, last_row))
+        for i in range(first, last):
+            if scattered:
+                v, begin, end = place_at(indptr, i), i, i + 1
+                row_begin, row_end = begin, end
+            else:
+                v, row_begin, row_end = i, place_at(indptr, i), place_at(indptr, i + 1)
+                begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
             top, total, result, ties = heads_full(lowest), edges_full(0.0), row_zeros(), row_zeros()
+            if given:
+                normaliser = repeat(load_heads(statistics, v * total_heads + head))
             if extreme:
                 result = result - np.inf
             for q in range(begin, end, group):
                 count = min(group, end - q)
                 if has_score:
-                    if of_heads:
-                        others = gather_edges(gathered_heads, index, q, end, total_heads, head)
-                        on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-                        on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
-                        s = score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars)
-                    else:
-                        for k in range(count):
-                            u, e = place_at(index, q + k), place_at(edge_id, q + k)
-                            other = load_row(gathered_channels, u * width + channel)
-                            row = load_edge_rows(edge_rows, edge_features, edge_weights, e, width, channel)
-                            found = score((), own_row, (), other, (), row, (), parameter_rows, scalars)
-                            store_heads(weights, k * heads, found)
-                        s = load_edges(weights, 0)
+                    s, _, _ = score(
+                        q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
+                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,
+                        head_parameters, parameter_rows, scalars, total_heads, width, head, channel, weights,
+                    )  # fmt: skip
                     if softmax:
                         s = mask_edges(s, end - q, -np.inf)
                         if any_above(s, top + SLACK):
@@ -122,10 +139,12 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
                             result, total, top = result * factor, total * factor, raised
                         s = exp(s - top)
                         total = total + s
+                    if given:
+                        s = exp(s - normaliser)
                     if seed is not None:
                         s = s * dropout(seed, threshold, scale, edge_id, q, end, head)
                     store_edges(weights, 0, s)
-                for k in range(count):
+                for k in range(count if sums else 0):
                     other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
                     row = load_edge_rows(
                         edge_rows, edge_features, edge_weights, place_at(edge_id, q + k), width, channel
@@ -141,9 +160,14 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
                         result = best
                     else:
                         result = result + found
-            sums = sum_edges(total)
-            if begin == row_begin and end == row_end:
-                finish(v, head, channel, total_heads, width, end - begin, result, ties, top, sums, out, statistics)
+            over_edges = sum_edges(total)
+            if scattered:
+                place = (piece * num_rows + v) * width + channel
+                store_row(partial_rows, place, load_row(partial_rows, place) + result)
+            elif begin == row_begin and end == row_end:
+                finish(
+                    v, head, channel, total_heads, width, end - begin, result, ties, top, over_edges, out, statistics
+                )  # fmt: skip
             else:
                 slot = 2 * piece + (begin == row_begin)
                 store_row(partial_rows, slot * width + channel, result)
@@ -151,15 +175,15 @@ def forward_body(bound: BoundProgram, layout: Layout, reduce: str) -> Callable:
                     store_row(partial_tops, slot * width + channel, ties)
                 if softmax:
                     store_heads(partial_tops, slot * total_heads + head, top)
-                    store_heads(partial_totals, slot * total_heads + head, sums)
+                    store_heads(partial_totals, slot * total_heads + head, over_edges)
 
     return forward
 
 
-def combine_body(layout: Layout, softmax: bool, reduce: str) -> Callable:
+def combine_body(layout: Layout, softmax: bool, reduce: str, form: str = ONE_PASS) -> Callable:
     """Finishes the rows that lie in several parts, from what their parts left, in the order of edges."""
-    extreme = reduce in ('max', 'min')
-    finish, lowest = _finisher(layout, softmax, reduce), _lowest(layout)
+    extreme, softmax = reduce in ('max', 'min'), softmax and form != GIVEN
+    finish, lowest = _finisher(layout, softmax, reduce, form), _lowest(layout)
     load_heads, load_row = layout.load_heads, layout.load_row
     heads_full, row_zeros = layout.heads_full, layout.row_zeros
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
@@ -193,3 +217,46 @@ def combine_body(layout: Layout, softmax: bool, reduce: str) -> Callable:
         finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics)
 
     return combine
+
+
+def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
+    """The walk that writes each edge's weight, before dropout, at the edge's id; of a softmax it reads the statistics.
+
+    Args:
+        bound: A program with a score.
+        layout: What is held of a row.
+    """
+    softmax, score, exp = bound.softmax, group_scorer(bound, layout, SIDES), vocabulary.exp
+    group, load_heads, load_row = layout.group, layout.load_heads, layout.load_row
+    repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
+
+    def weights(
+        part, tiles, bounds, indptr, index, edge_id,
+        resident_heads, resident_channels, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
+        total_heads, width, statistics, result,
+    ):  # fmt: skip
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        head, channel = tiles[2 * tile], tiles[2 * tile + 1]
+        parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
+        room = buffer()
+        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
+        ends_within = last_edge > place_at(indptr, last_row)
+        for v in range(bounds[2 * piece], last_row + ends_within):
+            begin, end = max(place_at(indptr, v), first_edge), min(place_at(indptr, v + 1), last_edge)
+            own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
+            own_row = load_row(resident_channels, v * width + channel)
+            if softmax:
+                normaliser = repeat(load_heads(statistics, v * total_heads + head))
+            for q in range(begin, end, group):
+                s, _, _ = score(
+                    q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
+                    edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,
+                    head_parameters, parameter_rows, scalars, total_heads, width, head, channel, room,
+                )  # fmt: skip
+                if softmax:
+                    s = exp(s - normaliser)
+                scatter_edges((result,), edge_id, q, end, total_heads, head, (s,))
+
+    return weights

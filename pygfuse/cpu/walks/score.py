@@ -1,0 +1,52 @@
+"""Scores of a group of edges: the step that all walks have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pygfuse.cpu.functions import compiled, edge_row_loader, inlined
+from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.program import BoundProgram
+
+
+def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -> Callable:
+    """``score(...)``: the scores of a group of a row's edges side by side, and the values of heads they came from.
+
+    Scores of heads are computed for the whole group at once. Scores of channels are computed edge by edge, each from
+    the rows of both ends, and pass through the few bytes of `buffer`.
+
+    Args:
+        bound: A program with a score.
+        layout: What is held of a row.
+        sides: Which side is resident, which gathered.
+    """
+    score = compiled(bound.text(bound.score, 'score', sides))
+    gather_edges, gather_scalars, heads, group = layout.gather_edges, layout.gather_scalars, layout.heads, layout.group
+    load_row, load_edges, store_heads = layout.load_row, layout.load_edges, layout.store_heads
+    load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
+
+    @inlined
+    def of_heads(
+        q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, head_parameters, parameters, scalars,
+        total_heads, width, head, channel, buffer,
+    ):  # fmt: skip
+        others = gather_edges(gathered_heads, index, q, end, total_heads, head)
+        on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+        on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
+        return score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars), others, on_edges
+
+    @inlined
+    def of_channels(
+        q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, head_parameters, parameters, scalars,
+        total_heads, width, head, channel, buffer,
+    ):  # fmt: skip
+        for k in range(min(group, end - q)):
+            other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
+            edge = place_at(edge_id, q + k)
+            row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)
+            store_heads(buffer, k * heads, score((), own_row, (), other, (), row, (), parameters, scalars))
+        return load_edges(buffer, 0), (), ()
+
+    return of_heads if bound.score_is_of_heads else of_channels
