@@ -48,6 +48,40 @@ def power_law(nodes: int, edges: int, seed: int = 0) -> tuple[Tensor, int]:
     return torch.stack([sources, targets]), nodes
 
 
+def planetoid(root: str, name: str) -> tuple[Tensor, int]:
+    """Cora, CiteSeer or PubMed."""
+    from torch_geometric.datasets import Planetoid
+
+    data = Planetoid(root, name)[0]
+    return data.edge_index, data.num_nodes
+
+
+def snap(path: str) -> tuple[Tensor, int]:
+    """A list of edges in text, as SNAP has them: two nodes a line, comments after ``#``."""
+    import pandas
+
+    pairs = pandas.read_csv(path, sep=r'\s+', comment='#', header=None).to_numpy()
+    edge_index = torch.from_numpy(pairs).t().contiguous()
+    return edge_index, int(edge_index.max()) + 1
+
+
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `chosen_graph` reads."""
+    parser.add_argument('--root', default='data/Tolokers', help='where PyG keeps Tolokers, or downloads it to')
+    parser.add_argument('--planetoid', metavar='NAME', help='Cora, CiteSeer or PubMed instead, kept under ROOT')
+    parser.add_argument('--snap', metavar='FILE', help='a list of edges in text instead, for example web-NotreDame')
+    parser.add_argument('--power-law', nargs=2, type=int, metavar=('NODES', 'EDGES'), help='a generated graph instead')
+
+
+def chosen_graph(options: argparse.Namespace) -> tuple[Tensor, int]:
+    """The graph that the options name, and its number of nodes."""
+    if options.power_law:
+        return power_law(*options.power_law)
+    if options.snap:
+        return snap(options.snap)
+    return planetoid(options.root, options.planetoid) if options.planetoid else tolokers(options.root)
+
+
 def layers(heads: int, channels: int) -> dict[str, tuple[tuple, dict, dict[str, int]]]:
     """For each class: arguments, options, and the widths of further inputs of edges."""
     width = heads * channels
@@ -61,6 +95,7 @@ def layers(heads: int, channels: int) -> dict[str, tuple[tuple, dict, dict[str, 
         'SAGEConv max': ((IN_CHANNELS, width), {'aggr': 'max'}, {}),
         'GraphConv': ((IN_CHANNELS, width), {}, {}),
         'GINConv': ((linear(IN_CHANNELS, width),), {}, {}),
+        'GINConv identity': ((torch.nn.Identity(),), {}, {}),
         'GINEConv': ((linear(IN_CHANNELS, width),), {'edge_dim': 8}, {'edge_attr': 8}),
         'AGNNConv': ((), {}, {}),
         'FAConv': ((IN_CHANNELS,), {}, {}),
@@ -157,15 +192,14 @@ HEADER = ['layer', 'width', 'PyG step', 'pygfuse step', 'ratio', 'fused forward'
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--root', default='data/Tolokers', help='where PyG keeps Tolokers, or downloads it to')
-    parser.add_argument('--power-law', nargs=2, type=int, metavar=('NODES', 'EDGES'), help='a generated graph instead')
+    add_graph_options(parser)
     parser.add_argument('--convs', nargs='*', help='which layers (default: all)')
     parser.add_argument('--heads', type=int, default=4)
     parser.add_argument('--channels', type=int, default=16)
     parser.add_argument('--repeats', type=int, default=20)
     parser.add_argument('--pyg-repeats', type=int, default=4)
     options = parser.parse_args()
-    edge_index, num_nodes = power_law(*options.power_law) if options.power_law else tolokers(options.root)
+    edge_index, num_nodes = chosen_graph(options)
     print(
         f'{num_nodes} nodes, {edge_index.shape[1]} edges; {torch.get_num_threads()} threads of {os.cpu_count()} cores, '
         f'{platform.machine()}; torch {torch.__version__}, torch_geometric {torch_geometric.__version__}, '

@@ -123,7 +123,7 @@ def _run(
     )
     on = switches()
     if on.fusion:
-        stash = program.score is not None and not on.recomputation
+        stash = not on.recomputation and program.score is not None
         out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
     else:
         # PyTorch's own operators, with tensors of edges x features, which autograd keeps

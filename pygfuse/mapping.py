@@ -29,6 +29,9 @@ PARTS_LIMIT = 256
 HEAVY_PARTS = 2
 # scattered: the largest number of parts
 SCATTERED_PARTS_LIMIT = 8
+# parts with copies of something small of each row: fewest and most, and the largest size of a copy
+ADDING_PARTS = (16, 64)
+ADDING_BYTES = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +118,20 @@ def scattered_bounds(coo: Coo) -> Tensor:
 def scattered_count(num_rows: int, num_edges: int) -> int:
     """The number of parts of edges in no order: each has a copy of all rows, so few that the edges outnumber these."""
     return max(1, min(SCATTERED_PARTS_LIMIT, num_edges // (4 * max(num_rows, 1))))
+
+
+def copies_for_adding(csr: Csr, row_bytes: int) -> int:
+    """In how many copies of all rows a walk by the other ends may add up something small of each row; 0 for none.
+
+    A copy has to stay in a core's cache, there have to be enough for many workers, and no more than the edges.
+    """
+    copies = min(ADDING_PARTS[1], csr.num_edges // (2 * max(csr.num_rows, 1)))
+    return copies if copies >= ADDING_PARTS[0] and csr.num_rows * row_bytes <= ADDING_BYTES else 0
+
+
+def in_parts(csr: Csr, mapping: Mapping, count: int) -> Mapping:
+    """The mapping with about `count` parts."""
+    return dataclasses.replace(mapping, part_work=max(1, -(-(csr.num_edges + csr.num_rows) // count)))
 
 
 def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:

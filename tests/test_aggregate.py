@@ -10,7 +10,7 @@ from pygfuse import reference
 from pygfuse.aggregate import Edges, aggregate, new_seed
 from pygfuse.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
-from pygfuse.mapping import Mapping, cut, force_mapping, scattered_bounds
+from pygfuse.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.products import Product, formed, parts_of
 from pygfuse.program import EdgeProgram, Operand
 from pygfuse.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
@@ -238,6 +238,15 @@ def test_reductions_in_both_mappings(name, reduce, small_parts):
     check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8, reduce)
 
 
+@pytest.mark.parametrize('name', ['additive', 'bounded'])
+@pytest.mark.parametrize('heads', [1, 3])
+def test_values_of_target_heads_are_added_up_in_copies(name, heads, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.ADDING_PARTS', (1, 64))
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)
+    assert copies_for_adding(edges.graph().csr, 8 * heads) > 16
+    check(chosen, edges, random_operands(used(chosen), edges, heads, 8), heads, 8)
+
+
 UNSORTED = ['copy', 'add', 'gate', 'rectified', 'weighted', 'bounded', 'gaussian']
 
 
@@ -274,3 +283,23 @@ def test_dropout_of_unsorted_edges_is_that_of_sorted_ones():
         scattered = aggregate(chosen, edges, operands, 2, 8, 'sum', 0.5, seed)
     out = aggregate(chosen, edges, operands, 2, 8, 'sum', 0.5, seed)
     torch.testing.assert_close(scattered, out, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_the_same_bits_for_any_number_of_threads(name):
+    chosen, threads = PROGRAMS[name], torch.get_num_threads()
+    generator = torch.Generator().manual_seed(0)
+    token = torch.randint(300, (2, 20_000), generator=generator)
+    token[1, :12_000] = 7  # a row that is cut
+    results = []
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            edges = Edges(token.clone(), 300, 300)
+            operands = random_operands(used(chosen), edges, 2, 8)
+            out = aggregate(chosen, edges, operands, 2, 8)
+            results.append([out, *torch.autograd.grad(out.square().sum(), leaves(operands))])
+    finally:
+        torch.set_num_threads(threads)
+    for found in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found, results[0], strict=True))

@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.aggregate import aggregate
+from pygfuse.aggregate import Edges, aggregate
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -19,19 +19,29 @@ from pygfuse.conv.fused import (
     same_nodes_if_reversed,
     why_not_reduce,
 )
+from pygfuse.products import Product
 from pygfuse.program import EdgeProgram
-from pygfuse.programs.gaussian import gaussian
+from pygfuse.programs.gaussian import gaussian, separate_gaussians
 
 _EPSILON = 1e-15
 
 
+# the program names every mean and factor of separate Gaussians: more would take long to compile
+_MOST_SEPARATE = 24
+
+
 @torch.compiler.assume_constant_result
-def _program(dim: int) -> EdgeProgram:
+def _shared_program(dim: int) -> EdgeProgram:
     return gaussian(dim)
 
 
+@torch.compiler.assume_constant_result
+def _separate_program(kernels: int, dim: int) -> EdgeProgram:
+    return separate_gaussians(kernels, dim)
+
+
 class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
-    r"""`torch_geometric.nn.GMMConv`, fused for shared Gaussians: the same parameters and numbers.
+    r"""`torch_geometric.nn.GMMConv`, fused: the same parameters and numbers.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathrm{aggr}_j \sum_{k=1}^K \mathbf{w}_k(\mathbf{e}_{ij}) \odot \mathbf{\Theta}_k
@@ -39,7 +49,8 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         \Sigma_k^{-1} (\mathbf{e} - \mu_k) \right)
 
     The Gaussians are the heads of one walk; their sum is taken once a node. As in PyG's code, the Gaussians are summed.
-    Separate Gaussians run PyG's own path.
+    With separate Gaussians (one of its own for each pair of an input and an output) the inputs are the heads; the walk
+    then keeps a row of inputs times outputs for each node, and nothing of edges.
 
     Args:
         in_channels, out_channels, dim, kernel_size, separate_gaussians, aggr, root_weight, bias: As in PyG.
@@ -62,8 +73,8 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
 
     def why_not(self) -> str | None:
         reason = super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean'))
-        if reason is None and self.separate_gaussians:
-            return 'separate Gaussians have no fused form yet'
+        if reason is None and self.separate_gaussians and self.kernel_size * self.dim > _MOST_SEPARATE:
+            return f'separate Gaussians of kernel_size * dim > {_MOST_SEPARATE} have no fused form'
         if reason is None and not hasattr(self, 'root'):
             return 'root_weight=False'
         return reason
@@ -84,18 +95,38 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         edge_attr = checked_edge_attr(edge_index, edge_attr, self.dim, edges, graph)
         if edge_attr is None:
             raise ValueError("Expected 'edge_attr' to be given, the pseudo-coordinates (got None)")
+        gaussians = self._separate if self.separate_gaussians else self._shared
+        out = gaussians(pair[0], edges, edge_attr)
+        if pair[1] is not None and self.root is not None:
+            out = out + self.root(pair[1])
+        return out if self.bias is None else out + self.bias
+
+    def _shared(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
+        """The Gaussians are heads; their sum is taken once a node."""
         factors = -0.5 / (_EPSILON + self.sigma.pow(2))
-        operands: dict[str, Any] = {'x': pair[0] @ self.g}
+        operands: dict[str, Any] = {'x': x @ self.g}
         for d in range(self.dim):
             operands[f'pseudo_{d}'] = edge_attr[:, d : d + 1]
             operands[f'mu_{d}'] = self.mu[:, d].unsqueeze(0)
             operands[f'factor_{d}'] = factors[:, d].unsqueeze(0)
-        program = _program(self.dim)
-        out = aggregate(program, edges, operands, self.kernel_size, self.out_channels, REDUCTIONS[self.aggr])
-        out = out.sum(dim=1)
-        if pair[1] is not None and self.root is not None:
-            out = out + self.root(pair[1])
-        return out if self.bias is None else out + self.bias
+        program, reduce = _shared_program(self.dim), REDUCTIONS[self.aggr]
+        return aggregate(program, edges, operands, self.kernel_size, self.out_channels, reduce).sum(dim=1)
+
+    def _separate(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
+        """The inputs are heads, the outputs channels; the sum over inputs is taken once a node."""
+        inputs, outputs = x.shape[1], self.out_channels
+        factors = -0.5 / (_EPSILON + self.sigma.pow(2))
+        coefficients = self.g.view(inputs, outputs, self.kernel_size)
+        operands: dict[str, Any] = {'x': x}
+        for d in range(self.dim):
+            operands[f'pseudo_{d}'] = Product(edge_attr[:, d : d + 1], x.new_ones(1, inputs * outputs))
+        for k in range(self.kernel_size):
+            operands[f'g_{k}'] = coefficients[..., k].reshape(1, -1)
+            for d in range(self.dim):
+                operands[f'mu_{k}_{d}'] = self.mu[..., k, d].reshape(1, -1)
+                operands[f'factor_{k}_{d}'] = factors[..., k, d].reshape(1, -1)
+        program, reduce = _separate_program(self.kernel_size, self.dim), REDUCTIONS[self.aggr]
+        return aggregate(program, edges, operands, inputs, outputs, reduce).sum(dim=1)
 
     def _why_not_call(
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any

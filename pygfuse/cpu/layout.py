@@ -173,10 +173,18 @@ class Layout:
 
         The rows must differ; past `end` nothing is written. Of tuples of memories and values, each.
         """
+        return self._scatter(adds=False)
+
+    @functools.cached_property
+    def add_edges(self):
+        """``add_edges(...)``: as `scatter_edges`, but adds to what is there; rows may repeat."""
+        return self._scatter(adds=True)
+
+    def _scatter(self, adds: bool):
         edges = self.edges
 
         @intrinsic
-        def scatter_edges(typingctx, memory, index, begin, end, stride, first, value):
+        def scatter(typingctx, memory, index, begin, end, stride, first, value):
             def emit(context, builder, signature, arguments):
                 _, index, begin, end, stride, first, _ = arguments
                 rows = group_rows(context, builder, edges.edges, signature.args[1], index, begin, end)
@@ -189,6 +197,8 @@ class Layout:
                         lanes = range(k * edges.heads, (k + 1) * edges.heads)
                         pointer = _pointer(context, builder, kind, memory, offset, part)
                         some = simd.shuffle(builder, vector, lanes)
+                        if adds:
+                            some = simd.add(builder, some, builder.load(pointer, align=_align(edges.element)))
                         _masked_store(builder, edges.element, some, pointer, simd.shuffle(builder, mask, lanes))
 
                 _each(context, builder, edges, signature, arguments, 0, 6, store)
@@ -197,7 +207,7 @@ class Layout:
             index64 = types.int64
             return types.void(memory, index, index64, index64, index64, index64, value), emit
 
-        return scatter_edges
+        return scatter
 
     @functools.cached_property
     def gather_edges(self):

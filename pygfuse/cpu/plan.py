@@ -56,12 +56,12 @@ def tiling(dtype: torch.dtype, heads: int, channels: int, registers: int, split_
     return Tiling(layout, torch.tensor([number for start in starts for number in start]))
 
 
-def backward_plans(bound: BoundProgram, needed: Collection[str], passing: bool = True) -> list[BackwardPlan]:
+def backward_plans(bound: BoundProgram, needed: Collection[str], adding: bool = False) -> list[BackwardPlan]:
     """The walks that give the gradients of the operands `needed`.
 
     What belongs to sources needs a walk along the transpose, channels of targets one along the graph; the rest goes
-    with the first of them that is made. Values of heads of targets may be `passing` along the transpose; otherwise they
-    take a walk of their own.
+    with the first of them that is made. Values of heads of targets are passed along the transpose and summed
+    afterwards, or, if `adding`, summed at once into copies.
     """
 
     def wanted(side: str, level: str) -> tuple[str, ...]:
@@ -80,10 +80,11 @@ def backward_plans(bound: BoundProgram, needed: Collection[str], passing: bool =
     source_heads, source_channels = wanted(SOURCE, HEADS), wanted(SOURCE, CHANNELS)
     plans = []
     if source_heads or source_channels:
-        passed = target_heads if passing and not target_channels else ()
-        plans.append(BackwardPlan(SOURCE, source_heads, source_channels, edges, edge_channels, passed, *shared))
-        if target_channels or (target_heads and not passed):
+        others = () if target_channels else target_heads
+        passed, added = ((), others) if adding else (others, ())
+        plans.append(BackwardPlan(SOURCE, source_heads, source_channels, edges, edge_channels, passed, added, *shared))
+        if target_channels:
             plans.append(BackwardPlan(TARGET, target_heads, target_channels))
     elif needed:
-        plans.append(BackwardPlan(TARGET, target_heads, target_channels, edges, edge_channels, (), *shared))
+        plans.append(BackwardPlan(TARGET, target_heads, target_channels, edges, edge_channels, (), (), *shared))
     return plans

@@ -30,7 +30,7 @@ from pygfuse.cpu.walks.forward import (
     weights_body,
 )
 from pygfuse.csr import Csr
-from pygfuse.mapping import Cut, cut, scattered_bounds
+from pygfuse.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
@@ -231,7 +231,8 @@ def backward(
         grad_out = grad_out / statistics.clamp(min=1)
     logsumexp = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
-    for plan in planning.backward_plans(call.bound, needed, passing=isinstance(edges, Csr)):
+    adding = isinstance(edges, Coo) or copies_for_adding(edges, call.heads * call.like().element_size()) > 0
+    for plan in planning.backward_plans(call.bound, needed, adding):
         gradients |= _walk(call, plan, out, logsumexp, grad_out, delta)
     return gradients
 
@@ -247,9 +248,12 @@ def _walk(
         bounds, rows_of = scattered_bounds(edges), (edges.rows, edges.index, None)
         pieces, slots = len(bounds) // 2 - 1, (len(bounds) // 2 - 1) * edges.num_rows
     else:
+        if plan.added:
+            mapping = in_parts(edges, mapping, copies_for_adding(graph.csr, call.heads * like.element_size()))
         parts = cut(edges, mapping)
         bounds, rows_of = parts.bounds, (edges.indptr, edges.index, edges.edge_id)
         pieces, slots = parts.count, parts.num_slots
+    num_others = graph.num_targets if plan.side == SOURCE else graph.num_sources
     found = {name: torch.empty_like(call.tensors[name]) for name in (*plan.heads, *plan.channels)}
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
@@ -261,6 +265,7 @@ def _walk(
         for name in plan.features
     )
     passed = tuple(like.new_empty(graph.num_edges, call.heads) for _ in plan.passed)
+    added = tuple(like.new_zeros(pieces, num_others, call.heads) for _ in plan.added)
     sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
     head_sums = tuple(like.new_zeros(pieces, call.heads) for _ in plan.parameter_heads)
     new = like.new_zeros if scattered else like.new_empty
@@ -271,13 +276,13 @@ def _walk(
         pieces * tiling.count,
         *(tiling.tiles, bounds, *rows_of),
         *_operands(call, plan.side),
-        *(call.heads, call.width, edges.num_rows, graph.num_edges, *_dropout(call)),
+        *(call.heads, call.width, edges.num_rows, num_others, graph.num_edges, *_dropout(call)),
         *(grad_out, out, logsumexp, delta, call.weights),
         tuple(found[name] for name in plan.heads),
         tuple(found[name] for name in plan.channels),
         tuple(found[name] for name in plan.edges),
         tuple(found[name] for name in rows),
-        *(weight_sums, features, passed, sums, edge_scalars, head_sums, partial_heads, partial_rows),
+        *(weight_sums, features, passed, added, sums, edge_scalars, head_sums, partial_heads, partial_rows),
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
@@ -288,6 +293,7 @@ def _walk(
     found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
     found |= {name: _sum_passed(call, tiling, values) for name, values in zip(plan.passed, passed, strict=True)}
+    found |= {name: _added_up(values) for name, values in zip(plan.added, added, strict=True)}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
     found |= {
         name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameter_heads, head_sums, strict=True)

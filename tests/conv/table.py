@@ -100,6 +100,9 @@ GIN = Layer('GINConv', {'nn': mlp(), 'train_eps': True}, in_channels=None)
 GINE = Layer('GINEConv', {'nn': mlp(), 'train_eps': True}, 'edge_attr', FEATURES, in_channels=None)
 EDGE = Layer('EdgeConv', {'nn': Linear(2 * FEATURES, CHANNELS)}, in_channels=None)
 GMM = Layer('GMMConv', {**WIDTHS, 'dim': 2, 'kernel_size': 3}, 'edge_attr', 2, aggregations=SUMS)
+SEPARATE_GMM = Layer(
+    'GMMConv', {**WIDTHS, 'dim': 2, 'kernel_size': 2, 'separate_gaussians': True}, 'edge_attr', 2, aggregations=SUMS
+)
 AGNN = Layer('AGNNConv', {}, square=True, aggregations=SUMS, in_channels=None)
 FA = Layer('FAConv', {'channels': FEATURES}, square=True, aggregations=SUMS, in_channels='channels', lazy=False)
 GATED = Layer('ResGatedGraphConv', WIDTHS)
@@ -121,8 +124,8 @@ CG_EDGES = _with_edges(CG, dim=EDGE_DIM)
 
 PLAIN = (GATV2, TRANSFORMER, GCN, SAGE, GRAPH, GIN, EDGE, AGNN, FA, GATED, CG)
 EDGES = (
-    GATV2_EDGES, TRANSFORMER_EDGES, GCN_WEIGHTS, GRAPH_WEIGHTS, GINE, GINE_EDGES, GMM, FA_WEIGHTS, GATED_EDGES,
-    CG_EDGES,
+    GATV2_EDGES, TRANSFORMER_EDGES, GCN_WEIGHTS, GRAPH_WEIGHTS, GINE, GINE_EDGES, GMM, SEPARATE_GMM, FA_WEIGHTS,
+    GATED_EDGES, CG_EDGES,
 )  # fmt: skip
 LAYERS = (*PLAIN, *EDGES)
 DROPOUT = (GATV2, GATV2_EDGES, TRANSFORMER, TRANSFORMER_EDGES, FA, FA_WEIGHTS)

@@ -542,7 +542,7 @@ def test_other_aggregations_fall_back(layer, aggr):
 
 FALL_BACK = [
     (EDGE, {'nn': table.mlp(2 * FEATURES)}, 'nn'),
-    (table.GMM, {'separate_gaussians': True}, 'separate'),
+    (table.GMM, {'separate_gaussians': True, 'kernel_size': 13}, 'separate'),
     (GATED, {'act': torch.nn.ELU()}, 'ELU'),
     (FA, {'cached': True}, 'caches'),
     (table.GCN, {'decomposed_layers': 2}, 'decomposed_layers'),

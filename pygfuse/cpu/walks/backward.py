@@ -32,6 +32,7 @@ class BackwardPlan:
         edge_channels: The same with values for channels.
         passed: Operands of the other side with a value a head: their gradient on each edge is written in the order of
             this walk, to be summed over the other side's rows afterwards.
+        added: The same, where each part of the work adds it to its own copy of the other side's rows.
         parameters: Parameters with values for channels: their gradient is summed over each part of the work.
         features: Those of `edge_channels` given as features times a weight whose features need a gradient.
         edge_scalars: Operands of edges with one value: their gradient is written at the edge's id, for each tile.
@@ -44,6 +45,7 @@ class BackwardPlan:
     edges: tuple[str, ...] = ()
     edge_channels: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     edge_scalars: tuple[str, ...] = ()
@@ -53,7 +55,7 @@ class BackwardPlan:
         """Whether any of it flows through the score."""
         if bound.score is None:
             return False
-        through_heads = {*self.heads, *self.edges, *self.passed, *self.edge_scalars, *self.parameter_heads}
+        through_heads = {*self.heads, *self.edges, *self.passed, *self.added, *self.edge_scalars, *self.parameter_heads}
         wanted = through_heads | {*self.channels, *self.edge_channels, *self.parameters}
         return any(operand.name in wanted for operand in bound.score.operands)
 
@@ -89,14 +91,14 @@ def _message_adjoint(
 
 
 def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
-    """Gradients for the resident heads, what is passed, the edge's heads, the resident channels, the edge's channels
-    and the parameters, as tuples."""
+    """Gradients for the resident heads, what is passed or added, the edge's heads, the resident channels, the edge's
+    channels and the parameters, as tuples."""
     channels = _used_by(bound.score, plan.channels)
     edges = _used_by(bound.score, plan.edge_channels)
     parameters = _used_by(bound.score, plan.parameters)
     wrt = [
         plan.heads,
-        plan.passed,
+        (*plan.passed, *plan.added),
         (*plan.edges, *plan.edge_scalars),
         channels,
         edges,
@@ -182,7 +184,8 @@ def backward_body(
     copy_heads, copy_channels = copies(len(plan.heads)), copies(len(plan.channels))
     copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
 
-    gather_scalars, scatter_scalars = layout.gather_scalars, layout.scatter_scalars
+    gather_scalars, scatter_scalars, add_edges = layout.gather_scalars, layout.scatter_scalars, layout.add_edges
+    adds = len(plan.added) > 0
     group, heads = layout.group, layout.heads
     load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
     store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
@@ -196,9 +199,10 @@ def backward_body(
         part, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
-        total_heads, width, num_rows, num_walked, seed, threshold, scale, grad_out, out, logsumexp, delta, edge_alpha,
+        total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
+        grad_out, out, logsumexp, delta, edge_alpha,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
-        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
+        grad_passed, grad_added, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
@@ -285,7 +289,11 @@ def backward_body(
                             through, own_heads, (), others, (), on_edges, (), head_parameters, (), scalars
                         )
                         head_sums = add_tuples(head_sums, flows[0])
-                        store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
+                        if adds:
+                            copy = piece * num_others * total_heads + head
+                            add_edges(grad_added, index, q, end, total_heads, copy, flows[1])
+                        else:
+                            store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
                         scatter_edges(grad_edges, edge_id, q, end, total_heads, head, flows[2])
                         scatter_scalars(grad_edge_scalars, edge_id, q, end, num_tiles, tile, flows[6])
                         head_parameter_sums = add_tuples(head_parameter_sums, flows[7])
