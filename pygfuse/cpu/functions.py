@@ -13,10 +13,12 @@ from numba.extending import intrinsic
 
 from pygfuse import vocabulary
 from pygfuse.cpu import simd
-from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.layout import Layout, prefetch
 
 # functions of a body are never called from Python: without the wrappers a small one compiles in half the time
 inlined = functools.partial(numba.njit, error_model='numpy', no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# a call costs a row of registers stored and loaded again, and LLVM would call what has a loop
+forced_inline = functools.partial(inlined, forceinline=True)
 
 
 def compiled(text: str, **scope: object) -> Callable:
@@ -101,7 +103,7 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
         return _no_rows
     load_row, row_zeros = layout.load_row, layout.row_zeros
 
-    @inlined
+    @forced_inline
     def product(features, weight, row, width, channel):
         size = len(weight) // width
         result = row_zeros()
@@ -113,6 +115,17 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
     items += [f'product(features[{i}], weights[{i}], row, width, channel), ' for i in range(products)]
     text = f'def load(rows, features, weights, row, width, channel):\n    return ({"".join(items)})'
     return compiled(text, load_row=load_row, product=product)
+
+
+def edge_row_prefetcher(rows: int, products: int) -> Callable:
+    """``fetch(rows, features, weights, row, width)``: asks for what `edge_row_loader` will read of an edge.
+
+    Edges are walked in another order than their features lie in memory, so that no processor guesses the place.
+    """
+    lines = [f'    prefetch(rows[{i}], row * width)' for i in range(rows)]
+    lines += [f'    prefetch(features[{i}], row * (len(weights[{i}]) // width))' for i in range(products)]
+    text = '\n'.join(['def fetch(rows, features, weights, row, width):', *lines, '    return'])
+    return compiled(text, prefetch=prefetch)
 
 
 def product_adjoint(layout: Layout, products: Sequence[int], of_features: Sequence[int]) -> Callable:
@@ -128,14 +141,14 @@ def product_adjoint(layout: Layout, products: Sequence[int], of_features: Sequen
     """
     load_row, store_row, total = layout.load_row, layout.store_row, layout.total
 
-    @inlined
+    @forced_inline
     def outer(gradient, features, weight, row, width, channel, sums, piece):
         size = len(weight) // width
         for d in range(size):
             place = piece * len(weight) + d * width + channel
             store_row(sums, place, load_row(sums, place) + features[np.uint64(row * size + d)] * gradient)
 
-    @inlined
+    @forced_inline
     def inner(gradient, weight, row, width, channel, grad_features, tiles, tile):
         size = len(weight) // width
         for d in range(size):

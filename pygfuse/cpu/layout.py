@@ -524,6 +524,20 @@ def _beyond(builder, edges: HeadVector, count: ir.Value) -> ir.Value:
     return builder.icmp_signed('>=', numbers, simd.splat(builder, count, edges.lanes))
 
 
+@intrinsic
+def prefetch(typingctx, memory, offset):
+    """``prefetch(memory, offset)``: asks for the cache line of an element; any offset is harmless."""
+
+    def emit(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, signature.args[0], *arguments, ir.IntType(8))
+        one, three = (ir.Constant(simd.INT32, number) for number in (1, 3))
+        operands = [pointer, ir.Constant(simd.INT32, 0), three, one]  # for reading, into all levels, data
+        simd.call(builder, 'llvm.prefetch.p0', operands, ir.VoidType())
+        return context.get_dummy_value()
+
+    return types.void(memory, types.int64), emit
+
+
 def group_rows(context, builder, group: int, index_kind, index, begin, end) -> list[ir.Value]:
     """The rows that the index names for the edges of a group; past `end`, the last edge's row again."""
     last = builder.sub(end, ir.Constant(INT64, 1))

@@ -6,9 +6,19 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from pygfuse import vocabulary
-from pygfuse.cpu.functions import add_tuples, compiled, copies, edge_row_loader, inlined, product_adjoint, spread
+from pygfuse.cpu.functions import (
+    add_tuples,
+    compiled,
+    copies,
+    edge_row_loader,
+    edge_row_prefetcher,
+    inlined,
+    product_adjoint,
+    spread,
+)
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.walks.forward import AHEAD
 from pygfuse.cpu.walks.forward import SIDES as BY_TARGET
 from pygfuse.cpu.walks.score import group_scorer
 from pygfuse.program import SOURCE, TARGET, BoundProgram
@@ -180,6 +190,8 @@ def backward_body(
     score = group_scorer(bound, layout, sides) if has_score else None
     score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
+    with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
+    fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
     write_edge_rows = _edge_row_writer(layout, bound, plan)
     copy_heads, copy_channels = copies(len(plan.heads)), copies(len(plan.channels))
     copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
@@ -257,6 +269,9 @@ def backward_body(
                     else:
                         store_edges(weights, 0, alpha)
                 for k in range(count):
+                    if with_edge_rows:
+                        ahead = place_at(edge_id, min(q + k + AHEAD, last_edge - 1))
+                        fetch_edge_rows(edge_rows, edge_features, edge_weights, ahead, width)
                     at, edge = place_at(index, q + k) * width + channel, place_at(edge_id, q + k)
                     other = load_row(gathered_channels, at)
                     row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pygfuse import vocabulary
-from pygfuse.cpu.functions import compiled, edge_row_loader, inlined
+from pygfuse.cpu.functions import compiled, edge_row_loader, edge_row_prefetcher, inlined
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.score import group_scorer
@@ -17,6 +17,9 @@ SIDES = {TARGET: 'resident', SOURCE: 'gathered'}
 
 # softmax in one pass; or its statistics first, and then the sums
 ONE_PASS, STATISTICS, GIVEN = 'one pass', 'statistics', 'given'
+
+# how many edges ahead their features are asked for
+AHEAD = 16
 
 # the running maximum is only raised when a score exceeds it by this much: exp(8) is far from overflow
 SLACK = 8.0
@@ -83,6 +86,8 @@ def forward_body(
     score = group_scorer(bound, layout, SIDES) if has_score else None
     message = compiled(bound.text(bound.message, 'message', SIDES))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
+    with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
+    fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
     finish, lowest = _finisher(layout, softmax, reduce, form), _lowest(layout)
     group, heads = layout.group, layout.heads
     load_heads, load_row, mask_edges = layout.load_heads, layout.load_row, layout.mask_edges
@@ -145,6 +150,9 @@ def forward_body(
                         s = s * dropout(seed, threshold, scale, edge_id, q, end, head)
                     store_edges(weights, 0, s)
                 for k in range(count if sums else 0):
+                    if with_edge_rows:
+                        ahead = place_at(edge_id, min(q + k + AHEAD, last_edge - 1))
+                        fetch_edge_rows(edge_rows, edge_features, edge_weights, ahead, width)
                     other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
                     row = load_edge_rows(
                         edge_rows, edge_features, edge_weights, place_at(edge_id, q + k), width, channel
