@@ -124,6 +124,33 @@ class Graph:
         found = _graphs.get(adjacency, key)
         return found if found is not None else _make(adjacency, key)
 
+    @staticmethod
+    def keep_sorted(edge_index: Tensor, num_sources: int, num_targets: int, flow: str = 'source_to_target') -> Graph:
+        """The graph of an ``edge_index`` whose maker answers for it: `of` finds it with these sizes from now on.
+
+        Nothing is sorted and nothing checked.
+
+        Args:
+            edge_index: ``[2, E]``; targets must ascend and every node must exist.
+            num_sources: Number of sources.
+            num_targets: Number of targets.
+            flow: As in `of`.
+
+        Example:
+            >>> edge_index = torch.tensor([[1, 2, 0], [0, 0, 1]])
+            >>> graph = Graph.keep_sorted(edge_index, 3, 3)
+            >>> Graph.of(edge_index, num_sources=3, num_targets=3) is graph
+            True
+        """
+        graph = Graph.of(edge_index, None, flow, num_sources, num_targets)
+        if graph._origin is not None:
+            targets = edge_index[graph.target_row].contiguous()
+            indptr = torch.searchsorted(targets, torch.arange(num_targets + 1, dtype=targets.dtype))
+            index = edge_index[1 - graph.target_row].to(graph.index_dtype, copy=True)
+            graph._csr = Csr(indptr.to(graph.index_dtype), index, None)
+            graph._origin = None
+        return graph
+
     @property
     def csr(self) -> Csr:
         """The edges by target: row t holds the sources of t's edges, in the order of their ids.
