@@ -14,6 +14,7 @@ from pygfuse.graph import Graph
 __all__ = ['knn', 'knn_graph']
 
 FLOWS = ('source_to_target', 'target_to_source')
+NAMES = 'x,y,batch_x,batch_y'
 # distances that exist at once where torch searches
 _TORCH_TILE = 1 << 22
 
@@ -63,8 +64,10 @@ def knn(
         tensor([[0, 0, 1, 1],
                 [0, 1, 2, 3]])
     """
-    _check_k(k)
-    return torch.ops.pygfuse.knn(x.detach(), y.detach(), k, batch_x, batch_y, cosine, batch_size, FLOWS[1])
+    check_k(k)
+    points = x.detach()
+    queries = points if y is x else y.detach()
+    return torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, FLOWS[1], NAMES)
 
 
 def knn_graph(
@@ -108,12 +111,10 @@ def knn_graph(
         tensor([[1, 2, 0, 3, 0, 3, 1, 2],
                 [0, 0, 1, 1, 2, 2, 3, 3]])
     """
-    _check_k(k)
+    check_k(k)
     if flow not in FLOWS:
         raise ValueError(f"Expected 'flow' to be one of {FLOWS} (got {flow!r})")
-    if loop:
-        return neighbours_of(x, x, k, batch, batch, flow, cosine, batch_size)
-    return neighbours_of(x, None, k, batch, None, flow, cosine, batch_size)
+    return neighbours_of(x, x if loop else None, k, batch, batch, 'x,x,batch,batch', flow, cosine, batch_size)
 
 
 def neighbours_of(
@@ -122,11 +123,12 @@ def neighbours_of(
     k: int,
     batch_x: Tensor | None,
     batch_y: Tensor | None,
+    names: str = NAMES,
     flow: str = FLOWS[0],
     cosine: bool = False,
     batch_size: int | None = None,
 ) -> Tensor:
-    """The ``edge_index`` from points to queries, known to `Graph.of` already.
+    """The ``edge_index`` from points to queries, in general known to `Graph.of` already.
 
     Args:
         x: The points.
@@ -134,15 +136,19 @@ def neighbours_of(
         k: How many neighbours.
         batch_x: The cloud of each point.
         batch_y: The cloud of each query.
+        names: What a user calls these four tensors, for errors.
         flow: Which row holds the queries, the targets of edges.
         cosine: As in `knn`.
         batch_size: Number of clouds.
     """
     points = x.detach()
     queries = points if y is x else None if y is None else y.detach()
-    edge_index = torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, flow)
-    if not torch.compiler.is_compiling() and edge_index.device.type == 'cpu':
-        Graph.keep_sorted(edge_index, len(x), len(x if y is None else y), flow)
+    edge_index = torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, flow, names)
+    num_targets = len(x if y is None else y)
+    # known only where every cloud has k neighbours to give; elsewhere the graph is made when it is needed
+    on_cpu = not torch.compiler.is_compiling() and edge_index.device.type == 'cpu'
+    if on_cpu and edge_index.shape[1] == k * num_targets:
+        Graph.keep_regular(edge_index, k, len(x), num_targets, flow)
     return edge_index
 
 
@@ -156,14 +162,15 @@ def _knn(
     cosine: bool,
     batch_size: int | None,
     flow: str,
+    names: str,
 ) -> Tensor:
     without_self = y is None
-    points = _prepared('x', x, cosine)
-    queries = points if y is None or y is x else _prepared('y', y, cosine)
-    _check_alike(points, queries)
-    name = 'batch' if without_self or (y is x and batch_y is batch_x) else 'batch_x'
-    batch_x = _checked_batch(name, batch_x, points, batch_size)
-    batch_y = batch_x if without_self else _checked_batch('batch_y', batch_y, queries, batch_size)
+    name_x, name_y, *batch_names = names.split(',')
+    points = _prepared(name_x, x, cosine)
+    queries = points if y is None or y is x else _prepared(name_y, y, cosine)
+    _check_alike(points, queries, name_x, name_y)
+    batch_x = _checked_batch(batch_names[0], batch_x, points, batch_size)
+    batch_y = _checked_batch(batch_names[1], batch_y, queries, batch_size)
     ptr_x, ptr_y = _pointers(batch_x, batch_y, points, queries, batch_size)
     lengths = (ptr_x.diff() - int(without_self)).clamp(min=0, max=k)
     search = cpu.nearest if points.device.type == 'cpu' else nearest_by_torch
@@ -171,12 +178,13 @@ def _knn(
 
 
 @_knn.register_fake
-def _(x, y, k, batch_x, batch_y, cosine, batch_size, flow):
+def _(x, y, k, batch_x, batch_y, cosine, batch_size, flow, names):
     edges = torch.library.get_ctx().new_dynamic_size()
     return x.new_empty(2, edges, dtype=torch.int64)
 
 
-def _check_k(k: int) -> None:
+def check_k(k: int) -> None:
+    """Raises a ValueError if there cannot be `k` neighbours."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise ValueError(f"Expected 'k' to be a positive integer (got {k!r})")
 
@@ -198,13 +206,15 @@ def _prepared(name: str, points: Tensor, cosine: bool) -> Tensor:
     return (torch.nn.functional.normalize(points) if cosine else points).contiguous()
 
 
-def _check_alike(x: Tensor, y: Tensor) -> None:
+def _check_alike(x: Tensor, y: Tensor, name_x: str, name_y: str) -> None:
     if y.shape[1] != x.shape[1]:
-        raise ValueError(f"Expected 'y' to have as many features as 'x', {x.shape[1]} (got shape {list(y.shape)})")
+        raise ValueError(
+            f"Expected '{name_y}' to have as many features as '{name_x}', {x.shape[1]} (got shape {list(y.shape)})"
+        )
     if y.dtype != x.dtype:
-        raise ValueError(f"Expected 'y' to be of the type of 'x', {x.dtype} (got {y.dtype})")
+        raise ValueError(f"Expected '{name_y}' to be of the type of '{name_x}', {x.dtype} (got {y.dtype})")
     if y.device != x.device:
-        raise ValueError(f"Expected 'y' to be on the device of 'x', {x.device} (got {y.device})")
+        raise ValueError(f"Expected '{name_y}' to be on the device of '{name_x}', {x.device} (got {y.device})")
 
 
 def _checked_batch(name: str, batch: Tensor | None, points: Tensor, batch_size: int | None) -> Tensor | None:
