@@ -1,7 +1,7 @@
 """The search for nearest neighbours beside scikit-learn's, point clouds against themselves.
 
-Columns: `pygfuse.knn_graph`, scikit-learn's ``NearestNeighbors`` by brute force and by k-d tree, and the ratios of theirs
-to ours. scikit-learn goes cloud by cloud, with the fit in the time; the tree stands where it is of use, in three
+Columns: `pygfuse.knn_graph`, scikit-learn's ``NearestNeighbors`` by brute force and by k-d tree, and their ratios to
+ours. scikit-learn goes cloud by cloud, with the fit in the time; the tree stands where it is of use, in three
 dimensions. All on the same threads, in turn. Points are normally distributed; ``sorted`` ones lie in the order of their
 first coordinate. Medians in ms, quartiles in brackets.
 

@@ -81,6 +81,9 @@ def test_clouds_of_several_chunks(count, dtype):
 def test_lists_longer_than_a_chunk():
     x, y = points(3000, 2), points(3, 2, seed=1)
     assert lists_of(knn(x, y, 2500), 3) == reference(x, y, 2500)
+    x = points(1100, 1)
+    pair = knn_graph(x, 1060, flow='target_to_source')
+    assert pair[1].view(1100, 1060)[:9].tolist() == reference(x, x[:9], 1060, without_self=True)
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
