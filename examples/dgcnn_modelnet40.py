@@ -273,10 +273,7 @@ def caption(runs: list[Run], shapes: Shapes, test: Shapes, arguments: argparse.N
     )
     if len(runs) == 2:
         apart = abs(runs[0].first_loss - runs[1].first_loss)
-        text += (
-            f'\nThe losses of the first step differ by {apart:.1e}. Those of later ones part, as do those of PyG after a '
-            'change in the last digit.'
-        )
+        text += f'\nThe losses of the first step differ by {apart:.1e}; later ones part as rounding errors grow.'
     return text
 
 

@@ -7,7 +7,7 @@ of definition: the same on every processor and for any number of threads. What i
 Points are packed in panels: the lanes of a register hold points, not dimensions, so that the order of the sum costs
 nothing. A part of the work is a block of queries. For each chunk of its cloud it takes the distances of four queries,
 panel by panel, onto the stack, and then lets each query choose: a bound from above for its k-th distance leaves few
-candidates, which are put in order by counting, for each, those ahead of it. All without a branch that depends on data.
+candidates, which are put in order by counting, for each, those ahead of it: no list is shifted and no branch guessed.
 """
 
 from __future__ import annotations
