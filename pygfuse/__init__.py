@@ -6,9 +6,21 @@
 
 from pygfuse.choice import used_once
 from pygfuse.fuse import fuse, report, unfuse
+from pygfuse.knn import knn, knn_graph
 from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.switches import ablation
 from pygfuse.tuning import autotune
 
-__all__ = ['Mapping', 'ablation', 'autotune', 'force_mapping', 'fuse', 'report', 'unfuse', 'used_once']
+__all__ = [
+    'Mapping',
+    'ablation',
+    'autotune',
+    'force_mapping',
+    'fuse',
+    'knn',
+    'knn_graph',
+    'report',
+    'unfuse',
+    'used_once',
+]
 __version__ = '0.1.0'

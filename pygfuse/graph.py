@@ -124,6 +124,35 @@ class Graph:
         found = _graphs.get(adjacency, key)
         return found if found is not None else _make(adjacency, key)
 
+    @staticmethod
+    def keep_regular(
+        edge_index: Tensor, degree: int, num_sources: int, num_targets: int, flow: str = 'source_to_target'
+    ) -> Graph:
+        """The graph of an ``edge_index`` that lists `degree` edges of target 0, then as many of target 1, and so on.
+
+        Nothing is sorted and nothing checked: its maker answers for it. `of` finds it with these sizes from now on.
+
+        Args:
+            edge_index: ``[2, degree * num_targets]``.
+            degree: Edges into each target.
+            num_sources: Number of sources.
+            num_targets: Number of targets.
+            flow: As in `of`.
+
+        Example:
+            >>> edge_index = torch.tensor([[1, 2, 0, 2], [0, 0, 1, 1]])
+            >>> graph = Graph.keep_regular(edge_index, 2, num_sources=3, num_targets=2)
+            >>> Graph.of(edge_index, num_sources=3, num_targets=2) is graph
+            True
+        """
+        graph = Graph.of(edge_index, None, flow, num_sources, num_targets)
+        if graph._origin is not None:
+            indptr = torch.arange(num_targets + 1, dtype=graph.index_dtype) * degree
+            index = edge_index[1 - graph.target_row].to(graph.index_dtype, copy=True)
+            graph._csr = Csr(indptr, index, None)
+            graph._origin = None
+        return graph
+
     @property
     def csr(self) -> Csr:
         """The edges by target: row t holds the sources of t's edges, in the order of their ids.

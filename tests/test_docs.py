@@ -22,6 +22,6 @@ def test_examples_in_docstrings(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize('name', ['fuse', 'report'])
+@pytest.mark.parametrize('name', ['fuse', 'knn', 'knn_graph', 'report'])
 def test_public_functions_have_examples(name):
     assert '>>>' in getattr(pygfuse, name).__doc__

@@ -2,6 +2,7 @@
 
 from pygfuse.conv.agnn_conv import AGNNConv
 from pygfuse.conv.cg_conv import CGConv
+from pygfuse.conv.dynamic_edge_conv import DynamicEdgeConv
 from pygfuse.conv.edge_conv import EdgeConv
 from pygfuse.conv.fa_conv import FAConv
 from pygfuse.conv.gat_conv import GATConv
@@ -17,6 +18,7 @@ from pygfuse.conv.transformer_conv import TransformerConv
 __all__ = [
     'AGNNConv',
     'CGConv',
+    'DynamicEdgeConv',
     'EdgeConv',
     'FAConv',
     'GATConv',

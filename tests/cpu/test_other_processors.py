@@ -13,9 +13,12 @@ AVX2 = '+sse2,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c'
 @pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != 'x86_64', reason='names of x86-64 processors')
 @pytest.mark.parametrize(('name', 'features'), [('haswell', AVX2), ('x86-64', '+sse2')])
-def test_programs_compiled_for_another_processor(name, features, tmp_path):
-    tests = Path(__file__).parents[1] / 'test_aggregate.py'
-    command = [sys.executable, '-m', 'pytest', '-q', str(tests), '-k', 'equals and (1-5 or 3-17)']
+@pytest.mark.parametrize(
+    ('tests', 'chosen'),
+    [('test_aggregate.py', 'equals and (1-5 or 3-17)'), ('test_knn.py', 'dimensions or neighbours or chunk or fused')],
+)
+def test_kernels_compiled_for_another_processor(tests, chosen, name, features, tmp_path):
+    command = [sys.executable, '-m', 'pytest', '-q', str(Path(__file__).parents[1] / tests), '-k', chosen]
     environment = {
         **os.environ,
         'NUMBA_CPU_NAME': name,
