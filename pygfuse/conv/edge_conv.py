@@ -9,28 +9,103 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
-from pygfuse.aggregate import aggregate
+from pygfuse.conv.edge_network import Linear, Norm, NotUnderstood, Stage, stages_of, tensors_of
+from pygfuse.conv.edge_values import EdgeValues
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
     nodes_of,
     same_nodes_if_reversed,
-    why_not_map,
     why_not_reduce,
     why_not_rows,
 )
-from pygfuse.programs.edge_conv import EDGE_CONV
+from pygfuse.edge_stages import PLACES_LIMIT
 
 
-class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
-    r"""`torch_geometric.nn.EdgeConv`, fused where ``nn`` is one linear map.
+class EdgeNetworkConv(FusedConv):
+    """A mixin for layers that run a network, ``self.nn``, on ``[x_i, x_j - x_i]`` of each edge and reduce the results.
+
+    A subclass asks `why_not_edges` about a call and, if there is no reason, calls `over_edges`.
+    """
+
+    nn: torch.nn.Module
+
+    def why_not(self) -> str | None:
+        reason = super().why_not() or why_not_reduce(self.aggr)
+        if reason is None:
+            try:
+                stages_of(self.nn)
+            except NotUnderstood as why:
+                return str(why)
+        return reason
+
+    def why_not_edges(self, pair: tuple[Tensor, Tensor | None], adjacency: Any) -> str | None:
+        """The reason, if any, for which a call with these features and edges runs PyG's own path."""
+        reason = self.why_not()
+        if reason is not None:
+            return reason
+        stages = stages_of(self.nn)
+        reason = self.why_not_with(adjacency, pair, **tensors_of(stages)) or why_not_rows(pair[0])
+        if reason is None and pair[1] is None:
+            return 'no features of the targets'
+        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
+            return 'flow target_to_source between different sets of nodes'
+        return reason or self._why_not_extreme(stages, pair, adjacency)
+
+    def _why_not_extreme(self, stages: list[Stage], pair: tuple[Tensor, Tensor], adjacency: Any) -> str | None:
+        if REDUCTIONS[self.aggr] not in ('max', 'min') or torch.compiler.is_compiling():
+            return None
+        for stage in stages:
+            scale = stage.module.weight if isinstance(stage, Norm) else None
+            if scale is not None and not bool(scale.detach().all()):
+                return 'all edges tie where a scale of a BatchNorm is zero'
+        _, graph = nodes_of(self, pair, adjacency)
+        if graph.num_edges > PLACES_LIMIT and graph.max_degree > PLACES_LIMIT:
+            return f'a node of more than {PLACES_LIMIT} edges'
+        return None
+
+    def over_edges(self, pair: tuple[Tensor, Tensor], adjacency: Any) -> Tensor:
+        """The network's values on the edges, reduced over each target's: ``[targets, channels]``.
+
+        Args:
+            pair: Features of sources and of targets.
+            adjacency: Any adjacency.
+
+        Raises:
+            ValueError: If the features do not have half the width that ``nn`` takes, or ``edge_index`` names a node
+                that is not there.
+        """
+        stages = stages_of(self.nn)
+        self._check_width(pair, stages[0])
+        edges, graph = nodes_of(self, pair, adjacency)
+        values = EdgeValues(pair, edges, edges.token.shape[1] if graph is None else graph.num_edges)
+        for stage in stages:
+            values.apply(stage)
+        return values.aggregate(REDUCTIONS[self.aggr])
+
+    def _check_width(self, pair: tuple[Tensor, Tensor], first: Linear) -> None:
+        taken, width = first.module.weight.shape[1], pair[0].shape[1]
+        if pair[1].shape[1] != width or taken != 2 * width:
+            raise ValueError(
+                f"Expected 'x' to have {taken // 2} features, half of what nn takes (got shapes "
+                f'{list(pair[0].shape)} and {list(pair[1].shape)})'
+            )
+
+
+class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
+    r"""`torch_geometric.nn.EdgeConv`, fused: the same parameters, options and numbers.
 
     .. math::
-        \mathbf{x}^{\prime}_i = \underset{j \in \mathcal{N}(i)}{\mathrm{aggr}} \; \mathbf{W} [\mathbf{x}_i,
-        \mathbf{x}_j - \mathbf{x}_i] + \mathbf{b} = \underset{j \in \mathcal{N}(i)}{\mathrm{aggr}} \;
-        (\mathbf{W}_1 - \mathbf{W}_2) \mathbf{x}_i + \mathbf{b} + \mathbf{W}_2 \mathbf{x}_j
+        \mathbf{x}^{\prime}_i = \underset{j \in \mathcal{N}(i)}{\mathrm{aggr}} \; h_{\mathbf{\Theta}}
+        (\mathbf{x}_i \, \Vert \, \mathbf{x}_j - \mathbf{x}_i)
 
-    Both products are taken once a node (operator reorganisation, "Understanding GNN Computational Graph", section 4).
+    The first linear map of :math:`h_{\mathbf{\Theta}}` is taken once a node (operator reorganisation, "Understanding
+    GNN Computational Graph", section 4): with :math:`\mathbf{W} = [\mathbf{W}_1, \mathbf{W}_2]` it is
+    :math:`(\mathbf{W}_1 - \mathbf{W}_2) \mathbf{x}_i + \mathbf{W}_2 \mathbf{x}_j + \mathbf{b}`. Batch normalisation
+    over edges has the statistics of PyG's and folds into what is beside it; what never falls is taken after a
+    maximum, what is linear after a sum. What remains between linear maps runs on tiles of edges.
+
+    Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
 
     Args:
         nn, aggr: As in PyG.
@@ -43,7 +118,8 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
             device than expected.
 
     Example:
-        >>> conv = EdgeConv(torch.nn.Linear(32, 8))
+        >>> nn = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
+        >>> conv = EdgeConv(nn)
         >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
         torch.Size([3, 8])
     """
@@ -51,33 +127,9 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
     propagate_type: ClassVar = {'x': PairTensor}
     rests_on_reorganisation: ClassVar = True
 
-    def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr) or why_not_map(self, 'nn')
-
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair)):
+        if not self.note(self.why_not_edges(pair, edge_index)):
             return super().forward(x, edge_index)
-        width = pair[0].shape[1]
-        if pair[1].shape[1] != width or self.nn.weight.shape[1] != 2 * width:
-            raise ValueError(
-                f"Expected 'x' to have {self.nn.weight.shape[1] // 2} features, half of what nn takes "
-                f'(got shapes {list(pair[0].shape)} and {list(pair[1].shape)})'
-            )
-        of_target, of_difference = self.nn.weight[:, :width], self.nn.weight[:, width:]
-        edges, _ = nodes_of(self, pair, edge_index)
-        operands = {
-            'x': pair[0] @ of_difference.t(),
-            'x_dst': torch.nn.functional.linear(pair[1], of_target - of_difference, self.nn.bias),
-        }
-        channels = operands['x'].shape[1]
-        return aggregate(EDGE_CONV, edges, operands, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
-
-    def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None]) -> str | None:
-        reason = self.why_not() or self.why_not_with(adjacency, pair, self.nn.weight) or why_not_rows(pair[0])
-        if reason is None and pair[1] is None:
-            return 'no features of the targets'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
-        return reason
+        return self.over_edges(pair, edge_index)

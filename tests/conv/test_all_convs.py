@@ -541,7 +541,7 @@ def test_other_aggregations_fall_back(layer, aggr):
 
 
 FALL_BACK = [
-    (EDGE, {'nn': table.mlp(2 * FEATURES)}, 'nn'),
+    (EDGE, {'nn': torch.nn.Sequential(torch.nn.Linear(2 * FEATURES, 4), torch.nn.LayerNorm(4))}, 'LayerNorm'),
     (table.GMM, {'separate_gaussians': True, 'kernel_size': 13}, 'separate'),
     (GATED, {'act': torch.nn.ELU()}, 'ELU'),
     (FA, {'cached': True}, 'caches'),

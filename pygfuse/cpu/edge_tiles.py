@@ -1,0 +1,239 @@
+"""Kernels on tiles of edges: a run of edges by target, whose values ``[edges, width]`` fit into cache.
+
+Rows of a graph may lie in several tiles; tiles are worked on one after another, so a row's second piece adds to what
+its first left. Within a tile each row, or each block of channels, belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pygfuse import vocabulary
+from pygfuse.cpu import simd
+from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
+from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.csr import Csr
+
+_EDGES_A_PART = 128
+_ROW_PARTS = 64
+_REGISTERS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """The edges `first` to `last` (exclusive) by target, which lie in the rows `row` to `row + rows`."""
+
+    first: int
+    last: int
+    row: int
+    rows: int
+
+    @property
+    def edges(self) -> int:
+        return self.last - self.first
+
+
+def tiles_of(csr: Csr, size: int) -> list[Tile]:
+    """All edges in tiles of at most `size`."""
+    firsts = torch.arange(0, csr.num_edges, size, dtype=csr.indptr.dtype)
+    lasts = (firsts + size).clamp(max=csr.num_edges)
+    begins = torch.searchsorted(csr.indptr, firsts, right=True) - 1
+    ends = torch.searchsorted(csr.indptr, lasts)
+    found = zip(firsts.tolist(), lasts.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    return [Tile(first, last, begin, end - begin) for first, last, begin, end in found]
+
+
+@functools.lru_cache(maxsize=256)
+def _blocks(dtype: torch.dtype, width: int, registers: int) -> tuple[tuple[Layout, Tensor], ...]:
+    """A row's channels in blocks of one layout, and the rest in another: each with the blocks' first channels."""
+    element = ELEMENT_TYPES[dtype]
+    held = registers * simd.register_bytes() // (element.bitwidth // 8)
+    whole = width // held * held
+    found = [(Layout(element, 1, held), torch.arange(0, whole, held))] if whole else []
+    if whole < width:
+        found.append((Layout(element, 1, width - whole), torch.tensor([whole])))
+    return tuple(found)
+
+
+def _kernel(name: str, make: Callable[[Layout], Callable], layout: Layout) -> Kernel:
+    return Kernel(make(layout), f'{name}, {layout.channels}, {layout.element}', (str(layout.row),))
+
+
+@functools.lru_cache(maxsize=256)
+def _ends_kernel(layout: Layout) -> Kernel:
+    return _kernel('sums of both ends', _ends_body, layout)
+
+
+@functools.lru_cache(maxsize=256)
+def _sum_kernel(layout: Layout) -> Kernel:
+    return _kernel('sums of rows of a tile', _sum_body, layout)
+
+
+@functools.lru_cache(maxsize=256)
+def _largest_kernel(layout: Layout) -> Kernel:
+    return _kernel('maxima of rows of a tile', _largest_body, layout)
+
+
+@functools.lru_cache(maxsize=256)
+def _spread_kernel(layout: Layout, to_winners: bool) -> Kernel:
+    return _kernel(f'rows spread over a tile {"to winners" * to_winners}', _spread_body, layout)
+
+
+@functools.lru_cache(maxsize=256)
+def _sources_kernel(layout: Layout) -> Kernel:
+    return _kernel('sums of sources of a tile', _sources_body, layout)
+
+
+def _ends_body(layout: Layout) -> Callable:
+    load_row, store_row = layout.load_row, layout.store_row
+
+    def ends(part, starts, indptr, index, first, last, row, rows, step, width, source, target, out):
+        channel, piece = starts[part % len(starts)], part // len(starts)
+        begin = first + piece * step
+        low, high = row, row + rows
+        while high - low > 1:  # the row that holds edge `begin`
+            middle = (low + high) // 2
+            if place_at(indptr, middle) <= begin:
+                low = middle
+            else:
+                high = middle
+        own = load_row(target, low * width + channel)
+        for e in range(begin, min(last, begin + step)):
+            if place_at(indptr, low + 1) <= e:
+                while place_at(indptr, low + 1) <= e:
+                    low += 1
+                own = load_row(target, low * width + channel)
+            store_row(out, (e - first) * width + channel, own + load_row(source, place_at(index, e) * width + channel))
+
+    return ends
+
+
+def _sum_body(layout: Layout) -> Callable:
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+
+    def sums(part, starts, indptr, first, last, row, rows, step, width, values, out):
+        channel, piece = starts[part % len(starts)], part // len(starts)
+        for v in range(row + piece * step, row + min(rows, (piece + 1) * step)):
+            row_begin = place_at(indptr, v)
+            begin, end = max(row_begin, first), min(place_at(indptr, v + 1), last)
+            if begin < end:
+                total = row_zeros()
+                for e in range(begin, end):
+                    total = total + load_row(values, (e - first) * width + channel)
+                if row_begin < first:
+                    total = total + load_row(out, v * width + channel)
+                store_row(out, v * width + channel, total)
+
+    return sums
+
+
+def _largest_body(layout: Layout) -> Callable:
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    maximum, equal = vocabulary.maximum, vocabulary.equal
+
+    def largest(part, starts, indptr, first, last, row, rows, step, width, values, out, winners):
+        channel, piece = starts[part % len(starts)], part // len(starts)
+        for v in range(row + piece * step, row + min(rows, (piece + 1) * step)):
+            row_begin = place_at(indptr, v)
+            begin, end = max(row_begin, first), min(place_at(indptr, v + 1), last)
+            if begin < end:
+                best, winner = row_zeros() - np.inf, row_zeros()
+                if row_begin < first:
+                    best, winner = load_row(out, v * width + channel), load_row(winners, v * width + channel)
+                for e in range(begin, end):
+                    greater = maximum(load_row(values, (e - first) * width + channel), best)
+                    winner = equal(greater, best, winner, e - row_begin)
+                    best = greater
+                store_row(out, v * width + channel, best)
+                store_row(winners, v * width + channel, winner)
+
+    return largest
+
+
+def _spread_body(layout: Layout) -> Callable:
+    load_row, store_row, row_zeros, equal = layout.load_row, layout.store_row, layout.row_zeros, vocabulary.equal
+
+    def spread(part, starts, indptr, first, last, row, rows, step, width, winners, grad_out, values):
+        channel, piece = starts[part % len(starts)], part // len(starts)
+        for v in range(row + piece * step, row + min(rows, (piece + 1) * step)):
+            row_begin = place_at(indptr, v)
+            grad, winner = load_row(grad_out, v * width + channel), row_zeros()
+            if winners is not None:
+                winner = load_row(winners, v * width + channel)
+            for e in range(max(row_begin, first), min(place_at(indptr, v + 1), last)):
+                if winners is not None:
+                    store_row(values, (e - first) * width + channel, equal(winner, e - row_begin, grad, 0.0))
+                else:
+                    store_row(values, (e - first) * width + channel, grad)
+
+    return spread
+
+
+def _sources_body(layout: Layout) -> Callable:
+    load_row, store_row = layout.load_row, layout.store_row
+
+    def sources(part, starts, index, first, last, width, values, out):
+        channel = starts[part]
+        for e in range(first, last):
+            at = place_at(index, e) * width + channel
+            store_row(out, at, load_row(out, at) + load_row(values, (e - first) * width + channel))
+
+    return sources
+
+
+def add_ends(csr: Csr, tile: Tile, source: Tensor, target: Tensor, out: Tensor) -> None:
+    """Writes ``target[i] + source[j]`` for the edges (j, i) of a tile to `out`, ``[edges, width]``."""
+    width = source.shape[1]
+    for layout, starts in _blocks(source.dtype, width, _REGISTERS):
+        _ends_kernel(layout)(
+            -(-tile.edges // _EDGES_A_PART) * len(starts),
+            *(starts, csr.indptr, csr.index, tile.first, tile.last, tile.row, tile.rows, _EDGES_A_PART, width),
+            *(source, target, out),
+        )
+
+
+def _by_rows(kernel: Callable[[Layout], Kernel], csr: Csr, tile: Tile, width: int, like: Tensor, *rest) -> None:
+    step = -(-tile.rows // _ROW_PARTS)
+    for layout, starts in _blocks(like.dtype, width, _REGISTERS):
+        kernel(layout)(
+            -(-tile.rows // step) * len(starts),
+            *(starts, csr.indptr, tile.first, tile.last, tile.row, tile.rows, step, width),
+            *rest,
+        )
+
+
+def add_to_targets(csr: Csr, tile: Tile, values: Tensor, out: Tensor) -> None:
+    """Adds the values of a tile to the rows of their targets in `out`, which is zero where the rows begin."""
+    _by_rows(_sum_kernel, csr, tile, values.shape[1], values, values, out)
+
+
+def keep_largest(csr: Csr, tile: Tile, values: Tensor, out: Tensor, winners: Tensor) -> None:
+    """Raises `out` to the largest values of its rows' edges, and notes the place in its row of the first that has it.
+
+    Args:
+        csr: Edges by target.
+        tile: The tile.
+        values: Of its edges.
+        out: ``[targets, width]``.
+        winners: The same shape and type.
+    """
+    _by_rows(_largest_kernel, csr, tile, values.shape[1], values, values, out, winners)
+
+
+def spread(csr: Csr, tile: Tile, grad_out: Tensor, winners: Tensor | None, values: Tensor) -> None:
+    """Writes each target's row of `grad_out` to its edges in the tile; with `winners`, to these alone, else 0."""
+    kernel = functools.partial(_spread_kernel, to_winners=winners is not None)
+    _by_rows(kernel, csr, tile, grad_out.shape[1], grad_out, winners, grad_out, values)
+
+
+def add_to_sources(csr: Csr, tile: Tile, values: Tensor, out: Tensor) -> None:
+    """Adds the values of a tile to the rows of their sources in `out`, in the order of edges."""
+    width = values.shape[1]
+    for layout, starts in _blocks(values.dtype, width, 1):
+        _sources_kernel(layout)(len(starts), starts, csr.index, tile.first, tile.last, width, values, out)
