@@ -137,8 +137,9 @@ class Hag:
         self._with_self_loops: Hag | None = None
         self._reversed: Hag | None = None
         self._graph: Graph | None = None
-        # what a target keeps of it: cut levels and workspaces
-        self.kept: dict[Any, Any] = {}
+        # what a target keeps of it: cut levels, and memory for values of aggregation nodes that is free
+        self.kept: dict[str, Any] = {}
+        self.workspaces: dict[tuple, list[Tensor]] = {}
 
     @property
     def num_targets(self) -> int:
@@ -245,6 +246,7 @@ class Hag:
                 Rows.of(inputs[plain], user[plain], by_aggregation[plain], self.num_sources),
                 self.num_edges,
             )
+            found.workspaces = self.workspaces
             self._reversed = found
         return self._reversed
 
@@ -267,7 +269,9 @@ class Hag:
                 self.num_targets,
             )
             edges = self.num_edges + self.num_targets
-            self._with_self_loops = Hag(self.num_sources, self.levels, self.aggregations, targets, edges)
+            found = Hag(self.num_sources, self.levels, self.aggregations, targets, edges)
+            found.workspaces = self.workspaces
+            self._with_self_loops = found
         return self._with_self_loops
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from pygfuse.call import Call
 from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import threshold_and_scale
 from pygfuse.cpu.rows import head_dots
 from pygfuse.cpu.walks.backward import (
@@ -105,7 +106,7 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
     """
     graph, like, csr = call.graph, call.like(), call.graph.csr
-    out = like.new_empty(graph.num_targets, call.width)
+    out = on_huge_pages(like.new_empty(graph.num_targets, call.width))
     statistics = None
     if call.bound.softmax:
         statistics = like.new_empty(graph.num_targets, call.heads)
@@ -167,7 +168,7 @@ def _walk(
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
     parts = cut(edges)
     pieces = parts.count
-    found = {name: torch.empty_like(call.tensors[name]) for name in (*plan.heads, *plan.channels)}
+    found = {name: on_huge_pages(torch.empty_like(call.tensors[name])) for name in (*plan.heads, *plan.channels)}
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
     found |= {name: torch.zeros_like(call.tensors[name]) for name in (*plan.edges, *rows)}
