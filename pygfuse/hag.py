@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -102,6 +104,10 @@ def _sorted(row: Tensor, index: Tensor, num_rows: int) -> tuple[Tensor, Tensor, 
     return sort.sort_by_target(row.long(), index.long(), num_rows, columns, None, torch.int32)
 
 
+_by_serial: weakref.WeakValueDictionary[int, Hag] = weakref.WeakValueDictionary()
+_serials = itertools.count()
+
+
 class Hag:
     """A HAG of a graph.
 
@@ -114,6 +120,7 @@ class Hag:
         aggregations: What each aggregation node aggregates.
         targets: What each target aggregates.
         num_edges: Number of edges of the graph.
+        serial: A number by which operators find it while it lives.
 
     Example:
         >>> from pygfuse.transforms import find_hag
@@ -133,6 +140,8 @@ class Hag:
         self.aggregations = aggregations
         self.targets = targets
         self.num_edges = num_edges
+        self.serial = next(_serials)
+        _by_serial[self.serial] = self
         self._degree: Tensor | None = None
         self._with_self_loops: Hag | None = None
         self._reversed: Hag | None = None
@@ -140,6 +149,11 @@ class Hag:
         # what a target keeps of it: cut levels, and memory for values of aggregation nodes that is free
         self.kept: dict[str, Any] = {}
         self.workspaces: dict[tuple, list[Tensor]] = {}
+
+    @staticmethod
+    def of_serial(serial: int) -> Hag:
+        """The HAG of this number."""
+        return _by_serial[serial]
 
     @property
     def num_targets(self) -> int:
@@ -178,9 +192,7 @@ class Hag:
         """
         edges = self.targets.num_inputs + self.aggregations.num_inputs
         of_nodes = (beta - alpha) * self.num_targets
-        return BeforeAfter(
-            alpha * self.num_edges + of_nodes, alpha * (edges - self.num_aggregation_nodes) + of_nodes
-        )
+        return BeforeAfter(alpha * self.num_edges + of_nodes, alpha * (edges - self.num_aggregation_nodes) + of_nodes)
 
     @property
     def num_aggregations(self) -> BeforeAfter:

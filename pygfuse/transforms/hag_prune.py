@@ -131,8 +131,6 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
             child_entry = lists[0, child_entry]
 
 
-
-
 @numba.njit(inline='never')
 def _expand(node, num_sources, kept, first_inputs, second_inputs, stack, sources, of_sources, nodes, of_nodes, write):
     """Writes a node's sources and kept aggregation nodes, looking through dropped ones; returns where they end."""

@@ -17,9 +17,7 @@ def sum_body(layout: Layout) -> Callable:
     """Sums. Rows of nodes are multiplied by `node_factors`, results by `row_factors`, where these are given."""
     load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
 
-    def sums(
-        part, tiles, bounds, indptr, middle, index, nodes, node_factors, values, row_factors, width, out, partial
-    ):
+    def sums(part, tiles, bounds, indptr, middle, index, nodes, node_factors, values, row_factors, width, out, partial):
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
         channel = tiles[2 * tile + 1]
