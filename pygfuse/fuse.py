@@ -73,8 +73,8 @@ def _swap(model: torch.nn.Module, classes: dict[type, type]) -> torch.nn.Module:
 class Row:
     """One layer in a report: its name in the model, its class as printed, and why it is not fused (None if it is).
 
-    `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where there
-    was none.
+    `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
+    there was none.
     """
 
     layer: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -52,10 +53,7 @@ def _levels(hag: Hag) -> tuple[list[Level], Level]:
     found = hag.kept.get('levels')
     if found is None:
         bounds = hag.level_pointer
-        inner = [
-            _level(hag.aggregations.slice(first, last), first, last)
-            for first, last in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        inner = [_level(hag.aggregations.slice(first, last), first, last) for first, last in itertools.pairwise(bounds)]
         found = hag.kept['levels'] = inner, _level(hag.targets)
     return found
 

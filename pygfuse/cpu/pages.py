@@ -1,8 +1,8 @@
 """Memory for large results on huge pages.
 
-A result of many megabytes is new memory each time, and every page of it costs a microsecond when it is first written to:
-with pages of 4 KB more than a walk itself may take. Where the system lets a program ask for huge pages (Linux), it is
-asked.
+A result of many megabytes is new memory each time, and every page of it costs a microsecond when it is first written
+to: with pages of 4 KB more than a walk itself may take. Where a program can ask the system for huge pages (Linux), they
+are asked for.
 """
 
 from __future__ import annotations

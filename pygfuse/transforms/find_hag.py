@@ -6,7 +6,6 @@ import math
 import numbers
 from typing import Any
 
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -35,11 +34,12 @@ def find_hag(
     r"""Searches a HAG of a graph for sums, means, maxima and minima (Algorithm 3 of the paper).
 
     Pairs of nodes that the most targets aggregate are merged into a new node, again and again; then the nodes that save
-    least are written out in their users until no more than `capacity` are left, so that nodes have many inputs, not two.
-    At the same capacity this saves more than the first merges do; should it save less, those are taken. All pairs are
-    counted in components of up to `block_size` sources. A larger component is searched in rounds, each in blocks of
-    so many sources whose targets have about the same smallest hashes, from the most redundant pairs to the least:
-    time and memory do not grow with the squares of degrees. On Tolokers it saves 98 % of what counting all pairs saves.
+    least are written out in their users until no more than `capacity` are left, so that nodes have many inputs, not
+    two. At the same capacity this saves more than the first merges do; should it save less, those are taken.
+
+    All pairs are counted in components of up to `block_size` sources. A larger component is searched in rounds, each
+    in blocks of so many sources whose targets have the same smallest hashes (MinHash), from the most redundant pairs to
+    the least: time and memory do not grow with the squares of degrees. docs/hags.md says what that costs.
 
     Args:
         edge_index: Any adjacency that PyG takes, or a `Graph`.

@@ -59,6 +59,10 @@ class HagData(Data):
         return super().__inc__(key, value, *args, **kwargs)
 
 
+# what `torch.load` may read without being told
+torch.serialization.add_safe_globals([HagData])
+
+
 def tensors_of(hag: Hag, edge_index: Tensor) -> dict[str, Tensor]:
     """A HAG as tensors that can be batched, with the fingerprint of its edges."""
     found = {'hag_level': hag.levels, 'hag_fingerprint': fingerprints(edge_index, torch.tensor([hag.num_targets]))}

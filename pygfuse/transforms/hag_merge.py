@@ -1,9 +1,9 @@
 """Algorithm 3 of "Redundancy-Free Computation Graphs for Graph Neural Networks" on blocks of sources.
 
-Within a block every pair of sources has a count, how many targets aggregate both, in a square matrix; the row maxima are
-leaves of a tournament tree, corrected only where they are looked at. A merge of (a, b) into w intersects the targets of a
-and b and changes the counts of what those targets hold, nothing else. Counts of old pairs only fall and a new node's
-counts are at most the redundancy of its merge, so the redundancies of a block's merges never rise.
+Within a block every pair of sources has a count, how many targets aggregate both, in a square matrix; the row maxima
+are leaves of a tournament tree, corrected only where they are looked at. A merge of (a, b) into w intersects the
+targets of a and b and changes the counts of what those targets hold, nothing else. Counts of old pairs only fall and a
+new node's counts are at most the redundancy of its merge, so the redundancies of a block's merges never rise.
 """
 
 from __future__ import annotations

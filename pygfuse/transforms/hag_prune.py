@@ -1,8 +1,8 @@
 """Which aggregation nodes are worth keeping, and the HAG without the others.
 
-A node with u users and k inputs that is written out in its users leaves (u - 1)(k - 1) more binary aggregations. Nodes are
-dropped by this loss, the smallest first; a node that is used once goes for nothing. What is left of a tree of binary
-merges are nodes of many inputs, so that a limited number of nodes saves more than the same number of first merges.
+A node with u users and k inputs that is written out in its users leaves (u - 1)(k - 1) more binary aggregations. Nodes
+are dropped by this loss, the smallest first; a node that is used once goes for nothing. What is left of a tree of
+binary merges are nodes of many inputs, so that a limited number of nodes saves more than as many first merges.
 """
 
 from __future__ import annotations

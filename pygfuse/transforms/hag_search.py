@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 
@@ -11,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygfuse.csr import Csr
 from pygfuse.cpu import sort
+from pygfuse.csr import Csr
 from pygfuse.graph import INT32_LIMIT, Graph
 from pygfuse.transforms.hag_blocks import HASHED_TOGETHER, join_sources, smallest_hashes
 from pygfuse.transforms.hag_merge import merge_blocks
@@ -251,4 +252,4 @@ def _portions(work: np.ndarray) -> Iterator[tuple[int, int]]:
         steps = max(1, min(_PORTIONS, int(done[-1]) // _PORTION_WORK))
         ends = np.searchsorted(done, done[-1] * np.arange(1, steps) / steps) + 1
         edges = np.unique(np.concatenate([[0], ends, [len(work)]])).tolist()
-        yield from zip(edges[:-1], edges[1:], strict=True)
+        yield from itertools.pairwise(edges)
