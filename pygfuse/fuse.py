@@ -12,6 +12,7 @@ from torch_geometric.nn import MessagePassing
 
 from pygfuse import conv
 from pygfuse.conv.fused import FusedConv
+from pygfuse.conv.hags import USED
 
 # PyG's class -> the fused class of the same name
 FUSED_CLASSES: dict[type, type[FusedConv]] = {
@@ -70,11 +71,16 @@ def _swap(model: torch.nn.Module, classes: dict[type, type]) -> torch.nn.Module:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One layer in a report: its name in the model, its class as printed, and why it is not fused (None if it is)."""
+    """One layer in a report: its name in the model, its class as printed, and why it is not fused (None if it is).
+
+    `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
+    there was none.
+    """
 
     layer: str
     module: str
     why_not: str | None
+    hag: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +104,11 @@ class Report:
 
 
 def _verdict(row: Row) -> str:
-    return 'yes' if row.why_not is None else f'no: {row.why_not}'
+    if row.why_not is not None:
+        return f'no: {row.why_not}'
+    if row.hag is None:
+        return 'yes'
+    return 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
 
 
 def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
@@ -112,7 +122,7 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
         file: Where to print, by default standard output.
 
     Returns:
-        The table; its rows have ``layer``, ``module`` and ``why_not``.
+        The table; its rows have ``layer``, ``module``, ``why_not`` and ``hag``.
 
     Example:
         >>> import torch_geometric.nn as pyg
@@ -126,7 +136,8 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
     rows = []
     for name, module in model.named_modules():
         if isinstance(module, MessagePassing):
-            rows.append(Row(name or '(model)', repr(module).split('\n')[0], _why_not(module)))
+            hag = getattr(module, 'last_hag', None)
+            rows.append(Row(name or '(model)', repr(module).split('\n')[0], _why_not(module), hag))
     table = Report(tuple(rows))
     print(table, file=sys.stdout if file is None else file)
     return table

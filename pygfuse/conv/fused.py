@@ -16,6 +16,7 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse.adjacency import values_of
 from pygfuse.aggregate import Edges
+from pygfuse.conv.hags import note_hag
 from pygfuse.graph import Graph
 from pygfuse.switches import switches
 
@@ -102,6 +103,8 @@ class FusedConv(MessagePassing):
 
     # why the last call ran PyG's own path; None if it ran fused
     last_reason: str | None = None
+    # what became of the HAG that belongs to the adjacency of the last call; None if there was none
+    last_hag: str | None = None
 
     def note(self, reason: str | None) -> bool:
         """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
@@ -326,6 +329,7 @@ def nodes_of(
         size: PyG's `size`.
         loops: Whether each node that is on both sides gets exactly one self-loop.
     """
+    note_hag(conv, adjacency)
     rows = [pair[0].shape[0], None if pair[1] is None else pair[1].shape[0]]
     first, second = check_rows(rows, size, adjacency)
     given = size is not None and is_edge_index(adjacency)

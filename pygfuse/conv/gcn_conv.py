@@ -23,7 +23,9 @@ from pygfuse.conv.fused import (
     why_not_ties,
 )
 from pygfuse.conv.gcn_norm import with_remaining_loops
+from pygfuse.conv.hags import usable_hag
 from pygfuse.conv.norm_cache import cached_factors
+from pygfuse.hag_aggregate import hag_aggregate
 from pygfuse.programs.neighbours import (
     NEIGHBOURS,
     NORMALISED_NEIGHBOURS,
@@ -81,6 +83,10 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         if self.normalize and not self.cached and is_edge_index(adjacency):
             edges, graph = nodes_of(self, (x, x), adjacency, None, self.add_self_loops)
             weight = checked_edge_weight(edge_weight, edges, graph)
+            hag = usable_hag(self, adjacency, edges, self._why_no_hag(weight))
+            if hag is not None:
+                factors = cached_factors(edges, None, x).flatten()
+                return hag_aggregate(hag, x, 'sum', factors, factors)
             return self._normalised(x, edges, None if weight is None else weight.to(x.dtype))
         if self.normalize:
             adjacency, edge_weight = self._normed_by_pyg(x, adjacency, edge_weight)
@@ -88,9 +94,17 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             edge_weight = values_of(adjacency)
         edges, graph = nodes_of(self, (x, x), adjacency)
         weight = checked_edge_weight(edge_weight, edges, graph)
+        hag = usable_hag(self, adjacency, edges, None if weight is None else 'its messages have edge weights')
+        if hag is not None:
+            return hag_aggregate(hag, x, REDUCTIONS[self.aggr])
         if weight is None:
             return self._run(NEIGHBOURS, edges, {'x': x})
         return self._run(WEIGHTED_NEIGHBOURS, edges, {'x': x, 'edge_weight': weight.to(x.dtype)})
+
+    def _why_no_hag(self, weight: Tensor | None) -> str | None:
+        if weight is not None:
+            return 'its messages have edge weights'
+        return None if REDUCTIONS[self.aggr] == 'sum' else f'aggr={self.aggr!r} of normalised neighbours'
 
     def _normalised(self, x: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
         if weight is not None and edges.loops is not None:

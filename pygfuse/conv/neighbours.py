@@ -20,6 +20,8 @@ from pygfuse.conv.fused import (
     why_not_rows,
     why_not_ties,
 )
+from pygfuse.conv.hags import usable_hag
+from pygfuse.hag_aggregate import hag_aggregate
 from pygfuse.programs.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
 
@@ -64,4 +66,7 @@ class NeighbourConv(FusedConv):
         weight = checked_edge_weight(edge_weight, edges, graph)
         operands = {'x': pair[0]} if weight is None else {'x': pair[0], 'edge_weight': weight.to(pair[0].dtype)}
         program = NEIGHBOURS if weight is None else WEIGHTED_NEIGHBOURS
+        hag = usable_hag(self, adjacency, edges, None if weight is None else 'its messages have edge weights')
+        if hag is not None:
+            return hag_aggregate(hag, pair[0], REDUCTIONS[self.aggr])
         return aggregate(program, edges, operands, 1, pair[0].shape[1], REDUCTIONS[self.aggr]).flatten(1)

@@ -9,8 +9,10 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor
 
-from pygfuse.conv.fused import check_features
+from pygfuse.conv.fused import FusedConv, check_features, nodes_of
+from pygfuse.conv.lstm import tree_of, why_not_lstm, why_not_shared
 from pygfuse.conv.neighbours import NeighbourConv
+from pygfuse.prefix_tree import lstm_aggregate
 
 
 class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
@@ -20,7 +22,8 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \mathbf{W}_2 \cdot \mathrm{aggr}_{j \in \mathcal{N}(i)}
         \mathbf{x}_j
 
-    The aggregation (mean, sum, max or min; others run PyG's own path) is one walk over the edges.
+    The aggregation (mean, sum, max or min) is one walk over the edges. With ``aggr='lstm'``, targets whose neighbour
+    lists begin alike share the steps of the LSTM, where that saves steps. Other aggregations run PyG's own path.
 
     Args:
         in_channels, out_channels, aggr, normalize, root_weight, project, bias: As in PyG.
@@ -41,6 +44,11 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
 
     propagate_type: ClassVar = {'x': OptPairTensor}
 
+    def why_not(self) -> str | None:
+        if self.aggr == 'lstm':
+            return FusedConv.why_not(self) or why_not_lstm(self.aggr_module)
+        return super().why_not()
+
     def forward(
         self,
         x: Tensor | tuple[Tensor, Tensor | None],
@@ -49,12 +57,22 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(edge_index, pair, size=size)):
+        if not self.note(self._why_not_call(edge_index, pair, size)):
             return super().forward(x, edge_index, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
         if self.project and hasattr(self, 'lin'):
             pair = (self.lin(pair[0]).relu(), pair[1])
-        out = self.lin_l(self.neighbours(pair, edge_index, size=size, ignores_values=True))
+        if self.aggr == 'lstm':
+            tree = tree_of(nodes_of(self, pair, edge_index, size)[1])
+            out = self.lin_l(lstm_aggregate(tree, pair[0], self.aggr_module.lstm))
+        else:
+            out = self.lin_l(self.neighbours(pair, edge_index, size=size, ignores_values=True))
         if self.root_weight and pair[1] is not None:
             out = out + self.lin_r(pair[1])
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
+
+    def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], size: Any) -> str | None:
+        reason = self.why_not_neighbours(adjacency, pair, size=size)
+        if reason is None and self.aggr == 'lstm':
+            return why_not_shared(adjacency, nodes_of(self, pair, adjacency, size)[1])
+        return reason

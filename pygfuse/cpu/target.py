@@ -13,6 +13,7 @@ from pygfuse.choice import choose, mapping_for
 from pygfuse.coo import Coo
 from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import threshold_and_scale
 from pygfuse.cpu.rows import head_dots
 from pygfuse.cpu.walks.backward import (
@@ -132,12 +133,12 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     if isinstance(edges, Coo):
         return _sum_scattered(call, edges), None
     like = call.like()
-    out = like.new_empty(call.graph.num_targets, call.width)
+    out = on_huge_pages(like.new_empty(call.graph.num_targets, call.width))
     statistics = None
     if call.bound.softmax:
         statistics = like.new_empty(call.graph.num_targets, call.heads)
     elif call.reduce in ('max', 'min'):
-        statistics = torch.empty_like(out)
+        statistics = on_huge_pages(torch.empty_like(out))
     two_pass = mapping.two_pass and call.bound.softmax
     for form in (STATISTICS, GIVEN) if two_pass else (ONE_PASS,):
         _sum_rows(call, form, edges, cut(edges, mapping), out, statistics)
@@ -254,7 +255,7 @@ def _walk(
         bounds, rows_of = parts.bounds, (edges.indptr, edges.index, edges.edge_id)
         pieces, slots = parts.count, parts.num_slots
     num_others = graph.num_targets if plan.side == SOURCE else graph.num_sources
-    found = {name: torch.empty_like(call.tensors[name]) for name in (*plan.heads, *plan.channels)}
+    found = {name: on_huge_pages(torch.empty_like(call.tensors[name])) for name in (*plan.heads, *plan.channels)}
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
     found |= {name: torch.zeros_like(call.tensors[name]) for name in (*plan.edges, *rows)}
@@ -264,7 +265,7 @@ def _walk(
         like.new_zeros(graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
         for name in plan.features
     )
-    passed = tuple(like.new_empty(graph.num_edges, call.heads) for _ in plan.passed)
+    passed = tuple(on_huge_pages(like.new_empty(graph.num_edges, call.heads)) for _ in plan.passed)
     added = tuple(like.new_zeros(pieces, num_others, call.heads) for _ in plan.added)
     sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
     head_sums = tuple(like.new_zeros(pieces, call.heads) for _ in plan.parameter_heads)

@@ -1,0 +1,127 @@
+"""The walks over one level of a HAG.
+
+A row aggregates rows of two places: first nodes of the graph, then aggregation nodes of the levels before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pygfuse import vocabulary
+from pygfuse.cpu.layout import Layout, place_at
+
+
+def sum_body(layout: Layout) -> Callable:
+    """Sums. Rows of nodes are multiplied by `node_factors`, results by `row_factors`, where these are given."""
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+
+    def sums(part, tiles, bounds, indptr, middle, index, nodes, node_factors, values, row_factors, width, out, partial):
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        channel = tiles[2 * tile + 1]
+        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
+        ends_within = last_edge > place_at(indptr, last_row)
+        for v in range(bounds[2 * piece], last_row + ends_within):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            change = min(max(place_at(middle, v), begin), end)
+            result = row_zeros()
+            for q in range(begin, change):
+                u = place_at(index, q)
+                row = load_row(nodes, u * width + channel)
+                if node_factors is not None:
+                    row = row * node_factors[u]
+                result = result + row
+            for q in range(change, end):
+                result = result + load_row(values, place_at(index, q) * width + channel)
+            if begin == row_begin and end == row_end:
+                if row_factors is not None:
+                    result = result * row_factors[v]
+                store_row(out, v * width + channel, result)
+            else:
+                store_row(partial, (2 * piece + (begin == row_begin)) * width + channel, result)
+
+    return sums
+
+
+def extreme_body(layout: Layout, smallest: bool) -> Callable:
+    """Maxima (or minima), and the number of edges of the graph that attain each: of aggregation nodes it is given."""
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    maximum, equal = vocabulary.maximum, vocabulary.equal
+
+    def extremes(
+        part, tiles, bounds, indptr, middle, index, nodes, values, value_ties, width, out, ties_out, partial,
+        partial_ties,
+    ):  # fmt: skip
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        channel = tiles[2 * tile + 1]
+        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
+        ends_within = last_edge > place_at(indptr, last_row)
+        for v in range(bounds[2 * piece], last_row + ends_within):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            change = min(max(place_at(middle, v), begin), end)
+            result, ties = row_zeros() - np.inf, row_zeros()
+            for q in range(begin, change):
+                found = load_row(nodes, place_at(index, q) * width + channel)
+                if smallest:
+                    found = -found
+                best = maximum(found, result)
+                ties = equal(found, best, equal(result, best, ties, 0.0) + 1.0, ties)
+                result = best
+            for q in range(change, end):
+                found = load_row(values, place_at(index, q) * width + channel)
+                theirs = load_row(value_ties, place_at(index, q) * width + channel)
+                if smallest:
+                    found = -found
+                best = maximum(found, result)
+                ties = equal(found, best, equal(result, best, ties, 0.0) + theirs, ties)
+                result = best
+            if smallest:
+                result = -result
+            if begin == row_begin and end == row_end:
+                if end == begin:
+                    result = row_zeros()
+                store_row(out, v * width + channel, result)
+                store_row(ties_out, v * width + channel, ties)
+            else:
+                slot = 2 * piece + (begin == row_begin)
+                store_row(partial, slot * width + channel, result)
+                store_row(partial_ties, slot * width + channel, ties)
+
+    return extremes
+
+
+def winners_body(layout: Layout) -> Callable:
+    """The adjoint of maxima and minima, along the reversed HAG: a gradient goes to whatever equals the result."""
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    equal = vocabulary.equal
+
+    def winners(
+        part, tiles, bounds, indptr, middle, index, own, outs, grads, values, value_grads, width, result_grads, partial
+    ):
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        channel = tiles[2 * tile + 1]
+        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
+        ends_within = last_edge > place_at(indptr, last_row)
+        for v in range(bounds[2 * piece], last_row + ends_within):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            change = min(max(place_at(middle, v), begin), end)
+            mine, result = load_row(own, v * width + channel), row_zeros()
+            for q in range(begin, change):
+                at = place_at(index, q) * width + channel
+                result = result + equal(load_row(outs, at), mine, load_row(grads, at), 0.0)
+            for q in range(change, end):
+                at = place_at(index, q) * width + channel
+                result = result + equal(load_row(values, at), mine, load_row(value_grads, at), 0.0)
+            if begin == row_begin and end == row_end:
+                store_row(result_grads, v * width + channel, result)
+            else:
+                store_row(partial, (2 * piece + (begin == row_begin)) * width + channel, result)
+
+    return winners

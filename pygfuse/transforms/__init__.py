@@ -1,0 +1,7 @@
+"""What can be prepared once for a dataset."""
+
+from pygfuse.transforms.find_hag import find_hag
+from pygfuse.transforms.hag_data import HagData
+from pygfuse.transforms.to_hag import ToHAG
+
+__all__ = ['HagData', 'ToHAG', 'find_hag']
