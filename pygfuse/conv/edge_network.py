@@ -107,16 +107,17 @@ def stages_of(nn: object) -> list[Stage]:
 def _taken_apart(module: object, name: str) -> Iterator[Stage]:
     if not isinstance(module, torch.nn.Module):
         raise NotUnderstood(f'{name} is no module')
-    _check_untouched(module, name)
     kind = type(module)
+    # a lazy layer hooks itself until its first call
+    if kind in _LINEAR and isinstance(module.weight, torch.nn.UninitializedParameter):
+        raise NotUnderstood(f'{name} has no parameters before its first call')
+    _check_untouched(module, name)
     if kind is torch.nn.Sequential:
         for key, child in module.named_children():
             yield from _taken_apart(child, f'{name}.{key}')
     elif kind is torch_geometric.nn.MLP:
         yield from _of_mlp(module, name)
     elif kind in _LINEAR:
-        if isinstance(module.weight, torch.nn.UninitializedParameter):
-            raise NotUnderstood(f'{name} has no parameters before its first call')
         yield Linear(module)
     elif kind is torch.nn.BatchNorm1d:
         yield Norm(module)
