@@ -126,8 +126,6 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
         yield Norm(module.module, module.allow_single_element)
     elif kind is torch.nn.PReLU:
         yield Slope(module.weight)
-    elif kind is torch.nn.Softplus and (module.threshold < 20 or module.beta <= 0):
-        raise NotUnderstood(f'{name} is a Softplus with a threshold below 20 or a beta that is not positive')
     elif kind in _ACTIVATIONS:
         yield _ACTIVATIONS[kind](module)
     elif kind is torch.nn.Dropout:

@@ -70,6 +70,7 @@ SLOW_SHALLOW = {
     'tanh, norm': lambda: one(Tanh(), BatchNorm1d(HIDDEN)),
     'sigmoid, norm': lambda: one(Sigmoid(), BatchNorm1d(HIDDEN)),
     'norm, softplus': lambda: one(BatchNorm1d(HIDDEN), Softplus(2.0)),
+    'softplus that falls': lambda: one(Softplus(1.0, 1.0)),
     'leaky relu that falls': lambda: one(LeakyReLU(-0.3)),
     'prelu of channels, norm': lambda: one(PReLU(HIDDEN), BatchNorm1d(HIDDEN)),
 }
@@ -377,12 +378,10 @@ FALL_BACK = {
     'nn.1 drops out': lambda: one(Dropout(0.5)),
     'nn drops out': lambda: pyg.MLP([WIDE, HIDDEN, OUT], dropout=0.5),
     'does not begin with a Linear': lambda: Sequential(ReLU(), Linear(WIDE, OUT)),
-    'threshold': lambda: one(Softplus(1.0, 5.0)),
     'scale of a BatchNorm is zero': zero_scale,
-    'nn.norms.0 is a GraphNorm': lambda: pyg.MLP([WIDE, HIDDEN, OUT], norm='LayerNorm'),
+    'normalises by batch': lambda: pyg.MLP([WIDE, HIDDEN, OUT], norm='LayerNorm'),
     'nn.act is': lambda: pyg.MLP([WIDE, HIDDEN, OUT], act=torch.sin),
 }
-FALL_BACK['normalises by batch'] = FALL_BACK.pop('nn.norms.0 is a GraphNorm')
 
 
 @pytest.mark.parametrize('reason', FALL_BACK)
@@ -510,8 +509,16 @@ def cloud_neighbours(x: torch.Tensor, clouds: int, k: int) -> torch.Tensor:
     return torch.stack([nearest.flatten(), torch.arange(len(x)).repeat_interleave(k)])
 
 
-@pytest.mark.parametrize('network', [single, pytest.param(double, marks=pytest.mark.slow)])
-def test_a_dgcnn_on_fixed_neighbours_trains_to_the_same_losses(network):
+@pytest.mark.parametrize(
+    ('network', 'dtype', 'rate', 'tolerance'),
+    [
+        (single, torch.float32, 0.02, 1e-4),
+        # at a higher rate PyG itself in float32 leaves its own path in float64: by 28 % at 0.02
+        pytest.param(double, torch.float32, 0.002, 1e-4, marks=pytest.mark.slow),
+        pytest.param(double, torch.float64, 0.02, 1e-9, marks=pytest.mark.slow),
+    ],
+)
+def test_a_dgcnn_on_fixed_neighbours_trains_to_the_same_losses(network, dtype, rate, tolerance):
     clouds, points, k = 6, 32, 8
     torch.manual_seed(0)
     x, labels = torch.randn(clouds * points, 3), torch.arange(clouds) % 5
@@ -520,16 +527,16 @@ def test_a_dgcnn_on_fixed_neighbours_trains_to_the_same_losses(network):
     twin = Dgcnn(EdgeConv, network)
     twin.load_state_dict(model.state_dict())
     losses = []
-    for net in (model, twin):
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.02)
+    for net in (model.to(dtype), twin.to(dtype)):
+        optimizer = torch.optim.SGD(net.parameters(), lr=rate)
         losses.append([])
         for _ in range(20):
             optimizer.zero_grad()
-            loss = F.cross_entropy(net(x, edge_index, clouds), labels)
+            loss = F.cross_entropy(net(x.to(dtype), edge_index, clouds), labels)
             loss.backward()
             optimizer.step()
             losses[-1].append(loss.item())
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[0][-1] < 0.5 * losses[0][0]
     assert [conv.last_reason for conv in twin.convs] == [None] * 4
 
