@@ -21,6 +21,10 @@ from pygfuse.cpu.edge_tiles import Tile, tiles_of
 # of the widest value of a tile
 TILE_BYTES = 2**21
 LEAST_EDGES = 256
+# float32 loses digits in the long sums of a larger tile
+MOST_EDGES = 8192
+# sums over so many tiles join the sum of such sums: float32 would lose digits in one long sum
+SETTLED_AFTER = 32
 # a winning edge is kept by its place in the row, as a number of float32
 PLACES_LIMIT = 2**24
 
@@ -133,7 +137,7 @@ class _Tape:
         widths = [source.shape[1]]
         for stage in self.stages:
             widths.append(stage.weight.shape[0] if isinstance(stage, Map) else widths[-1])
-        size = max(LEAST_EDGES, TILE_BYTES // (max(*widths, 1) * source.element_size()))
+        size = min(MOST_EDGES, max(LEAST_EDGES, TILE_BYTES // (max(*widths, 1) * source.element_size())))
         self.tiles = tiles_of(self.csr, size)
         size = min(size, self.csr.num_edges)
         self.values = [source.new_empty(size, width) for width in widths]
@@ -240,14 +244,38 @@ def _edge_reduce_backward(
     source: Tensor, target: Tensor, tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int,
     num_targets: int, flow: str, reduce: str, winners: Tensor, grad_out: Tensor,
 ) -> list[Tensor]:  # fmt: skip
-    tape = _Tape(source, target, _read(text, tensors), Edges(token, num_sources, num_targets, flow), True)
+    stages, edges = _read(text, tensors), Edges(token, num_sources, num_targets, flow)
     grad_out = grad_out.contiguous()
+    if reduce == 'max' and stages and isinstance(stages[-1], Map):
+        return _backward_of_winners(source, target, stages, edges, winners, grad_out)
+    tape = _Tape(source, target, stages, edges, True)
     for tile in tape.tiles:
         values = tape.forward(tile)
         chosen = winners if reduce == 'max' else None
         edge_tiles.spread(tape.csr, tile, grad_out, chosen, tape.grad_of_values(tile))
         tape.backward(tile, values)
     return tape.found()
+
+
+def _backward_of_winners(
+    source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, winners: Tensor, grad_out: Tensor
+) -> list[Tensor]:
+    """Where a map is last, only its rows of winning edges and channels have a gradient: no product is needed."""
+    weight = stages[-1].weight.contiguous()
+    tape = _Tape(source, target, stages[:-1], edges, True)
+    summands = weight.new_zeros(edge_tiles.WEIGHT_PARTS, *weight.shape)
+    grad_weight = torch.zeros_like(weight)
+    for i, tile in enumerate(tape.tiles, start=1):
+        values = tape.forward(tile)
+        edge_tiles.map_adjoint_at_winners(
+            tape.csr, tile, grad_out, winners, weight, values[-1], tape.grad_of_values(tile), summands
+        )
+        tape.backward(tile, values)
+        if i % SETTLED_AFTER == 0 or i == len(tape.tiles):
+            grad_weight.add_(summands.sum(dim=0))
+            summands.zero_()
+    has_edges = tape.csr.indptr.diff() > 0
+    return [*tape.found(), grad_weight, torch.where(has_edges.unsqueeze(1), grad_out, 0.0).sum(dim=0)]
 
 
 def _like_operands(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:

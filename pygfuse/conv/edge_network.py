@@ -107,16 +107,17 @@ def stages_of(nn: object) -> list[Stage]:
 def _taken_apart(module: object, name: str) -> Iterator[Stage]:
     if not isinstance(module, torch.nn.Module):
         raise NotUnderstood(f'{name} is no module')
-    _check_untouched(module, name)
     kind = type(module)
+    # a lazy layer hooks itself until its first call
+    if kind in _LINEAR and isinstance(module.weight, torch.nn.UninitializedParameter):
+        raise NotUnderstood(f'{name} has no parameters before its first call')
+    _check_untouched(module, name)
     if kind is torch.nn.Sequential:
         for key, child in module.named_children():
             yield from _taken_apart(child, f'{name}.{key}')
     elif kind is torch_geometric.nn.MLP:
         yield from _of_mlp(module, name)
     elif kind in _LINEAR:
-        if isinstance(module.weight, torch.nn.UninitializedParameter):
-            raise NotUnderstood(f'{name} has no parameters before its first call')
         yield Linear(module)
     elif kind is torch.nn.BatchNorm1d:
         yield Norm(module)
@@ -125,8 +126,6 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
         yield Norm(module.module, module.allow_single_element)
     elif kind is torch.nn.PReLU:
         yield Slope(module.weight)
-    elif kind is torch.nn.Softplus and (module.threshold < 20 or module.beta <= 0):
-        raise NotUnderstood(f'{name} is a Softplus with a threshold below 20 or a beta that is not positive')
     elif kind in _ACTIVATIONS:
         yield _ACTIVATIONS[kind](module)
     elif kind is torch.nn.Dropout:

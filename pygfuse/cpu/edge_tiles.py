@@ -18,10 +18,13 @@ from pygfuse import vocabulary
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.walks.backward import SETTLED_AFTER
 from pygfuse.csr import Csr
 
 _EDGES_A_PART = 128
 _ROW_PARTS = 64
+# parts of a tile that sum the gradient of a weight apart
+WEIGHT_PARTS = 8
 _REGISTERS = 16
 
 
@@ -90,6 +93,11 @@ def _sources_kernel(layout: Layout) -> Kernel:
     return _kernel('sums of sources of a tile', _sources_body, layout)
 
 
+@functools.lru_cache(maxsize=256)
+def _winners_kernel(layout: Layout) -> Kernel:
+    return _kernel('adjoint of a map at winners', _winners_body, layout)
+
+
 def _ends_body(layout: Layout) -> Callable:
     load_row, store_row = layout.load_row, layout.store_row
 
@@ -124,8 +132,11 @@ def _sum_body(layout: Layout) -> Callable:
             begin, end = max(row_begin, first), min(place_at(indptr, v + 1), last)
             if begin < end:
                 total = row_zeros()
-                for e in range(begin, end):
-                    total = total + load_row(values, (e - first) * width + channel)
+                for q in range(begin, end, SETTLED_AFTER):
+                    some = row_zeros()
+                    for e in range(q, min(end, q + SETTLED_AFTER)):
+                        some = some + load_row(values, (e - first) * width + channel)
+                    total = total + some
                 if row_begin < first:
                     total = total + load_row(out, v * width + channel)
                 store_row(out, v * width + channel, total)
@@ -187,6 +198,32 @@ def _sources_body(layout: Layout) -> Callable:
     return sources
 
 
+def _winners_body(layout: Layout) -> Callable:
+    load_row, store_row = layout.load_row, layout.store_row
+
+    def adjoint(
+        part, starts, indptr, first, last, row, rows, step, width, channels,
+        winners, grad_out, weight, values, grad_values, grad_weights,
+    ):  # fmt: skip
+        start, piece = starts[part % len(starts)], part // len(starts)
+        for v in range(row + piece * step, row + min(rows, (piece + 1) * step)):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            if row_begin == row_end:
+                continue
+            for c in range(channels):
+                at = np.uint64(v * channels + c)
+                grad, e = grad_out[at], row_begin + np.int64(winners[at])
+                if grad != 0.0 and first <= e < last:
+                    of_edge, of_channel = (e - first) * width + start, c * width + start
+                    of_weight = piece * channels * width + of_channel
+                    before = load_row(grad_values, of_edge)
+                    store_row(grad_values, of_edge, before + grad * load_row(weight, of_channel))
+                    before = load_row(grad_weights, of_weight)
+                    store_row(grad_weights, of_weight, before + grad * load_row(values, of_edge))
+
+    return adjoint
+
+
 def add_ends(csr: Csr, tile: Tile, source: Tensor, target: Tensor, out: Tensor) -> None:
     """Writes ``target[i] + source[j]`` for the edges (j, i) of a tile to `out`, ``[edges, width]``."""
     width = source.shape[1]
@@ -237,3 +274,36 @@ def add_to_sources(csr: Csr, tile: Tile, values: Tensor, out: Tensor) -> None:
     width = values.shape[1]
     for layout, starts in _blocks(values.dtype, width, 1):
         _sources_kernel(layout)(len(starts), starts, csr.index, tile.first, tile.last, width, values, out)
+
+
+def map_adjoint_at_winners(
+    csr: Csr,
+    tile: Tile,
+    grad_out: Tensor,
+    winners: Tensor,
+    weight: Tensor,
+    values: Tensor,
+    grad_values: Tensor,
+    grad_weights: Tensor,
+) -> None:
+    """The adjoint of a linear map whose results were reduced to their largest: one edge a target and channel.
+
+    Args:
+        csr: Edges by target.
+        tile: The tile.
+        grad_out: The gradient of the largest, ``[targets, channels]``.
+        winners: Where they are, as of `keep_largest`.
+        weight: ``[channels, width]``.
+        values: What was mapped, ``[edges, width]``.
+        grad_values: Its gradient is written here.
+        grad_weights: The gradient of `weight` is added here, in `WEIGHT_PARTS` summands: ``[parts, channels, width]``.
+    """
+    grad_values.zero_()
+    channels, width = weight.shape
+    step = -(-tile.rows // WEIGHT_PARTS)
+    for layout, starts in _blocks(values.dtype, width, _REGISTERS):
+        _winners_kernel(layout)(
+            -(-tile.rows // step) * len(starts),
+            *(starts, csr.indptr, tile.first, tile.last, tile.row, tile.rows, step, width, channels),
+            *(winners, grad_out, weight, values, grad_values, grad_weights),
+        )

@@ -42,7 +42,7 @@ _ACTIVATIONS: dict[str, Callable] = {
     'gelu_tanh': _gelu_tanh,
     'tanh': lambda z, first, second, slope: tanh(z),
     'sigmoid': lambda z, first, second, slope: sigmoid(z),
-    'softplus': lambda z, first, second, slope: softplus(z * first) / first,
+    'softplus': lambda z, first, second, slope: positive(z * first - second, z, softplus(z * first) / first),
 }
 
 

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch.nn import BatchNorm1d, Dropout, Identity, Linear, PReLU, ReLU, Sequential
+
+from pygfuse.conv.edge_network import NotUnderstood, stages_of, tensors_of
+
+
+def kinds(nn) -> list[str]:
+    return [type(stage).__name__ for stage in stages_of(nn)]
+
+
+def test_stages_are_in_the_order_of_the_network():
+    nn = Sequential(Linear(4, 3), Sequential(ReLU(), BatchNorm1d(3), Identity()), Dropout(0.0), Linear(3, 2), PReLU())
+    assert kinds(nn) == ['Linear', 'Activation', 'Norm', 'Linear', 'Slope']
+
+
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [
+        ({}, ['Linear', 'Norm', 'Activation', 'Linear']),
+        ({'act_first': True}, ['Linear', 'Activation', 'Norm', 'Linear']),
+        ({'plain_last': False}, ['Linear', 'Norm', 'Activation'] * 2),
+        ({'norm': None}, ['Linear', 'Activation', 'Linear']),
+        ({'act': None, 'plain_last': False}, ['Linear', 'Norm'] * 2),
+        ({'act': 'prelu'}, ['Linear', 'Norm', 'Slope', 'Linear']),
+    ],
+    ids=str,
+)
+def test_options_of_an_mlp(options, expected):
+    assert kinds(pyg.MLP([4, 3, 2], **options)) == expected
+
+
+def test_tensors_are_named_apart():
+    nn = Sequential(Linear(4, 3), BatchNorm1d(3), PReLU(), Linear(3, 2, bias=False), BatchNorm1d(2, affine=False))
+    assert list(tensors_of(stages_of(nn))) == [
+        *('weight 0 of nn', 'bias 0 of nn'),
+        *('weight 1 of nn', 'bias 1 of nn', 'running_mean 1 of nn', 'running_var 1 of nn'),
+        *('slope 2 of nn', 'weight 3 of nn', 'running_mean 4 of nn', 'running_var 4 of nn'),
+    ]
+
+
+def test_a_forward_that_was_replaced_is_not_overruled():
+    nn = Sequential(Linear(4, 3), ReLU())
+    nn[0].forward = lambda x: x
+    with pytest.raises(NotUnderstood, match=r'forward of nn\.0 is overridden'):
+        stages_of(nn)
+
+
+def test_dropout_counts_in_training_only():
+    nn = Sequential(Linear(4, 3), Dropout(0.5))
+    with pytest.raises(NotUnderstood, match='drops out'):
+        stages_of(nn)
+    nn.eval()
+    assert kinds(nn) == ['Linear']
+    assert torch.equal(nn(torch.ones(1, 4)), nn[0](torch.ones(1, 4)))
