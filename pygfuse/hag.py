@@ -230,6 +230,23 @@ class Hag:
             counts[first:last] = _cover_counts(self.aggregations.slice(first, last), counts)
         return counts, _cover_counts(self.targets, counts)
 
+    def users(self) -> tuple[Tensor, Tensor]:
+        """The first and the last target that each aggregation node counts for."""
+        first = torch.full((self.num_aggregation_nodes,), self.num_targets)
+        last = torch.full((self.num_aggregation_nodes,), -1)
+        chosen = self.targets.of_aggregations()
+        used, users = self.targets.index[chosen].long(), self.targets.rows()[chosen]
+        first.scatter_reduce_(0, used, users, 'amin')
+        last.scatter_reduce_(0, used, users, 'amax')
+        for level in range(self.depth - 1, 0, -1):
+            begin, end = self.level_pointer[level], self.level_pointer[level + 1]
+            rows = self.aggregations.slice(begin, end)
+            chosen = rows.of_aggregations()
+            used, users = rows.index[chosen].long(), rows.rows()[chosen] + begin
+            first.scatter_reduce_(0, used, first[users], 'amin')
+            last.scatter_reduce_(0, used, last[users], 'amax')
+        return first, last
+
     def graph(self) -> Graph:
         """The graph that it stands for."""
         if self._graph is None:
@@ -302,7 +319,7 @@ class Hag:
         )
 
 
-def hag_of(num_sources: int, levels: Tensor, aggregations: _Halves, targets: _Halves) -> Hag:
+def hag_of(num_sources: int, levels: Tensor, aggregations: _Halves, targets: _Halves, by_user: bool = False) -> Hag:
     """A HAG from its parts, with aggregation nodes in any order.
 
     Args:
@@ -311,16 +328,25 @@ def hag_of(num_sources: int, levels: Tensor, aggregations: _Halves, targets: _Ha
         aggregations: What each aggregates: its sources as compressed rows (pointer and index), then the numbers of its
             aggregation nodes, likewise.
         targets: The same of each target.
+        by_user: Whether to put the nodes of a level in the order of their first users, so that those of a component of
+            the graph stand together; else they keep theirs.
     """
-    order = torch.argsort(levels, stable=True)
+    hag = _in_order(num_sources, levels, aggregations, targets, torch.argsort(levels, stable=True))
+    if by_user:
+        order = torch.argsort(levels, stable=True)
+        by_level = hag.levels.long() * (hag.num_targets + 1) + hag.users()[0]
+        hag = _in_order(num_sources, levels, aggregations, targets, order[torch.argsort(by_level, stable=True)])
+    hag.num_edges = int(hag.degree.sum())
+    return hag
+
+
+def _in_order(num_sources: int, levels: Tensor, aggregations: _Halves, targets: _Halves, order: Tensor) -> Hag:
     number = torch.empty_like(order)
     number[order] = torch.arange(order.numel())
     sources, below = (_taken(*aggregations[i : i + 2], order) for i in (0, 2))
     rows = Rows.joined(*sources, below[0], number[below[1].long()])
     final = Rows.joined(*targets[:3], number[targets[3].long()])
-    hag = Hag(num_sources, levels[order].to(torch.int32), rows, final, 0)
-    hag.num_edges = int(hag.degree.sum())
-    return hag
+    return Hag(num_sources, levels[order].to(torch.int32), rows, final, 0)
 
 
 _Halves = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from tqdm import tqdm
 
+from pygfuse.cpu.levels import component_bounds
 from pygfuse.graph import Graph
 from pygfuse.hag import Hag
 from pygfuse.transforms.hag_prune import Pruning
@@ -119,8 +120,10 @@ def check_options(
 
 def expected_gain(hag: Hag) -> float:
     """How many times less time than over the graph an aggregation over the HAG is expected to take."""
+    # a batch of graphs takes one walk for all levels
+    levels = hag.depth if component_bounds(hag) is None else 0
     rows = NODE_PRICE * hag.num_targets + LEVEL_PRICE
-    nodes = NODE_PRICE * hag.num_aggregation_nodes + LEVEL_PRICE * hag.depth
+    nodes = NODE_PRICE * hag.num_aggregation_nodes + LEVEL_PRICE * levels
     return (hag.data_transfers.before + rows) / (hag.data_transfers.after + nodes + rows)
 
 

@@ -289,4 +289,5 @@ class Pruning:
             levels,
             self._rows(self._kept_rows(mask), numbers),
             self._rows(self.of_targets, numbers),
+            by_user=True,
         )

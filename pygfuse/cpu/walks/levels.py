@@ -46,6 +46,44 @@ def sum_body(layout: Layout) -> Callable:
     return sums
 
 
+def component_sum_body(layout: Layout) -> Callable:
+    """All levels of sums in one walk: a part is a run of components, so that no other part needs what it computes.
+
+    `bounds` holds, for each part, the first row and the end of each level of aggregation nodes, then of targets.
+    """
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+
+    def component_sums(
+        part, tiles, bounds, num_levels, inner_indptr, inner_middle, inner_index, indptr, middle, index,
+        nodes, node_factors, values, row_factors, width, out,
+    ):  # fmt: skip
+        num_tiles = len(tiles) // 2
+        tile, piece = part % num_tiles, part // num_tiles
+        channel = tiles[2 * tile + 1]
+        for level in range(num_levels + 1):
+            at = 2 * (piece * (num_levels + 1) + level)
+            if level < num_levels:
+                begins, changes, inputs, results = inner_indptr, inner_middle, inner_index, values
+            else:
+                begins, changes, inputs, results = indptr, middle, index, out
+            for v in range(bounds[at], bounds[at + 1]):
+                change = place_at(changes, v)
+                result = row_zeros()
+                for q in range(place_at(begins, v), change):
+                    u = place_at(inputs, q)
+                    row = load_row(nodes, u * width + channel)
+                    if node_factors is not None:
+                        row = row * node_factors[u]
+                    result = result + row
+                for q in range(change, place_at(begins, v + 1)):
+                    result = result + load_row(values, place_at(inputs, q) * width + channel)
+                if row_factors is not None and level == num_levels:
+                    result = result * row_factors[v]
+                store_row(results, v * width + channel, result)
+
+    return component_sums
+
+
 def extreme_body(layout: Layout, smallest: bool) -> Callable:
     """Maxima (or minima), and the number of edges of the graph that attain each: of aggregation nodes it is given."""
     load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros

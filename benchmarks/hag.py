@@ -1,0 +1,189 @@
+"""HAGs of real graphs: aggregations, transfers, search time, and the time of an aggregation with and without.
+
+The plain and the HAG's aggregation (sum, forward and backward, one operator each) run in one process, in turn. HAGs of
+two kinds: with the paper's capacity, a quarter of the nodes, whatever a node saves, and with nodes that save at least 32
+aggregations, as `ToHAG` keeps them. "levels alone" is the HAG without aggregation nodes: the same walks over the plain
+edges. "expected" is what the cost model says of the ratio to that.
+
+    python benchmarks/hag.py --data shared/data --graphs COLLAB IMDB-BINARY
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch_geometric
+from torch import Tensor
+
+from pygfuse.aggregate import Edges, aggregate
+from pygfuse.hag import Hag
+from pygfuse.hag_aggregate import hag_aggregate
+from pygfuse.prefix_tree import find_prefix_tree
+from pygfuse.programs.neighbours import NEIGHBOURS
+from pygfuse.transforms import find_hag
+from pygfuse.transforms.find_hag import expected_gain
+
+Loaded = tuple[Tensor, int]
+KINDS = {'a quarter of the nodes': 1, 'nodes that save 32': 32}
+
+
+def collab(data: Path) -> Loaded:
+    arrays = np.load(data / 'tu/other/COLLAB.npz')
+    node_ptr, indptr = arrays['node_ptr'].astype(np.int64), arrays['indptr'].astype(np.int64)
+    degree = np.diff(indptr)
+    first = np.repeat(node_ptr[:-1], np.diff(node_ptr))
+    sources = arrays['indices_local'].astype(np.int64) + np.repeat(first, degree)
+    targets = np.repeat(np.arange(len(degree)), degree)
+    return torch.from_numpy(np.stack([sources, targets])), len(degree)
+
+
+def text_batch(name: str) -> Callable[[Path], Loaded]:
+    """All graphs of a TU dataset, read from its text files."""
+
+    def load(data: Path) -> Loaded:
+        raw = data / 'tu' / name / 'raw'
+        pairs = np.loadtxt(raw / f'{name}_A.txt', delimiter=',', dtype=np.int64).T - 1
+        num_nodes = len(np.loadtxt(raw / f'{name}_graph_indicator.txt'))
+        pairs = pairs[:, pairs[0] != pairs[1]]
+        return torch.from_numpy(np.ascontiguousarray(pairs)), num_nodes
+
+    return load
+
+
+def computers(data: Path) -> Loaded:
+    (path,) = data.glob('amazon/Computers/raw/*.npz')
+    arrays = np.load(path)
+    indptr, indices = arrays['adj_indptr'].astype(np.int64), arrays['adj_indices'].astype(np.int64)
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    both = np.concatenate([np.stack([rows, indices]), np.stack([indices, rows])], axis=1)
+    both = np.unique(both[:, both[0] != both[1]], axis=1)
+    return torch.from_numpy(both), len(indptr) - 1
+
+
+def tolokers(data: Path) -> Loaded:
+    (path,) = data.glob('heterophilous/tolokers/raw/*.npz')
+    arrays = np.load(path)
+    edges = torch.from_numpy(arrays['edges'].astype(np.int64)).t()
+    return torch.cat([edges, edges.flip(0)], dim=1).contiguous(), len(arrays['node_labels'])
+
+
+def twitter(data: Path) -> Loaded:
+    (path,) = data.glob('snap/ego-twitter-undirected*/*.npz') or data.glob('snap/ego-twitter-undirected*.npz')
+    arrays = np.load(path)
+    indptr, indices = arrays['indptr'].astype(np.int64), arrays['indices'].astype(np.int64)
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    kept = rows != indices
+    pair = torch.from_numpy(np.stack([rows[kept], indices[kept]]))
+    return torch.cat([pair, pair.flip(0)], dim=1), len(indptr) - 1
+
+
+GRAPHS: dict[str, Callable[[Path], Loaded]] = {
+    'COLLAB': collab,
+    'IMDB-BINARY': text_batch('IMDB-BINARY'),
+    'BZR': text_batch('BZR'),
+    'Computers': computers,
+    'Tolokers': tolokers,
+    'ego-Twitter': twitter,
+}
+
+
+def step(function: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> Callable[[], None]:
+    def run() -> None:
+        torch.autograd.grad(function(x), x, grad)
+
+    return run
+
+
+def quartiles(times: list[float]) -> str:
+    low, middle, high = statistics.quantiles(times, n=4)
+    return f'{middle * 1e3:.2f} [{low * 1e3:.2f}, {high * 1e3:.2f}]'
+
+
+def measure(name: str, edge_index: Tensor, num_nodes: int, arguments: argparse.Namespace) -> list[list[str]]:
+    """A row of the table for each kind of HAG."""
+    x = torch.randn(num_nodes, arguments.width, requires_grad=True)
+    grad = torch.randn(num_nodes, arguments.width)
+    edges = Edges(edge_index, num_nodes, num_nodes)
+    find_hag(edge_index[:, :100], num_nodes)  # loads the kernels
+    edges.graph().csc  # noqa: B018  (the search finds the graph sorted)
+    hags: dict[str, tuple[Hag, float]] = {}
+    for kind, min_saving in KINDS.items():
+        start = time.perf_counter()
+        hag = find_hag(edge_index, num_nodes, min_saving=min_saving, budget_s=arguments.budget)
+        hags[kind] = hag, time.perf_counter() - start
+    hags['levels alone'] = find_hag(edge_index, num_nodes, capacity=0), 0.0
+    runs = {'plain': step(lambda x: aggregate(NEIGHBOURS, edges, {'x': x}, 1, arguments.width).flatten(1), x, grad)}
+    for kind, (hag, _) in hags.items():
+        runs[kind] = step(lambda x, hag=hag: hag_aggregate(hag, x), x, grad)
+    times: dict[str, list[float]] = {kind: [] for kind in runs}
+    for repeat in range(arguments.repeats + 2):
+        for kind, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if repeat > 1:
+                times[kind].append(time.perf_counter() - start)
+    rows = []
+    for kind, (hag, seconds) in hags.items():
+        aggregations, transfers = hag.num_aggregations, hag.data_transfers
+        ratios = [
+            statistics.median(times[kind]) / statistics.median(times[other]) for other in ('plain', 'levels alone')
+        ]
+        rows.append(
+            [
+                *(name, kind, f'{hag.num_aggregation_nodes:,}', str(hag.depth)),
+                *(
+                    f'{aggregations.after:,} ({aggregations.ratio:.2f}x)',
+                    f'{transfers.after:,} ({transfers.ratio:.2f}x)',
+                ),
+                *(f'{seconds:.1f}' if seconds else '', quartiles(times['plain']), quartiles(times[kind])),
+                *(f'{ratios[0]:.2f}', f'{ratios[1]:.2f}', f'{1 / expected_gain(hag):.2f}'),
+            ]
+        )
+    return rows
+
+
+def sequences(name: str, edge_index: Tensor, num_nodes: int) -> str:
+    """What sharing the beginnings of ordered neighbour lists saves."""
+    tree = find_prefix_tree(edge_index[:, edge_index[0].argsort(stable=True)], num_nodes)
+    found, steps = tree.num_aggregations, tree.num_steps
+    return f'{name}: {found.before:,} -> {found.after:,} ({found.ratio:.2f}x), steps {steps.ratio:.2f}x'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--data', type=Path, default=Path('data'), help='where the graphs lie (default: %(default)s)')
+    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=list(GRAPHS))
+    parser.add_argument('--width', type=int, default=64)
+    parser.add_argument('--repeats', type=int, default=11)
+    parser.add_argument('--budget', type=float, default=120.0, help='seconds for a search (default: 120)')
+    parser.add_argument('--sequences', action='store_true', help='also the tree of common beginnings')
+    arguments = parser.parse_args()
+    print(f'{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; '
+          f'torch {torch.__version__}, PyG {torch_geometric.__version__}; width {arguments.width}')  # fmt: skip
+    header = ['graph', 'HAG', 'nodes', 'levels', 'aggregations', 'transfers', 'search s', 'plain ms', 'HAG ms',
+              'HAG / plain', 'HAG / levels alone', 'expected']  # fmt: skip
+    print('| ' + ' | '.join(header) + ' |\n' + '| --- ' * len(header) + '|')
+    lines = []
+    for name in arguments.graphs:
+        edge_index, num_nodes = GRAPHS[name](arguments.data)
+        for row in measure(name, edge_index, num_nodes, arguments):
+            print('| ' + ' | '.join(row) + ' |', flush=True)
+        if arguments.sequences:
+            lines.append(sequences(name, edge_index, num_nodes))
+    print(*lines, sep='\n')
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f'peak memory of the process: {peak:.1f} GB', file=sys.stdout)
+
+
+if __name__ == '__main__':
+    main()
