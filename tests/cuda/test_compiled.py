@@ -1,0 +1,81 @@
+"""The walks as they are compiled for a GPU, interpreted on a machine without one: outputs and all gradients."""
+
+import pytest
+import torch
+from comparison import NAMES, check, random_call, random_graph
+
+from pygfuse.call import Dropout
+from pygfuse.cpu import random
+from pygfuse.cuda import target
+from pygfuse.mapping import cut
+from pygfuse.program import PROGRAMS
+
+pytest.importorskip('numba_cuda')
+from interpreter import InterpretedKernel
+
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    monkeypatch.setattr(target, 'Kernel', InterpretedKernel)
+    for value in vars(target).values():
+        if hasattr(value, 'cache_clear'):
+            value.cache_clear()
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_every_program(name):
+    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
+
+
+@pytest.mark.parametrize('name', ['gatv2', 'crystal'])
+def test_edge_operands_as_products(name):
+    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
+
+
+@pytest.mark.parametrize('name', ['gat', 'transformer'])
+def test_rows_in_several_parts(name, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.PART_WORK', 3)
+    monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
+    graph = random_graph(5, 4, 10, hub=12, seed=1)
+    assert len(cut(graph.csr).split_rows) > 0
+    check(target, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
+
+
+@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+def test_reductions(reduce):
+    call = random_call(PROGRAMS['gine'], random_graph(3, 4, 40, seed=2), 1, 8, torch.float32, reduce=reduce)
+    check(target, call, TOLERANCE)
+
+
+# several groups of lanes, spare heads, spare channels, channels over several vectors of all lanes, two vectors a lane
+SHAPES = [(1, 4), (3, 12), (2, 5), (1, 132), (4, 64)]
+
+
+@pytest.mark.parametrize(('heads', 'channels'), SHAPES)
+def test_rows_of_any_shape(heads, channels):
+    check(target, random_call(PROGRAMS['gatv2'], random_graph(4, 3, 30), heads, channels, torch.float32), TOLERANCE)
+
+
+TYPES = [(torch.float64, 1e-10), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)]
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), TYPES)
+def test_types(dtype, tolerance):
+    check(target, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, dtype), tolerance)
+
+
+def test_indices_of_64_bits():
+    graph = random_graph(5, 4, 14, seed=3)
+    for rows in (graph.csr, graph.csc):
+        rows.indptr, rows.index, rows._edge_id = rows.indptr.long(), rows.index.long(), rows._edge_id.long()
+    graph.csc.position = graph.csc.position.long()
+    check(target, random_call(PROGRAMS['gat'], graph, 2, 8, torch.float32), TOLERANCE)
+
+
+def test_dropout_draws_what_the_cpu_draws():
+    check(target, random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 8, torch.float32, dropout=0.4), TOLERANCE)
+    dropout = Dropout(0.3, 2**40 + 7)
+    found = target.dropout_factors(40, 3, dropout, torch.empty(0))
+    assert torch.equal(found, random.dropout_factors(40, 3, dropout, torch.float32))
