@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from pygfuse.adjoint import BackwardPlan, backward_plans
-from pygfuse.call import Call
+from pygfuse.call import Call, Dropout
 from pygfuse.choice import choose, mapping_for
 from pygfuse.coo import Coo
 from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.pages import on_huge_pages
+from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.rows import head_dots
 from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
 from pygfuse.cpu.walks.forward import (
@@ -321,3 +322,8 @@ def _sum_passed(call: Call, tiling: planning.Tiling, passed: Tensor) -> Tensor:
     )
     _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
     return result
+
+
+def dropout_factors(rows: int, heads: int, dropout: Dropout, like: Tensor) -> Tensor:
+    """The factors, 0 or ``1 / (1 - probability)``, that walks draw for edges 0 to ``rows - 1``: ``[rows, heads]``."""
+    return draw_factors(rows, heads, dropout, like.dtype)

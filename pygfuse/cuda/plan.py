@@ -7,8 +7,10 @@ import functools
 
 import torch
 
+from pygfuse.csr import Csr
 from pygfuse.cuda.kernel import KINDS
 from pygfuse.cuda.layout import WARP, Layout
+from pygfuse.mapping import EDGE, PART_WORK, VERTEX, Cut, Mapping, cut, forced
 
 # values of a row that one lane holds: a forward walk keeps one sum, the adjoint the resident row and its sum
 FORWARD_VALUES = 16
@@ -16,6 +18,11 @@ BACKWARD_VALUES = 8
 # values of gathered rows that one lane has in flight, and the most edges at once
 VALUES_IN_FLIGHT = 16
 LARGEST_BATCH = 4
+# a device runs some thousand teams at once; parts that are twice as many even out, and smaller ones cost
+PARTS_WANTED = 16384
+# edges and rows of a part: it must pay for its beginning, and partial states of cut rows for their memory
+SMALLEST_PART, LARGEST_PART = 8, 2048
+PARTS_LIMIT = 2**30
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,3 +87,18 @@ def tiling(
 def typical_degree(mean: float) -> int:
     """The largest power of two that is not above the mean degree, at most a warp's lanes."""
     return 1 << max(0, min(WARP, int(mean)).bit_length() - 1)
+
+
+def parts_of(csr: Csr) -> Cut:
+    """The parts of a graph's edges: what a team takes at a time.
+
+    They follow from the graph alone. What `pygfuse.force_mapping` forces holds here too, except that edges are never
+    scattered: sorting them on a GPU costs less than atomic additions.
+    """
+    chosen = forced()
+    work = csr.num_edges + csr.num_rows
+    part_work = max(SMALLEST_PART, min(LARGEST_PART, work // PARTS_WANTED))
+    if chosen is not None and chosen.part_work != PART_WORK:
+        part_work = chosen.part_work
+    balance = EDGE if chosen is not None and chosen.balance == EDGE else VERTEX
+    return cut(csr, Mapping(balance, part_work), PARTS_LIMIT)

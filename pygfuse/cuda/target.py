@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.adjoint import BackwardPlan, backward_plans
-from pygfuse.call import Call, Dropout
+from pygfuse.call import Call, Dropout, statistics_dtype
 from pygfuse.csr import Csr
 from pygfuse.cuda import plan as planning
 from pygfuse.cuda.kernel import Kernel
@@ -18,7 +18,8 @@ from pygfuse.cuda.plan import Tiling
 from pygfuse.cuda.walks.backward import backward_body
 from pygfuse.cuda.walks.forward import combine_body, dots_body, forward_body
 from pygfuse.cuda.walks.random import factors_body
-from pygfuse.mapping import Cut, cut
+from pygfuse.cuda.walks.weights import weights_body
+from pygfuse.mapping import Cut
 from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.programs.neighbours import NEIGHBOURS
@@ -26,11 +27,6 @@ from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
 # teams that keep sums of their own for parameters: each costs memory, and a device runs some thousands at once
 SUMMING_TEAMS = 4096
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type of arithmetic, of sums and of what is kept for backward besides the output."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _key(bound: BoundProgram, *rest: object) -> tuple[str, ...]:
@@ -50,6 +46,12 @@ def _backward_kernel(bound: BoundProgram, layout: Layout, plan: BackwardPlan, re
     make = functools.partial(_made, backward_body, bound, (plan, reduce))
     extreme = reduce in ('max', 'min')
     return _kernel(make, layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, extreme))
+
+
+@functools.lru_cache(maxsize=256)
+def _weights_kernel(bound: BoundProgram, layout: Layout) -> Kernel:
+    make = functools.partial(_made, weights_body, bound, ())
+    return _kernel(make, layout, f'{bound.program.name} weights', _key(bound))
 
 
 def _made(body, bound, rest, lanes):
@@ -128,7 +130,7 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
     """
     graph, like, csr = call.graph, call.like(), call.graph.csr
-    out, wide = like.new_empty(graph.num_targets, call.width), compute_dtype(like.dtype)
+    out, wide = like.new_empty(graph.num_targets, call.width), statistics_dtype(like.dtype)
     statistics = None
     if call.bound.softmax:
         statistics = like.new_empty(graph.num_targets, call.heads, dtype=wide)
@@ -144,8 +146,8 @@ def _walk_forward(
     call: Call, csr: Csr, index: Tensor, tiling: Tiling, operands: tuple, out: Tensor, statistics: Tensor | None
 ) -> None:
     """Walks the rows of `csr`; `index` names what is gathered at each place."""
-    parts, device = cut(csr), out.device
-    wide = compute_dtype(out.dtype)
+    parts, device = planning.parts_of(csr), out.device
+    wide = statistics_dtype(out.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     partial = tuple(out.new_empty(parts.num_slots, size, dtype=wide) for size in (call.width, tops, call.heads))
     kernel = _forward_kernel(call.bound, tiling.layout, call.reduce)
@@ -165,10 +167,33 @@ def _walk_forward(
     )
 
 
+def weights(call: Call, statistics: Tensor | None) -> Tensor:
+    """The weight of each edge before dropout, ``[edge ids, H]``; 0 for ids of edges that are not walked.
+
+    Args:
+        call: A call of a program with a score.
+        statistics: For softmax, the second result of `forward`.
+    """
+    csr, like = call.graph.csr, call.like()
+    result = like.new_zeros(call.graph.num_edge_ids, call.heads)
+    rows = len(call.bound.names(SOURCE, CHANNELS)) + len(call.bound.edge_rows)
+    tiling, parts = _tiling(call, csr, planning.BACKWARD_VALUES, False, rows), planning.parts_of(csr)
+    kernel = _weights_kernel(call.bound, tiling.layout)
+    kernel(
+        *(like.device, kernel.blocks(parts.count), tiling.count),
+        *(parts.count, tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+        *_operands(call, TARGET),
+        *(call.heads, call.width, (statistics,) if call.bound.softmax else (), result),
+    )
+    return result
+
+
 def backward(
     call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, needed: Collection[str]
 ) -> dict[str, Tensor]:
     """The gradients of the operands `needed`, by name, in the shapes of the operands.
+
+    Weights are always computed again: reading them would take as long.
 
     Args:
         call: What `forward` was called with.
@@ -193,7 +218,7 @@ def backward(
 def _head_dots(call: Call, x: Tensor, y: Tensor) -> Tensor:
     """The dot of two rows over each head's channels, ``[rows, H]``."""
     tiling = planning.tiling(x.dtype, x.device, call.heads, call.channels, planning.FORWARD_VALUES)
-    result = x.new_empty(x.shape[0], call.heads, dtype=compute_dtype(x.dtype))
+    result = x.new_empty(x.shape[0], call.heads, dtype=statistics_dtype(x.dtype))
     kernel = _dots_kernel(tiling.layout)
     kernel(
         *(x.device, kernel.blocks(x.shape[0]), tiling.count),
@@ -207,10 +232,10 @@ def _walk_backward(
 ) -> dict[str, Tensor]:
     graph, like, bound = call.graph, call.like(), call.bound
     by_target = plan.side == TARGET
-    edges, wide = graph.csr if by_target else graph.csc, compute_dtype(like.dtype)
+    edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(like.dtype)
     gathered = len(bound.names(SOURCE if by_target else TARGET, CHANNELS)) + len(bound.edge_rows) + (not by_target)
     tiling = _tiling(call, edges, planning.BACKWARD_VALUES, False, gathered)
-    parts, kernel = cut(edges), _backward_kernel(bound, tiling.layout, plan, call.reduce)
+    parts, kernel = planning.parts_of(edges), _backward_kernel(bound, tiling.layout, plan, call.reduce)
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     products = [name for name in plan.edge_channels if name in bound.edge_products]
     sums_over_edges = plan.parameters or plan.parameter_heads or products

@@ -4,10 +4,11 @@ import pytest
 import torch
 from comparison import NAMES, check, random_call, random_graph
 
+from pygfuse import reference
 from pygfuse.call import Dropout
 from pygfuse.cpu import random
-from pygfuse.cuda import target
-from pygfuse.mapping import cut
+from pygfuse.cuda import plan, target
+from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.program import PROGRAMS
 
 pytest.importorskip('numba_cuda')
@@ -36,11 +37,11 @@ def test_edge_operands_as_products(name):
 
 @pytest.mark.parametrize('name', ['gat', 'transformer'])
 def test_rows_in_several_parts(name, monkeypatch):
-    monkeypatch.setattr('pygfuse.mapping.PART_WORK', 3)
     monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
     graph = random_graph(5, 4, 10, hub=12, seed=1)
-    assert len(cut(graph.csr).split_rows) > 0
-    check(target, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
+    with force_mapping(Mapping('edge', part_work=3)):
+        assert len(plan.parts_of(graph.csr).split_rows) > 0
+        check(target, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
 
 
 @pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
@@ -72,6 +73,11 @@ def test_indices_of_64_bits():
         rows.indptr, rows.index, rows._edge_id = rows.indptr.long(), rows.index.long(), rows._edge_id.long()
     graph.csc.position = graph.csc.position.long()
     check(target, random_call(PROGRAMS['gat'], graph, 2, 8, torch.float32), TOLERANCE)
+
+
+def test_weights_of_edges():
+    call = random_call(PROGRAMS['gatv2'], random_graph(5, 4, 14), 2, 8, torch.float32)
+    torch.testing.assert_close(target.weights(call, target.forward(call)[1]), reference.weights(call))
 
 
 def test_dropout_draws_what_the_cpu_draws():

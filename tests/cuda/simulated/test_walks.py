@@ -5,11 +5,12 @@ import torch
 from comparison import NAMES, WITH_EDGE_ROWS, by_cpu, check, random_call, random_graph
 from emulation import SimulatedKernel
 
+from pygfuse import reference
 from pygfuse.call import Dropout
 from pygfuse.cpu import random
 from pygfuse.cuda import plan, target
 from pygfuse.graph import Graph
-from pygfuse.mapping import cut, force_mapping
+from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.program import PROGRAMS
 
 
@@ -24,9 +25,8 @@ def _simulated(monkeypatch):
 @pytest.fixture(params=['vertex', 'edge'])
 def small_parts(request, monkeypatch):
     """Forces a mapping, with parts so small that rows are cut."""
-    monkeypatch.setattr('pygfuse.mapping.PART_WORK', 3)
     monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
-    with force_mapping(request.param):
+    with force_mapping(Mapping(request.param, part_work=3)):
         yield request.param
 
 
@@ -40,10 +40,10 @@ def test_edge_operands_as_products(name):
     check(target, random_call(PROGRAMS[name], random_graph(4, 3, 8), 2, 4, products=True))
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'edge_conv', 'weighted_neighbours', 'gaussian_2'])
 def test_rows_in_several_parts(name, small_parts):
     graph = random_graph(5, 4, 10, hub=12)
-    assert len(cut(graph.csr).split_rows) > 0
+    assert len(plan.parts_of(graph.csr).split_rows) > 0
     check(target, random_call(PROGRAMS[name], graph, 2, 4))
 
 
@@ -68,6 +68,13 @@ def test_ties_share_the_gradient():
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'fa'])
 def test_dropout_draws_what_the_cpu_draws(name):
     check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4, dropout=0.4), against=by_cpu)
+
+
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'fa'])
+def test_weights_of_edges(name):
+    call = random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4)
+    found = target.weights(call, target.forward(call)[1])
+    torch.testing.assert_close(found, reference.weights(call))
 
 
 def test_factors_of_dropout():
