@@ -81,6 +81,7 @@ def check(
     tolerance: float = 1e-10,
     needed: Collection[str] | None = None,
     against: Callable | None = None,
+    device: str = 'cpu',
 ) -> None:
     """Asserts that a target gives the output, statistics and gradients that `against` gives.
 
@@ -90,9 +91,11 @@ def check(
         tolerance: The error that is allowed, relative to the largest number.
         needed: The gradients wanted; by default all.
         against: `by_cpu`, or (by default) `by_reference`, which compiles nothing.
+        device: Where the target runs.
     """
     needed = list(call.tensors) if needed is None else needed
-    found, statistics = target.forward(call)
+    there = call if device == 'cpu' else moved(call, device)
+    found, statistics = target.forward(there)
     assert found.dtype == call.like().dtype
     grad = torch.randn(found.shape, dtype=torch.float64).to(found.dtype)
     wide = dataclasses.replace(call, tensors={name: tensor.double() for name, tensor in call.tensors.items()})
@@ -100,12 +103,20 @@ def check(
     close(found, expected, tolerance, 'output')
     if expected_statistics is not None:
         touched = call.graph.degree > 0
-        close(statistics[touched], expected_statistics[touched], tolerance, 'statistics')
-    gradients = target.backward(call, found, statistics, grad, needed)
+        close(statistics.cpu()[touched], expected_statistics[touched], tolerance, 'statistics')
+    gradients = target.backward(there, found, statistics, grad.to(device), needed)
     for name in needed:
         assert gradients[name].dtype == found.dtype
         assert gradients[name].shape == call.tensors[name].shape
         close(gradients[name], wanted[name], tolerance, f'gradient of {name}')
+
+
+def moved(call: Call, device: str) -> Call:
+    """The call with its operands and its edges on a device."""
+    tensors = {name: tensor.to(device) for name, tensor in call.tensors.items()}
+    edges = call.graph.coo().to(device)
+    graph = Graph.of(edges, num_sources=call.graph.num_sources, num_targets=call.graph.num_targets)
+    return dataclasses.replace(call, tensors=tensors, graph=graph)
 
 
 def by_cpu(call: Call, grad: Tensor, needed: Collection[str]) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
@@ -130,5 +141,5 @@ def by_reference(call: Call, grad: Tensor, needed: Collection[str]) -> tuple[Ten
 def close(found: Tensor, expected: Tensor, tolerance: float, what: str) -> None:
     scale = max(1.0, float(expected.abs().max())) if expected.numel() else 1.0
     torch.testing.assert_close(
-        found.double(), expected.double(), rtol=0, atol=tolerance * scale, msg=lambda text: f'{what}: {text}'
+        found.double().cpu(), expected.double(), rtol=0, atol=tolerance * scale, msg=lambda text: f'{what}: {text}'
     )

@@ -1,17 +1,24 @@
 """The walks as they are compiled for a GPU, interpreted on a machine without one: outputs and all gradients."""
 
+import os
+
 import pytest
 import torch
+import torch_geometric.nn
 from comparison import NAMES, check, random_call, random_graph
 
+from pygfuse import aggregate as aggregation
 from pygfuse import reference
 from pygfuse.call import Dropout
+from pygfuse.conv import GATConv
 from pygfuse.cpu import random
-from pygfuse.cuda import plan, target
+from pygfuse.cuda import plan, sort, target
+from pygfuse.cuda.kernel import Kernel, describe
 from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.program import PROGRAMS
 
-pytest.importorskip('numba_cuda')
+if os.environ.get('CI', '').lower() not in ('1', 'true'):
+    pytest.importorskip('numba_cuda')
 from interpreter import InterpretedKernel
 
 TOLERANCE = 2e-5
@@ -85,3 +92,52 @@ def test_dropout_draws_what_the_cpu_draws():
     dropout = Dropout(0.3, 2**40 + 7)
     found = target.dropout_factors(40, 3, dropout, torch.empty(0))
     assert torch.equal(found, random.dropout_factors(40, 3, dropout, torch.float32))
+
+
+def test_a_layer_from_end_to_end(monkeypatch):
+    """The operator, sorting and walks of the CUDA target, in place of the CPU's."""
+    monkeypatch.setattr(aggregation, 'target_of', lambda device: target)
+    monkeypatch.setattr('pygfuse.graph.sorting_of', lambda device: sort)
+    torch.manual_seed(0)
+    conv, x = GATConv(8, 8, heads=2, edge_dim=3), torch.randn(6, 8)
+    edge_index, edge_attr = torch.randint(6, (2, 20)), torch.randn(20, 3)
+    pyg = torch_geometric.nn.GATConv(8, 8, heads=2, edge_dim=3)
+    pyg.load_state_dict(conv.state_dict())
+    found, expected = conv(x, edge_index, edge_attr), pyg(x, edge_index, edge_attr)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    grad = torch.randn_like(found)
+    found.backward(grad)
+    expected.backward(grad)
+    assert conv.last_reason is None
+    for (name, mine), theirs in zip(conv.named_parameters(), pyg.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def _has_linker() -> bool:
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except Exception:  # of several kinds, as the library and its loader please
+        return False
+    return True
+
+
+def test_machine_code_is_kept_on_disk(monkeypatch, tmp_path):
+    if not _has_linker():
+        pytest.skip('assembling takes the linker of a whole toolkit')
+    monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
+    found = []
+
+    class Assembled(Kernel):
+        def __call__(self, device, blocks, tiles, *arguments):
+            description = tuple(describe(argument) for argument in arguments)
+            first = self.code(description, (9, 0))
+            self.make_body = None  # the second time nothing is compiled
+            found.append((first, self.code(description, (9, 0))))
+
+    monkeypatch.setattr(target, 'Kernel', Assembled)
+    target.forward(random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 4, 16, torch.float32))
+    (first, second), *_ = found
+    assert first[0].startswith(b'\x7fELF')
+    assert first == second
