@@ -6,7 +6,7 @@ features of the same width; the share of the measured copy bandwidth that the by
 move; the peak of the memory; PyG's own layer, 'none' where the memory does not suffice. For Cora's size, a whole
 captured training step beside PyG's. Layers include their linear maps, from few features (`--features`).
 
-Needs a GPU, torch, PyG and numba-cuda, nothing else. Prints Markdown and writes it to `--out`, with all samples as JSON.
+Needs a GPU, torch, PyG and numba-cuda, nothing else. Prints Markdown; `--out` gets it, and all samples as JSON.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import types as python_types
 from collections.abc import Callable, Iterator
 
@@ -22,6 +23,7 @@ from pygfuse.cuda.memory import Memory, float_of
 
 # a kernel may take the registers of a multiprocessor that fewer blocks would leave unused, rather than spill
 _BLOCKS_AT_LEAST = 2
+_lock = threading.Lock()
 
 
 def _entry(description: tuple, body: Callable) -> tuple[Callable, int]:
@@ -100,7 +102,7 @@ def to_ptx(body: Callable, description: tuple, architecture: tuple[int, int]) ->
         The text, and the name of the kernel in it.
     """
     entry, count = _entry(description, body)
-    with _compiling_for(architecture):
+    with _lock, _compiling_for(architecture):
         text, _ = cuda.compile(
             entry,
             types.void(*[types.int64] * count),

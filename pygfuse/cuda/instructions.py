@@ -373,6 +373,20 @@ class Instructions:
         return choose
 
     @functools.cached_property
+    def rounded(self):
+        """``rounded(row)``: the row in the precision of the features' type, so that it equals what was stored."""
+        row = self.row
+
+        @intrinsic
+        def rounded(typingctx, value):
+            def emit(context, builder, signature, arguments):
+                return memory.rounded(builder, arguments[0], row.layout.element)
+
+            return row(row), emit
+
+        return rounded
+
+    @functools.cached_property
     def kept(self):
         """``kept(condition, tuple)``: the tuple of rows or heads, zeros if the condition is false."""
 

@@ -91,6 +91,14 @@ def _to_half(builder, value: ir.Value, kind: str) -> ir.Value:
     return builder.trunc(builder.select(is_nan, ir.Constant(INT32, 0x7FC0), rounded), INT16)
 
 
+def rounded(builder, vector: ir.Value, kind: str) -> ir.Value:
+    """Float32 numbers as they are after a store and a load of memory of this kind."""
+    if kind in _PLAIN:
+        return vector
+    numbers = [builder.extract_element(vector, ir.Constant(INT32, i)) for i in range(vector.type.count)]
+    return _vector_of(builder, [_from_half(builder, _to_half(builder, number, kind), kind) for number in numbers])
+
+
 def _vector_of(builder, values: list[ir.Value]) -> ir.Value:
     vector = ir.Constant(ir.VectorType(values[0].type, len(values)), ir.Undefined)
     for i, value in enumerate(values):

@@ -256,6 +256,10 @@ class Lanes:
     def choose(condition: bool, a: Value, b: Any) -> Value:
         return a if condition else Value(a.layout, spread(b, a.layout, a.is_row), a.is_row)
 
+    def rounded(self, value: Value) -> Value:
+        narrow = torch.from_numpy(value.numbers).to(getattr(torch, self.layout.element))
+        return Value(self.layout, narrow.double().numpy(), True)
+
     def kept(self, condition: bool, value: tuple) -> tuple:
         return tuple(self.choose(condition, item, 0.0) for item in value)
 

@@ -74,6 +74,16 @@ def test_types(dtype, tolerance):
     check(target, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, dtype), tolerance)
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_maxima_of_narrow_types_find_their_edges_again(dtype):
+    call = random_call(PROGRAMS['gine'], random_graph(6, 3, 30), 1, 16, dtype, reduce='max')
+    out, statistics = target.forward(call)
+    assert bool((statistics[:2] >= 1).all())
+    found = target.backward(call, out, statistics, torch.ones_like(out), ['x'])['x']
+    rises = (out > 0).sum(dim=0)  # where the rectifier lets a gradient through
+    torch.testing.assert_close(found.float().sum(dim=0), rises.float(), rtol=2e-2, atol=2e-2)
+
+
 def test_indices_of_64_bits():
     graph = random_graph(5, 4, 14, seed=3)
     for rows in (graph.csr, graph.csc):

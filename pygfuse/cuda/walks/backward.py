@@ -35,13 +35,13 @@ def _message_adjoint(
     derive, message = lanes.compiled(text), lanes.compiled(bound.text(bound.message, 'message', sides))
     fill_channels, fill_edges = lanes.spread(plan.channels, channels), lanes.spread(plan.edge_channels, edges)
     fill_parameters, fill_weight = lanes.spread(plan.parameters, parameters), lanes.spread_heads(through, through)
-    equal = vocabulary.equal
+    equal, rounded, row_full = vocabulary.equal, lanes.rounded, lanes.row_full
 
     @lanes.inlined
     def adjoint(grad, reached, weight, own_row, other, row, parameters, scalars):
         if extreme:
             found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
-            grad = equal(found, reached, grad, 0.0)
+            grad = equal(rounded(row_full(0.0) + found), reached, grad, 0.0)
         flows = derive(grad, weight, (), own_row, (), other, (), row, (), parameters, scalars)
         return fill_weight(flows[0]), fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
 

@@ -72,7 +72,7 @@ def _messenger(lanes: Any, bound: BoundProgram) -> Callable:
 
 def _reducer(lanes: Any, reduce: str) -> Callable:
     """``take(state, edge, found)``: the sums, or the extremes and the numbers of edges that attain them."""
-    extreme, smallest, choose = reduce in ('max', 'min'), reduce == 'min', lanes.choose
+    extreme, smallest, choose, rounded = reduce in ('max', 'min'), reduce == 'min', lanes.choose, lanes.rounded
     maximum, equal = vocabulary.maximum, vocabulary.equal
 
     @lanes.inlined
@@ -80,6 +80,8 @@ def _reducer(lanes: Any, reduce: str) -> Callable:
         result, ties = state
         if not extreme:
             return result + choose(edge[0], found, 0.0), ties
+        # what is compared with the output in backward must be what the output can hold
+        found = rounded(found)
         if smallest:
             found = -found
         best = maximum(found, result)

@@ -40,7 +40,7 @@ def test_edge_operands_as_products(name):
     check(target, random_call(PROGRAMS[name], random_graph(4, 3, 8), 2, 4, products=True))
 
 
-@pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'edge_conv', 'weighted_neighbours', 'gaussian_2'])
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'edge_conv_none', 'weighted_neighbours', 'gaussian_2'])
 def test_rows_in_several_parts(name, small_parts):
     graph = random_graph(5, 4, 10, hub=12)
     assert len(plan.parts_of(graph.csr).split_rows) > 0
@@ -56,7 +56,7 @@ def test_reductions(name, reduce):
 @pytest.mark.parametrize('reduce', ['mean', 'max'])
 def test_reductions_of_rows_in_several_parts(reduce, small_parts):
     graph = random_graph(5, 4, 10, hub=12)
-    check(target, random_call(PROGRAMS['edge_conv'], graph, 1, 4, reduce=reduce))
+    check(target, random_call(PROGRAMS['edge_conv_none'], graph, 1, 4, reduce=reduce))
 
 
 def test_ties_share_the_gradient():
