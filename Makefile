@@ -12,6 +12,8 @@ VENV ?= .venv
 WHEELS ?= ../shared/wheels
 # SPARSE=0 leaves torch_scatter and torch_sparse out; the tests that need them are then skipped.
 SPARSE ?= 1
+# Options of `make ptx`, see benchmarks/ptx.py.
+PTX_OPTIONS ?=
 # More options for pip, for example another index.
 PIP_OPTIONS ?=
 
@@ -31,7 +33,7 @@ test-slow: $(VENV)/.test $(VENV)/.sparse
 	$(RUN) -m pytest -m slow
 
 ptx: $(VENV)/.ptx
-	$(RUN) benchmarks/ptx.py
+	$(RUN) benchmarks/ptx.py $(PTX_OPTIONS)
 
 lint: $(VENV)/.lint
 	$(RUN) -m ruff check .

@@ -230,8 +230,10 @@ def _run(number: int) -> Compiled:
     return _tasks[number].run()
 
 
-def compile_all(architectures: Iterable[tuple[int, int]], names: str = '', workers: int = 1) -> Iterator[Compiled]:
-    """Compiles the kernels whose names contain `names`."""
+def compile_all(
+    architectures: Iterable[tuple[int, int]], names: str = '', workers: int = 1, quick: bool = False
+) -> Iterator[Compiled]:
+    """Compiles the kernels whose names contain `names`; if `quick`, only the widely used ones for sm_80 and sm_100."""
     graph = example_graph()
     with force_mapping(Mapping('edge', part_work=7)):
         found = recorded(graph, calls(graph))
@@ -239,7 +241,7 @@ def compile_all(architectures: Iterable[tuple[int, int]], names: str = '', worke
         Task(kernel, description, architecture)
         for kernel, description in found.values()
         for architecture in architectures
-        if names in kernel.name
+        if names in kernel.name and (not quick or architecture == (9, 0) or kernel.name.startswith(WIDELY_USED))
     ]
     with multiprocessing.get_context('fork').Pool(workers) as pool:
         yield from pool.imap(_run, range(len(_tasks)))
@@ -250,12 +252,13 @@ def main() -> int:
     parser.add_argument('--names', default='', help='only kernels whose names contain this')
     parser.add_argument('--architectures', nargs='+', default=['8.0', '9.0', '10.0'], help='compute capabilities')
     parser.add_argument('--workers', type=int, default=os.cpu_count(), help='processes that compile')
+    parser.add_argument('--quick', action='store_true', help='for sm_80 and sm_100 only the most used programs')
     options = parser.parse_args()
     wanted = [tuple(map(int, name.split('.'))) for name in options.architectures]
     failures, count = [], 0
     print('| kernel | layout | architecture | registers | shared | spilled | widest load |')
     print('| --- | --- | --- | ---: | ---: | ---: | ---: |')
-    for one in compile_all(wanted, options.names, options.workers):
+    for one in compile_all(wanted, options.names, options.workers, options.quick):
         count += 1
         print(
             f'| {one.name} | {one.layout} | {one.architecture} | {one.registers} | {one.shared} | {one.spills} '

@@ -84,6 +84,12 @@ def test_maxima_of_narrow_types_find_their_edges_again(dtype):
     torch.testing.assert_close(found.float().sum(dim=0), rises.float(), rtol=2e-2, atol=2e-2)
 
 
+def test_scores_far_apart_raise_the_running_maximum():
+    call = random_call(PROGRAMS['gat'], random_graph(6, 3, 40), 2, 8, torch.float32)
+    call.tensors['alpha_src'].mul_(40)
+    check(target, call, 1e-4)
+
+
 def test_indices_of_64_bits():
     graph = random_graph(5, 4, 14, seed=3)
     for rows in (graph.csr, graph.csc):

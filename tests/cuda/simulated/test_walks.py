@@ -137,6 +137,12 @@ def test_odd_graphs(name, graph):
     check(target, random_call(PROGRAMS[name], graph, 2, 4))
 
 
+def test_scores_far_apart_raise_the_running_maximum():
+    call = random_call(PROGRAMS['gat'], random_graph(6, 3, 40), 2, 4)
+    call.tensors['alpha_src'].mul_(40)
+    check(target, call)
+
+
 def test_sums_for_parameters_settle(monkeypatch):
     monkeypatch.setattr('pygfuse.cuda.walks.backward.SETTLED_AFTER', 4)
     check(target, random_call(PROGRAMS['gatv2'], random_graph(5, 3, 30), 2, 4))
