@@ -1,6 +1,7 @@
 # make demo       train a GAT with PyG's conv and the fused one, print a table, write quickstart.png
 # make test       run the tests that take seconds
 # make test-slow  run the others
+# make ptx        compile and assemble all CUDA kernels, without a GPU; 193 MB of compilers are installed for it
 # make lint       check style and format (make format mends them)
 #
 # Everything is installed into $(VENV); the first call takes minutes, later ones start at once.
@@ -11,6 +12,8 @@ VENV ?= .venv
 WHEELS ?= ../shared/wheels
 # SPARSE=0 leaves torch_scatter and torch_sparse out; the tests that need them are then skipped.
 SPARSE ?= 1
+# Options of `make ptx`, see benchmarks/ptx.py.
+PTX_OPTIONS ?=
 # More options for pip, for example another index.
 PIP_OPTIONS ?=
 
@@ -18,7 +21,7 @@ RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_OPTIONS)
 HAS_SPARSE := $(RUN) -c 'import torch_scatter, torch_sparse' 2>/dev/null
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow ptx lint format clean
 
 demo: $(VENV)/.demo
 	$(RUN) examples/quickstart.py
@@ -28,6 +31,9 @@ test: $(VENV)/.test $(VENV)/.sparse
 
 test-slow: $(VENV)/.test $(VENV)/.sparse
 	$(RUN) -m pytest -m slow
+
+ptx: $(VENV)/.ptx
+	$(RUN) benchmarks/ptx.py $(PTX_OPTIONS)
 
 lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
@@ -56,6 +62,11 @@ $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing pygfuse and what its tests need into $(VENV) ..."
 	@$(INSTALL) -e '.[demo,test]'
+	@touch $@
+
+$(VENV)/.ptx: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing pygfuse and compilers for CUDA into $(VENV) ..."
+	@$(INSTALL) -e '.[ptx]'
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.created constraints.txt

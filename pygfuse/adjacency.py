@@ -19,6 +19,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.index import ptr2index
 from torch_geometric.typing import SparseTensor
 
+from pygfuse.targets import DTYPES
+
 FLOWS = ('source_to_target', 'target_to_source')
 EDGE_INDEX, SPARSE_TENSOR = 'edge_index', 'SparseTensor'
 SPARSE_LAYOUTS = {torch.sparse_coo: 'coo', torch.sparse_csr: 'csr', torch.sparse_csc: 'csc'}
@@ -239,9 +241,9 @@ def _check_sparse_flow(flow: str) -> None:
 
 
 def _check_device(tensor: Tensor) -> None:
-    if tensor.device.type != 'cpu':
+    if tensor.device.type not in DTYPES:
         raise ValueError(
-            f"Expected 'edge_index' to be on the CPU: there are no kernels for device '{tensor.device}' "
+            f"Expected 'edge_index' to be on the CPU or an NVIDIA GPU: no kernels for device '{tensor.device}' "
             "(move it with edge_index.to('cpu'))"
         )
 

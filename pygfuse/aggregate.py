@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from pygfuse import products, reference
-from pygfuse.call import Call, Dropout
-from pygfuse.cpu import random, target
+from pygfuse.call import Call, Dropout, statistics_dtype
 from pygfuse.graph import Graph
 from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, EdgeProgram
 from pygfuse.switches import switches
+from pygfuse.targets import target_of
 from pygfuse.trace import HEADS, SCALAR
 
 
@@ -136,7 +136,8 @@ def _kept(call: Call) -> Tensor | None:
     """The factors of dropout, if there is any."""
     if call.dropout is None:
         return None
-    return random.dropout_factors(call.graph.num_edge_ids, call.heads, call.dropout, call.like().dtype)
+    like = call.like()
+    return target_of(like.device).dropout_factors(call.graph.num_edge_ids, call.heads, call.dropout, like)
 
 
 def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], heads: int, channels: int) -> None:
@@ -191,9 +192,14 @@ def _call_of(
             raise ValueError(
                 f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {tensor.shape[0]})"
             )
-    drawn = Dropout(dropout, int(seed)) if seed is not None else None
+    drawn = Dropout(dropout, _drawn_seed(seed)) if seed is not None else None
     weights = weights if weights is not None and len(weights) else None
     return Call(bound, graph, by_name, numbers, heads, channels, reduce, drawn, weights)
+
+
+def _drawn_seed(seed: Tensor) -> int | Tensor:
+    """The seed as a target takes it: a GPU reads it itself, so that nobody waits and captured graphs draw anew."""
+    return seed if seed.is_cuda else int(seed)
 
 
 @torch.library.custom_op('pygfuse::aggregate', mutates_args=())
@@ -219,6 +225,7 @@ def _aggregate(
         *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
         *(heads, channels, reduce, dropout, seed),
     )
+    target = target_of(call.like().device)
     out, statistics = target.forward(call)
     weights = target.weights(call, statistics) if stash else out.new_empty(0)
     return out, out.new_empty(0) if statistics is None else statistics, weights
@@ -232,8 +239,9 @@ def _(
     out = tensors[0].new_empty(num_targets, heads * channels)
     weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
     if PROGRAMS[program].softmax:
-        return out, out.new_empty(num_targets, heads), weights
-    return out, torch.empty_like(out) if reduce in ('max', 'min') else out.new_empty(0), weights
+        return out, out.new_empty(num_targets, heads, dtype=statistics_dtype(out.dtype)), weights
+    ties = torch.empty_like(out, dtype=statistics_dtype(out.dtype)) if reduce in ('max', 'min') else out.new_empty(0)
+    return out, ties, weights
 
 
 @torch.library.custom_op('pygfuse::aggregate_backward', mutates_args=())
@@ -265,7 +273,7 @@ def _aggregate_backward(
     )
     wanted, chosen = needed.split(','), PROGRAMS[program]
     walked = products.needed_of_walks(chosen, wanted)
-    found = target.backward(call, out, statistics, grad_out.contiguous(), walked)
+    found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
     return products.gradients_of_parts(chosen, dict(zip(names.split(','), tensors, strict=True)), found, wanted)
 
 
@@ -363,7 +371,7 @@ def _edge_weights(
         *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
         *(heads, channels, reduce, dropout, seed),
     )
-    return target.weights(call, statistics)
+    return target_of(statistics.device).weights(call, statistics)
 
 
 def _weights_context(ctx, inputs, output):
@@ -393,7 +401,8 @@ def dropout_factors(rows: int, heads: int, probability: float, seed: Tensor, lik
         seed: As given to `aggregate`.
         like: A tensor of the wanted type.
     """
-    return random.dropout_factors(rows, heads, Dropout(probability, int(seed)), like.dtype)
+    dropout = Dropout(probability, _drawn_seed(seed))
+    return target_of(like.device).dropout_factors(rows, heads, dropout, like)
 
 
 @dropout_factors.register_fake
@@ -401,6 +410,6 @@ def _(rows, heads, probability, seed, like):
     return like.new_empty(rows, heads)
 
 
-def new_seed() -> Tensor:
-    """A seed from torch's generator: ``torch.manual_seed`` decides it."""
-    return torch.randint(torch.iinfo(torch.int64).max, ())
+def new_seed(like: Tensor | None = None) -> Tensor:
+    """A seed from torch's generator of the device of `like` (or the CPU): ``torch.manual_seed`` decides it."""
+    return torch.randint(torch.iinfo(torch.int64).max, (), device=None if like is None else like.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from pygfuse.graph import Graph
@@ -17,11 +18,11 @@ class Dropout:
 
     Attributes:
         probability: Of dropping, in [0, 1].
-        seed: A 64-bit number; with the edge's id and the head it decides each draw.
+        seed: A 64-bit number, on a GPU in a tensor there; with the edge's id and the head it decides each draw.
     """
 
     probability: float
-    seed: int
+    seed: int | Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,3 +71,8 @@ class Call:
     def operands(self, side: str, level: str) -> tuple[Tensor, ...]:
         """The tensors of one side at one level, in the program's order."""
         return tuple(self.tensors[name] for name in self.bound.names(side, level))
+
+
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type of a call's statistics, and of sums over edges: at least float32."""
+    return torch.promote_types(dtype, torch.float32)

@@ -18,9 +18,9 @@ from torch import Tensor
 from pygfuse import adjacency as adjacencies
 from pygfuse.adjacency import EDGE_INDEX, Adjacency
 from pygfuse.coo import Coo
-from pygfuse.cpu import sort
 from pygfuse.csr import Csr
 from pygfuse.identity_cache import IdentityCache
+from pygfuse.targets import sorting_of
 
 # the largest number that is kept as an int32
 INT32_LIMIT = 2**31 - 1
@@ -197,7 +197,9 @@ class Graph:
         """The edges by source: row s holds the targets of s's edges in ascending order, and `position`."""
         if self._csc is None:
             by_target = self.csr
-            pointer, targets, position = sort.transpose(by_target.indptr, by_target.index, self.num_sources)
+            pointer, targets, position = sorting_of(self.device).transpose(
+                by_target.indptr, by_target.index, self.num_sources
+            )
             self._csc = Csr(pointer, targets, by_target.edge_id, position)
         return self._csc
 
@@ -207,7 +209,7 @@ class Graph:
         if self._place_in_csc is None:
             position = self.csc.position
             places = torch.empty_like(position)
-            places[position] = torch.arange(position.numel(), dtype=position.dtype)
+            places[position] = torch.arange(position.numel(), dtype=position.dtype, device=position.device)
             self._place_in_csc = places
         return self._place_in_csc
 
@@ -219,7 +221,10 @@ class Graph:
     @property
     def device(self) -> torch.device:
         """Where its tensors are."""
-        return torch.device('cpu')
+        origin = self._origin
+        if isinstance(origin, Adjacency):
+            return origin.indices[0].device
+        return (origin or self._csr).index.device
 
     @property
     def degree(self) -> Tensor:
@@ -312,10 +317,10 @@ class Graph:
         by_target = self.csr
         if self.num_loops is not None and self.layout != EDGE_INDEX:
             return torch.argsort(by_target.rows() * self.num_sources + by_target.index, stable=True)
-        places = torch.arange(by_target.num_edges)
+        places = torch.arange(by_target.num_edges, device=self.device)
         if by_target.edge_id is None:
             return places
-        place_of = torch.full((self.num_edge_ids,), -1)
+        place_of = torch.full((self.num_edge_ids,), -1, device=self.device)
         place_of[by_target.edge_id.to(torch.int64)] = places
         return place_of[place_of >= 0]
 
@@ -466,7 +471,7 @@ def _build(graph: Graph, origin: Adjacency | Csr) -> Csr:
     if graph.num_loops is not None and graph.layout in adjacencies.SPARSE_LAYOUTS.values():
         targets, sources, ids = _without_repeats(graph, targets, sources, ids)
     try:
-        indptr, index, edge_id = sort.sort_by_target(
+        indptr, index, edge_id = sorting_of(targets.device).sort_by_target(
             targets, sources, graph.num_targets, graph.num_sources, graph.num_loops, graph.index_dtype
         )
     except IndexError:
@@ -491,7 +496,9 @@ def _user_ids(graph: Graph, edge_id: Tensor | None, ids: Tensor | None) -> Tenso
     if edge_id is None:
         return ids
     if graph.num_loops:
-        ids = torch.cat((ids, torch.arange(graph.num_user_edges, graph.num_edge_ids, dtype=ids.dtype)))
+        ids = torch.cat(
+            (ids, torch.arange(graph.num_user_edges, graph.num_edge_ids, dtype=ids.dtype, device=ids.device))
+        )
     return ids[edge_id]
 
 

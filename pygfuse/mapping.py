@@ -92,20 +92,20 @@ class Cut:
         return 2 * self.count if len(self.split_rows) else 0
 
 
-def cut(csr: Csr, mapping: Mapping = Mapping()) -> Cut:
-    """The parts of a graph's edges, kept with them."""
-    key = (mapping.balance, mapping.part_work)
+def cut(csr: Csr, mapping: Mapping = Mapping(), parts_limit: int = PARTS_LIMIT) -> Cut:
+    """The parts of a graph's edges, at most so many, kept with them."""
+    key = (mapping.balance, mapping.part_work, parts_limit)
     found = csr.cuts.get(key)
     if found is None:
         cut_above = 0 if mapping.balance == EDGE else None
-        found = csr.cuts[key] = make_cut(csr, default_count(csr, mapping.part_work), cut_above)
+        found = csr.cuts[key] = make_cut(csr, default_count(csr, mapping.part_work, parts_limit), cut_above)
     return found
 
 
-def default_count(csr: Csr, part_work: int = PART_WORK) -> int:
+def default_count(csr: Csr, part_work: int = PART_WORK, parts_limit: int = PARTS_LIMIT) -> int:
     """The number of parts: it follows from the graph alone, not from the number of threads."""
     work = csr.num_edges + csr.num_rows
-    return max(1, min(PARTS_LIMIT, -(-work // part_work)))
+    return max(1, min(parts_limit, -(-work // part_work)))
 
 
 def scattered_bounds(coo: Coo) -> Tensor:
@@ -152,8 +152,8 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     indptr = csr.indptr.to(torch.int64)
     total = csr.num_edges + csr.num_rows
     cut_above = HEAVY_PARTS * total // count if cut_above is None else cut_above
-    work_before = indptr + torch.arange(csr.num_rows + 1)
-    shares = torch.arange(count + 1) * total // count
+    work_before = indptr + torch.arange(csr.num_rows + 1, device=indptr.device)
+    shares = torch.arange(count + 1, device=indptr.device) * total // count
     rows = torch.searchsorted(work_before, shares, right=True) - 1
     inside = shares - work_before[rows]
     degree = torch.diff(indptr, append=indptr[-1:])[rows]
@@ -172,8 +172,8 @@ def _splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     parts = cuts.nonzero().flatten()
     split_rows, pieces = torch.unique_consecutive(rows[parts], return_counts=True)
     indptr = torch.cat([pieces.new_zeros(1), (pieces + 1).cumsum(0)])
-    slots = torch.empty(int(indptr[-1]), dtype=torch.int64)
-    first = torch.zeros(len(slots), dtype=torch.bool)
+    slots = torch.empty(int(indptr[-1]), dtype=torch.int64, device=rows.device)
+    first = torch.zeros_like(slots, dtype=torch.bool)
     first[indptr[:-1]] = True
     slots[~first] = 2 * parts
     starts = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)[:-1]])[: len(pieces)]

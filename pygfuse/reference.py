@@ -46,7 +46,7 @@ def _edges(call: Call) -> tuple[Tensor, Tensor, dict[str, Tensor | float]]:
     """The target and the id of each edge, and the operands on it."""
     csr = call.graph.csr
     targets = csr.rows()
-    ids = torch.arange(csr.num_edges) if csr.edge_id is None else csr.edge_id.long()
+    ids = torch.arange(csr.num_edges, device=targets.device) if csr.edge_id is None else csr.edge_id.long()
     return targets, ids, _values_on_edges(call, {SOURCE: csr.index.long(), TARGET: targets, EDGE: ids})
 
 

@@ -9,11 +9,15 @@ import torch
 
 import pygfuse
 
+# what the compiler of the CUDA target is made of
+NEED_NUMBA_CUDA = [f'pygfuse.cuda.{name}' for name in ('compilation', 'instructions', 'lanes', 'memory')]
 MODULES = ['pygfuse', *(found.name for found in pkgutil.walk_packages(pygfuse.__path__, 'pygfuse.'))]
 
 
 @pytest.mark.parametrize('name', MODULES)
 def test_examples_in_docstrings(name):
+    if name in NEED_NUMBA_CUDA:
+        pytest.importorskip('numba_cuda')
     module = importlib.import_module(name)
     torch.manual_seed(0)
     result = doctest.testmod(

@@ -20,6 +20,7 @@ from pygfuse.conv.fused import (
     why_not_rows,
 )
 from pygfuse.edge_stages import PLACES_LIMIT
+from pygfuse.programs.edge_conv import EDGE_VALUES
 
 
 class EdgeNetworkConv(FusedConv):
@@ -50,6 +51,8 @@ class EdgeNetworkConv(FusedConv):
             return 'no features of the targets'
         if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
             return 'flow target_to_source between different sets of nodes'
+        if reason is None and pair[0].device.type != 'cpu' and not _is_one_program(stages):
+            return f'networks of several stages have no fused kernels for the device {pair[0].device.type!r}'
         return reason or self._why_not_extreme(stages, pair, adjacency)
 
     def _why_not_extreme(self, stages: list[Stage], pair: tuple[Tensor, Tensor], adjacency: Any) -> str | None:
@@ -90,6 +93,11 @@ class EdgeNetworkConv(FusedConv):
                 f"Expected 'x' to have {taken // 2} features, half of what nn takes (got shapes "
                 f'{list(pair[0].shape)} and {list(pair[1].shape)})'
             )
+
+
+def _is_one_program(stages: list[Stage]) -> bool:
+    """Whether a network is a linear map and at most one activation that has a program: a walk on any device."""
+    return len(stages) == 1 or (len(stages) == 2 and getattr(stages[1], 'name', None) in EDGE_VALUES)
 
 
 class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):

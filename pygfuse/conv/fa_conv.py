@@ -78,7 +78,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
             program = FA
             operands['edge_weight'] = checked_edge_weight(edge_weight, edges, graph)
         dropout = self.dropout if self.training else 0.0
-        seed = new_seed() if dropout > 0.0 else None
+        seed = new_seed(x) if dropout > 0.0 else None
         out = aggregate(program, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr], dropout, seed).flatten(1)
         out = out + self.eps * x_0 if self.eps != 0.0 else out
         if return_attention_weights is None:

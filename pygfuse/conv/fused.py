@@ -14,6 +14,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
+from pygfuse import targets
 from pygfuse.adjacency import values_of
 from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
@@ -33,7 +34,6 @@ _HOOKS = (
     '_edge_update_forward_hooks',
 )
 _METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
-FUSED_DTYPES = (torch.float32, torch.float64)
 
 
 class FusedConv(MessagePassing):
@@ -91,13 +91,14 @@ class FusedConv(MessagePassing):
         check_adjacency(adjacency)
         check_devices(adjacency, given)
         for tensor in given.values():
-            if tensor.dtype not in FUSED_DTYPES:
+            missing = targets.why_not(tensor.device.type)
+            if missing is not None:
+                return missing
+            if tensor.dtype not in targets.DTYPES[tensor.device.type]:
                 return f'{tensor.dtype} has no fused kernels'
-            if tensor.device.type != 'cpu':
-                return f'the device {tensor.device.type!r} has no fused kernels yet'
         if len({tensor.dtype for tensor in given.values()}) > 1:
             return 'the tensors are of several types'
-        if torch.is_autocast_enabled('cpu'):
+        if torch.is_autocast_enabled(x[0].device.type):
             return 'autocast is on'
         return None
 

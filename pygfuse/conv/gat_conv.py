@@ -90,7 +90,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         edges, graph = nodes_of(self, (x_src, x_dst), edge_index, size, self.add_self_loops)
         edge = self._edge_operand(edge_index, edge_attr, edges, graph)
         dropout = self.dropout if self.training else 0.0
-        seed = new_seed() if dropout > 0.0 else None
+        seed = new_seed(x_src) if dropout > 0.0 else None
         arguments = (
             *self._program(x_src, x_dst, edge, edges),
             *(self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed),

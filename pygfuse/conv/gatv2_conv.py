@@ -86,7 +86,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
                 loops = loop_values(edge_attr, self.fill_value, edges)
                 edge = Product(edge_attr, self.lin_edge.weight.t(), loops)
         dropout = self.dropout if self.training else 0.0
-        seed = new_seed() if dropout > 0.0 else None
+        seed = new_seed(x_src) if dropout > 0.0 else None
         operands = {'x': x_src, 'x_dst': x_dst, 'edge': edge, 'att': self.att}
         operands['negative_slope'] = float(self.negative_slope)
         arguments = (

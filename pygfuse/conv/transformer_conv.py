@@ -88,7 +88,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         }
         arguments = (
             *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
-            *(REDUCTIONS[self.aggr], dropout, new_seed() if dropout > 0.0 else None),
+            *(REDUCTIONS[self.aggr], dropout, new_seed(pair[0]) if dropout > 0.0 else None),
         )
         weights = None
         if return_attention_weights is not None:

@@ -418,7 +418,7 @@ def _operand_kinds(word: Callable) -> list[tuple]:
     return [some for some in kinds if Tile in some]
 
 
-for _word, _emit in {
+ELEMENTWISE = {
     operator.add: add,
     operator.sub: _subtract,
     operator.mul: _multiply,
@@ -435,7 +435,9 @@ for _word, _emit in {
     vocabulary.equal: _equal,
     vocabulary.maximum: greater,
     vocabulary.leaky_relu: _leaky_relu,
-}.items():
+}
+
+for _word, _emit in ELEMENTWISE.items():
     elementwise(_word, _emit)
 
 

@@ -8,20 +8,16 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from pygfuse.call import Call
+from pygfuse.adjoint import BackwardPlan, backward_plans
+from pygfuse.call import Call, Dropout
 from pygfuse.choice import choose, mapping_for
 from pygfuse.coo import Coo
 from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.pages import on_huge_pages
-from pygfuse.cpu.random import threshold_and_scale
+from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.rows import head_dots
-from pygfuse.cpu.walks.backward import (
-    BackwardPlan,
-    backward_body,
-    combine_sums_body,
-    passed_sum_body,
-)
+from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
 from pygfuse.cpu.walks.forward import (
     GIVEN,
     ONE_PASS,
@@ -32,6 +28,7 @@ from pygfuse.cpu.walks.forward import (
 )
 from pygfuse.csr import Csr
 from pygfuse.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
+from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
@@ -233,7 +230,7 @@ def backward(
     logsumexp = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
     adding = isinstance(edges, Coo) or copies_for_adding(edges, call.heads * call.like().element_size()) > 0
-    for plan in planning.backward_plans(call.bound, needed, adding):
+    for plan in backward_plans(call.bound, needed, adding):
         gradients |= _walk(call, plan, out, logsumexp, grad_out, delta)
     return gradients
 
@@ -325,3 +322,8 @@ def _sum_passed(call: Call, tiling: planning.Tiling, passed: Tensor) -> Tensor:
     )
     _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
     return result
+
+
+def dropout_factors(rows: int, heads: int, dropout: Dropout, like: Tensor) -> Tensor:
+    """The factors, 0 or ``1 / (1 - probability)``, that walks draw for edges 0 to ``rows - 1``: ``[rows, heads]``."""
+    return draw_factors(rows, heads, dropout, like.dtype)

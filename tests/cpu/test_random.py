@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from pygfuse.call import Dropout
-from pygfuse.cpu.random import dropout_factors, threshold_and_scale
+from pygfuse.cpu.random import dropout_factors
+from pygfuse.philox import threshold_and_scale
 
 WORD = 2**32
 # of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", for Philox-4x32 with seven rounds:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pygfuse import vocabulary
+from pygfuse.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
 from pygfuse.cpu.functions import (
     add_tuples,
     compiled,
@@ -19,60 +19,11 @@ from pygfuse.cpu.functions import (
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.forward import AHEAD
-from pygfuse.cpu.walks.forward import SIDES as BY_TARGET
 from pygfuse.cpu.walks.score import group_scorer
-from pygfuse.program import SOURCE, TARGET, BoundProgram
-from pygfuse.trace import Trace
+from pygfuse.program import TARGET, BoundProgram
 
 # a sum over so many edges joins the sum of such sums: float32 would lose digits in one long sum
 SETTLED_AFTER = 256
-
-BY_SOURCE = {SOURCE: 'resident', TARGET: 'gathered'}
-
-
-@dataclasses.dataclass(frozen=True)
-class BackwardPlan:
-    """What one walk of the adjoint computes.
-
-    Attributes:
-        side: ``'source'`` or ``'target'``: whose rows are walked.
-        heads: Operands of that side with a value a head, whose gradient is summed over the row.
-        channels: The same with values for channels.
-        edges: Operands of edges with a value a head: their gradient is written at the edge's id.
-        edge_channels: The same with values for channels.
-        passed: Operands of the other side with a value a head: their gradient on each edge is written in the order of
-            this walk, to be summed over the other side's rows afterwards.
-        added: The same, where each part of the work adds it to its own copy of the other side's rows.
-        parameters: Parameters with values for channels: their gradient is summed over each part of the work.
-        features: Those of `edge_channels` given as features times a weight whose features need a gradient.
-        edge_scalars: Operands of edges with one value: their gradient is written at the edge's id, for each tile.
-        parameter_heads: Parameters with a value a head: their gradient is summed over each part of the work.
-    """
-
-    side: str
-    heads: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
-    edges: tuple[str, ...] = ()
-    edge_channels: tuple[str, ...] = ()
-    passed: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    parameters: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    edge_scalars: tuple[str, ...] = ()
-    parameter_heads: tuple[str, ...] = ()
-
-    def of_score(self, bound: BoundProgram) -> bool:
-        """Whether any of it flows through the score."""
-        if bound.score is None:
-            return False
-        through_heads = {*self.heads, *self.edges, *self.passed, *self.added, *self.edge_scalars, *self.parameter_heads}
-        wanted = through_heads | {*self.channels, *self.edge_channels, *self.parameters}
-        return any(operand.name in wanted for operand in bound.score.operands)
-
-
-def _used_by(trace: Trace | None, names: Sequence[str]) -> list[str]:
-    available = set() if trace is None else set(trace.names())
-    return [name for name in names if name in available]
 
 
 def _message_adjoint(
@@ -80,9 +31,9 @@ def _message_adjoint(
 ) -> Callable:
     """``adjoint(grad, out, weight, ...)``: gradients for the weight, the resident channels, the edge's channels and
     the parameters, as tuples; for an extreme, of the edges that attain it only."""
-    channels = _used_by(bound.message, plan.channels)
-    edges = _used_by(bound.message, plan.edge_channels)
-    parameters = _used_by(bound.message, plan.parameters)
+    channels = used_by(bound.message, plan.channels)
+    edges = used_by(bound.message, plan.edge_channels)
+    parameters = used_by(bound.message, plan.parameters)
     wrt = [['weight'] if plan.of_score(bound) else [], channels, edges, parameters]
     derive = compiled(bound.adjoint_text(bound.message, 'derive', wrt, sides))
     message = compiled(bound.text(bound.message, 'message', sides))
@@ -103,9 +54,9 @@ def _message_adjoint(
 def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
     """Gradients for the resident heads, what is passed or added, the edge's heads, the resident channels, the edge's
     channels and the parameters, as tuples."""
-    channels = _used_by(bound.score, plan.channels)
-    edges = _used_by(bound.score, plan.edge_channels)
-    parameters = _used_by(bound.score, plan.parameters)
+    channels = used_by(bound.score, plan.channels)
+    edges = used_by(bound.score, plan.edge_channels)
+    parameters = used_by(bound.score, plan.parameters)
     wrt = [
         plan.heads,
         (*plan.passed, *plan.added),
@@ -182,8 +133,8 @@ def backward_body(
     has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
     extreme, through_score = reduce in ('max', 'min'), plan.of_score(bound)
     # an edge's channels get their gradient where all of it is known: after the score's adjoint, if that adds to it
-    edges_by_score = through_score and len(_used_by(bound.score, plan.edge_channels)) > 0
-    edges_by_both = edges_by_score and len(_used_by(bound.message, plan.edge_channels)) > 0
+    edges_by_score = through_score and len(used_by(bound.score, plan.edge_channels)) > 0
+    edges_by_both = edges_by_score and len(used_by(bound.message, plan.edge_channels)) > 0
     with_parameters, settle = len(plan.parameters) + len(plan.parameter_heads) > 0, _settler(layout)
     edges_by_message = len(plan.edge_channels) > 0 and not edges_by_score
     message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from pygfuse import vocabulary
+from pygfuse.adjoint import BY_TARGET
 from pygfuse.cpu.functions import compiled, edge_row_loader, edge_row_prefetcher, inlined
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.score import group_scorer
-from pygfuse.program import SOURCE, TARGET, BoundProgram
-
-SIDES = {TARGET: 'resident', SOURCE: 'gathered'}
+from pygfuse.program import BoundProgram
 
 # softmax in one pass; or its statistics first, and then the sums
 ONE_PASS, STATISTICS, GIVEN = 'one pass', 'statistics', 'given'
@@ -83,8 +82,8 @@ def forward_body(
     has_score, given, sums = bound.score is not None, bound.softmax and form == GIVEN, form != STATISTICS
     softmax = bound.softmax and not given
     extreme, smallest = reduce in ('max', 'min'), reduce == 'min'
-    score = group_scorer(bound, layout, SIDES) if has_score else None
-    message = compiled(bound.text(bound.message, 'message', SIDES))
+    score = group_scorer(bound, layout, BY_TARGET) if has_score else None
+    message = compiled(bound.text(bound.message, 'message', BY_TARGET))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
     fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
@@ -234,7 +233,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
         bound: A program with a score.
         layout: What is held of a row.
     """
-    softmax, score, exp = bound.softmax, group_scorer(bound, layout, SIDES), vocabulary.exp
+    softmax, score, exp = bound.softmax, group_scorer(bound, layout, BY_TARGET), vocabulary.exp
     group, load_heads, load_row = layout.group, layout.load_heads, layout.load_row
     repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
 

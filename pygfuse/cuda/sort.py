@@ -1,0 +1,53 @@
+"""Compressed rows on a GPU, by torch's own sorting: done once for a graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def _pointer(rows_of: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
+    """Where each row begins, and the end, from the row of each edge in any order."""
+    pointer = torch.zeros(rows + 1, dtype=dtype, device=rows_of.device)
+    pointer[1:] = torch.bincount(rows_of, minlength=rows).cumsum(0)
+    return pointer
+
+
+def sort_by_target(
+    targets: Tensor, sources: Tensor, rows: int, columns: int, loops: int | None, index_dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The edges as compressed rows, one row a target; see `pygfuse.cpu.sort.sort_by_target`.
+
+    Example:
+        >>> sort_by_target(torch.tensor([1, 0, 1]), torch.tensor([0, 1, 2]), 2, 3, None, torch.int32)
+        (tensor([0, 1, 3], dtype=torch.int32), tensor([1, 0, 2], ...), tensor([1, 0, 2], ...))
+        >>> sort_by_target(torch.tensor([1, 0, 1]), torch.tensor([0, 1, 1]), 2, 2, 2, torch.int32)
+        (tensor([0, 2, 4], dtype=torch.int32), tensor([1, 0, 0, 1], ...), tensor([1, 3, 0, 4], ...))
+    """
+    edges = targets.numel()
+    outside = (targets < 0) | (targets >= rows) | (sources < 0) | (sources >= columns)
+    if bool(outside.any()):
+        raise IndexError('an edge names a node that does not exist')
+    if loops is None and not bool((targets.diff() < 0).any()):
+        return _pointer(targets, rows, index_dtype), sources.to(index_dtype, copy=True), None
+    edge_id = torch.arange(edges, dtype=index_dtype, device=targets.device)
+    if loops is not None:
+        stay = targets != sources
+        nodes = torch.arange(loops, dtype=targets.dtype, device=targets.device)
+        targets, sources = torch.cat([targets[stay], nodes]), torch.cat([sources[stay], nodes])
+        edge_id = torch.cat([edge_id[stay], (nodes + edges).to(index_dtype)])
+    ordered, order = targets.sort(stable=True)
+    return _pointer(ordered, rows, index_dtype), sources[order].to(index_dtype), edge_id[order]
+
+
+def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Compressed columns from compressed rows; see `pygfuse.cpu.sort.transpose`.
+
+    Example:
+        >>> transpose(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 1]), 2)
+        (tensor([0, 1, 3]), tensor([1, 0, 1]), tensor([1, 0, 2]))
+    """
+    rows = torch.arange(indptr.numel() - 1, dtype=index.dtype, device=index.device)
+    rows_of = rows.repeat_interleave(indptr.diff().long(), output_size=index.numel())
+    ordered, order = index.sort(stable=True)
+    return _pointer(ordered, columns, index.dtype), rows_of[order], order.to(index.dtype)

@@ -1,0 +1,386 @@
+"""The adjoint's walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pygfuse import vocabulary
+from pygfuse.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
+from pygfuse.cuda.walks.edges import (
+    EDGE_ARGUMENTS,
+    RESIDENT,
+    edge_loader,
+    edge_scorer,
+    folded,
+    mapped,
+    positions,
+)
+from pygfuse.program import TARGET, BoundProgram
+
+# a sum over so many edges joins the sum of such sums: float32 would lose digits in one long sum
+SETTLED_AFTER = 256
+
+
+def _message_adjoint(
+    bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, str], extreme: bool
+) -> Callable:
+    """``adjoint(grad, reached, weight, ...)``: gradients for the weight, the resident channels, the edge's channels and
+    the parameters, as tuples; for an extreme, of the edges that attain it only."""
+    channels = used_by(bound.message, plan.channels)
+    edges = used_by(bound.message, plan.edge_channels)
+    parameters = used_by(bound.message, plan.parameters)
+    through = ['weight'] if plan.of_score(bound) else []
+    text = bound.adjoint_text(bound.message, 'derive', [through, channels, edges, parameters], sides)
+    derive, message = lanes.compiled(text), lanes.compiled(bound.text(bound.message, 'message', sides))
+    fill_channels, fill_edges = lanes.spread(plan.channels, channels), lanes.spread(plan.edge_channels, edges)
+    fill_parameters, fill_weight = lanes.spread(plan.parameters, parameters), lanes.spread_heads(through, through)
+    equal, rounded, row_full = vocabulary.equal, lanes.rounded, lanes.row_full
+
+    @lanes.inlined
+    def adjoint(grad, reached, weight, own_row, other, row, parameters, scalars):
+        if extreme:
+            found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
+            grad = equal(rounded(row_full(0.0) + found), reached, grad, 0.0)
+        flows = derive(grad, weight, (), own_row, (), other, (), row, (), parameters, scalars)
+        return fill_weight(flows[0]), fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
+
+    return adjoint
+
+
+def _score_adjoint(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
+    """Gradients for the resident channels, the edge's channels, the parameters, the resident heads, what is passed, the
+    edge's heads, its scalars and the parameters' heads, as tuples."""
+    rows = (plan.channels, plan.edge_channels, plan.parameters)
+    used = [used_by(bound.score, names) for names in rows]
+    heads = (plan.heads, plan.passed, plan.edges, plan.edge_scalars, plan.parameter_heads)
+    derive = lanes.compiled(bound.adjoint_text(bound.score, 'derive', [*used, *heads], sides))
+    scope = {'derive': derive}
+    scope |= {f'fill{i}': lanes.spread(names, some) for i, (names, some) in enumerate(zip(rows, used, strict=True))}
+    scope |= {f'fill{i}': lanes.spread_heads(names, names) for i, names in enumerate(heads, len(rows))}
+    filled = ''.join(f'fill{i}(flows[{i}]), ' for i in range(len(rows) + len(heads)))
+    arguments = 'grad, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars'
+    return lanes.compiled(f'def adjoint({arguments}):\n    flows = derive({arguments})\n    return ({filled})', **scope)
+
+
+def _no_score_adjoint(bound: BoundProgram, lanes: Any, plan: BackwardPlan) -> Callable:
+    """Stands for `_score_adjoint` where nothing flows through the score: zeros."""
+    rows = (plan.channels, plan.edge_channels, plan.parameters)
+    heads = (plan.heads, plan.passed, plan.edges, plan.edge_scalars, plan.parameter_heads)
+    fills = [lanes.spread(names, ()) for names in rows] + [lanes.spread_heads(names, ()) for names in heads]
+    filled = ''.join(f'fill{i}(()), ' for i in range(len(fills)))
+    arguments = 'grad, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars'
+    scope = {f'fill{i}': fill for i, fill in enumerate(fills)}
+    return lanes.compiled(f'def adjoint({arguments}):\n    return ({filled})', **scope)
+
+
+def _loader(lanes: Any, bound: BoundProgram, softmax: bool, extreme: bool, by_target: bool) -> Callable:
+    """``load(q, ...)``: the edge at a place, its place, and what belongs to its target where that is gathered."""
+    load_edge, place_at, load_heads, load_row = (
+        edge_loader(lanes, bound), lanes.place_at, lanes.load_heads, lanes.load_row,
+    )  # fmt: skip
+
+    @lanes.inlined
+    def load(
+        q, end, index, edge_id, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, total_heads, width, head, channel,
+        grad_out, out, logsumexp, delta,
+    ):  # fmt: skip
+        edge = load_edge(
+            q, end, index, edge_id, gathered_heads, gathered_channels,
+            edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, total_heads, width, head, channel,
+        )  # fmt: skip
+        grad, reached, normaliser, mean_dot = (), (), (), ()
+        if not by_target:
+            u = place_at(index, min(q, end - 1))
+            grad = load_row((grad_out,), u * width + channel)
+            if extreme:
+                reached = load_row((out,), u * width + channel)
+            if softmax:
+                normaliser = load_heads((logsumexp,), u * total_heads + head)
+                mean_dot = load_heads((delta,), u * total_heads + head)
+        return edge, q, grad, reached, normaliser, mean_dot
+
+    return load
+
+
+def _flow(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, str], extreme: bool) -> Callable:
+    """``flow(loaded, ...)``: all gradients on one edge.
+
+    With w the (dropped-out) softmax weight of an edge, dw the gradient that reaches it and delta the row's sum of
+    w dw (which is the dot of output and output gradient), the score's gradient is alpha (mask dw - delta).
+    """
+    has_score, softmax, through_score, by_target = (
+        bound.score is not None, bound.softmax, plan.of_score(bound), plan.side == TARGET,
+    )  # fmt: skip
+    message_adjoint = _message_adjoint(bound, lanes, plan, sides, extreme)
+    score = edge_scorer(lanes, bound, sides) if has_score else None
+    score_adjoint = (
+        _score_adjoint(bound, lanes, plan, sides) if through_score else _no_score_adjoint(bound, lanes, plan)
+    )
+    heads_full, dropout, add_tuples, exp = lanes.heads_full, lanes.dropout, lanes.add_tuples, vocabulary.exp
+
+    @lanes.inlined
+    def flow(
+        loaded, own_heads, own_row, head_parameters, parameters, scalars,
+        own_grad, own_reached, own_normaliser, own_mean_dot, seed, threshold, scale, head,
+    ):  # fmt: skip
+        edge, q, grad, reached, normaliser, mean_dot = loaded
+        if by_target:
+            grad, reached, normaliser, mean_dot = own_grad, own_reached, own_normaliser, own_mean_dot
+        there, e, other_heads, other, on_edge, row = edge
+        weight, through = heads_full(1.0), heads_full(0.0)
+        if has_score:
+            alpha = score(edge, own_heads, own_row, head_parameters, parameters, scalars)
+            if softmax:
+                alpha = exp(alpha - normaliser[0])
+            weight = alpha
+            if seed is not None:
+                kept = dropout(seed, threshold, scale, e, head)
+                weight = alpha * kept
+        first = grad[0]
+        if extreme:
+            first = reached[0]
+        found = message_adjoint(grad[0], first, weight, own_row, other, row, parameters, scalars)
+        if through_score:
+            through = found[0][0]
+            if seed is not None:
+                through = through * kept
+            if softmax:
+                through = alpha * (through - mean_dot[0])
+        more = score_adjoint(
+            through, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars
+        )
+        rows = (add_tuples(found[1], more[0]), add_tuples(found[2], more[1]), add_tuples(found[3], more[2]))
+        return there, e, q, rows[0], rows[1], rows[2], more[3], more[4], more[5], more[6], more[7]
+
+    return flow
+
+
+def _adder(lanes: Any) -> Callable:
+    """``add(sums, flow)``: the sums of a row's channels and heads and of the parameters', with those of an edge."""
+    add_tuples, kept = lanes.add_tuples, lanes.kept
+
+    @lanes.inlined
+    def add(sums, flow):
+        there = flow[0]
+        return (
+            add_tuples(sums[0], kept(there, flow[3])), add_tuples(sums[1], kept(there, flow[6])),
+            add_tuples(sums[2], kept(there, flow[5])), add_tuples(sums[3], kept(there, flow[10])),
+        )  # fmt: skip
+
+    return add
+
+
+def _product_writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> tuple[str, dict[str, Callable]]:
+    """Lines that write the gradients of an edge's products, and the functions they call.
+
+    The outer product of the edge's features and its gradient joins the sums of this worker; the gradient of the
+    features is that of this tile's channels.
+    """
+    load_row, reload_row, store_row, load_number, store_number = (
+        lanes.load_row, lanes.reload_row, lanes.store_row, lanes.load_number, lanes.store_number,
+    )  # fmt: skip
+    own_values, sum_lanes = lanes.own_values, lanes.sum_lanes
+
+    @lanes.inlined
+    def outer(gradient, features, sums, size, edge, width, channel, worker, there):
+        for d in range(size):
+            place = (worker * size + d) * width + channel
+            store_row(sums, place, reload_row(sums, place) + load_number(features, edge * size + d) * gradient, there)
+
+    @lanes.inlined
+    def inner(gradient, weight, result, size, edge, width, channel, num_tiles, tile, there):
+        for d in range(size):
+            number = sum_lanes(own_values(gradient * load_row(weight, d * width + channel)))
+            store_number(result, (edge * num_tiles + tile) * size + d, number, there)
+
+    products = [name for name in plan.edge_channels if name in bound.edge_products]
+    lines = []
+    for i, name in enumerate(products):
+        at, place = bound.edge_products.index(name), plan.edge_channels.index(name)
+        lines.append(
+            f'    outer(flow[4][{place}], features[{at}], grad_weights[{i}], sizes[{at}], '
+            f'flow[1], width, channel, worker, flow[0])'
+        )
+        if name in plan.features:
+            j = plan.features.index(name)
+            lines.append(
+                f'    inner(flow[4][{place}], weights[{at}], grad_features[{j}], sizes[{at}], '
+                f'flow[1], width, channel, num_tiles, tile, flow[0])'
+            )
+    return '\n'.join(lines), {'outer': outer, 'inner': inner}
+
+
+_WRITTEN = (
+    'features', 'weights', 'sizes', 'total_heads', 'width', 'num_tiles', 'head', 'channel', 'tile', 'worker',
+    'grad_edges', 'grad_edge_rows', 'grad_weights', 'grad_features', 'grad_passed', 'grad_edge_scalars',
+)  # fmt: skip
+
+
+def _writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> Callable:
+    """``write(flow, ...)``: writes what belongs to one edge alone."""
+    store_row, store_heads = lanes.store_row, lanes.store_heads
+    store_number, sum_lanes, own_heads = lanes.store_number, lanes.sum_lanes, lanes.own_heads
+    rows = [name for name in plan.edge_channels if name in bound.edge_rows]
+    at = [plan.edge_channels.index(name) for name in rows]
+    lines = [
+        f'    store_row(grad_edge_rows[{i}], flow[1] * width + channel, flow[4][{place}], flow[0])'
+        for i, place in enumerate(at)
+    ]
+    if plan.passed:
+        lines.append('    store_heads(grad_passed, flow[2] * total_heads + head, flow[7], flow[0])')
+    if plan.edges:
+        lines.append('    store_heads(grad_edges, flow[1] * total_heads + head, flow[8], flow[0])')
+    lines += [
+        f'    number = sum_lanes(own_heads(flow[9][{i}]))\n'
+        f'    store_number(grad_edge_scalars[{i}], flow[1] * num_tiles + tile, number, flow[0])'
+        for i in range(len(plan.edge_scalars))
+    ]
+    products, functions = _product_writer(lanes, bound, plan)
+    text = '\n'.join([f'def write(state, flow, {", ".join(_WRITTEN)}):', *lines, products, '    return state'])
+    return lanes.compiled(
+        text,
+        store_row=store_row,
+        store_heads=store_heads,
+        store_number=store_number,
+        sum_lanes=sum_lanes,
+        own_heads=own_heads,
+        **functions,
+    )
+
+
+def _settler(lanes: Any) -> Callable:
+    """``settle(...)``: adds the sums for parameters to those in memory, so that no sum runs over too many edges."""
+    reload_row, store_row, reload_heads, store_heads, add_tuples = (
+        lanes.reload_row, lanes.store_row, lanes.reload_heads, lanes.store_heads, lanes.add_tuples,
+    )  # fmt: skip
+
+    @lanes.inlined
+    def settle(rows, row, row_sums, heads, head, head_sums):
+        store_row(rows, row, add_tuples(reload_row(rows, row), row_sums), True)
+        store_heads(heads, head, add_tuples(reload_heads(heads, head), head_sums), True)
+
+    return settle
+
+
+def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: str) -> Callable:
+    """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
+
+    Args:
+        bound: The program.
+        lanes: The instructions of a lane.
+        plan: What the walk computes.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+    """
+    by_target, softmax, extreme = plan.side == TARGET, bound.softmax, reduce in ('max', 'min')
+    sides, layout = BY_TARGET if by_target else BY_SOURCE, lanes.layout
+    batch, groups, step = layout.batch, layout.groups, layout.batch * layout.groups
+    of_target = ('grad_out', 'out', 'logsumexp', 'delta')
+    load_edges = mapped(
+        lanes,
+        _loader(lanes, bound, softmax, extreme, by_target),
+        batch,
+        ['places'],
+        [*EDGE_ARGUMENTS, *of_target],
+    )
+    places = positions(lanes, batch, groups)
+    own_target = ('own_grad', 'own_reached', 'own_normaliser', 'own_mean_dot', 'seed', 'threshold', 'scale', 'head')
+    flow_all = mapped(
+        lanes, _flow(bound, lanes, plan, sides, extreme), batch, ['loaded'], [*RESIDENT, *own_target]
+    )  # fmt: skip
+    add_all = folded(lanes, _adder(lanes), batch, ['flows'])
+    write_all = folded(lanes, _writer(lanes, bound, plan), batch, ['flows'], _WRITTEN)
+    with_parameters, settle = len(plan.parameters) + len(plan.parameter_heads) > 0, _settler(lanes)
+    copy_heads, copy_channels = lanes.copies(len(plan.heads)), lanes.copies(len(plan.channels))
+    copy_parameters, copy_head_parameters = (
+        lanes.copies(len(plan.parameters)), lanes.copies(len(plan.parameter_heads)),
+    )  # fmt: skip
+    sum_heads, sum_channels = lanes.sum_groups_of(len(plan.heads)), lanes.sum_groups_of(len(plan.channels))
+    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
+    store_heads, store_row, heads_full, row_full = lanes.store_heads, lanes.store_row, lanes.heads_full, lanes.row_full
+    team_number, team_count, group_number, tile_number = (
+        lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
+    )  # fmt: skip
+
+    def backward(
+        parts, tiles, bounds, indptr, index, edge_id,
+        resident_heads, resident_channels, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, parameter_heads, parameters, scalars,
+        total_heads, width, num_tiles, seed, threshold, scale, grad_out, out, logsumexp, delta,
+        grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
+        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
+    ):  # fmt: skip
+        group, tile = group_number(), tile_number()
+        leads, worker = group == 0, team_number() * groups + group
+        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
+        drawn = None
+        if seed is not None:
+            drawn = place_at(seed, 0)
+        parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(heads_full(0.0))
+        unsettled = 0
+        for piece in range(team_number(), parts, team_count()):
+            first_edge, last_row = place_at(bounds, 2 * piece + 1), place_at(bounds, 2 * piece + 2)
+            last_edge = place_at(bounds, 2 * piece + 3)
+            ends_within = last_edge > place_at(indptr, last_row)
+            for v in range(place_at(bounds, 2 * piece), last_row + ends_within):
+                row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+                begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+                own_heads = load_heads(resident_heads, v * total_heads + head)
+                own_row = load_row(resident_channels, v * width + channel)
+                grad, reached, normaliser, mean_dot = (), (), (), ()
+                if by_target:
+                    grad = load_row((grad_out,), v * width + channel)
+                    if extreme:
+                        reached = load_row((out,), v * width + channel)
+                    if softmax:
+                        normaliser = load_heads((logsumexp,), v * total_heads + head)
+                        mean_dot = load_heads((delta,), v * total_heads + head)
+                sums = (
+                    copy_channels(row_full(0.0)), copy_heads(heads_full(0.0)), parameter_sums, head_parameter_sums,
+                )  # fmt: skip
+                for q in range(begin, end, step):
+                    edges = load_edges(
+                        places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
+                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
+                        total_heads, width, head, channel, grad_out, out, logsumexp, delta,
+                    )  # fmt: skip
+                    flows = flow_all(
+                        edges, own_heads, own_row, head_parameters, parameter_rows, scalars,
+                        grad, reached, normaliser, mean_dot, drawn, threshold, scale, head,
+                    )  # fmt: skip
+                    sums = add_all(sums, flows)
+                    write_all(
+                        0, flows, edge_features, edge_weights, sizes, total_heads, width, num_tiles, head, channel,
+                        tile, worker, grad_edges, grad_edge_rows, grad_weights, grad_features,
+                        grad_passed, grad_edge_scalars,
+                    )  # fmt: skip
+                    if with_parameters:
+                        unsettled += step
+                        if unsettled >= SETTLED_AFTER:
+                            settle(
+                                grad_parameters, worker * width + channel, sums[2],
+                                grad_parameter_heads, worker * total_heads + head, sums[3],
+                            )  # fmt: skip
+                            sums = (
+                                sums[0], sums[1],
+                                copy_parameters(row_full(0.0)), copy_head_parameters(heads_full(0.0)),
+                            )  # fmt: skip
+                            unsettled = 0
+                parameter_sums, head_parameter_sums = sums[2], sums[3]
+                row_sums, head_sums = sum_channels(sums[0]), sum_heads(sums[1])
+                if begin == row_begin and end == row_end:
+                    store_heads(grad_heads, v * total_heads + head, head_sums, leads)
+                    store_row(grad_channels, v * width + channel, row_sums, leads)
+                else:
+                    slot = 2 * piece + (begin == row_begin)
+                    store_heads(partial_heads, slot * total_heads + head, head_sums, leads)
+                    store_row(partial_rows, slot * width + channel, row_sums, leads)
+        if with_parameters:
+            settle(
+                grad_parameters, worker * width + channel, parameter_sums,
+                grad_parameter_heads, worker * total_heads + head, head_parameter_sums,
+            )  # fmt: skip
+
+    return backward

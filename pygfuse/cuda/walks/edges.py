@@ -1,0 +1,111 @@
+"""Batches of edges: what a walk loads of each, and functions applied to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pygfuse.program import BoundProgram
+
+# what `edge_loader` takes after the place of an edge
+EDGE_ARGUMENTS = (
+    'end', 'index', 'edge_id', 'gathered_heads', 'gathered_channels', 'edge_heads', 'edge_scalars',
+    'edge_rows', 'edge_features', 'edge_weights', 'sizes', 'total_heads', 'width', 'head', 'channel',
+)  # fmt: skip
+# what belongs to the resident node and to nobody
+RESIDENT = ('own_heads', 'own_row', 'head_parameters', 'parameters', 'scalars')
+
+
+def positions(lanes: Any, batch: int, groups: int) -> Callable:
+    """``positions(q)``: the places of the edges that a group of lanes has in flight, the first being `q`."""
+    items = ''.join(f'q + {k * groups}, ' for k in range(batch))
+    return lanes.compiled(f'def positions(q):\n    return ({items})')
+
+
+def mapped(lanes: Any, function: Callable, batch: int, each: Sequence[str], shared: Sequence[str] = ()) -> Callable:
+    """`function` of every edge of a batch, as a tuple.
+
+    Args:
+        lanes: The instructions of a lane.
+        function: Takes one item of every argument in `each`, then the arguments `shared`.
+        batch: Edges in flight.
+        each: Names of arguments that are tuples of one item an edge.
+        shared: Names of the others.
+    """
+    calls = ''.join(
+        f'function({", ".join([*(f"{name}[{k}]" for name in each), *shared])}), ' for k in range(batch)
+    )  # fmt: skip
+    header = ', '.join([*each, *shared])
+    return lanes.compiled(f'def mapped({header}):\n    return ({calls})', function=function)
+
+
+def folded(lanes: Any, function: Callable, batch: int, each: Sequence[str], shared: Sequence[str] = ()) -> Callable:
+    """A state after `function` of it and of every edge of a batch, in the order of edges; see `mapped`."""
+    calls = [
+        f'    state = function({", ".join(["state", *(f"{name}[{k}]" for name in each), *shared])})'
+        for k in range(batch)
+    ]  # fmt: skip
+    header = ', '.join(['state', *each, *shared])
+    return lanes.compiled('\n'.join([f'def folded({header}):', *calls, '    return state']), function=function)
+
+
+def edge_row_loader(lanes: Any, bound: BoundProgram) -> Callable:
+    """``load(rows, features, weights, sizes, edge, width, channel)``: the channels operands of an edge, as a tuple.
+
+    Operands that are features times a weight are multiplied out here and never stored; `sizes` says how many features.
+    """
+    load_row, load_number, row_full = lanes.load_row, lanes.load_number, lanes.row_full
+
+    @lanes.inlined
+    def product(features, weight, size, edge, width, channel):
+        result = row_full(0.0)
+        for d in range(size):
+            result = result + load_number(features, edge * size + d) * load_row(weight, d * width + channel)
+        return result
+
+    items = [f'load_row(rows[{i}], edge * width + channel), ' for i in range(len(bound.edge_rows))]
+    items += [
+        f'product(features[{i}], weights[{i}], sizes[{i}], edge, width, channel), '
+        for i in range(len(bound.edge_products))
+    ]
+    text = f'def load(rows, features, weights, sizes, edge, width, channel):\n    return ({"".join(items)})'
+    return lanes.compiled(text, load_row=load_row, product=product)
+
+
+def edge_loader(lanes: Any, bound: BoundProgram) -> Callable:
+    """``load(q, ...)``: the edge at a place: whether it is one, its id and all its operands.
+
+    Behind the end of a row it is the row's last edge again, which costs no memory traffic, and parts no lanes.
+    """
+    place_at, load_heads, load_row, load_scalars = (
+        lanes.place_at, lanes.load_heads, lanes.load_row, lanes.load_scalars,
+    )  # fmt: skip
+    load_edge_row = edge_row_loader(lanes, bound)
+
+    @lanes.inlined
+    def load(
+        q, end, index, edge_id, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, total_heads, width, head, channel,
+    ):  # fmt: skip
+        at = min(q, end - 1)
+        u, e = place_at(index, at), place_at(edge_id, at)
+        heads = load_heads(gathered_heads, u * total_heads + head)
+        row = load_row(gathered_channels, u * width + channel)
+        on_edge = load_heads(edge_heads, e * total_heads + head) + load_scalars(edge_scalars, e)
+        edge_row = load_edge_row(edge_rows, edge_features, edge_weights, sizes, e, width, channel)
+        return q < end, e, heads, row, on_edge, edge_row
+
+    return load
+
+
+def edge_scorer(lanes: Any, bound: BoundProgram, sides: dict[str, str]) -> Callable:
+    """``score(edge, ...)``: the score of a loaded edge, for each head."""
+    score, heads_full = lanes.compiled(bound.text(bound.score, 'score', sides)), lanes.heads_full
+
+    @lanes.inlined
+    def score_edge(edge, own_heads, own_row, head_parameters, parameters, scalars):
+        _, _, other_heads, other, on_edge, row = edge
+        found = score(own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars)
+        return heads_full(0.0) + found
+
+    return score_edge

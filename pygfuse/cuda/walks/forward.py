@@ -1,0 +1,298 @@
+"""The forward walk, and the combination of rows that lie in several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pygfuse import vocabulary
+from pygfuse.adjoint import BY_TARGET
+from pygfuse.cuda.walks.edges import (
+    EDGE_ARGUMENTS,
+    RESIDENT,
+    edge_loader,
+    edge_scorer,
+    folded,
+    mapped,
+    positions,
+)
+from pygfuse.program import BoundProgram
+
+# the running maximum is only raised when a score exceeds it by this much: exp(8) is far from overflow
+SLACK = 8.0
+
+
+def _lowest(lanes: Any) -> float:
+    """Where a running maximum begins: finite, so that a score of -inf is below it and gets the weight 0."""
+    return float(np.finfo(lanes.layout.compute).min)
+
+
+def _finisher(lanes: Any, softmax: bool, reduce: str) -> Callable:
+    """``finish(...)``: writes a whole row's output and what its adjoint needs."""
+    extreme, smallest, mean = reduce in ('max', 'min'), reduce == 'min', reduce == 'mean'
+    store_heads, store_row, row_full = lanes.store_heads, lanes.store_row, lanes.row_full
+    log, equal = vocabulary.log, vocabulary.equal
+
+    @lanes.inlined
+    def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics, when):
+        if extreme:
+            if degree == 0:
+                result = row_full(0.0)
+            # torch counts the zero that a row begins with among the ties, although it takes no part
+            store_row(statistics, v * width + channel, equal(result, 0.0, ties + 1.0, ties), when)
+            if smallest:
+                result = -result
+        if degree > 0:
+            if softmax:
+                result = result * (1.0 / total)
+                store_heads(statistics, v * total_heads + head, top + log(total), when)
+            if mean:
+                result = result * (1.0 / degree)
+        store_row(out, v * width + channel, result, when)
+
+    return finish
+
+
+def _messenger(lanes: Any, bound: BoundProgram) -> Callable:
+    """``message(edge, weight, ...)``: the message of a loaded edge."""
+    message, row_full = lanes.compiled(bound.text(bound.message, 'message', BY_TARGET)), lanes.row_full
+
+    @lanes.inlined
+    def message_edge(edge, weight, own_heads, own_row, head_parameters, parameters, scalars):
+        _, _, other_heads, other, on_edge, row = edge
+        found = message(
+            weight, own_heads, own_row, other_heads, other, on_edge, row, head_parameters, parameters, scalars
+        )
+        return row_full(0.0) + found
+
+    return message_edge
+
+
+def _reducer(lanes: Any, reduce: str) -> Callable:
+    """``take(state, edge, found)``: the sums, or the extremes and the numbers of edges that attain them."""
+    extreme, smallest, choose, rounded = reduce in ('max', 'min'), reduce == 'min', lanes.choose, lanes.rounded
+    maximum, equal = vocabulary.maximum, vocabulary.equal
+
+    @lanes.inlined
+    def take(state, edge, found):
+        result, ties = state
+        if not extreme:
+            return result + choose(edge[0], found, 0.0), ties
+        # what is compared with the output in backward must be what the output can hold
+        found = rounded(found)
+        if smallest:
+            found = -found
+        best = maximum(found, result)
+        attained = equal(found, best, equal(result, best, ties, 0.0) + 1.0, ties)
+        return choose(edge[0], best, result), choose(edge[0], attained, ties)
+
+    return take
+
+
+def _group_merger(lanes: Any, softmax: bool, extreme: bool) -> Callable:
+    """``merge(state, top, total)``: the state of a row from those of the groups that walked it."""
+    sum_groups, max_groups = lanes.sum_groups, lanes.max_groups
+    alone, exp, equal = lanes.layout.groups == 1, vocabulary.exp, vocabulary.equal
+
+    @lanes.inlined
+    def merge(state, top, total):
+        result, ties = state
+        if alone:
+            return result, ties, top, total
+        if extreme:
+            best = max_groups(result)
+            return best, sum_groups(equal(result, best, ties, 0.0)), top, total
+        if softmax:
+            raised = max_groups(top)
+            factor = exp(top - raised)
+            return sum_groups(result * factor), ties, raised, sum_groups(total * factor)
+        return sum_groups(result), ties, top, total
+
+    return merge
+
+
+def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
+    """The walk that computes the output and what its adjoint needs of it.
+
+    Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
+    row's first batch), the sums so far are scaled down. It leaves the log-sum-exp of each row and head. A maximum (or
+    minimum) leaves, for each value of the row, the number of edges among which torch divides its gradient. Of a row
+    that is not whole in this part, the state is left in the part's slot.
+
+    Args:
+        bound: The program.
+        lanes: The instructions of a lane.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+    """
+    has_score, softmax, extreme = bound.score is not None, bound.softmax, reduce in ('max', 'min')
+    layout = lanes.layout
+    batch, groups, step = layout.batch, layout.groups, layout.batch * layout.groups
+    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
+    store_heads, store_row, heads_full, row_full = lanes.store_heads, lanes.store_row, lanes.heads_full, lanes.row_full
+    choose, any_above, dropout = lanes.choose, lanes.any_above, lanes.dropout
+    team_number, team_count, group_number, tile_number = (
+        lanes.team_number,
+        lanes.team_count,
+        lanes.group_number,
+        lanes.tile_number,
+    )
+    exp, maximum = vocabulary.exp, vocabulary.maximum
+    lowest, finish, merge = _lowest(lanes), _finisher(lanes, softmax, reduce), _group_merger(lanes, softmax, extreme)
+    places, load_edges = positions(lanes, batch, groups), mapped(
+        lanes, edge_loader(lanes, bound), batch, ['places'], EDGE_ARGUMENTS
+    )  # fmt: skip
+    send = mapped(lanes, _messenger(lanes, bound), batch, ['edges', 'weights'], RESIDENT)
+    take = folded(lanes, _reducer(lanes, reduce), batch, ['edges', 'found'])
+    copy = lanes.copies(batch)
+    score = mapped(lanes, edge_scorer(lanes, bound, BY_TARGET), batch, ['edges'], RESIDENT) if has_score else None
+
+    @lanes.inlined
+    def absent(found, edge):
+        return choose(edge[0], found, -np.inf)
+
+    @lanes.inlined
+    def higher(state, found):
+        return maximum(state, found)
+
+    @lanes.inlined
+    def weigh(found, top):
+        return exp(found - top)
+
+    @lanes.inlined
+    def add(state, found):
+        return state + found
+
+    @lanes.inlined
+    def drop(weight, edge, seed, threshold, scale, head):
+        return weight * dropout(seed, threshold, scale, edge[1], head)
+
+    mask, highest = mapped(lanes, absent, batch, ['found', 'edges']), folded(lanes, higher, batch, ['found'])
+    weigh_all, add_all = mapped(lanes, weigh, batch, ['found'], ['top']), folded(lanes, add, batch, ['found'])
+    drop_all = mapped(lanes, drop, batch, ['weights', 'edges'], ['seed', 'threshold', 'scale', 'head'])
+
+    def forward(
+        parts, tiles, bounds, indptr, index, edge_id,
+        resident_heads, resident_channels, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, parameter_heads, parameters, scalars,
+        total_heads, width, seed, threshold, scale, out, statistics, partial_rows, partial_tops, partial_totals,
+    ):  # fmt: skip
+        group, tile = group_number(), tile_number()
+        leads = group == 0
+        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
+        for piece in range(team_number(), parts, team_count()):
+            first_edge, last_row = place_at(bounds, 2 * piece + 1), place_at(bounds, 2 * piece + 2)
+            last_edge = place_at(bounds, 2 * piece + 3)
+            ends_within = last_edge > place_at(indptr, last_row)
+            for v in range(place_at(bounds, 2 * piece), last_row + ends_within):
+                row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+                begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+                own_heads = load_heads(resident_heads, v * total_heads + head)
+                own_row = load_row(resident_channels, v * width + channel)
+                top, total, state = heads_full(lowest), heads_full(0.0), (row_full(0.0), row_full(0.0))
+                if extreme:
+                    state = (row_full(-np.inf), row_full(0.0))
+                for q in range(begin, end, step):
+                    edges = load_edges(
+                        places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
+                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
+                        total_heads, width, head, channel,
+                    )  # fmt: skip
+                    weights = copy(heads_full(1.0))
+                    if has_score:
+                        weights = score(edges, own_heads, own_row, head_parameters, parameter_rows, scalars)
+                        if softmax:
+                            weights = mask(weights, edges)
+                            peak = highest(top, weights)
+                            if any_above(peak, top + SLACK):
+                                factor = exp(top - peak)
+                                state, total, top = (state[0], state[1]), total * factor, peak
+                            weights = weigh_all(weights, top)
+                            total = add_all(total, weights)
+                        if seed is not None:
+                            weights = drop_all(weights, edges, place_at(seed, 0), threshold, scale, head)
+                    found = send(edges, weights, own_heads, own_row, head_parameters, parameter_rows, scalars)
+                    state = take(state, edges, found)
+                result, ties, top, total = merge(state, top, total)
+                if begin == row_begin and end == row_end:
+                    finish(
+                        v, head, channel, total_heads, width, end - begin, result, ties, top, total,
+                        out, statistics, leads,
+                    )  # fmt: skip
+                else:
+                    slot = 2 * piece + (begin == row_begin)
+                    store_row(partial_rows, slot * width + channel, result, leads)
+                    if extreme:
+                        store_row(partial_tops, slot * width + channel, ties, leads)
+                    if softmax:
+                        store_heads(partial_tops, slot * total_heads + head, top, leads)
+                        store_heads(partial_totals, slot * total_heads + head, total, leads)
+
+    return forward
+
+
+def combine_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
+    """Finishes the rows that lie in several parts, from what their parts left, in the order of edges."""
+    extreme = reduce in ('max', 'min')
+    finish, lowest = _finisher(lanes, softmax, reduce), _lowest(lanes)
+    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
+    heads_full, row_full, group_number, tile_number = (
+        lanes.heads_full, lanes.row_full, lanes.group_number, lanes.tile_number,
+    )  # fmt: skip
+    team_number, team_count = lanes.team_number, lanes.team_count
+    exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
+
+    def combine(
+        splits, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
+        partial_rows, partial_tops, partial_totals, out, statistics,
+    ):  # fmt: skip
+        leads, tile = group_number() == 0, tile_number()
+        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        for split in range(team_number(), splits, team_count()):
+            v = place_at(split_rows, split)
+            top, total, result, ties = heads_full(lowest), heads_full(0.0), row_full(0.0), row_full(0.0)
+            if extreme:
+                result = row_full(-np.inf)
+            for k in range(place_at(split_indptr, split), place_at(split_indptr, split + 1)):
+                slot = place_at(slots, k)
+                found = load_row(partial_rows, slot * width + channel)
+                if extreme:
+                    best = maximum(found, result)
+                    theirs = equal(found, best, load_row(partial_tops, slot * width + channel), 0.0)
+                    result, ties = best, equal(result, best, ties, 0.0) + theirs
+                elif softmax:
+                    their_top = load_heads(partial_tops, slot * total_heads + head)
+                    raised = maximum(top, their_top)
+                    mine, theirs = exp(top - raised), exp(their_top - raised)
+                    result, top = result * mine + found * theirs, raised
+                    total = total * mine + load_heads(partial_totals, slot * total_heads + head) * theirs
+                else:
+                    result = result + found
+            degree = place_at(indptr, v + 1) - place_at(indptr, v)
+            finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics, leads)
+
+    return combine
+
+
+def dots_body(lanes: Any) -> Callable:
+    """The dot of two rows over each head's channels."""
+    place_at, load_row, store_heads, sum_channels = (
+        lanes.place_at, lanes.load_row, lanes.store_heads, lanes.sum_channels,
+    )  # fmt: skip
+    team_number, team_count, group_number, tile_number = (
+        lanes.team_number,
+        lanes.team_count,
+        lanes.group_number,
+        lanes.tile_number,
+    )
+
+    def dots(rows, tiles, x, y, total_heads, width, result):
+        leads, tile = group_number() == 0, tile_number()
+        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        for v in range(team_number(), rows, team_count()):
+            product = load_row(x, v * width + channel) * load_row(y, v * width + channel)
+            store_heads(result, v * total_heads + head, sum_channels(product), leads)
+
+    return dots

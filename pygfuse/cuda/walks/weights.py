@@ -1,0 +1,68 @@
+"""The walk that writes the weights of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pygfuse import vocabulary
+from pygfuse.adjoint import BY_TARGET
+from pygfuse.cuda.walks.edges import EDGE_ARGUMENTS, RESIDENT, edge_loader, edge_scorer, mapped, positions
+from pygfuse.program import BoundProgram
+
+
+def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
+    """The walk that writes each edge's weight, before dropout, at the edge's id; of a softmax it reads the statistics.
+
+    Args:
+        bound: A program with a score.
+        lanes: The instructions of a lane.
+    """
+    softmax, exp, store_heads = bound.softmax, vocabulary.exp, lanes.store_heads
+    batch, groups = lanes.layout.batch, lanes.layout.groups
+    step = batch * groups
+    places = positions(lanes, batch, groups)
+    load_edges = mapped(lanes, edge_loader(lanes, bound), batch, ['places'], EDGE_ARGUMENTS)
+    score = mapped(lanes, edge_scorer(lanes, bound, BY_TARGET), batch, ['edges'], RESIDENT)
+    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
+    team_number, team_count, group_number, tile_number = (
+        lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
+    )  # fmt: skip
+
+    @lanes.inlined
+    def write(edge, found, normaliser, result, total_heads, head):
+        if softmax:
+            found = exp(found - normaliser[0])
+        store_heads(result, edge[1] * total_heads + head, found, edge[0])
+        return 0
+
+    write_all = mapped(lanes, write, batch, ['edges', 'found'], ['normaliser', 'result', 'total_heads', 'head'])
+
+    def weights(
+        parts, tiles, bounds, indptr, index, edge_id,
+        resident_heads, resident_channels, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, parameter_heads, parameters, scalars,
+        total_heads, width, statistics, result,
+    ):  # fmt: skip
+        group, tile = group_number(), tile_number()
+        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
+        for piece in range(team_number(), parts, team_count()):
+            first_edge, last_row = place_at(bounds, 2 * piece + 1), place_at(bounds, 2 * piece + 2)
+            last_edge = place_at(bounds, 2 * piece + 3)
+            ends_within = last_edge > place_at(indptr, last_row)
+            for v in range(place_at(bounds, 2 * piece), last_row + ends_within):
+                begin, end = max(place_at(indptr, v), first_edge), min(place_at(indptr, v + 1), last_edge)
+                own_heads = load_heads(resident_heads, v * total_heads + head)
+                own_row = load_row(resident_channels, v * width + channel)
+                normaliser = load_heads(statistics, v * total_heads + head)
+                for q in range(begin, end, step):
+                    edges = load_edges(
+                        places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
+                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
+                        total_heads, width, head, channel,
+                    )  # fmt: skip
+                    found = score(edges, own_heads, own_row, head_parameters, parameter_rows, scalars)
+                    write_all(edges, found, normaliser, result, total_heads, head)
+
+    return weights

@@ -1,0 +1,55 @@
+"""Which target serves a device, and what it takes."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from types import ModuleType
+
+import torch
+
+DTYPES = {
+    'cpu': (torch.float32, torch.float64),
+    'cuda': (torch.float32, torch.float64, torch.float16, torch.bfloat16),
+}
+
+
+@functools.cache
+def why_not(kind: str) -> str | None:
+    """The reason, if any, for which devices of a kind have no kernels.
+
+    Example:
+        >>> why_not('cpu') is None
+        True
+        >>> why_not('mps')
+        "the device 'mps' has no fused kernels"
+    """
+    if kind not in DTYPES:
+        return f'the device {kind!r} has no fused kernels'
+    if kind == 'cuda' and importlib.util.find_spec('numba_cuda') is None:
+        major = (torch.version.cuda or '13').split('.')[0]
+        return f"fused kernels for CUDA need numba-cuda (pip install 'pygfuse[cuda{major}]')"
+    return None
+
+
+def target_of(device: torch.device) -> ModuleType:
+    """The target that runs calls whose tensors are on this device: it has ``forward``, ``backward``, ``weights`` and
+    ``dropout_factors``.
+
+    Raises:
+        ValueError: If there is none, saying what to install where that helps.
+    """
+    _check(device)
+    return importlib.import_module(f'pygfuse.{device.type}.target')
+
+
+def sorting_of(device: torch.device) -> ModuleType:
+    """The module that sorts edges on this device: it has ``sort_by_target`` and ``transpose``."""
+    return importlib.import_module(f'pygfuse.{device.type}.sort')
+
+
+def _check(device: torch.device) -> None:
+    reason = why_not(device.type)
+    if reason is not None:
+        raise ValueError(f"Expected tensors on a device that has kernels (got '{device}': {reason})")

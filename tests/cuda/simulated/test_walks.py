@@ -1,0 +1,161 @@
+"""The walks of the CUDA target in numba's simulator: outputs and all gradients."""
+
+import pytest
+import torch
+from comparison import NAMES, WITH_EDGE_ROWS, by_cpu, check, random_call, random_graph
+from emulation import SimulatedKernel
+
+from pygfuse import reference
+from pygfuse.call import Dropout
+from pygfuse.cpu import random
+from pygfuse.cuda import plan, target
+from pygfuse.graph import Graph
+from pygfuse.mapping import Mapping, force_mapping
+from pygfuse.program import PROGRAMS
+
+
+@pytest.fixture(autouse=True)
+def _simulated(monkeypatch):
+    monkeypatch.setattr(target, 'Kernel', SimulatedKernel)
+    for value in vars(target).values():
+        if hasattr(value, 'cache_clear'):
+            value.cache_clear()
+
+
+@pytest.fixture(params=['vertex', 'edge'])
+def small_parts(request, monkeypatch):
+    """Forces a mapping, with parts so small that rows are cut."""
+    monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
+    with force_mapping(Mapping(request.param, part_work=3)):
+        yield request.param
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_every_program_equals_the_cpu_target(name):
+    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4), against=by_cpu)
+
+
+@pytest.mark.parametrize('name', WITH_EDGE_ROWS)
+def test_edge_operands_as_products(name):
+    check(target, random_call(PROGRAMS[name], random_graph(4, 3, 8), 2, 4, products=True))
+
+
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'edge_conv_none', 'weighted_neighbours', 'gaussian_2'])
+def test_rows_in_several_parts(name, small_parts):
+    graph = random_graph(5, 4, 10, hub=12)
+    assert len(plan.parts_of(graph.csr).split_rows) > 0
+    check(target, random_call(PROGRAMS[name], graph, 2, 4))
+
+
+@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+@pytest.mark.parametrize('name', ['neighbours', 'gine', 'weighted_neighbours', 'res_gated_sigmoid'])
+def test_reductions(name, reduce):
+    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 12), 1, 4, reduce=reduce))
+
+
+@pytest.mark.parametrize('reduce', ['mean', 'max'])
+def test_reductions_of_rows_in_several_parts(reduce, small_parts):
+    graph = random_graph(5, 4, 10, hub=12)
+    check(target, random_call(PROGRAMS['edge_conv_none'], graph, 1, 4, reduce=reduce))
+
+
+def test_ties_share_the_gradient():
+    call = random_call(PROGRAMS['neighbours'], random_graph(4, 3, 30), 1, 4, reduce='max')
+    call.tensors['x'].round_()
+    check(target, call, against=by_cpu)
+
+
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'fa'])
+def test_dropout_draws_what_the_cpu_draws(name):
+    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4, dropout=0.4), against=by_cpu)
+
+
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'fa'])
+def test_weights_of_edges(name):
+    call = random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4)
+    found = target.weights(call, target.forward(call)[1])
+    torch.testing.assert_close(found, reference.weights(call))
+
+
+def test_factors_of_dropout():
+    dropout = Dropout(0.3, 2**40 + 7)
+    found = target.dropout_factors(20, 3, dropout, torch.empty(0, dtype=torch.float64))
+    assert torch.equal(found, random.dropout_factors(20, 3, dropout, torch.float64))
+
+
+# a prime number of channels, several vectors a head, spare heads and channels, a head over several vectors of all lanes
+SHAPES = [(3, 5), (1, 7), (3, 12), (1, 132)]
+
+
+@pytest.mark.parametrize(('heads', 'channels'), SHAPES)
+@pytest.mark.parametrize('name', ['gatv2', 'gat', 'crystal'])
+def test_rows_of_any_shape(name, heads, channels):
+    check(target, random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels))
+
+
+@pytest.mark.parametrize('name', ['gat', 'neighbours', 'transformer', 'gaussian_2'])
+def test_wide_rows_are_cut_into_tiles(name, monkeypatch):
+    monkeypatch.setattr(plan, 'FORWARD_VALUES', 2)
+    monkeypatch.setattr(plan, 'BACKWARD_VALUES', 2)
+    heads, channels = (1, 100) if name == 'neighbours' else (2, 64)
+    call = random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels)
+    assert target._tiling(call, call.graph.csr, 2, call.bound.separable, 1).count == 2
+    check(target, call)
+
+
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'neighbours'])
+def test_several_groups_of_lanes_walk_one_row(name):
+    graph = random_graph(6, 2, 40)
+    call = random_call(PROGRAMS[name], graph, 2, 4)
+    assert target._tiling(call, graph.csr, plan.FORWARD_VALUES, True, 1).layout.groups > 1
+    check(target, call)
+    if name == 'neighbours':
+        check(target, random_call(PROGRAMS[name], graph, 2, 4, reduce='max'))
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
+def test_sums_of_narrow_types_are_in_float32(dtype, tolerance):
+    graph = random_graph(6, 3, 30)
+    check(target, random_call(PROGRAMS['gat'], graph, 2, 8, dtype), tolerance)
+    if dtype != torch.float32:
+        ones = random_call(PROGRAMS['neighbours'], random_graph(6, 2, 0, hub=600), 1, 8, dtype)
+        ones.tensors['x'].fill_(1.0)
+        assert torch.equal(target.forward(ones)[0][0], torch.full((8,), 600.0, dtype=dtype))
+
+
+ODD = {
+    'no edges': random_graph(3, 2, 0),
+    'one node with a loop': Graph.of(torch.tensor([[0], [0]])),
+    'repeated edges': random_graph(2, 2, 12),
+    'self-loops put in': random_graph(4, 4, 9).with_self_loops(4),
+}
+
+
+@pytest.mark.parametrize('graph', ODD.values(), ids=ODD)
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'weighted_neighbours'])
+def test_odd_graphs(name, graph):
+    check(target, random_call(PROGRAMS[name], graph, 2, 4))
+
+
+def test_scores_far_apart_raise_the_running_maximum():
+    call = random_call(PROGRAMS['gat'], random_graph(6, 3, 40), 2, 4)
+    call.tensors['alpha_src'].mul_(40)
+    check(target, call)
+
+
+def test_sums_for_parameters_settle(monkeypatch):
+    monkeypatch.setattr('pygfuse.cuda.walks.backward.SETTLED_AFTER', 4)
+    check(target, random_call(PROGRAMS['gatv2'], random_graph(5, 3, 30), 2, 4))
+
+
+def test_gradients_for_some_operands_only():
+    call = random_call(PROGRAMS['transformer'], random_graph(5, 4, 14), 2, 4)
+    for name in call.tensors:
+        check(target, call, needed=[name])
+
+
+def test_features_that_begin_anywhere_in_memory():
+    call = random_call(PROGRAMS['neighbours'], random_graph(5, 4, 14), 1, 4)
+    shifted = torch.empty(5 * 4 + 1, dtype=torch.float64)[1:].view(5, 4)
+    call.tensors['x'] = shifted.copy_(call.tensors['x'])
+    check(target, call)

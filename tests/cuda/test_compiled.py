@@ -1,0 +1,159 @@
+"""The walks as they are compiled for a GPU, interpreted on a machine without one: outputs and all gradients."""
+
+import os
+
+import pytest
+import torch
+import torch_geometric.nn
+from comparison import NAMES, check, random_call, random_graph
+
+from pygfuse import aggregate as aggregation
+from pygfuse import reference
+from pygfuse.call import Dropout
+from pygfuse.conv import GATConv
+from pygfuse.cpu import random
+from pygfuse.cuda import plan, sort, target
+from pygfuse.cuda.kernel import Kernel, describe
+from pygfuse.mapping import Mapping, force_mapping
+from pygfuse.program import PROGRAMS
+
+if os.environ.get('CI', '').lower() not in ('1', 'true'):
+    pytest.importorskip('numba_cuda')
+from interpreter import InterpretedKernel
+
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    monkeypatch.setattr(target, 'Kernel', InterpretedKernel)
+    for value in vars(target).values():
+        if hasattr(value, 'cache_clear'):
+            value.cache_clear()
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_every_program(name):
+    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
+
+
+@pytest.mark.parametrize('name', ['gatv2', 'crystal'])
+def test_edge_operands_as_products(name):
+    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
+
+
+@pytest.mark.parametrize('name', ['gat', 'transformer'])
+def test_rows_in_several_parts(name, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
+    graph = random_graph(5, 4, 10, hub=12, seed=1)
+    with force_mapping(Mapping('edge', part_work=3)):
+        assert len(plan.parts_of(graph.csr).split_rows) > 0
+        check(target, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
+
+
+@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+def test_reductions(reduce):
+    call = random_call(PROGRAMS['gine'], random_graph(3, 4, 40, seed=2), 1, 8, torch.float32, reduce=reduce)
+    check(target, call, TOLERANCE)
+
+
+# several groups of lanes, spare heads, spare channels, channels over several vectors of all lanes, two vectors a lane
+SHAPES = [(1, 4), (3, 12), (2, 5), (1, 132), (4, 64)]
+
+
+@pytest.mark.parametrize(('heads', 'channels'), SHAPES)
+def test_rows_of_any_shape(heads, channels):
+    check(target, random_call(PROGRAMS['gatv2'], random_graph(4, 3, 30), heads, channels, torch.float32), TOLERANCE)
+
+
+TYPES = [(torch.float64, 1e-10), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)]
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), TYPES)
+def test_types(dtype, tolerance):
+    check(target, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, dtype), tolerance)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_maxima_of_narrow_types_find_their_edges_again(dtype):
+    call = random_call(PROGRAMS['gine'], random_graph(6, 3, 30), 1, 16, dtype, reduce='max')
+    out, statistics = target.forward(call)
+    assert bool((statistics[:2] >= 1).all())
+    found = target.backward(call, out, statistics, torch.ones_like(out), ['x'])['x']
+    rises = (out > 0).sum(dim=0)  # where the rectifier lets a gradient through
+    torch.testing.assert_close(found.float().sum(dim=0), rises.float(), rtol=2e-2, atol=2e-2)
+
+
+def test_scores_far_apart_raise_the_running_maximum():
+    call = random_call(PROGRAMS['gat'], random_graph(6, 3, 40), 2, 8, torch.float32)
+    call.tensors['alpha_src'].mul_(40)
+    check(target, call, 1e-4)
+
+
+def test_indices_of_64_bits():
+    graph = random_graph(5, 4, 14, seed=3)
+    for rows in (graph.csr, graph.csc):
+        rows.indptr, rows.index, rows._edge_id = rows.indptr.long(), rows.index.long(), rows._edge_id.long()
+    graph.csc.position = graph.csc.position.long()
+    check(target, random_call(PROGRAMS['gat'], graph, 2, 8, torch.float32), TOLERANCE)
+
+
+def test_weights_of_edges():
+    call = random_call(PROGRAMS['gatv2'], random_graph(5, 4, 14), 2, 8, torch.float32)
+    torch.testing.assert_close(target.weights(call, target.forward(call)[1]), reference.weights(call))
+
+
+def test_dropout_draws_what_the_cpu_draws():
+    check(target, random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 8, torch.float32, dropout=0.4), TOLERANCE)
+    dropout = Dropout(0.3, 2**40 + 7)
+    found = target.dropout_factors(40, 3, dropout, torch.empty(0))
+    assert torch.equal(found, random.dropout_factors(40, 3, dropout, torch.float32))
+
+
+def test_a_layer_from_end_to_end(monkeypatch):
+    """The operator, sorting and walks of the CUDA target, in place of the CPU's."""
+    monkeypatch.setattr(aggregation, 'target_of', lambda device: target)
+    monkeypatch.setattr('pygfuse.graph.sorting_of', lambda device: sort)
+    torch.manual_seed(0)
+    conv, x = GATConv(8, 8, heads=2, edge_dim=3), torch.randn(6, 8)
+    edge_index, edge_attr = torch.randint(6, (2, 20)), torch.randn(20, 3)
+    pyg = torch_geometric.nn.GATConv(8, 8, heads=2, edge_dim=3)
+    pyg.load_state_dict(conv.state_dict())
+    found, expected = conv(x, edge_index, edge_attr), pyg(x, edge_index, edge_attr)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    grad = torch.randn_like(found)
+    found.backward(grad)
+    expected.backward(grad)
+    assert conv.last_reason is None
+    for (name, mine), theirs in zip(conv.named_parameters(), pyg.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def _has_linker() -> bool:
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except Exception:  # of several kinds, as the library and its loader please
+        return False
+    return True
+
+
+def test_machine_code_is_kept_on_disk(monkeypatch, tmp_path):
+    if not _has_linker():
+        pytest.skip('assembling takes the linker of a whole toolkit')
+    monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
+    found = []
+
+    class Assembled(Kernel):
+        def __call__(self, device, blocks, tiles, *arguments):
+            description = tuple(describe(argument) for argument in arguments)
+            first = self.code(description, (9, 0))
+            self.make_body = None  # the second time nothing is compiled
+            found.append((first, self.code(description, (9, 0))))
+
+    monkeypatch.setattr(target, 'Kernel', Assembled)
+    target.forward(random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 4, 16, torch.float32))
+    (first, second), *_ = found
+    assert first[0].startswith(b'\x7fELF')
+    assert first == second

@@ -1,0 +1,258 @@
+"""What only a GPU can tell. One command runs it all: ``python -m pytest -m cuda``."""
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch_geometric.nn
+from comparison import NAMES, check, random_call, random_graph
+
+import pygfuse
+import pygfuse.conv
+from pygfuse.aggregate import dropout_factors
+from pygfuse.cuda.capture import capture
+from pygfuse.mapping import Mapping, force_mapping
+from pygfuse.memory import peak_bytes
+from pygfuse.program import PROGRAMS
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 'conv')]
+from parity import GRAPHS, assert_close  # noqa: E402
+from table import LAYERS  # noqa: E402
+
+pytestmark = pytest.mark.cuda
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(scope='module')
+def target():
+    pytest.importorskip('numba_cuda')
+    from pygfuse.cuda import target
+
+    return target
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _versions():
+    yield
+    print(
+        f'\nPython {sys.version.split()[0]}, torch {torch.__version__}, PyG {torch_geometric.__version__}, '
+        f'pygfuse {pygfuse.__version__}, {torch.cuda.get_device_name()}'
+    )
+
+
+# Programs, by themselves
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('name', NAMES)
+def test_every_program(target, name, dtype):
+    call = random_call(PROGRAMS[name], random_graph(60, 50, 400, hub=300), 4, 16, dtype)
+    check(target, call, TOLERANCE if dtype == torch.float32 else 1e-10, device='cuda')
+
+
+SHAPES = [(1, 1), (1, 16), (3, 5), (3, 12), (1, 132), (4, 64), (8, 32), (8, 128), (1, 700), (2, 1030)]
+
+
+@pytest.mark.parametrize('balance', ['vertex', 'edge'])
+@pytest.mark.parametrize(('heads', 'channels'), SHAPES)
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'neighbours'])
+def test_rows_of_any_shape(target, name, heads, channels, balance):
+    call = random_call(PROGRAMS[name], random_graph(40, 30, 200, hub=500), heads, channels, torch.float32)
+    with force_mapping(Mapping(balance, part_work=32)):
+        check(target, call, 5e-5, device='cuda')
+
+
+@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+def test_reductions(target, reduce):
+    call = random_call(PROGRAMS['gine'], random_graph(40, 30, 300), 1, 32, torch.float32, reduce=reduce)
+    check(target, call, TOLERANCE, device='cuda')
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.float16, 5e-3), (torch.bfloat16, 4e-2)])
+@pytest.mark.parametrize('name', ['gat', 'transformer'])
+def test_narrow_types(target, name, dtype, tolerance):
+    check(target, random_call(PROGRAMS[name], random_graph(40, 30, 200), 4, 32, dtype), tolerance, device='cuda')
+
+
+@pytest.mark.parametrize('name', ['gatv2', 'crystal'])
+def test_products(target, name):
+    call = random_call(PROGRAMS[name], random_graph(40, 30, 200), 2, 16, torch.float32, products=True)
+    check(target, call, 5e-5, device='cuda')
+
+
+def test_dropout_draws_what_the_cpu_draws(target):
+    check(target, random_call(PROGRAMS['gat'], random_graph(40, 30, 200), 4, 16, dropout=0.4), device='cuda')
+    seed = torch.tensor(2**40 + 3)
+    found = [dropout_factors(1000, 5, 0.3, seed.to(place), torch.empty(0, device=place)) for place in ('cpu', 'cuda')]
+    assert torch.equal(found[0], found[1].cpu())
+
+
+def test_the_same_bits_in_every_run(target):
+    call = random_call(PROGRAMS['gatv2'], random_graph(200, 200, 5000, hub=3000), 4, 32, torch.float32)
+    moved = on_gpu(call)
+    grad = torch.randn(200, 128, device='cuda')
+    runs = []
+    for _ in range(3):
+        out, statistics = target.forward(moved)
+        runs.append([out, *target.backward(moved, out, statistics, grad, list(call.tensors)).values()])
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
+
+
+def on_gpu(call):
+    from comparison import moved
+
+    return moved(call, 'cuda')
+
+
+# Layers, beside PyG's
+
+
+def results(conv, inputs, device, dtype):
+    """Outputs and gradients of a layer that is moved to a device, on the CPU."""
+    conv = copy.deepcopy(conv).to(device, dtype)
+
+    def leaf(value):
+        if isinstance(value, tuple):
+            return tuple(leaf(item) for item in value)
+        if not isinstance(value, torch.Tensor):
+            return value
+        value = value.to(device)
+        return value.to(dtype).detach().clone().requires_grad_() if value.is_floating_point() else value
+
+    inputs = {name: leaf(value) for name, value in inputs.items()}
+    out = conv(**inputs)
+    generator = torch.Generator().manual_seed(0)
+    (out * torch.randn(out.shape, generator=generator).to(out)).sum().backward()
+    found = {'output': out}
+    for name, value in inputs.items():
+        for i, item in enumerate(value if isinstance(value, tuple) else (value,)):
+            if isinstance(item, torch.Tensor) and item.requires_grad:
+                found[f'gradient of {name}[{i}]'] = item.grad
+    found |= {f'gradient of {name}': parameter.grad for name, parameter in conv.named_parameters()}
+    return conv, {name: None if value is None else value.detach().cpu() for name, value in found.items()}
+
+
+@pytest.mark.parametrize('graph', ['random', 'isolated nodes', 'no edges', 'repeated edges', 'self-loops', 'hub'])
+@pytest.mark.parametrize('layer', LAYERS, ids=str)
+def test_layers_equal_pyg(layer, graph):
+    example = GRAPHS[graph]()
+    inputs = {**layer.inputs(example), 'edge_index': example.edge_index}
+    pyg, fused = layer.pair()
+    _, reference = results(pyg, inputs, 'cpu', torch.float64)
+    _, plain = results(pyg, inputs, 'cuda', torch.float32)
+    ran, found = results(fused, inputs, 'cuda', torch.float32)
+    assert ran.last_reason is None
+    assert_close(found, reference, plain)
+
+
+def cora_like(seed=0):
+    """A model's inputs of about Cora's size, on the GPU."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(2708, 64, generator=generator), torch.randint(7, (2708,), generator=generator)
+    return x.cuda(), y.cuda(), torch.randint(2708, (2, 10556), generator=generator).cuda()
+
+
+class Net(torch.nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.first = pygfuse.conv.GATConv(64, 8, heads=8, dropout=dropout)
+        self.second = pygfuse.conv.GATConv(64, 7, dropout=dropout)
+
+    def forward(self, x, edge_index):
+        return self.second(torch.nn.functional.elu(self.first(x, edge_index)), edge_index)
+
+
+def test_other_streams():
+    x, _, edge_index = cora_like()
+    net = Net().cuda()
+    expected = net(x, edge_index)
+    expected.sum().backward()
+    gradient = net.first.att_src.grad.clone()
+    net.zero_grad()
+    torch.cuda.synchronize()
+    beside = torch.cuda.Stream()
+    with torch.cuda.stream(beside):
+        found = net(x, edge_index)
+        found.sum().backward()
+    beside.synchronize()
+    assert torch.equal(found, expected)
+    assert torch.equal(net.first.att_src.grad, gradient)
+
+
+def test_a_captured_step_trains_as_an_eager_one():
+    x, y, edge_index = cora_like()
+    torch.manual_seed(0)
+    eager = Net().cuda()
+    captured = copy.deepcopy(eager)
+
+    def stepper(net):
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01, capturable=True)
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.cross_entropy(net(x, edge_index), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    plain, replay = stepper(eager), capture(stepper(captured), warmup=3)
+    for _ in range(3 + 5):
+        expected = plain()
+    for _ in range(5):
+        found = replay()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_differs_between_replays():
+    x, _, edge_index = cora_like()
+    net = Net(dropout=0.5).cuda()
+    replay = capture(lambda: net(x, edge_index))
+    assert not torch.equal(replay().clone(), replay())
+
+
+def test_compiled_models_have_no_graph_break():
+    x, _, edge_index = cora_like()
+    net = Net().cuda()
+    compiled = torch.compile(net, fullgraph=True)
+    expected = net(x, edge_index)
+    torch.testing.assert_close(compiled(x, edge_index), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_autocast_runs_pygs_own_path_and_says_so():
+    x, _, edge_index = cora_like()
+    conv = pygfuse.conv.GATConv(64, 8).cuda()
+    pyg = torch_geometric.nn.GATConv(64, 8).cuda()
+    pyg.load_state_dict(conv.state_dict())
+    with torch.autocast('cuda', dtype=torch.bfloat16):
+        assert torch.equal(conv(x, edge_index), pyg(x, edge_index))
+    assert conv.last_reason == 'autocast is on'
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason='needs two GPUs')
+def test_two_devices():
+    x, _, edge_index = cora_like()
+    net = Net().cuda()
+    expected = net(x, edge_index)
+    other = copy.deepcopy(net).to('cuda:1')
+    found = other(x.to('cuda:1'), edge_index.to('cuda:1'))
+    found.sum().backward()
+    assert found.device.index == 1
+    torch.testing.assert_close(found.cpu(), expected.cpu())
+    with pytest.raises(ValueError, match='edge_index'):
+        net(x, edge_index.to('cuda:1'))
+
+
+def test_nothing_of_edges_times_features():
+    x = torch.randn(1000, 64, device='cuda', requires_grad=True)
+    conv = pygfuse.conv.GATConv(64, 64, heads=4).cuda()
+    peaks = []
+    for edges in (200_000, 400_000):
+        edge_index = torch.randint(1000, (2, edges), device='cuda')
+        peaks.append(peak_bytes(lambda e=edge_index: conv(x, e).sum().backward(), device='cuda', warmup=2))
+    # what is passed to the targets, a number for each edge and head, may grow; 256 channels an edge may not
+    assert peaks[1] - peaks[0] < 200_000 * 4 * 4 * 3

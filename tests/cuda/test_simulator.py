@@ -1,0 +1,14 @@
+"""Runs `simulated/` where numba's CUDA simulator stands for a GPU: it must be chosen before numba is imported."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_walks_in_the_simulator():
+    command = [sys.executable, '-m', 'pytest', '-q', '-x', str(Path(__file__).parent / 'simulated')]
+    environment = {**os.environ, 'NUMBA_ENABLE_CUDASIM': '1'}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert ' passed' in done.stdout
