@@ -1,11 +1,11 @@
 """HAGs of real graphs: aggregations, transfers, search time, and the time of an aggregation with and without.
 
 The plain and the HAG's aggregation (sum, forward and backward, one operator each) run in one process, in turn. HAGs of
-two kinds: with the paper's capacity, a quarter of the nodes, whatever a node saves, and with nodes that save at least 32
-aggregations, as `ToHAG` keeps them. "levels alone" is the HAG without aggregation nodes: the same walks over the plain
-edges. "expected" is what the cost model says of the ratio to that.
+two kinds: with the paper's capacity, a quarter of the nodes, whatever a node saves, and with nodes that save at least
+32 aggregations, as `ToHAG` keeps them. "levels alone" is the HAG without aggregation nodes: the same walks over the
+plain edges. "expected" is what the cost model says of the ratio to that.
 
-    python benchmarks/hag.py --data shared/data --graphs COLLAB IMDB-BINARY
+    python benchmarks/hag.py --data FOLDER --graphs COLLAB IMDB-BINARY
 """
 
 from __future__ import annotations
