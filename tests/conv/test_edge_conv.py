@@ -262,6 +262,12 @@ def test_statistics_far_from_zero(name):
     assert_close(results(twin, arguments, torch.float32, 0), wanted, results(conv, arguments, torch.float32, 0))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['elu', 'selu, norm', 'silu, norm', 'norm, softplus', 'sigmoid, norm', 'tanh, norm'])
+def test_values_whose_exponentials_overflow(name):
+    check(NETWORKS[name](), 'sum', RANDOM, x=1e4 * RANDOM.x(FEATURES))
+
+
 # Ties
 
 
