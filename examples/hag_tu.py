@@ -96,7 +96,7 @@ def normalised(graphs: list[Data]) -> list[Data]:
     features = torch.cat([data.x for data in graphs]).log1p()
     deviation, mean = torch.std_mean(features, dim=0)
     for data in graphs:
-        data.x = (data.x.log1p() - mean) / deviation
+        data.x = (data.x.log1p() - mean) / deviation.clamp(min=1e-6)
     return graphs
 
 
@@ -127,13 +127,18 @@ def compare(name: str, graphs: list[Data], arguments: argparse.Namespace) -> str
     torch.manual_seed(arguments.seed)
     order = torch.randperm(len(graphs)).tolist()
     tenth = len(graphs) // 10
-    parts = [
-        list(DataLoader([graphs[i] for i in chosen], batch_size=arguments.batch_size))
-        for chosen in (order[tenth:], order[:tenth])
-    ]
+    # a HAG belongs to the tensor of edges, so the two have batches of their own
+    parts, with_hags = (
+        [
+            list(DataLoader([graphs[i] for i in chosen], batch_size=arguments.batch_size))
+            for chosen in (order[tenth:], order[:tenth])
+        ]
+        for _ in range(2)
+    )
     start = time.perf_counter()
     transform = ToHAG(capacity=arguments.capacity, for_batches=True)
-    with_hags = [[transform(batch) for batch in tqdm(part, desc='Search of HAGs', unit=' batches')] for part in parts]
+    for part in with_hags:
+        part[:] = [transform(batch) for batch in tqdm(part, desc='Search of HAGs', unit=' batches')]
     search = time.perf_counter() - start
 
     classes = max(int(data.y) for data in graphs) + 1

@@ -138,3 +138,45 @@ def test_dgcnn_reads_the_meshes_of_modelnet(tmp_path):
     )
     assert '10 shapes to train on, 10 to test' in output
     assert re.search(r'^test accuracy +[\d.]+%$', output, re.MULTILINE)
+
+
+@pytest.mark.parametrize('model', ['gcn', 'gin'])
+def test_graph_classification_is_the_same_with_hags(tmp_path, model):
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(20, 40, size=60)
+    node_ptr = np.concatenate([[0], np.cumsum(sizes)])
+    # complete graphs, and graphs of two complete halves
+    labels = generator.integers(2, size=60)
+    neighbours, degrees = [], []
+    for size, label in zip(sizes, labels, strict=True):
+        groups = np.arange(size) * (label + 1) // size
+        related = (groups[:, None] == groups) & ~np.eye(size, dtype=bool)
+        neighbours.append(related.nonzero()[1])
+        degrees.append(related.sum(axis=1))
+    path = tmp_path / 'graphs.npz'
+    np.savez(
+        path,
+        node_ptr=node_ptr,
+        indptr=np.concatenate([[0], np.cumsum(np.concatenate(degrees))]),
+        indices_local=np.concatenate(neighbours).astype(np.uint16),
+        graph_labels=labels,
+    )
+    output = run_example('hag_tu.py', '--npz', path, '--model', model, '--epochs', 3, '--channels', 8)
+    row = re.search(r'^test accuracy.*$', output, flags=re.MULTILINE).group()
+    first, second = re.findall(r'[\d.]+', row)
+    assert first == second
+    assert 'The HAG of the last batch: used' in output
+    apart = re.search(r'differ by at most ([\d.e-]+\d)', output).group(1)
+    assert float(apart) < 1e-4
+
+
+def test_tree_lstm_is_the_same_shared():
+    output = run_example('tree_lstm.py', '--gates', 60, '--epochs', 3, '--channels', 4)
+    assert float(re.search(r'differ by at most ([\d.e-]+\d)', output).group(1)) < 1e-5
+    assert len(re.findall(r'ms per epoch', output)) == 2
+
+
+def test_picture_of_a_hag(tmp_path):
+    picture = tmp_path / 'hag.png'
+    assert 'num_aggregations=9 -> 5' in run_example('draw_hag.py', '--output', picture)
+    assert picture.read_bytes().startswith(PNG)
