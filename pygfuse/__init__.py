@@ -5,6 +5,7 @@
 """
 
 from pygfuse.choice import used_once
+from pygfuse.execution_path import execution_paths
 from pygfuse.fuse import fuse, report, unfuse
 from pygfuse.knn import knn, knn_graph
 from pygfuse.mapping import Mapping, force_mapping
@@ -15,6 +16,7 @@ __all__ = [
     'Mapping',
     'ablation',
     'autotune',
+    'execution_paths',
     'force_mapping',
     'fuse',
     'knn',

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pygfuse import products, reference
 from pygfuse.call import Call, Dropout, statistics_dtype
+from pygfuse.execution_path import prepare, reported_to, running
 from pygfuse.graph import Graph
 from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, EdgeProgram
 from pygfuse.switches import switches
@@ -271,6 +272,7 @@ def _aggregate_backward(
         *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
         *(heads, channels, reduce, dropout, seed, weights),
     )
+    prepare(call.graph, token)
     wanted, chosen = needed.split(','), PROGRAMS[program]
     walked = products.needed_of_walks(chosen, wanted)
     found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
@@ -291,6 +293,8 @@ def _setup_context(ctx, inputs, output):
     ctx.save_for_backward(*tensors, token, seed, *output)
     ctx.program, ctx.names, ctx.scalar_names, ctx.scalars = program, names, scalar_names, scalars
     ctx.numbers = numbers
+    # a layer's other aggregations (degrees) do not walk along the edges
+    ctx.layer = running() if any(operand.side == SOURCE for operand in PROGRAMS[program].operands.values()) else None
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
 
@@ -304,9 +308,10 @@ def _backward(ctx, grad_out, *_):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
-            found = torch.ops.pygfuse.aggregate_backward(
-                *arguments, out, statistics, weights, grad_out, ','.join(needed)
-            )
+            with reported_to(ctx.layer):
+                found = torch.ops.pygfuse.aggregate_backward(
+                    *arguments, out, statistics, weights, grad_out, ','.join(needed)
+                )
             gradients = dict(zip(needed, found, strict=True))
     return _structured(ctx, gradients, 1)
 

@@ -13,6 +13,7 @@ from torch_geometric.nn import MessagePassing
 from pygfuse import conv
 from pygfuse.conv.fused import FusedConv
 from pygfuse.conv.hags import USED
+from pygfuse.execution_path import Activity
 
 # PyG's class -> the fused class of the same name
 FUSED_CLASSES: dict[type, type[FusedConv]] = {
@@ -74,13 +75,14 @@ class Row:
     """One layer in a report: its name in the model, its class as printed, and why it is not fused (None if it is).
 
     `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
-    there was none.
+    there was none; `backward` what the last backward pass walked, None before there was one.
     """
 
     layer: str
     module: str
     why_not: str | None
     hag: str | None = None
+    backward: Activity | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,9 +108,10 @@ class Report:
 def _verdict(row: Row) -> str:
     if row.why_not is not None:
         return f'no: {row.why_not}'
-    if row.hag is None:
-        return 'yes'
-    return 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
+    said = 'yes'
+    if row.hag is not None:
+        said = 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
+    return said if row.backward is None or row.backward.rows is None else f'{said}; {row.backward}'
 
 
 def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
@@ -122,7 +125,8 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
         file: Where to print, by default standard output.
 
     Returns:
-        The table; its rows have ``layer``, ``module``, ``why_not`` and ``hag``.
+        The table; its rows have ``layer``, ``module``, ``why_not``, ``hag`` and ``backward``, of
+        the last backward pass, how many rows of the gradient were active and how many edges were walked.
 
     Example:
         >>> import torch_geometric.nn as pyg
@@ -137,7 +141,8 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
     for name, module in model.named_modules():
         if isinstance(module, MessagePassing):
             hag = getattr(module, 'last_hag', None)
-            rows.append(Row(name or '(model)', repr(module).split('\n')[0], _why_not(module), hag))
+            activity = getattr(module, 'last_activity', None)
+            rows.append(Row(name or '(model)', repr(module).split('\n')[0], _why_not(module), hag, activity))
     table = Report(tuple(rows))
     print(table, file=sys.stdout if file is None else file)
     return table

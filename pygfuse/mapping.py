@@ -164,10 +164,10 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     rows[-1] = csr.num_rows
     cuts[-1] = False
     edges = indptr[rows] + torch.where(cuts, inside, 0)
-    return Cut(torch.stack([rows, edges], dim=1).flatten(), *_splits(rows, cuts))
+    return Cut(torch.stack([rows, edges], dim=1).flatten(), *splits(rows, cuts))
 
 
-def _splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The rows that were cut and the slots of their pieces."""
     parts = cuts.nonzero().flatten()
     split_rows, pieces = torch.unique_consecutive(rows[parts], return_counts=True)

@@ -18,6 +18,7 @@ from pygfuse import targets
 from pygfuse.adjacency import values_of
 from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
+from pygfuse.execution_path import Activity, run_by
 from pygfuse.graph import Graph
 from pygfuse.switches import switches
 
@@ -106,11 +107,15 @@ class FusedConv(MessagePassing):
     last_reason: str | None = None
     # what became of the HAG that belongs to the adjacency of the last call; None if there was none
     last_hag: str | None = None
+    # what the last backward pass walked; None before there was one
+    last_activity: Activity | None = None
 
     def note(self, reason: str | None) -> bool:
         """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
         if reason != self.last_reason:
             self.last_reason = reason
+        if not torch.compiler.is_compiling():
+            run_by(self)
         return reason is None
 
 

@@ -27,6 +27,7 @@ from pygfuse.cpu.walks.forward import (
     weights_body,
 )
 from pygfuse.csr import Csr
+from pygfuse.execution_path import ExecutionPath, path_of
 from pygfuse.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
@@ -223,6 +224,7 @@ def backward(
     """
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
     edges, _ = choose(call, TARGET)
+    path = None if isinstance(edges, Coo) else path_of(call.graph, grad_out, call.row_bytes)
     if call.reduce == 'mean':
         grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
     elif call.reduce in ('max', 'min'):
@@ -231,28 +233,43 @@ def backward(
     gradients: dict[str, Tensor] = {}
     adding = isinstance(edges, Coo) or copies_for_adding(edges, call.heads * call.like().element_size()) > 0
     for plan in backward_plans(call.bound, needed, adding):
-        gradients |= _walk(call, plan, out, logsumexp, grad_out, delta)
+        gradients |= _walk(call, plan, path, out, logsumexp, grad_out, delta)
     return gradients
 
 
 def _walk(
-    call: Call, plan: BackwardPlan, out: Tensor, logsumexp: Tensor | None, grad_out: Tensor, delta: Tensor | None
+    call: Call,
+    plan: BackwardPlan,
+    path: ExecutionPath | None,
+    out: Tensor,
+    logsumexp: Tensor | None,
+    grad_out: Tensor,
+    delta: Tensor | None,
 ) -> dict[str, Tensor]:
     graph, like, bound = call.graph, call.like(), call.bound
     edges, mapping = choose(call, plan.side)
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
     scattered = isinstance(edges, Coo)
     if scattered:
-        bounds, rows_of = scattered_bounds(edges), (edges.rows, edges.index, None)
+        bounds, rows_of = scattered_bounds(edges), (_no_rows(edges.rows), edges.rows, edges.index, None)
         pieces, slots = len(bounds) // 2 - 1, (len(bounds) // 2 - 1) * edges.num_rows
     else:
         if plan.added:
             mapping = in_parts(edges, mapping, copies_for_adding(graph.csr, call.heads * like.element_size()))
-        parts = cut(edges, mapping)
-        bounds, rows_of = parts.bounds, (edges.indptr, edges.index, edges.edge_id)
+        parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
+        if path is not None:
+            edges, parts = path.of(graph, plan.side, parts)
+            listed = edges.rows
+        bounds, rows_of = parts.bounds, (listed, edges.indptr, edges.index, edges.edge_id)
         pieces, slots = parts.count, parts.num_slots
-    num_others = graph.num_targets if plan.side == SOURCE else graph.num_sources
+    num_rows, num_others = graph.num_targets, graph.num_sources
+    if plan.side == SOURCE:
+        num_rows, num_others = num_others, num_rows
     found = {name: on_huge_pages(torch.empty_like(call.tensors[name])) for name in (*plan.heads, *plan.channels)}
+    if path is not None:
+        # rows that are not walked
+        for values in found.values():
+            values.zero_()
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
     found |= {name: torch.zeros_like(call.tensors[name]) for name in (*plan.edges, *rows)}
@@ -262,7 +279,7 @@ def _walk(
         like.new_zeros(graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
         for name in plan.features
     )
-    passed = tuple(on_huge_pages(like.new_empty(graph.num_edges, call.heads)) for _ in plan.passed)
+    passed = tuple(on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed)
     added = tuple(like.new_zeros(pieces, num_others, call.heads) for _ in plan.added)
     sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
     head_sums = tuple(like.new_zeros(pieces, call.heads) for _ in plan.parameter_heads)
@@ -274,7 +291,7 @@ def _walk(
         pieces * tiling.count,
         *(tiling.tiles, bounds, *rows_of),
         *_operands(call, plan.side),
-        *(call.heads, call.width, edges.num_rows, num_others, graph.num_edges, *_dropout(call)),
+        *(call.heads, call.width, num_rows, num_others, edges.num_edges, *_dropout(call)),
         *(grad_out, out, logsumexp, delta, call.weights),
         tuple(found[name] for name in plan.heads),
         tuple(found[name] for name in plan.channels),
@@ -284,13 +301,13 @@ def _walk(
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
-        found |= {name: _added_up(values.view(pieces, edges.num_rows, -1)) for name, values in copies}
+        found |= {name: _added_up(values.view(pieces, num_rows, -1)) for name, values in copies}
     else:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, parts, (partial_heads, partial_rows), resident)
     found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
-    found |= {name: _sum_passed(call, tiling, values) for name, values in zip(plan.passed, passed, strict=True)}
+    found |= {name: _sum_passed(call, tiling, path, values) for name, values in zip(plan.passed, passed, strict=True)}
     found |= {name: _added_up(values) for name, values in zip(plan.added, added, strict=True)}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
     found |= {
@@ -310,15 +327,21 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
     )
 
 
-def _sum_passed(call: Call, tiling: planning.Tiling, passed: Tensor) -> Tensor:
-    csr = call.graph.csr
-    parts = cut(csr, mapping_for(csr, call))
-    result = passed.new_empty(call.graph.num_targets, call.heads)
+def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None, passed: Tensor) -> Tensor:
+    graph = call.graph
+    parts = cut(graph.csr, mapping_for(graph.csr, call))
+    result = on_huge_pages(passed.new_empty(graph.num_targets, call.heads))
+    if path is None:
+        rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
+    else:
+        edges, parts = path.of(graph, TARGET, parts)
+        rows_of = edges.rows, edges.indptr, path.place_in_csc(graph)
+        result.zero_()
     partial = passed.new_empty(parts.num_slots, call.heads)
     _passed_sum_kernel(tiling)(
         parts.count * tiling.count,
-        *(tiling.tiles, parts.bounds, csr.indptr, call.graph.place_in_csc),
-        *(call.heads, call.graph.num_edges, passed, result, partial),
+        *(tiling.tiles, parts.bounds, *rows_of),
+        *(call.heads, len(passed), passed, result, partial),
     )
     _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
     return result
@@ -327,3 +350,8 @@ def _sum_passed(call: Call, tiling: planning.Tiling, passed: Tensor) -> Tensor:
 def dropout_factors(rows: int, heads: int, dropout: Dropout, like: Tensor) -> Tensor:
     """The factors, 0 or ``1 / (1 - probability)``, that walks draw for edges 0 to ``rows - 1``: ``[rows, heads]``."""
     return draw_factors(rows, heads, dropout, like.dtype)
+
+
+def _no_rows(like: Tensor) -> Tensor:
+    """What a walk by all rows of a graph takes for its list of rows."""
+    return like.new_empty(0)

@@ -127,6 +127,8 @@ def backward_body(
 
     Edges that are in no order (`scattered`) are each a piece of its row: `indptr` then holds the row of each edge, and
     the sums are added up in the part's own copy of all rows.
+
+    `rows` holds the node of each row where some have none, and is empty where row and node are the same.
     """
     by_target = plan.side == TARGET
     sides = BY_TARGET if by_target else BY_SOURCE
@@ -159,7 +161,7 @@ def backward_body(
     edges_full, row_zeros, dropout, exp = layout.edges_full, layout.row_zeros, dropout_edges(layout), vocabulary.exp
 
     def backward(
-        part, tiles, bounds, indptr, index, edge_id,
+        part, tiles, bounds, rows, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
         total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
@@ -184,6 +186,8 @@ def backward_body(
                 row_begin, row_end = begin, end
             else:
                 v, row_begin, row_end = i, place_at(indptr, i), place_at(indptr, i + 1)
+                if len(rows) > 0:
+                    v = place_at(rows, i)
                 begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
@@ -361,14 +365,18 @@ def passed_sum_body(layout: Layout) -> Callable:
     gather_edges, mask_edges, edges_full = layout.gather_edges, layout.mask_edges, layout.edges_full
     sum_edges, store_heads = layout.sum_edges, layout.store_heads
 
-    def passed_sum(part, tiles, bounds, indptr, position, total_heads, num_walked, passed, grad_heads, partial_heads):
+    def passed_sum(
+        part, tiles, bounds, rows, indptr, position, total_heads, num_walked, passed, grad_heads, partial_heads
+    ):
         num_tiles = len(tiles) // 2
         tile, piece = part % num_tiles, part // num_tiles
         head = tiles[2 * tile]
         first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
         ends_within = last_edge > place_at(indptr, last_row)
-        for v in range(bounds[2 * piece], last_row + ends_within):
-            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+        for i in range(bounds[2 * piece], last_row + ends_within):
+            v, row_begin, row_end = i, place_at(indptr, i), place_at(indptr, i + 1)
+            if len(rows) > 0:
+                v = place_at(rows, i)
             begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             total = edges_full(0.0)
             for q in range(begin, end, group):

@@ -1,0 +1,387 @@
+"""Execution paths: the part of a graph that the adjoint of an aggregation needs.
+
+"Accelerating Backward Aggregation in GCN Training with Execution Path Preparing on GPUs" (Xu et al., Theorem 1). Where
+the gradient of a target's output is zero, the adjoint of every edge into it is zero. If a loss reads the outputs of few
+nodes, the last layer's backward needs the edges into these only, the one before it those into their sources, and so on.
+
+Which rows are zero is seen when a gradient arrives, so no call has to know which layer it is: its path is the least of
+the known ones that contains every row that is not zero. A path that fits no gradient (another loss, a jumping
+connection, another mask) is never walked; a gradient that fits no path walks the whole graph, or a path made for it.
+
+Numbers: an edge into a target without gradient adds zeros, so leaving it out changes no sum, and what is summed is
+summed in the same order, piece by piece as in the whole graph's cut. Bit for bit the same are gradients that are summed
+edge after edge: those of features that are summed, averaged or maximised with any weights, of edges, and of what
+belongs to targets. Sums through a score, and for parameters, add several edges side by side and differ by rounding.
+Products of a zero gradient with infinite or NaN operands, which are NaN, are left out too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse.adjacency import state_of
+from pygfuse.choice import CPU_COSTS
+from pygfuse.cpu.active_rows import UNREACHED, active_rows, kept_columns, kept_rows
+from pygfuse.graph import Graph
+from pygfuse.identity_cache import IdentityCache
+from pygfuse.mapping import Cut, splits
+from pygfuse.program import SOURCE
+
+# prices in ns of one worker: of a look at a gradient, at one of its rows and at a byte of it; of an edge and a row of
+# the whole graph when a path is made
+LOOK, LOOK_ROW, LOOK_BYTE = 200_000.0, 1.0, 0.05
+MADE_EDGE, MADE_ROW = 4.0, 6.0
+# a look has to be expected to save so many times what it costs, and a path to have at most this share of the edges
+WORTH_A_LOOK, WORTH_A_WALK = 2.0, 0.7
+# edges whose targets tell roughly how much of a graph is active
+SAMPLES = 256
+# paths made for one graph: the oldest goes
+PATHS_LIMIT = 8
+# a path is made anew for a gradient that needs less than this share of the least path that contains it
+SHRINKS = 0.6
+# paths are joined if the joint one has at most so many times the edges
+JOINS = 1.15
+
+
+class PathRows:
+    """One direction of an execution path: the edges of each row that has any, side by side.
+
+    Attributes:
+        rows: The nodes with edges, ascending, of the graph's index type.
+        indptr: Where each one's edges begin, and the end.
+        index: The node at the other end of each edge.
+        edge_id: The user's number of each edge.
+    """
+
+    def __init__(self, indptr: Tensor, index: Tensor, edge_id: Tensor) -> None:
+        self.rows = (indptr.diff() > 0).nonzero().flatten().to(indptr.dtype)
+        self.indptr = torch.cat([indptr[:1], indptr[1:][self.rows]])
+        self.index = index
+        self.edge_id = edge_id
+        self._cuts: dict[Cut, Cut] = {}
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.index.numel()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its tensors."""
+        return sum(tensor.nbytes for tensor in (self.rows, self.indptr, self.index, self.edge_id))
+
+    def cut(self, parts: Cut, kept_before: Callable[[int, int], int]) -> Cut:
+        """The whole graph's parts without the edges left out, in rows of this list.
+
+        A row lies in the same pieces as before, so that its sum is added up in the same order.
+
+        Args:
+            parts: Parts of the whole graph.
+            kept_before: How many edges of a row are kept of those before a place among the whole graph's.
+        """
+        found = self._cuts.get(parts)
+        if found is None:
+            found = self._cuts[parts] = self._cut(parts, kept_before)
+        return found
+
+    def _cut(self, parts: Cut, kept_before: Callable[[int, int], int]) -> Cut:
+        nodes, places = parts.bounds.view(-1, 2).unbind(1)
+        before = torch.zeros_like(nodes)
+        for i in torch.isin(nodes, parts.split_rows).nonzero().flatten().tolist():
+            before[i] = kept_before(int(nodes[i]), int(places[i]))
+        rows = torch.searchsorted(self.rows, nodes.to(self.rows.dtype))
+        edges = self.indptr[rows] + before
+        ends = self.indptr[(rows + 1).clamp(max=len(self.rows))]
+        cuts = (before > 0) & (edges < ends)
+        # all that a row keeps lies before the cut: the next part begins with the next row
+        rows = torch.where((before > 0) & ~cuts, rows + 1, rows)
+        split, *slots = splits(rows, cuts)
+        return Cut(torch.stack([rows, edges], dim=1).flatten(), self.rows[split].to(torch.int64), *slots)
+
+
+class ExecutionPath:
+    """The edges into some of a graph's targets.
+
+    Attributes:
+        active: Which targets, ``[targets]``, uint8.
+        num_edges: Number of edges into them.
+    """
+
+    def __init__(self, graph: Graph, active: Tensor) -> None:
+        self.active = active
+        self.num_edges = _edges_into(graph, active)
+        self._csr: PathRows | None = None
+        self._csc: PathRows | None = None
+        self._place_in_csc: Tensor | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of what has been made of it."""
+        rows = sum(rows.num_bytes for rows in (self._csr, self._csc) if rows is not None)
+        return self.active.nbytes + rows + (0 if self._place_in_csc is None else self._place_in_csc.nbytes)
+
+    def contains(self, active: Tensor) -> bool:
+        """Whether every active target is one of the path's."""
+        return not bool((active > self.active).any())
+
+    def csr(self, graph: Graph) -> PathRows:
+        """The path's edges by target."""
+        if self._csr is None:
+            self._csr = PathRows(*kept_rows(graph.csr, self.active))
+        return self._csr
+
+    def csc(self, graph: Graph) -> PathRows:
+        """The path's edges by source."""
+        if self._csc is None:
+            self._csc = PathRows(*kept_columns(graph.csc, self.active, graph.csc.edge_id))
+        return self._csc
+
+    def place_in_csc(self, graph: Graph) -> Tensor:
+        """For each of the path's edges by target, its place among those by source."""
+        if self._place_in_csc is None:
+            _, targets, position = kept_columns(graph.csc, self.active, graph.csc.position)
+            degree = graph.csr.indptr.diff()
+            left_out = (degree * (1 - self.active)).cumsum(0, dtype=degree.dtype)
+            places = torch.empty_like(position)
+            # nothing is left out of an active row itself
+            places[position - left_out[targets]] = torch.arange(position.numel(), dtype=position.dtype)
+            self._place_in_csc = places
+        return self._place_in_csc
+
+    def of(self, graph: Graph, side: str, parts: Cut) -> tuple[PathRows, Cut]:
+        """The path's edges by rows of one side, and the whole graph's parts without the edges left out."""
+
+        def kept_before_in_column(node: int, place: int) -> int:
+            return int(self.active[graph.csc.index[graph.csc.indptr[node] : place]].sum(dtype=torch.int64))
+
+        def kept_before_in_row(node: int, place: int) -> int:
+            return int(self.active[node]) * (place - int(graph.csr.indptr[node]))
+
+        if side == SOURCE:
+            return self.csc(graph), self.csc(graph).cut(parts, kept_before_in_column)
+        return self.csr(graph), self.csr(graph).cut(parts, kept_before_in_row)
+
+
+def _edges_into(graph: Graph, active: Tensor) -> int:
+    return int((graph.csr.indptr.diff() * active).sum(dtype=torch.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class Activity:
+    """How much of a graph a backward pass walked.
+
+    Attributes:
+        rows: Targets with a gradient, or None where nobody looked.
+        edges: Edges into these, or None.
+        walked_edges: Edges that were walked.
+        all_rows: Targets of the graph.
+        all_edges: Edges of the graph.
+    """
+
+    rows: int | None
+    edges: int | None
+    walked_edges: int
+    all_rows: int
+    all_edges: int
+
+    def __str__(self) -> str:
+        if self.rows is None:
+            return f'backward walked all {self.all_edges:,} edges'
+        return (
+            f'backward walked {self.walked_edges:,} of {self.all_edges:,} edges; {self.rows:,} of {self.all_rows:,} '
+            f'rows and {self.edges:,} edges were active'
+        )
+
+
+class _Paths:
+    """The execution paths of one graph."""
+
+    def __init__(self) -> None:
+        self.prepared: tuple[ExecutionPath, ...] = ()
+        self.distances: Tensor | None = None
+        self.made: tuple[ExecutionPath, ...] = ()
+        # what paths would have saved so far, in ns
+        self.missed = 0.0
+        self.sampled_targets: Tensor | None = None
+
+    def sampled_share(self, graph: Graph, grad: Tensor) -> float:
+        """About which share of the edges lead to rows that are not zero."""
+        if self.sampled_targets is None:
+            indptr = graph.csr.indptr
+            places = (torch.arange(SAMPLES) * graph.num_edges // SAMPLES).to(indptr.dtype)
+            self.sampled_targets = torch.searchsorted(indptr, places, right=True) - 1
+        return float((grad[self.sampled_targets] != 0).any(1).float().mean())
+
+    def least(self, active: Tensor, most_edges: float) -> ExecutionPath | None:
+        """The path of fewest edges, at most so many, that contains all active rows."""
+        for path in sorted((*self.prepared, *self.made), key=lambda path: path.num_edges):
+            if path.num_edges > most_edges:
+                return None
+            if path.contains(active):
+                return path
+        return None
+
+    def make(self, graph: Graph, active: Tensor, num_edges: int) -> ExecutionPath:
+        """A new path with all active rows, and those of similar paths that it then replaces.
+
+        A layer's active rows differ a little from step to step where dropout or a ReLU clears whole rows: after a few
+        steps, the path has all rows that may be active.
+        """
+        kept = []
+        for path in self.made:
+            joint = path.active | active
+            if _edges_into(graph, joint) <= JOINS * num_edges:
+                active = joint
+            else:
+                kept.append(path)
+        made = ExecutionPath(graph, active)
+        self.made = (*kept[1 - PATHS_LIMIT :], made)
+        self.missed = 0.0
+        return made
+
+
+_paths: weakref.WeakKeyDictionary[Graph, _Paths] = weakref.WeakKeyDictionary()
+_forced: contextvars.ContextVar[bool | None] = contextvars.ContextVar('pygfuse_execution_paths', default=None)
+
+
+@contextlib.contextmanager
+def execution_paths(on: bool) -> Iterator[None]:
+    """Turns execution paths on or off for the backward passes of this thread within a ``with`` block.
+
+    Without it, rows of zero gradient are looked for where skipping them is estimated to be cheaper, and a path is made
+    once it would have saved what making it costs.
+
+    Args:
+        on: True to walk a path wherever some row of a gradient is zero, False to walk whole graphs.
+
+    Example:
+        >>> from pygfuse.conv import GCNConv
+        >>> conv, x, edge_index = GCNConv(8, 8), torch.randn(9, 8), torch.randint(9, (2, 40))
+        >>> with execution_paths(False):
+        ...     conv(x, edge_index)[:3].sum().backward()
+        >>> expected, conv.lin.weight.grad = conv.lin.weight.grad, None
+        >>> with execution_paths(True):
+        ...     conv(x, edge_index)[:3].sum().backward()
+        >>> torch.equal(conv.lin.weight.grad, expected)
+        True
+    """
+    token = _forced.set(on)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+_attached = IdentityCache(state_of)
+
+
+def attach_distances(edge_index: Tensor, distances: Callable[[], Tensor | None]) -> None:
+    """Lets backward passes over these edges know which paths to expect.
+
+    Args:
+        edge_index: The edges, ``[2, E]``.
+        distances: Gives, for each target, how many layers before the last one it first has a gradient, ``[targets]``,
+            uint8, 255 for never; or None. A path for each number is made when a gradient first fits it.
+    """
+    _attached.keep(edge_index, 'distances', state_of(edge_index), functools.cache(distances))
+
+
+def are_attached(edge_index: Tensor) -> bool:
+    """Whether `attach_distances` was called for this tensor."""
+    return _attached.get(edge_index, 'distances') is not None
+
+
+def prepare(graph: Graph, edge_index: Tensor) -> None:
+    """Gives a graph the paths that belong to the ``edge_index`` it was made from, if there are any."""
+    attached = _attached.get(edge_index, 'distances')
+    if attached is None:
+        return
+    paths, distances = _paths.setdefault(graph, _Paths()), attached()
+    if paths.distances is distances or distances is None or distances.numel() != graph.num_targets:
+        return
+    steps = [step for step in distances.unique().tolist() if step != UNREACHED]
+    paths.prepared = tuple(ExecutionPath(graph, (distances <= step).to(torch.uint8)) for step in steps)
+    paths.distances = distances
+
+
+def known_paths(graph: Graph) -> tuple[ExecutionPath, ...]:
+    """The paths of a graph: those that were prepared, then those that gradients have shown."""
+    paths = _paths.get(graph)
+    return () if paths is None else (*paths.prepared, *paths.made)
+
+
+_running: contextvars.ContextVar[weakref.ref | None] = contextvars.ContextVar('pygfuse_running', default=None)
+_reported_to: contextvars.ContextVar[weakref.ref | None] = contextvars.ContextVar('pygfuse_reported_to', default=None)
+
+
+def run_by(layer: Any) -> None:
+    """Says that the aggregations that follow in this thread are this layer's."""
+    _running.set(weakref.ref(layer))
+
+
+def running() -> weakref.ref | None:
+    """The layer whose aggregations run in this thread."""
+    return _running.get()
+
+
+@contextlib.contextmanager
+def reported_to(layer: weakref.ref | None) -> Iterator[None]:
+    """Lets a layer know, as ``last_activity``, what backward passes within a ``with`` block walk."""
+    token = _reported_to.set(layer)
+    try:
+        yield
+    finally:
+        _reported_to.reset(token)
+
+
+def path_of(graph: Graph, grad: Tensor, row_bytes: int) -> ExecutionPath | None:
+    """The path to walk for a gradient, or None for the whole graph.
+
+    Args:
+        graph: The graph, its rows sorted.
+        grad: The gradient that reaches the output, ``[targets, width]``, contiguous.
+        row_bytes: Bytes of a row that an edge's adjoint gathers.
+    """
+    path, activity = _path_of(graph, grad, row_bytes)
+    reference = _reported_to.get()
+    layer = None if reference is None else reference()
+    if layer is not None:
+        layer.last_activity = activity
+    return path
+
+
+def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath | None, Activity]:
+    all_rows, all_edges = graph.num_targets, graph.num_edges
+    whole = Activity(None, None, all_edges, all_rows, all_edges)
+    forced, most_edges = _forced.get(), float(all_edges)
+    if forced is False or not all_edges or not grad.numel():
+        return None, whole
+    paths = _paths.setdefault(graph, _Paths())
+    price = CPU_COSTS.edge + CPU_COSTS.edge_byte * row_bytes
+    if forced is None:
+        look = LOOK + all_rows * (LOOK_ROW + LOOK_BYTE * row_bytes)
+        saved = all_edges * price / (WORTH_A_LOOK * look)
+        if saved < 1 or (1 - paths.sampled_share(graph, grad)) * saved < 1:
+            return None, whole
+        most_edges *= WORTH_A_WALK
+    active, num_rows, num_edges = active_rows(grad, graph.csr.indptr)
+    if num_rows == all_rows:
+        return None, dataclasses.replace(whole, rows=num_rows, edges=num_edges)
+    path = paths.least(active, most_edges)
+    # a smaller path is worth making once it would have saved what it costs
+    walked = all_edges if path is None else path.num_edges
+    if num_edges < (SHRINKS * walked if path is not None else most_edges):
+        paths.missed += (walked - num_edges) * price
+        if forced or paths.missed > all_edges * MADE_EDGE + all_rows * MADE_ROW:
+            path = paths.make(graph, active, num_edges)
+    walked = all_edges if path is None else path.num_edges
+    return path, Activity(num_rows, num_edges, walked, all_rows, all_edges)
