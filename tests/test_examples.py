@@ -180,3 +180,12 @@ def test_picture_of_a_hag(tmp_path):
     picture = tmp_path / 'hag.png'
     assert 'num_aggregations=9 -> 5' in run_example('draw_hag.py', '--output', picture)
     assert picture.read_bytes().startswith(PNG)
+
+
+def test_execution_paths_train_to_the_same_loss():
+    output = run_example('execution_paths.py', '--nodes', 50_000, '--degree', 8, '--epochs', 3)
+    losses = re.findall(r'loss ([\d.]+) ', output)
+    assert len(losses) == 2
+    assert losses[0] == losses[1]
+    walked, edges = re.search(r'second .*walked ([\d,]+) of ([\d,]+) edges', output).groups()
+    assert int(walked.replace(',', '')) < 0.05 * int(edges.replace(',', ''))
