@@ -208,7 +208,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                             peak = highest(top, weights)
                             if any_above(peak, top + SLACK):
                                 factor = exp(top - peak)
-                                state, total, top = (state[0], state[1]), total * factor, peak
+                                state, total, top = (state[0] * factor, state[1]), total * factor, peak
                             weights = weigh_all(weights, top)
                             total = add_all(total, weights)
                         if seed is not None:
