@@ -272,7 +272,8 @@ def _aggregate_backward(
         *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
         *(heads, channels, reduce, dropout, seed, weights),
     )
-    prepare(call.graph, token)
+    if grad_out.device.type == 'cpu':  # elsewhere all edges are walked
+        prepare(call.graph, token)
     wanted, chosen = needed.split(','), PROGRAMS[program]
     walked = products.needed_of_walks(chosen, wanted)
     found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
