@@ -46,3 +46,47 @@ def head_dots(x: Tensor, y: Tensor, heads: int) -> Tensor:
     pieces = (rows + _ROWS - 1) // _ROWS
     _head_dots_kernel(tiling.layout)(pieces * tiling.count, tiling.tiles, x, y, rows, heads, width, result)
     return result
+
+
+_ELEMENTS = 2**16
+
+
+@functools.cache
+def _clear_kernel() -> Kernel:
+    def clear(part, memory):
+        for i in range(part * _ELEMENTS, min(len(memory), (part + 1) * _ELEMENTS)):
+            memory[i] = 0
+
+    return Kernel(clear, 'zeros')
+
+
+def zeros(like: Tensor, *shape: int) -> Tensor:
+    """A tensor of zeros of the type of `like`; also in a forked child, where PyTorch's own parallel operators hang."""
+    memory = like.new_empty(shape)
+    _clear_kernel()(-(-memory.numel() // _ELEMENTS), memory)
+    return memory
+
+
+@functools.cache
+def _sum_kernel() -> Kernel:
+    def add(part, count, copies, result):
+        size = len(result)
+        begin, end = part * _ELEMENTS, min(size, (part + 1) * _ELEMENTS)
+        for i in range(begin, end):
+            result[i] = copies[i]
+        for k in range(1, count):
+            for i in range(begin, end):
+                result[i] += copies[k * size + i]
+
+    return Kernel(add, 'sum of copies')
+
+
+def added_up(copies: Tensor) -> Tensor:
+    """The sum over the first dimension, in its order; also in a forked child.
+
+    Args:
+        copies: ``[copies, ...]``, contiguous, at least one.
+    """
+    result = copies.new_empty(copies.shape[1:])
+    _sum_kernel()(-(-result.numel() // _ELEMENTS), copies.shape[0], copies, result)
+    return result

@@ -16,7 +16,7 @@ from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import dropout_factors as draw_factors
-from pygfuse.cpu.rows import head_dots
+from pygfuse.cpu.rows import added_up, head_dots, zeros
 from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
 from pygfuse.cpu.walks.forward import (
     GIVEN,
@@ -164,19 +164,15 @@ def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     """The output from edges in no order: each part adds to its own copy of all rows, and the copies are added up."""
     tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
     bounds = scattered_bounds(coo)
-    copies = call.like().new_zeros(len(bounds) // 2 - 1, coo.num_rows, call.width)
+    copies = zeros(call.like(), len(bounds) // 2 - 1, coo.num_rows, call.width)
     _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
         len(copies) * tiling.count,
         *(tiling.tiles, bounds, coo.rows, coo.index, None),
         *_operands(call, TARGET),
         *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
     )
-    out = _added_up(copies)
+    out = added_up(copies)
     return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
-
-
-def _added_up(copies: Tensor) -> Tensor:
-    return copies[0] if len(copies) == 1 else copies.sum(dim=0)
 
 
 def _divisors(degree: Tensor) -> Tensor:
@@ -280,7 +276,7 @@ def _walk(
         for name in plan.features
     )
     passed = tuple(on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed)
-    added = tuple(like.new_zeros(pieces, num_others, call.heads) for _ in plan.added)
+    added = tuple(zeros(like, pieces, num_others, call.heads) for _ in plan.added)
     sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
     head_sums = tuple(like.new_zeros(pieces, call.heads) for _ in plan.parameter_heads)
     new = like.new_zeros if scattered else like.new_empty
@@ -301,14 +297,14 @@ def _walk(
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
-        found |= {name: _added_up(values.view(pieces, num_rows, -1)) for name, values in copies}
+        found |= {name: added_up(values.view(pieces, num_rows, -1)) for name, values in copies}
     else:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, parts, (partial_heads, partial_rows), resident)
     found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
     found |= {name: _sum_passed(call, tiling, path, values) for name, values in zip(plan.passed, passed, strict=True)}
-    found |= {name: _added_up(values) for name, values in zip(plan.added, added, strict=True)}
+    found |= {name: added_up(values) for name, values in zip(plan.added, added, strict=True)}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
     found |= {
         name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameter_heads, head_sums, strict=True)
