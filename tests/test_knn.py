@@ -229,7 +229,7 @@ def test_the_graph_is_known_without_a_look_at_the_edges(flow, monkeypatch):
     batch = torch.arange(3).repeat_interleave(torch.tensor([6, 47, 7]))
     edge_index = knn_graph(x, 5, batch, flow=flow)
     expected = Graph.of(edge_index.clone(), num_sources=60, num_targets=60, flow=flow)
-    monkeypatch.setattr('pygfuse.graph.sort.sort_by_target', None)
+    monkeypatch.setattr('pygfuse.cpu.sort.sort_by_target', None)
     graph = Graph.of(edge_index, num_sources=60, num_targets=60, flow=flow)
     monkeypatch.undo()
     for name in ('indptr', 'index'):
