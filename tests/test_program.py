@@ -99,4 +99,4 @@ def test_the_operators_pass_torchs_own_checks():
         *('gat', ','.join(OPERANDS), tensors, 'negative_slope', [0.2]),
         *(EDGES, 3, 3, 'source_to_target', None, 2, 4, 'sum', 0.0, None),
     )
-    torch.library.opcheck(torch.ops.pygfuse.aggregate.default, arguments)
+    torch.library.opcheck(torch.ops.pygfuse.aggregate.default, (*arguments, False))
