@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.library import CustomOpDef
 
 from pygfuse import products, reference
 from pygfuse.call import Call, Dropout, statistics_dtype
@@ -45,6 +47,49 @@ class Edges:
         """The graph, from the cache if it was seen before."""
         graph = Graph.of(self.token, num_sources=self.num_sources, num_targets=self.num_targets, flow=self.flow)
         return graph if self.loops is None else graph.with_self_loops(self.loops)
+
+
+class _Arguments(NamedTuple):
+    """A call as operators take it: tensors and numbers in the order of the schema."""
+
+    program: str
+    names: str
+    tensors: Sequence[Tensor]
+    scalar_names: str
+    scalars: Sequence[float]
+    token: Tensor
+    num_sources: int
+    num_targets: int
+    flow: str
+    loops: int | None
+    heads: int
+    channels: int
+    reduce: str
+    dropout: float
+    seed: Tensor | None
+
+    def by_name(self) -> dict[str, Tensor]:
+        """The tensors by the names of operands and their parts."""
+        return dict(zip(self.names.split(','), self.tensors, strict=True))
+
+
+_SCHEMA = (
+    'str program, str names, Tensor[] tensors, str scalar_names, float[] scalars, '
+    'Tensor token, SymInt num_sources, SymInt num_targets, str flow, SymInt? loops, '
+    'SymInt heads, SymInt channels, str reduce, float dropout, Tensor? seed'
+)
+
+
+def _operator(name: str, more: str, result: str) -> Callable[[Callable], CustomOpDef]:
+    """Makes a function of the arguments of a call, and of `more`, an operator."""
+    schema = f'({_SCHEMA}, {more}) -> {result}'
+    return torch.library.custom_op(f'pygfuse::{name}', mutates_args=(), schema=schema)
+
+
+def _parted(arguments: Sequence) -> tuple[_Arguments, Sequence]:
+    """An operator's arguments: those of a call, and the rest."""
+    count = len(_Arguments._fields)
+    return _Arguments(*arguments[:count]), arguments[count:]
 
 
 def aggregate(
@@ -98,7 +143,7 @@ def aggregate_with_weights(
     """
     out, arguments, statistics = _run(program, edges, operands, heads, channels, reduce, dropout, seed)
     if statistics is None:
-        return out, reference.weights(_call_of(*arguments))
+        return out, reference.weights(_call_of(arguments))
     return out, torch.ops.pygfuse.edge_weights(*arguments, statistics)
 
 
@@ -111,12 +156,12 @@ def _run(
     reduce: str,
     dropout: float,
     seed: Tensor | None,
-) -> tuple[Tensor, tuple, Tensor | None]:
+) -> tuple[Tensor, _Arguments, Tensor | None]:
     """The output, the operator's arguments and the statistics, None where no operator ran."""
     tensors = products.parts_of(operands)
     scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
     _check(program, edges, tensors, heads, channels)
-    arguments = (
+    arguments = _Arguments(
         *(program.name, ','.join(tensors), [tensor.flatten(1) for tensor in tensors.values()]),
         *(','.join(scalars), list(scalars.values())),
         *(edges.token, edges.num_sources, edges.num_targets, edges.flow, edges.loops),
@@ -128,7 +173,7 @@ def _run(
         out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
     else:
         # PyTorch's own operators, with tensors of edges x features, which autograd keeps
-        call, statistics = _call_of(*arguments), None
+        call, statistics = _call_of(arguments), None
         out = reference.aggregate(call, _kept(call))
     return out.view(-1, heads, channels), arguments, statistics
 
@@ -162,40 +207,25 @@ def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], he
             )
 
 
-def _call_of(
-    program: str,
-    names: str,
-    tensors: Sequence[Tensor],
-    scalar_names: str,
-    scalars: Sequence[float],
-    token: Tensor,
-    num_sources: int,
-    num_targets: int,
-    flow: str,
-    loops: int | None,
-    heads: int,
-    channels: int,
-    reduce: str,
-    dropout: float,
-    seed: Tensor | None,
-    weights: Tensor | None = None,
-) -> Call:
-    graph = Edges(token, num_sources, num_targets, flow, loops).graph()
-    tensors = [tensor.contiguous() for tensor in tensors]
-    chosen = PROGRAMS[program]
-    by_name = products.formed(chosen, dict(zip(names.split(','), tensors, strict=True)))
-    numbers = dict(zip(scalar_names.split(','), scalars, strict=True)) if scalar_names else {}
+def _call_of(arguments: _Arguments, weights: Tensor | None = None) -> Call:
+    edges = Edges(arguments.token, arguments.num_sources, arguments.num_targets, arguments.flow, arguments.loops)
+    graph, program = edges.graph(), PROGRAMS[arguments.program]
+    tensors = {name: tensor.contiguous() for name, tensor in arguments.by_name().items()}
+    by_name = products.formed(program, tensors)
+    names = arguments.scalar_names.split(',') if arguments.scalar_names else ()
+    numbers = dict(zip(names, arguments.scalars, strict=True))
     present = tuple(dict.fromkeys(products.operand_of(name) for name in (*by_name, *numbers)))
-    bound = chosen.bind(present, tuple(name for name in present if f'{name}:{products.WEIGHT}' in by_name))
+    bound = program.bind(present, tuple(name for name in present if f'{name}:{products.WEIGHT}' in by_name))
     for name, tensor in by_name.items():
-        on_edges = chosen.operands[products.operand_of(name)].side == EDGE and not name.endswith(products.WEIGHT)
+        on_edges = program.operands[products.operand_of(name)].side == EDGE and not name.endswith(products.WEIGHT)
         if on_edges and tensor.shape[0] != graph.num_edge_ids:
             raise ValueError(
                 f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {tensor.shape[0]})"
             )
-    drawn = Dropout(dropout, _drawn_seed(seed)) if seed is not None else None
+    seed = arguments.seed
+    drawn = Dropout(arguments.dropout, _drawn_seed(seed)) if seed is not None else None
     weights = weights if weights is not None and len(weights) else None
-    return Call(bound, graph, by_name, numbers, heads, channels, reduce, drawn, weights)
+    return Call(bound, graph, by_name, numbers, arguments.heads, arguments.channels, arguments.reduce, drawn, weights)
 
 
 def _drawn_seed(seed: Tensor) -> int | Tensor:
@@ -203,29 +233,10 @@ def _drawn_seed(seed: Tensor) -> int | Tensor:
     return seed if seed.is_cuda else int(seed)
 
 
-@torch.library.custom_op('pygfuse::aggregate', mutates_args=())
-def _aggregate(
-    program: str,
-    names: str,
-    tensors: Sequence[Tensor],
-    scalar_names: str,
-    scalars: Sequence[float],
-    token: Tensor,
-    num_sources: int,
-    num_targets: int,
-    flow: str,
-    loops: int | None,
-    heads: int,
-    channels: int,
-    reduce: str,
-    dropout: float,
-    seed: Tensor | None,
-    stash: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    call = _call_of(
-        *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
-        *(heads, channels, reduce, dropout, seed),
-    )
+@_operator('aggregate', 'bool stash', '(Tensor, Tensor, Tensor)')
+def _aggregate(*given) -> tuple[Tensor, Tensor, Tensor]:
+    arguments, (stash,) = _parted(given)
+    call = _call_of(arguments)
     target = target_of(call.like().device)
     out, statistics = target.forward(call)
     weights = target.weights(call, statistics) if stash else out.new_empty(0)
@@ -233,120 +244,104 @@ def _aggregate(
 
 
 @_aggregate.register_fake
-def _(
-    program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops, heads, channels,
-    reduce, dropout, seed, stash,
-):  # fmt: skip
-    out = tensors[0].new_empty(num_targets, heads * channels)
+def _(*given):
+    arguments, (stash,) = _parted(given)
+    heads, reduce = arguments.heads, arguments.reduce
+    out = arguments.tensors[0].new_empty(arguments.num_targets, heads * arguments.channels)
     weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
-    if PROGRAMS[program].softmax:
-        return out, out.new_empty(num_targets, heads, dtype=statistics_dtype(out.dtype)), weights
+    if PROGRAMS[arguments.program].softmax:
+        return out, out.new_empty(arguments.num_targets, heads, dtype=statistics_dtype(out.dtype)), weights
     ties = torch.empty_like(out, dtype=statistics_dtype(out.dtype)) if reduce in ('max', 'min') else out.new_empty(0)
     return out, ties, weights
 
 
-@torch.library.custom_op('pygfuse::aggregate_backward', mutates_args=())
-def _aggregate_backward(
-    program: str,
-    names: str,
-    tensors: Sequence[Tensor],
-    scalar_names: str,
-    scalars: Sequence[float],
-    token: Tensor,
-    num_sources: int,
-    num_targets: int,
-    flow: str,
-    loops: int | None,
-    heads: int,
-    channels: int,
-    reduce: str,
-    dropout: float,
-    seed: Tensor | None,
-    out: Tensor,
-    statistics: Tensor,
-    weights: Tensor,
-    grad_out: Tensor,
-    needed: str,
-) -> list[Tensor]:
-    call = _call_of(
-        *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
-        *(heads, channels, reduce, dropout, seed, weights),
-    )
+@_operator(
+    'aggregate_backward', 'Tensor out, Tensor statistics, Tensor weights, Tensor grad_out, str needed', 'Tensor[]'
+)
+def _aggregate_backward(*given) -> list[Tensor]:
+    arguments, (out, statistics, weights, grad_out, needed) = _parted(given)
+    call = _call_of(arguments, weights)
     if grad_out.device.type == 'cpu':  # elsewhere all edges are walked
-        prepare(call.graph, token)
-    wanted, chosen = needed.split(','), PROGRAMS[program]
-    walked = products.needed_of_walks(chosen, wanted)
+        prepare(call.graph, arguments.token)
+    wanted, program = needed.split(','), PROGRAMS[arguments.program]
+    walked = products.needed_of_walks(program, wanted)
     found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
-    return products.gradients_of_parts(chosen, dict(zip(names.split(','), tensors, strict=True)), found, wanted)
+    return products.gradients_of_parts(program, arguments.by_name(), found, wanted)
 
 
 @_aggregate_backward.register_fake
-def _(
-    program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops, heads, channels,
-    reduce, dropout, seed, out, statistics, weights, grad_out, needed,
-):  # fmt: skip
-    by_name = dict(zip(names.split(','), tensors, strict=True))
+def _(*given):
+    arguments, (*_, needed) = _parted(given)
+    by_name = arguments.by_name()
     return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
 
 
+def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor]) -> None:
+    ctx.save_for_backward(*arguments.tensors, arguments.token, arguments.seed, *output)
+    ctx.arguments = arguments._replace(tensors=(), token=None, seed=None)
+
+
+def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor]]:
+    """What `_keep` was given."""
+    count = len(ctx.needs_input_grad[_Arguments._fields.index('tensors')])
+    token, seed, *output = ctx.saved_tensors[count:]
+    return ctx.arguments._replace(tensors=list(ctx.saved_tensors[:count]), token=token, seed=seed), output
+
+
 def _setup_context(ctx, inputs, output):
-    program, names, tensors, scalar_names, scalars, token, *numbers, seed, _ = inputs
-    ctx.save_for_backward(*tensors, token, seed, *output)
-    ctx.program, ctx.names, ctx.scalar_names, ctx.scalars = program, names, scalar_names, scalars
-    ctx.numbers = numbers
+    arguments, _ = _parted(inputs)
+    _keep(ctx, arguments, output)
     # a layer's other aggregations (degrees) do not walk along the edges
-    ctx.layer = running() if any(operand.side == SOURCE for operand in PROGRAMS[program].operands.values()) else None
+    operands = PROGRAMS[arguments.program].operands.values()
+    ctx.layer = running() if any(operand.side == SOURCE for operand in operands) else None
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward(ctx, grad_out, *_):
-    *tensors, token, seed, out, statistics, weights = ctx.saved_tensors
-    arguments = (ctx.program, ctx.names, tensors, ctx.scalar_names, ctx.scalars, token, *ctx.numbers, seed)
-    needed = _needed(ctx)
+    arguments, output = _kept_arguments(ctx)
+    needed = _needed(ctx, arguments)
     gradients: dict[str, Tensor] = {}
     if grad_out is not None and needed:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
             with reported_to(ctx.layer):
-                found = torch.ops.pygfuse.aggregate_backward(
-                    *arguments, out, statistics, weights, grad_out, ','.join(needed)
-                )
+                found = torch.ops.pygfuse.aggregate_backward(*arguments, *output, grad_out, ','.join(needed))
             gradients = dict(zip(needed, found, strict=True))
-    return _structured(ctx, gradients, 1)
+    return _structured(arguments, gradients, 1)
 
 
-def _needed(ctx) -> list[str]:
+def _needed(ctx, arguments: _Arguments) -> list[str]:
     """The names of the tensors that need a gradient."""
-    return [name for name, flag in zip(ctx.names.split(','), ctx.needs_input_grad[2], strict=True) if flag]
+    flags = ctx.needs_input_grad[_Arguments._fields.index('tensors')]
+    return [name for name, flag in zip(arguments.names.split(','), flags, strict=True) if flag]
 
 
-def _structured(ctx, gradients: Mapping[str, Tensor], more: int) -> tuple:
+def _structured(arguments: _Arguments, gradients: Mapping[str, Tensor], more: int) -> tuple:
     """Gradients in the order of an operator's arguments, of which there are `more` after those of a call."""
-    # program, names, tensors, scalar_names, scalars, token, the numbers, seed
-    of_tensors = [gradients.get(name) for name in ctx.names.split(',')]
+    none = _Arguments(*[None] * len(_Arguments._fields))
     # the structure that torch.library expects: an empty list counts as a list, any other as one argument
-    of_scalars = None if ctx.scalars else []
-    return None, None, of_tensors, None, of_scalars, None, *[None] * len(ctx.numbers), None, *[None] * more
+    of_scalars = None if arguments.scalars else []
+    of_tensors = [gradients.get(name) for name in arguments.names.split(',')]
+    return *none._replace(tensors=of_tensors, scalars=of_scalars), *[None] * more
 
 
 def _by_reference(
-    arguments: tuple, needed: Sequence[str], grad: Tensor, function: Callable[[Call], Tensor]
+    arguments: _Arguments, needed: Sequence[str], grad: Tensor, function: Callable[[Call], Tensor]
 ) -> dict[str, Tensor]:
     """The gradients of what the reference computes, as functions of the operands again if gradients are enabled."""
-    program, names, tensors, *rest = arguments
     with_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         # an operand may be computed from another: a view of its own keeps their gradients apart
-        tensors = [tensor.view_as(tensor) for tensor in tensors]
-        given = dict(zip(names.split(','), tensors, strict=True))
-        for name in needed:
-            if not given[name].requires_grad:
-                given[name].requires_grad_()
-        result = function(_call_of(program, names, tensors, *rest))
+        arguments = arguments._replace(tensors=[tensor.view_as(tensor) for tensor in arguments.tensors])
+        by_name = arguments.by_name()
+        given = [by_name[name] for name in needed]
+        for tensor in given:
+            if not tensor.requires_grad:
+                tensor.requires_grad_()
         found = torch.autograd.grad(
-            result, [given[name] for name in needed], grad, create_graph=with_graph, allow_unused=True
+            function(_call_of(arguments)), given, grad, create_graph=with_graph, allow_unused=True
         )
     return dict(zip(needed, found, strict=True))
 
@@ -354,43 +349,20 @@ def _by_reference(
 _aggregate.register_autograd(_backward, setup_context=_setup_context)
 
 
-@torch.library.custom_op('pygfuse::edge_weights', mutates_args=())
-def _edge_weights(
-    program: str,
-    names: str,
-    tensors: Sequence[Tensor],
-    scalar_names: str,
-    scalars: Sequence[float],
-    token: Tensor,
-    num_sources: int,
-    num_targets: int,
-    flow: str,
-    loops: int | None,
-    heads: int,
-    channels: int,
-    reduce: str,
-    dropout: float,
-    seed: Tensor | None,
-    statistics: Tensor,
-) -> Tensor:
-    call = _call_of(
-        *(program, names, tensors, scalar_names, scalars, token, num_sources, num_targets, flow, loops),
-        *(heads, channels, reduce, dropout, seed),
-    )
-    return target_of(statistics.device).weights(call, statistics)
+@_operator('edge_weights', 'Tensor statistics', 'Tensor')
+def _edge_weights(*given) -> Tensor:
+    arguments, (statistics,) = _parted(given)
+    return target_of(statistics.device).weights(_call_of(arguments), statistics)
 
 
 def _weights_context(ctx, inputs, output):
-    program, names, tensors, scalar_names, scalars, token, *numbers, seed, _ = inputs
-    ctx.save_for_backward(*tensors, token, seed)
-    ctx.program, ctx.names, ctx.scalar_names, ctx.scalars = program, names, scalar_names, scalars
-    ctx.numbers = numbers
+    _keep(ctx, _parted(inputs)[0], ())
 
 
 def _weights_backward(ctx, grad):
-    *tensors, token, seed = ctx.saved_tensors
-    arguments = (ctx.program, ctx.names, tensors, ctx.scalar_names, ctx.scalars, token, *ctx.numbers, seed)
-    return _structured(ctx, _by_reference(arguments, _needed(ctx), grad, reference.weights), 1)
+    arguments, _ = _kept_arguments(ctx)
+    gradients = _by_reference(arguments, _needed(ctx, arguments), grad, reference.weights)
+    return _structured(arguments, gradients, 1)
 
 
 _edge_weights.register_autograd(_weights_backward, setup_context=_weights_context)
