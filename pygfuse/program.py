@@ -155,6 +155,14 @@ class BoundProgram:
         """Whether each channel of the output can be computed apart from the others."""
         return self.score_is_of_heads
 
+    @functools.cached_property
+    def summed_sources(self) -> str | None:
+        """The name of the only operand, if it is the message and belongs to sources: the adjoint is the same sum along
+        the transpose."""
+        (name, *others) = self.present
+        alone = not others and self.score is None and self.message.output.name == name
+        return name if alone and name in self.names(SOURCE, CHANNELS) else None
+
     def names(self, side: str, level: str) -> list[str]:
         """The operands given on one side at one level, in order."""
         return [name for name in self.present if self.program.operands[name] == Operand(side, level)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Collection
 
@@ -225,12 +226,24 @@ def backward(
         grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
     elif call.reduce in ('max', 'min'):
         grad_out = grad_out / statistics.clamp(min=1)
+    summed = call.bound.summed_sources
+    if summed is not None and path is None and call.reduce in ('sum', 'mean') and not isinstance(edges, Coo):
+        return {summed: _sum_transposed(call, summed, grad_out)}
     logsumexp = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
     adding = isinstance(edges, Coo) or copies_for_adding(edges, call.heads * call.like().element_size()) > 0
     for plan in backward_plans(call.bound, needed, adding):
         gradients |= _walk(call, plan, path, out, logsumexp, grad_out, delta)
     return gradients
+
+
+def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
+    """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
+    edges, mapping = choose(call, SOURCE)
+    found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
+    transposed = dataclasses.replace(call, tensors={name: grad_out}, reduce='sum')
+    _sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
+    return found
 
 
 def _walk(
