@@ -9,6 +9,8 @@ from torch import Tensor
 from pygfuse.cpu import plan
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.pages import on_huge_pages
+from pygfuse.cpu.pieces import piece_of
 from pygfuse.vocabulary import sum_channels
 
 _ROWS = 1024
@@ -19,9 +21,7 @@ def _head_dots_kernel(layout: Layout) -> Kernel:
     load_row, store_heads = layout.load_row, layout.store_heads
 
     def dots(part, tiles, x, y, rows, total_heads, width, result):
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        head, channel = tiles[2 * tile], tiles[2 * tile + 1]
+        _, piece, head, channel = piece_of(part, tiles)
         for v in range(piece * _ROWS, min(rows, (piece + 1) * _ROWS)):
             product = load_row(x, v * width + channel) * load_row(y, v * width + channel)
             store_heads(result, v * total_heads + head, sum_channels(product))
@@ -62,7 +62,7 @@ def _clear_kernel() -> Kernel:
 
 def zeros(like: Tensor, *shape: int) -> Tensor:
     """A tensor of zeros of the type of `like`; also in a forked child, where PyTorch's own parallel operators hang."""
-    memory = like.new_empty(shape)
+    memory = on_huge_pages(like.new_empty(shape))
     _clear_kernel()(-(-memory.numel() // _ELEMENTS), memory)
     return memory
 

@@ -188,7 +188,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
         statistics: For softmax, the second result of `forward`.
     """
     csr = call.graph.csr
-    result = call.like().new_zeros(call.graph.num_edge_ids, call.heads)
+    result = zeros(call.like(), call.graph.num_edge_ids, call.heads)
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
     parts = cut(csr, mapping_for(csr, call))
     _weights_kernel(call.bound, tiling)(
@@ -231,7 +231,7 @@ def backward(
         return {summed: _sum_transposed(call, summed, grad_out)}
     logsumexp = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
-    adding = isinstance(edges, Coo) or copies_for_adding(edges, call.heads * call.like().element_size()) > 0
+    adding = isinstance(edges, Coo) or _copies_for_adding(call) > 0
     for plan in backward_plans(call.bound, needed, adding):
         gradients |= _walk(call, plan, path, out, logsumexp, grad_out, delta)
     return gradients
@@ -244,6 +244,10 @@ def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
     transposed = dataclasses.replace(call, tensors={name: grad_out}, reduce='sum')
     _sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
     return found
+
+
+def _copies_for_adding(call: Call) -> int:
+    return copies_for_adding(call.graph.csr, call.heads * call.like().element_size())
 
 
 def _walk(
@@ -264,7 +268,7 @@ def _walk(
         pieces, slots = len(bounds) // 2 - 1, (len(bounds) // 2 - 1) * edges.num_rows
     else:
         if plan.added:
-            mapping = in_parts(edges, mapping, copies_for_adding(graph.csr, call.heads * like.element_size()))
+            mapping = in_parts(edges, mapping, _copies_for_adding(call))
         parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
         if path is not None:
             edges, parts = path.of(graph, plan.side, parts)
@@ -274,28 +278,26 @@ def _walk(
     num_rows, num_others = graph.num_targets, graph.num_sources
     if plan.side == SOURCE:
         num_rows, num_others = num_others, num_rows
-    found = {name: on_huge_pages(torch.empty_like(call.tensors[name])) for name in (*plan.heads, *plan.channels)}
-    if path is not None:
-        # rows that are not walked
-        for values in found.values():
-            values.zero_()
+    # rows that no path reaches are not walked
+    result = like.new_empty if path is None else functools.partial(zeros, like)
+    found = {name: on_huge_pages(result(*call.tensors[name].shape)) for name in (*plan.heads, *plan.channels)}
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
-    found |= {name: torch.zeros_like(call.tensors[name]) for name in (*plan.edges, *rows)}
+    found |= {name: zeros(like, *call.tensors[name].shape) for name in (*plan.edges, *rows)}
     products = [name for name in plan.edge_channels if name in bound.edge_products]
-    weight_sums = tuple(like.new_zeros(pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
+    weight_sums = tuple(zeros(like, pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
     features = tuple(
-        like.new_zeros(graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
+        zeros(like, graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
         for name in plan.features
     )
     passed = tuple(on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed)
     added = tuple(zeros(like, pieces, num_others, call.heads) for _ in plan.added)
-    sums = tuple(like.new_zeros(pieces, call.width) for _ in plan.parameters)
-    head_sums = tuple(like.new_zeros(pieces, call.heads) for _ in plan.parameter_heads)
-    new = like.new_zeros if scattered else like.new_empty
+    sums = tuple(zeros(like, pieces, call.width) for _ in plan.parameters)
+    head_sums = tuple(zeros(like, pieces, call.heads) for _ in plan.parameter_heads)
+    new = functools.partial(zeros, like) if scattered else like.new_empty
     partial_heads = tuple(new(slots, call.heads) for _ in plan.heads)
     partial_rows = tuple(new(slots, call.width) for _ in plan.channels)
-    edge_scalars = tuple(like.new_zeros(graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
+    edge_scalars = tuple(zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
     _backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
         *(tiling.tiles, bounds, *rows_of),
@@ -339,13 +341,13 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
 def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None, passed: Tensor) -> Tensor:
     graph = call.graph
     parts = cut(graph.csr, mapping_for(graph.csr, call))
-    result = on_huge_pages(passed.new_empty(graph.num_targets, call.heads))
+    new = passed.new_empty if path is None else functools.partial(zeros, passed)
+    result = on_huge_pages(new(graph.num_targets, call.heads))
     if path is None:
         rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
     else:
         edges, parts = path.of(graph, TARGET, parts)
         rows_of = edges.rows, edges.indptr, path.place_in_csc(graph)
-        result.zero_()
     partial = passed.new_empty(parts.num_slots, call.heads)
     _passed_sum_kernel(tiling)(
         parts.count * tiling.count,

@@ -17,6 +17,7 @@ from pygfuse.cpu.functions import (
     spread,
 )
 from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.pieces import piece_of, rows_of
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.forward import AHEAD
 from pygfuse.cpu.walks.score import group_scorer
@@ -170,16 +171,14 @@ def backward_body(
         grad_passed, grad_added, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
         num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        head, channel = tiles[2 * tile], tiles[2 * tile + 1]
+        tile, piece, head, channel = piece_of(part, tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
         parameter_sums, head_parameter_sums = copy_parameters(row_zeros()), copy_head_parameters(edges_full(0.0))
         weights, dots, reached, unsettled = buffer(), buffer(), row_zeros(), 0
-        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
         if scattered:
-            first, last = first_edge, last_edge
+            first, last = first_edge, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 3]
         else:
-            first, last = bounds[2 * piece], last_row + (last_edge > place_at(indptr, last_row))
+            first, last, first_edge, last_edge = rows_of(piece, bounds, indptr)
         for i in range(first, last):
             if scattered:
                 v, begin, end = place_at(indptr, i), i, i + 1
@@ -343,9 +342,8 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
     def combine_sums(
         part, tiles, split_rows, split_indptr, slots, total_heads, width, partial_heads, partial_rows, heads, rows
     ):
-        num_tiles = len(tiles) // 2
-        tile, split = part % num_tiles, part // num_tiles
-        head, channel, v = tiles[2 * tile], tiles[2 * tile + 1], split_rows[split]
+        _, split, head, channel = piece_of(part, tiles)
+        v = split_rows[split]
         head_sums, row_sums = copy_heads(heads_full(0.0)), copy_rows(row_zeros())
         for k in range(split_indptr[split], split_indptr[split + 1]):
             head_sums = add_tuples(head_sums, load_heads(partial_heads, slots[k] * total_heads + head))
@@ -368,12 +366,9 @@ def passed_sum_body(layout: Layout) -> Callable:
     def passed_sum(
         part, tiles, bounds, rows, indptr, position, total_heads, num_walked, passed, grad_heads, partial_heads
     ):
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        head = tiles[2 * tile]
-        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
-        ends_within = last_edge > place_at(indptr, last_row)
-        for i in range(bounds[2 * piece], last_row + ends_within):
+        tile, piece, head, _ = piece_of(part, tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for i in range(first_row, end_row):
             v, row_begin, row_end = i, place_at(indptr, i), place_at(indptr, i + 1)
             if len(rows) > 0:
                 v = place_at(rows, i)

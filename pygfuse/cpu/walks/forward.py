@@ -10,6 +10,7 @@ from pygfuse import vocabulary
 from pygfuse.adjoint import BY_TARGET
 from pygfuse.cpu.functions import compiled, edge_row_loader, edge_row_prefetcher, inlined
 from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.pieces import piece_of, rows_of
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.score import group_scorer
 from pygfuse.program import BoundProgram
@@ -103,16 +104,13 @@ def forward_body(
         total_heads, width, num_rows, seed, threshold, scale, out, statistics,
         partial_rows, partial_tops, partial_totals,
     ):  # fmt: skip
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        head, channel = tiles[2 * tile], tiles[2 * tile + 1]
+        _, piece, head, channel = piece_of(part, tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
         weights = buffer()
-        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
         if scattered:
-            first, last = first_edge, last_edge
+            first, last = first_edge, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 3]
         else:
-            first, last = bounds[2 * piece], last_row + (last_edge > place_at(indptr, last_row))
+            first, last, first_edge, last_edge = rows_of(piece, bounds, indptr)
         for i in range(first, last):
             if scattered:
                 v, begin, end = place_at(indptr, i), i, i + 1
@@ -199,9 +197,8 @@ def combine_body(layout: Layout, softmax: bool, reduce: str, form: str = ONE_PAS
         part, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
         partial_rows, partial_tops, partial_totals, out, statistics,
     ):  # fmt: skip
-        num_tiles = len(tiles) // 2
-        tile, split = part % num_tiles, part // num_tiles
-        head, channel, v = tiles[2 * tile], tiles[2 * tile + 1], split_rows[split]
+        _, split, head, channel = piece_of(part, tiles)
+        v = split_rows[split]
         top, total, result, ties = heads_full(lowest), heads_full(0.0), row_zeros(), row_zeros()
         if extreme:
             result = result - np.inf
@@ -243,14 +240,11 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
         total_heads, width, statistics, result,
     ):  # fmt: skip
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        head, channel = tiles[2 * tile], tiles[2 * tile + 1]
+        _, piece, head, channel = piece_of(part, tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
         room = buffer()
-        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
-        ends_within = last_edge > place_at(indptr, last_row)
-        for v in range(bounds[2 * piece], last_row + ends_within):
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
             begin, end = max(place_at(indptr, v), first_edge), min(place_at(indptr, v + 1), last_edge)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)

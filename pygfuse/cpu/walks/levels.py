@@ -11,6 +11,7 @@ import numpy as np
 
 from pygfuse import vocabulary
 from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.pieces import piece_of, rows_of
 
 
 def sum_body(layout: Layout) -> Callable:
@@ -18,12 +19,9 @@ def sum_body(layout: Layout) -> Callable:
     load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
 
     def sums(part, tiles, bounds, indptr, middle, index, nodes, node_factors, values, row_factors, width, out, partial):
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        channel = tiles[2 * tile + 1]
-        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
-        ends_within = last_edge > place_at(indptr, last_row)
-        for v in range(bounds[2 * piece], last_row + ends_within):
+        _, piece, _, channel = piece_of(part, tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
             row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
             begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             change = min(max(place_at(middle, v), begin), end)
@@ -57,9 +55,7 @@ def component_sum_body(layout: Layout) -> Callable:
         part, tiles, bounds, num_levels, inner_indptr, inner_middle, inner_index, indptr, middle, index,
         nodes, node_factors, values, row_factors, width, out,
     ):  # fmt: skip
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        channel = tiles[2 * tile + 1]
+        _, piece, _, channel = piece_of(part, tiles)
         for level in range(num_levels + 1):
             at = 2 * (piece * (num_levels + 1) + level)
             if level < num_levels:
@@ -93,12 +89,9 @@ def extreme_body(layout: Layout, smallest: bool) -> Callable:
         part, tiles, bounds, indptr, middle, index, nodes, values, value_ties, width, out, ties_out, partial,
         partial_ties,
     ):  # fmt: skip
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        channel = tiles[2 * tile + 1]
-        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
-        ends_within = last_edge > place_at(indptr, last_row)
-        for v in range(bounds[2 * piece], last_row + ends_within):
+        _, piece, _, channel = piece_of(part, tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
             row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
             begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             change = min(max(place_at(middle, v), begin), end)
@@ -141,12 +134,9 @@ def winners_body(layout: Layout) -> Callable:
     def winners(
         part, tiles, bounds, indptr, middle, index, own, outs, grads, values, value_grads, width, result_grads, partial
     ):
-        num_tiles = len(tiles) // 2
-        tile, piece = part % num_tiles, part // num_tiles
-        channel = tiles[2 * tile + 1]
-        first_edge, last_row, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 2], bounds[2 * piece + 3]
-        ends_within = last_edge > place_at(indptr, last_row)
-        for v in range(bounds[2 * piece], last_row + ends_within):
+        _, piece, _, channel = piece_of(part, tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
             row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
             begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             change = min(max(place_at(middle, v), begin), end)
