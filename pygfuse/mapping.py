@@ -93,7 +93,13 @@ class Cut:
 
 
 def cut(csr: Csr, mapping: Mapping = Mapping(), parts_limit: int = PARTS_LIMIT) -> Cut:
-    """The parts of a graph's edges, at most so many, kept with them."""
+    """The parts of a graph's edges, kept with them.
+
+    Args:
+        csr: The edges by row.
+        mapping: Whether rows may be cut, and how many edges and rows make a part.
+        parts_limit: At most so many parts.
+    """
     key = (mapping.balance, mapping.part_work, parts_limit)
     found = csr.cuts.get(key)
     if found is None:
@@ -124,6 +130,10 @@ def copies_for_adding(csr: Csr, row_bytes: int) -> int:
     """In how many copies of all rows a walk by the other ends may add up something small of each row; 0 for none.
 
     A copy has to stay in a core's cache, there have to be enough for many workers, and no more than the edges.
+
+    Args:
+        csr: The edges by the row that is added up.
+        row_bytes: Bytes of what is added up of a row.
     """
     copies = min(ADDING_PARTS[1], csr.num_edges // (2 * max(csr.num_rows, 1)))
     return copies if copies >= ADDING_PARTS[0] and csr.num_rows * row_bytes <= ADDING_BYTES else 0
@@ -168,7 +178,12 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
 
 
 def splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows that were cut and the slots of their pieces."""
+    """The rows that were cut, and the slots of their pieces: see `Cut`.
+
+    Args:
+        rows: The row in which each part begins, and the end.
+        cuts: For which of them a part begins inside the row.
+    """
     parts = cuts.nonzero().flatten()
     split_rows, pieces = torch.unique_consecutive(rows[parts], return_counts=True)
     indptr = torch.cat([pieces.new_zeros(1), (pieces + 1).cumsum(0)])
