@@ -377,14 +377,18 @@ def _tensors(argument: Any) -> list[torch.Tensor]:
     return [found for item in argument for found in _tensors(item)] if isinstance(argument, tuple) else []
 
 
-@functools.cache
-def _program(kernel: Kernel, description: tuple) -> Program:
-    return Program(kernel.ptx(description, (9, 0))[0])
+_programs: dict[tuple, Program] = {}
 
 
 class InterpretedKernel(Kernel):
-    """Compiles as for a GPU, and interprets the PTX on tensors of the CPU."""
+    """Compiles as for a GPU, once for all kernels of one key, and interprets the PTX on tensors of the CPU."""
+
+    def _program(self, description: tuple) -> Program:
+        key = (self.key, self.layout, description)
+        if key not in _programs:
+            _programs[key] = Program(self.ptx(description, (9, 0))[0])
+        return _programs[key]
 
     def __call__(self, device: torch.device, blocks: int, tiles: int, *arguments: Any) -> None:
-        program = _program(self, tuple(describe(argument) for argument in arguments))
+        program = self._program(tuple(describe(argument) for argument in arguments))
         Threads(program, (blocks, tiles), self.block, [*words(arguments)], Memory(_tensors(arguments))).run()

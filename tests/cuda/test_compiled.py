@@ -32,17 +32,23 @@ def _interpreted(monkeypatch):
             value.cache_clear()
 
 
-@pytest.mark.parametrize('name', NAMES)
+# together they have every kind of operand and of word; the simulator walks all programs
+SOON = ('edge_conv_none', 'fa', 'gat', 'gaussian_2')
+
+
+@pytest.mark.parametrize(
+    'name', [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_every_program(name):
     check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
 
 
-@pytest.mark.parametrize('name', ['gatv2', 'crystal'])
+@pytest.mark.parametrize('name', [pytest.param('gatv2', marks=pytest.mark.slow), 'crystal'])
 def test_edge_operands_as_products(name):
     check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
 
 
-@pytest.mark.parametrize('name', ['gat', 'transformer'])
+@pytest.mark.parametrize('name', ['gat', pytest.param('transformer', marks=pytest.mark.slow)])
 def test_rows_in_several_parts(name, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
     graph = random_graph(5, 4, 10, hub=12, seed=1)
@@ -51,14 +57,15 @@ def test_rows_in_several_parts(name, monkeypatch):
         check(target, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
 
 
-@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+@pytest.mark.parametrize('reduce', [pytest.param('mean', marks=pytest.mark.slow), 'max', 'min'])
 def test_reductions(reduce):
     call = random_call(PROGRAMS['gine'], random_graph(3, 4, 40, seed=2), 1, 8, torch.float32, reduce=reduce)
     check(target, call, TOLERANCE)
 
 
-# several groups of lanes, spare heads, spare channels, channels over several vectors of all lanes, two vectors a lane
-SHAPES = [(1, 4), (3, 12), (2, 5), (1, 132), (4, 64)]
+# spare heads and channels, channels over several vectors of all lanes; several groups of lanes, loads of one number,
+# two vectors a lane
+SHAPES = [(3, 12), (1, 132), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in [(1, 4), (2, 5), (4, 64)])]
 
 
 @pytest.mark.parametrize(('heads', 'channels'), SHAPES)
@@ -66,7 +73,7 @@ def test_rows_of_any_shape(heads, channels):
     check(target, random_call(PROGRAMS['gatv2'], random_graph(4, 3, 30), heads, channels, torch.float32), TOLERANCE)
 
 
-TYPES = [(torch.float64, 1e-10), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)]
+TYPES = [(torch.float64, 1e-10), pytest.param(torch.float16, 4e-3, marks=pytest.mark.slow), (torch.bfloat16, 3e-2)]
 
 
 @pytest.mark.parametrize(('dtype', 'tolerance'), TYPES)

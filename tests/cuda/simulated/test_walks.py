@@ -114,13 +114,16 @@ def test_several_groups_of_lanes_walk_one_row(name):
 
 
 @pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
-def test_sums_of_narrow_types_are_in_float32(dtype, tolerance):
-    graph = random_graph(6, 3, 30)
-    check(target, random_call(PROGRAMS['gat'], graph, 2, 8, dtype), tolerance)
-    if dtype != torch.float32:
-        ones = random_call(PROGRAMS['neighbours'], random_graph(6, 2, 0, hub=600), 1, 8, dtype)
-        ones.tensors['x'].fill_(1.0)
-        assert torch.equal(target.forward(ones)[0][0], torch.full((8,), 600.0, dtype=dtype))
+def test_narrow_types(dtype, tolerance):
+    check(target, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 8, dtype), tolerance)
+
+
+@pytest.mark.parametrize(('dtype', 'large'), [(torch.bfloat16, 256.0), (torch.float16, 2048.0)])
+def test_sums_of_narrow_types_are_in_float32(dtype, large):
+    graph = Graph.of(torch.tensor([[0, *[1] * 40], [0] * 41]), num_sources=2, num_targets=1)
+    call = random_call(PROGRAMS['neighbours'], graph, 1, 8, dtype)
+    call.tensors['x'].fill_(1.0)[0] = large  # a sum of this type would not grow by 1
+    assert torch.equal(target.forward(call)[0][0], torch.full((8,), large + 40, dtype=dtype))
 
 
 ODD = {
