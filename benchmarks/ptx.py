@@ -44,6 +44,9 @@ SHAPES = (
     ((4, 64), torch.bfloat16),
 )
 WIDELY_USED = ('gat', 'gatv2', 'transformer', 'normalised_neighbours')
+# with --quick: what is compiled for every architecture, and what is not as it differs in an activation only
+QUICK_EVERYWHERE = ('gat ', 'transformer ')
+QUICK_NOWHERE = re.compile(r'edge_conv_(?!none |prelu |gelu_tanh )|res_gated_(?!sigmoid )')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +236,7 @@ def _run(number: int) -> Compiled:
 def compile_all(
     architectures: Iterable[tuple[int, int]], names: str = '', workers: int = 1, quick: bool = False
 ) -> Iterator[Compiled]:
-    """Compiles the kernels whose names contain `names`; if `quick`, only the widely used ones for sm_80 and sm_100."""
+    """Compiles the kernels whose names contain `names`; if `quick`, a choice of them, most for sm_90 only."""
     graph = example_graph()
     with force_mapping(Mapping('edge', part_work=7)):
         found = recorded(graph, calls(graph))
@@ -241,10 +244,16 @@ def compile_all(
         Task(kernel, description, architecture)
         for kernel, description in found.values()
         for architecture in architectures
-        if names in kernel.name and (not quick or architecture == (9, 0) or kernel.name.startswith(WIDELY_USED))
+        if names in kernel.name and (not quick or _is_quick(kernel.name, architecture))
     ]
     with multiprocessing.get_context('fork').Pool(workers) as pool:
         yield from pool.imap(_run, range(len(_tasks)))
+
+
+def _is_quick(name: str, architecture: tuple[int, int]) -> bool:
+    if architecture != (9, 0):
+        return name.startswith(QUICK_EVERYWHERE)
+    return not QUICK_NOWHERE.match(name)
 
 
 def main() -> int:
@@ -252,7 +261,11 @@ def main() -> int:
     parser.add_argument('--names', default='', help='only kernels whose names contain this')
     parser.add_argument('--architectures', nargs='+', default=['8.0', '9.0', '10.0'], help='compute capabilities')
     parser.add_argument('--workers', type=int, default=os.cpu_count(), help='processes that compile')
-    parser.add_argument('--quick', action='store_true', help='for sm_80 and sm_100 only the most used programs')
+    parser.add_argument(
+        '--quick',
+        action='store_true',
+        help='no programs that differ in an activation only; for sm_80 and sm_100 GAT and the transformer',
+    )
     options = parser.parse_args()
     wanted = [tuple(map(int, name.split('.'))) for name in options.architectures]
     failures, count = [], 0
