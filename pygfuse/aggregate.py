@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.library import CustomOpDef
 
-from pygfuse import products, reference
-from pygfuse.call import Call, Dropout, statistics_dtype
+from pygfuse import autocast, products, reference
+from pygfuse.call import Call, Dropout, common_dtype, statistics_dtype
 from pygfuse.execution_path import prepare, reported_to, running
 from pygfuse.graph import Graph
 from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, EdgeProgram
@@ -142,9 +142,12 @@ def aggregate_with_weights(
         differentiated; the gradient of the weights takes PyTorch's operators, with tensors of edges x features.
     """
     out, arguments, statistics = _run(program, edges, operands, heads, channels, reduce, dropout, seed)
-    if statistics is None:
-        return out, reference.weights(_call_of(arguments))
-    return out, torch.ops.pygfuse.edge_weights(*arguments, statistics)
+    with autocast.off(out.device):
+        if statistics is None:
+            weights = reference.weights(_call_of(arguments))
+        else:
+            weights = torch.ops.pygfuse.edge_weights(*arguments, statistics)
+    return out, weights.to(out.dtype)
 
 
 def _run(
@@ -159,6 +162,9 @@ def _run(
 ) -> tuple[Tensor, _Arguments, Tensor | None]:
     """The output, the operator's arguments and the statistics, None where no operator ran."""
     tensors = products.parts_of(operands)
+    device, dtype = next(iter(tensors.values())).device, common_dtype(tensors.values())
+    if autocast.is_on(device):
+        tensors = autocast.operands(tensors, reduce)
     scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
     _check(program, edges, tensors, heads, channels)
     arguments = _Arguments(
@@ -168,14 +174,15 @@ def _run(
         *(heads, channels, reduce, dropout, seed if dropout > 0.0 else None),
     )
     on = switches()
-    if on.fusion:
-        stash = not on.recomputation and program.score is not None
-        out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
-    else:
-        # PyTorch's own operators, with tensors of edges x features, which autograd keeps
-        call, statistics = _call_of(arguments), None
-        out = reference.aggregate(call, _kept(call))
-    return out.view(-1, heads, channels), arguments, statistics
+    with autocast.off(device):
+        if on.fusion:
+            stash = not on.recomputation and program.score is not None
+            out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
+        else:
+            # PyTorch's own operators, with tensors of edges x features, which autograd keeps
+            call, statistics = _call_of(arguments), None
+            out = reference.aggregate(call, _kept(call))
+    return out.view(-1, heads, channels).to(dtype), arguments, statistics
 
 
 def _kept(call: Call) -> Tensor | None:
@@ -194,7 +201,7 @@ def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], he
         operand = program.operands[plain]
         if tensor.device != first.device:
             raise ValueError(f"Expected '{name}' on the device of '{first_name}', {first.device} (got {tensor.device})")
-        if tensor.dtype != first.dtype:
+        if tensor.dtype != first.dtype and not autocast.is_on(first.device):
             raise ValueError(f"Expected '{name}' of the type of '{first_name}', {first.dtype} (got {tensor.dtype})")
         if factor in (products.FEATURES, products.LOOPS):
             continue
@@ -247,7 +254,8 @@ def _aggregate(*given) -> tuple[Tensor, Tensor, Tensor]:
 def _(*given):
     arguments, (stash,) = _parted(given)
     heads, reduce = arguments.heads, arguments.reduce
-    out = arguments.tensors[0].new_empty(arguments.num_targets, heads * arguments.channels)
+    dtype = common_dtype(arguments.tensors)
+    out = arguments.tensors[0].new_empty(arguments.num_targets, heads * arguments.channels, dtype=dtype)
     weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
     if PROGRAMS[arguments.program].softmax:
         return out, out.new_empty(arguments.num_targets, heads, dtype=statistics_dtype(out.dtype)), weights
@@ -265,8 +273,9 @@ def _aggregate_backward(*given) -> list[Tensor]:
         prepare(call.graph, arguments.token)
     wanted, program = needed.split(','), PROGRAMS[arguments.program]
     walked = products.needed_of_walks(program, wanted)
-    found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
-    return products.gradients_of_parts(program, arguments.by_name(), found, wanted)
+    with autocast.off(grad_out.device):
+        found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
+        return products.gradients_of_parts(program, arguments.by_name(), found, wanted)
 
 
 @_aggregate_backward.register_fake

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -32,9 +33,10 @@ class Call:
     Attributes:
         bound: The program, bound to the operands that are there.
         graph: The edges.
-        tensors: The operands by name, contiguous, of one floating type: ``[rows, H]`` for heads, ``[rows, H * C]`` for
-            channels, where rows are the nodes of the operand's side, the edge ids, or one for a parameter. Channels of
-            edges may be a product instead: ``name:features``, ``[edge ids, D]``, times ``name:weight``, ``[D, H * C]``.
+        tensors: The operands by name, contiguous, of one floating type (on a GPU narrow ones may meet float32):
+            ``[rows, H]`` for heads, ``[rows, H * C]`` for channels, where rows are the nodes of the operand's side, the
+            edge ids, or one for a parameter. Channels of edges may be a product instead: ``name:features``, ``[edge
+            ids, D]``, times ``name:weight``, ``[D, H * C]``.
         scalars: The numbers by name.
         heads: H.
         channels: C.
@@ -68,9 +70,19 @@ class Call:
         """Any operand: what new tensors take their type and device from."""
         return next(iter(self.tensors.values()))
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the output."""
+        return common_dtype(self.tensors.values())
+
     def operands(self, side: str, level: str) -> tuple[Tensor, ...]:
         """The tensors of one side at one level, in the program's order."""
         return tuple(self.tensors[name] for name in self.bound.names(side, level))
+
+
+def common_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
+    """The type in which tensors meet."""
+    return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:

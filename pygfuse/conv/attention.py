@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ from torch_geometric.typing import torch_sparse
 from torch_geometric.utils import add_self_loops, remove_self_loops
 from torch_geometric.utils.sparse import set_sparse_value
 
+from pygfuse import autocast
 from pygfuse.aggregate import dropout_factors
+from pygfuse.call import common_dtype
 from pygfuse.conv.fused import is_edge_index, is_sparse_tensor
 from pygfuse.graph import Graph
 
@@ -22,7 +25,8 @@ _WIDEST_MATRIX = 32
 def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
     """The dots of each head's features with one vector a head, for several sets of vectors.
 
-    As long as they are few, all are one product with a block-diagonal matrix: the features are read once.
+    As long as they are few, all are one product with a block-diagonal matrix: the features are read once. Autocast does
+    not make them products of a narrow type.
 
     Args:
         x: ``[nodes, H, C]``.
@@ -31,7 +35,12 @@ def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
     Returns:
         For each set, ``[nodes, H]``.
     """
-    heads = x.shape[1]
+    heads, dtype = x.shape[1], common_dtype((x, *vectors))
+    with autocast.off(x.device):
+        return _head_products(x.to(dtype), [vector.to(dtype) for vector in vectors], heads)
+
+
+def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Tensor]:
     if heads * len(vectors) > _WIDEST_MATRIX:
         return [(x * vector).sum(dim=-1) for vector in vectors]
     identity = torch.eye(heads, dtype=x.dtype, device=x.device).unsqueeze(1)

@@ -14,7 +14,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
-from pygfuse import targets
+from pygfuse import autocast, targets
 from pygfuse.adjacency import values_of
 from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
@@ -47,6 +47,8 @@ class FusedConv(MessagePassing):
 
     # whether the fused form exists only because a linear map on edges was taken apart
     rests_on_reorganisation: ClassVar[bool] = False
+    # whether the fused form has the types and the precision of PyG's layer under autocast
+    runs_under_autocast: ClassVar[bool] = False
 
     def why_not(self) -> str | None:
         """The reason, if any, for which this layer as it stands runs PyG's own path."""
@@ -91,16 +93,19 @@ class FusedConv(MessagePassing):
         given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         check_adjacency(adjacency)
         check_devices(adjacency, given)
+        casts = autocast.is_on(x[0].device)
+        if casts and not self.runs_under_autocast:
+            return 'autocast is on'
         for tensor in given.values():
             missing = targets.why_not(tensor.device.type)
             if missing is not None:
                 return missing
-            if tensor.dtype not in targets.DTYPES[tensor.device.type]:
+            known = targets.DTYPES[tensor.device.type]
+            if tensor.dtype not in known and not (casts and tensor.dtype in autocast.NARROW):
                 return f'{tensor.dtype} has no fused kernels'
-        if len({tensor.dtype for tensor in given.values()}) > 1:
+        dtypes = {tensor.dtype for tensor in given.values()}
+        if len(dtypes) > 1 and not (casts and dtypes <= {torch.float32, *autocast.NARROW}):
             return 'the tensors are of several types'
-        if torch.is_autocast_enabled(x[0].device.type):
-            return 'autocast is on'
         return None
 
     # why the last call ran PyG's own path; None if it ran fused
@@ -321,6 +326,11 @@ def checked_edge_weight(edge_weight: Tensor | None, edges: Edges, graph: Graph |
             f'{list(edge_weight.shape)})'
         )
     return edge_weight.view(-1, 1)
+
+
+def as_features(weight: Tensor, like: Tensor) -> Tensor:
+    """Edge weights in the type of features; under autocast in their own, as layers there mix types."""
+    return weight if autocast.is_on(like.device) and weight.is_floating_point() else weight.to(like.dtype)
 
 
 def nodes_of(

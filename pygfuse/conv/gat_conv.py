@@ -67,6 +67,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'alpha': Tensor}
     edge_updater_type: ClassVar = {'alpha': OptPairTensor, 'edge_attr': OptTensor}
+    runs_under_autocast: ClassVar = True
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')

@@ -57,6 +57,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
 
     propagate_type: ClassVar = {'x': PairTensor, 'alpha': Tensor}
     edge_updater_type: ClassVar = {'x': PairTensor, 'edge_attr': OptTensor}
+    runs_under_autocast: ClassVar = True
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -14,6 +15,7 @@ from pygfuse.aggregate import Edges, aggregate
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
+    as_features,
     check_features,
     checked_edge_weight,
     is_edge_index,
@@ -63,6 +65,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     """
 
     propagate_type: ClassVar = {'x': Tensor, 'edge_weight': OptTensor}
+    runs_under_autocast: ClassVar = True
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr)
@@ -76,20 +79,22 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)
-        out = self._aggregated(self.lin(x), edge_index, edge_weight)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        out = self._aggregated(self.lin(x), edge_index, edge_weight, x.new_empty(0, dtype=dtype))
         return out if self.bias is None else out + self.bias
 
-    def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> Tensor:
+    def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, like: Tensor) -> Tensor:
+        """The sum over neighbours; degrees are computed in the type of `like`."""
         if self.normalize and not self.cached and is_edge_index(adjacency):
             edges, graph = nodes_of(self, (x, x), adjacency, None, self.add_self_loops)
             weight = checked_edge_weight(edge_weight, edges, graph)
             hag = usable_hag(self, adjacency, edges, self._why_no_hag(weight))
             if hag is not None:
-                factors = cached_factors(edges, None, x).flatten()
+                factors = cached_factors(edges, None, like).flatten()
                 return hag_aggregate(hag, x, 'sum', factors, factors)
-            return self._normalised(x, edges, None if weight is None else weight.to(x.dtype))
+            return self._normalised(x, edges, None if weight is None else as_features(weight, x), like)
         if self.normalize:
-            adjacency, edge_weight = self._normed_by_pyg(x, adjacency, edge_weight)
+            adjacency, edge_weight = self._normed_by_pyg(x, adjacency, edge_weight, like.dtype)
         elif not is_edge_index(adjacency):
             edge_weight = values_of(adjacency)
         edges, graph = nodes_of(self, (x, x), adjacency)
@@ -99,17 +104,17 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             return hag_aggregate(hag, x, REDUCTIONS[self.aggr])
         if weight is None:
             return self._run(NEIGHBOURS, edges, {'x': x})
-        return self._run(WEIGHTED_NEIGHBOURS, edges, {'x': x, 'edge_weight': weight.to(x.dtype)})
+        return self._run(WEIGHTED_NEIGHBOURS, edges, {'x': x, 'edge_weight': as_features(weight, x)})
 
     def _why_no_hag(self, weight: Tensor | None) -> str | None:
         if weight is not None:
             return 'its messages have edge weights'
         return None if REDUCTIONS[self.aggr] == 'sum' else f'aggr={self.aggr!r} of normalised neighbours'
 
-    def _normalised(self, x: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
+    def _normalised(self, x: Tensor, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor:
         if weight is not None and edges.loops is not None:
             weight = with_remaining_loops(weight, edges, 2.0 if self.improved else 1.0)
-        factors = cached_factors(edges, weight, x)
+        factors = cached_factors(edges, weight, like)
         operands = {'x': x, 'norm_src': factors, 'norm_dst': factors}
         if weight is None:
             return self._run(NORMALISED_NEIGHBOURS, edges, operands)
@@ -118,13 +123,15 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     def _run(self, program: Any, edges: Edges, operands: dict[str, Tensor]) -> Tensor:
         return aggregate(program, edges, operands, 1, operands['x'].shape[1], REDUCTIONS[self.aggr]).flatten(1)
 
-    def _normed_by_pyg(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> tuple[Any, Tensor | None]:
+    def _normed_by_pyg(
+        self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, dtype: torch.dtype
+    ) -> tuple[Any, Tensor | None]:
         """PyG's normalisation: of sparse adjacencies, and where the layer keeps the first one it sees."""
         plain = isinstance(adjacency, Tensor)
         kept = self._cached_edge_index if plain else self._cached_adj_t
         if kept is None:
             kept = gcn_norm(
-                adjacency, edge_weight, x.shape[0], self.improved, self.add_self_loops, self.flow, dtype=x.dtype
+                adjacency, edge_weight, x.shape[0], self.improved, self.add_self_loops, self.flow, dtype=dtype
             )
             if self.cached and plain:
                 self._cached_edge_index = kept

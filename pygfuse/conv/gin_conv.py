@@ -81,6 +81,7 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'edge_attr': OptTensor}
+    runs_under_autocast: ClassVar = False
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_map(self, 'lin')

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pygfuse import autocast
 from pygfuse.adjacency import FLOWS
 from pygfuse.aggregate import Edges
 from pygfuse.hag import Hag
@@ -45,8 +46,8 @@ def usable_hag(conv: Any, adjacency: Any, edges: Edges, why_not: str | None = No
     entry = attached(adjacency)
     if entry is None:
         return None
-    if adjacency.device.type != 'cpu':
-        why_not = f'the device {adjacency.device.type!r} has no kernels for HAGs'
+    if autocast.is_on(adjacency.device):
+        why_not = 'autocast is on'
     hag = why_not or _fitting(entry.hag(), edges)
     note_hag(conv, adjacency, hag if isinstance(hag, str) else USED)
     return None if isinstance(hag, str) else hag

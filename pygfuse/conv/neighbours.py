@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -11,6 +11,7 @@ from pygfuse.aggregate import aggregate
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
+    as_features,
     checked_edge_weight,
     is_edge_index,
     is_sparse_tensor,
@@ -27,6 +28,8 @@ from pygfuse.programs.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
 class NeighbourConv(FusedConv):
     """A mixin for layers whose message is the neighbour, possibly times an edge weight."""
+
+    runs_under_autocast: ClassVar = True
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr)
@@ -64,7 +67,7 @@ class NeighbourConv(FusedConv):
         if not is_edge_index(adjacency):
             edge_weight = None if ignores_values and is_sparse_tensor(adjacency) else values_of(adjacency)
         weight = checked_edge_weight(edge_weight, edges, graph)
-        operands = {'x': pair[0]} if weight is None else {'x': pair[0], 'edge_weight': weight.to(pair[0].dtype)}
+        operands = {'x': pair[0]} if weight is None else {'x': pair[0], 'edge_weight': as_features(weight, pair[0])}
         program = NEIGHBOURS if weight is None else WEIGHTED_NEIGHBOURS
         hag = usable_hag(self, adjacency, edges, None if weight is None else 'its messages have edge weights')
         if hag is not None:

@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor
 
+from pygfuse import autocast
 from pygfuse.conv.fused import FusedConv, check_features, nodes_of
 from pygfuse.conv.lstm import tree_of, why_not_lstm, why_not_shared
 from pygfuse.conv.neighbours import NeighbourConv
@@ -73,6 +74,8 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
 
     def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], size: Any) -> str | None:
         reason = self.why_not_neighbours(adjacency, pair, size=size)
+        if reason is None and self.aggr == 'lstm' and autocast.is_on(pair[0].device):
+            return 'autocast is on'
         if reason is None and self.aggr == 'lstm':
             return why_not_shared(adjacency, nodes_of(self, pair, adjacency, size)[1])
         return reason

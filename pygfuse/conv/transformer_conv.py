@@ -10,6 +10,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
+from pygfuse import autocast
 from pygfuse.aggregate import aggregate, aggregate_with_weights, new_seed
 from pygfuse.conv.attention import attention_in_order, attention_result
 from pygfuse.conv.fused import (
@@ -54,6 +55,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     """
 
     propagate_type: ClassVar = {'query': Tensor, 'key': Tensor, 'value': Tensor, 'edge_attr': OptTensor}
+    runs_under_autocast: ClassVar = True
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
@@ -80,8 +82,11 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
             edge = Product(edge_attr, self.lin_edge.weight.t())
         dropout = self.dropout if self.training else 0.0
+        query = self.lin_query(pair[1]).view(shape)
+        if query.is_cuda and autocast.is_on(query.device):
+            query = query.float()  # there torch sums the dots in float32, and what they weigh is float32 again
         operands = {
-            'query': self.lin_query(pair[1]).view(shape) / math.sqrt(self.out_channels),
+            'query': query / math.sqrt(self.out_channels),
             'key': self.lin_key(pair[0]).view(shape),
             'value': self.lin_value(pair[0]).view(shape),
             'edge': edge,
@@ -95,6 +100,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             out, weights = aggregate_with_weights(*arguments)
         else:
             out = aggregate(*arguments)
+        out = out.to(query.dtype)  # under autocast, what belongs to edges is more precise than PyG's
         out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
         # before dropout, as in PyG
         return out if weights is None else attention_result(out, edge_index, graph, attention_in_order(graph, weights))

@@ -85,8 +85,15 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 
 def _tiling(call: Call, csr: Csr, values: int, split_channels: bool, rows: int) -> Tiling:
-    like, degree = call.like(), planning.typical_degree(csr.num_edges / max(1, csr.num_rows))
-    return planning.tiling(like.dtype, like.device, call.heads, call.channels, values, split_channels, rows, degree)
+    device, degree = call.like().device, planning.typical_degree(csr.num_edges / max(1, csr.num_rows))
+    return planning.tiling(_element(call), device, call.heads, call.channels, values, split_channels, rows, degree)
+
+
+def _element(call: Call) -> torch.dtype:
+    """The narrowest type of rows of channels: loads of 16 bytes hold most values of it."""
+    tensors, bound = call.tensors, call.bound
+    rows = (tensors[name] for name in bound.present if name in tensors and tensors[name].shape[1] == call.width)
+    return min((tensor.dtype for tensor in rows), key=lambda dtype: dtype.itemsize, default=call.dtype)
 
 
 def _operands(call: Call, side: str) -> tuple:
@@ -123,14 +130,20 @@ def _seed(dropout: Dropout, device: torch.device) -> Tensor:
     return seed.to(device).view(1)
 
 
-def forward(call: Call) -> tuple[Tensor, Tensor | None]:
+def forward(call: Call, out: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """The output ``[targets, H * C]``, and what its adjoint needs of it.
 
     That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that share each
     value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
+
+    Args:
+        call: What is computed.
+        out: Where the output goes; by default a new tensor.
     """
     graph, like, csr = call.graph, call.like(), call.graph.csr
-    out, wide = like.new_empty(graph.num_targets, call.width), statistics_dtype(like.dtype)
+    wide = statistics_dtype(call.dtype)
+    if out is None:
+        out = like.new_empty(graph.num_targets, call.width, dtype=call.dtype)
     statistics = None
     if call.bound.softmax:
         statistics = like.new_empty(graph.num_targets, call.heads, dtype=wide)
@@ -175,7 +188,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
         statistics: For softmax, the second result of `forward`.
     """
     csr, like = call.graph.csr, call.like()
-    result = like.new_zeros(call.graph.num_edge_ids, call.heads)
+    result = like.new_zeros(call.graph.num_edge_ids, call.heads, dtype=call.dtype)
     rows = len(call.bound.names(SOURCE, CHANNELS)) + len(call.bound.edge_rows)
     tiling, parts = _tiling(call, csr, planning.BACKWARD_VALUES, False, rows), planning.parts_of(csr)
     kernel = _weights_kernel(call.bound, tiling.layout)
@@ -208,6 +221,9 @@ def backward(
         grad_out = (grad_out / call.graph.degree.clamp(min=1).unsqueeze(-1)).to(out.dtype)
     elif call.reduce in ('max', 'min'):
         grad_out = (grad_out / statistics.clamp(min=1)).to(out.dtype)
+    summed = call.bound.summed_sources
+    if summed is not None and call.reduce in ('sum', 'mean'):
+        return {summed: _sum_rows(call, call.graph.csc, call.graph.csc.index, grad_out)}
     logsumexp = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
     for plan in backward_plans(call.bound, needed):
@@ -232,7 +248,7 @@ def _walk_backward(
 ) -> dict[str, Tensor]:
     graph, like, bound = call.graph, call.like(), call.bound
     by_target = plan.side == TARGET
-    edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(like.dtype)
+    edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(call.dtype)
     gathered = len(bound.names(SOURCE if by_target else TARGET, CHANNELS)) + len(bound.edge_rows) + (not by_target)
     tiling = _tiling(call, edges, planning.BACKWARD_VALUES, False, gathered)
     parts, kernel = planning.parts_of(edges), _backward_kernel(bound, tiling.layout, plan, call.reduce)
@@ -277,7 +293,7 @@ def _walk_backward(
     found |= {f'{name}:weight': values.sum(dim=0) for name, values in weights.items()}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in features.items()}
     found |= {name: values.sum(dim=1, keepdim=True) for name, values in edge_scalars.items()}
-    return {name: tensor.to(like.dtype) for name, tensor in found.items()}
+    return {name: tensor.to(call.tensors[name].dtype) for name, tensor in found.items()}
 
 
 def _named(tensors: dict[str, Tensor], names: Collection[str]) -> tuple[Tensor, ...]:
@@ -299,12 +315,16 @@ def _combine_sums(edges: Csr, parts: Cut, partial: Tensor, whole: Tensor) -> Non
 
 
 def _sum_passed(call: Call, passed: Tensor) -> Tensor:
-    """Sums what a walk passed along its edges over the rows of the targets: the walk of a sum over neighbours."""
-    csr, heads = call.graph.csr, passed.shape[1]
-    result = passed.new_empty(call.graph.num_targets, heads)
-    over = Call(NEIGHBOURS.bind(('x',)), call.graph, {'x': passed}, {}, 1, heads)
-    tiling = _tiling(over, csr, planning.FORWARD_VALUES, True, 1)
-    _walk_forward(over, csr, call.graph.place_in_csc, tiling, _operands(over, TARGET), result, None)
+    """Sums what a walk passed along its edges over the rows of the targets."""
+    return _sum_rows(call, call.graph.csr, call.graph.place_in_csc, passed)
+
+
+def _sum_rows(call: Call, csr: Csr, index: Tensor, x: Tensor) -> Tensor:
+    """The sum, over the edges of each row of `csr`, of the rows of `x` that `index` names: the walk of neighbours."""
+    width = x.shape[1]
+    over = Call(NEIGHBOURS.bind(('x',)), call.graph, {'x': x}, {}, 1, width)
+    tiling, result = _tiling(over, csr, planning.FORWARD_VALUES, True, 1), x.new_empty(csr.num_rows, width)
+    _walk_forward(over, csr, index, tiling, _operands(over, TARGET), result, None)
     return result
 
 

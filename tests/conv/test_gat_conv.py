@@ -631,15 +631,6 @@ def last_reason_of(conv, *arguments) -> str | None:
     return row.why_not
 
 
-def test_autocast_falls_back():
-    pyg, fused = layers()
-    x, edge_index = RANDOM.x(FEATURES), RANDOM.edge_index
-    with torch.autocast('cpu', torch.bfloat16):
-        assert last_reason_of(fused, x, edge_index) == 'autocast is on'
-        assert torch.equal(fused(x, edge_index), pyg(x, edge_index))
-    assert last_reason_of(fused, x, edge_index) is None
-
-
 def test_a_type_without_kernels_falls_back():
     pyg, fused = layers(torch.bfloat16)
     x = RANDOM.x(FEATURES).bfloat16()

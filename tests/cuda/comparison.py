@@ -99,7 +99,7 @@ def check(
     needed = list(call.tensors) if needed is None else needed
     there = call if device == 'cpu' else moved(call, device)
     found, statistics = target.forward(there)
-    assert found.dtype == call.like().dtype
+    assert found.dtype == call.dtype
     grad = torch.randn(found.shape, dtype=torch.float64).to(found.dtype)
     wide = dataclasses.replace(call, tensors={name: tensor.double() for name, tensor in call.tensors.items()})
     expected, expected_statistics, wanted = (against or by_reference)(wide, grad.double(), needed)
@@ -109,7 +109,7 @@ def check(
         close(statistics.cpu()[touched], expected_statistics[touched], tolerance, 'statistics')
     gradients = target.backward(there, found, statistics, grad.to(device), needed)
     for name in needed:
-        assert gradients[name].dtype == found.dtype
+        assert gradients[name].dtype == call.tensors[name].dtype
         assert gradients[name].shape == call.tensors[name].shape
         close(gradients[name], wanted[name], tolerance, f'gradient of {name}')
 

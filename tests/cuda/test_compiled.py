@@ -81,6 +81,12 @@ def test_types(dtype, tolerance):
     check(target, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, dtype), tolerance)
 
 
+def test_types_side_by_side():
+    call = random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, torch.float32)
+    call.tensors['x'] = call.tensors['x'].bfloat16()
+    check(target, call, 1e-2)
+
+
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_maxima_of_narrow_types_find_their_edges_again(dtype):
     call = random_call(PROGRAMS['gine'], random_graph(6, 3, 30), 1, 16, dtype, reduce='max')
@@ -118,16 +124,24 @@ def test_dropout_draws_what_the_cpu_draws():
     assert torch.equal(found, random.dropout_factors(40, 3, dropout, torch.float32))
 
 
-def test_a_layer_from_end_to_end(monkeypatch):
+@pytest.fixture
+def _in_place_of_the_cpu(monkeypatch):
     """The operator, sorting and walks of the CUDA target, in place of the CPU's."""
     monkeypatch.setattr(aggregation, 'target_of', lambda device: target)
     monkeypatch.setattr('pygfuse.graph.sorting_of', lambda device: sort)
+
+
+def _layers():
     torch.manual_seed(0)
-    conv, x = GATConv(8, 8, heads=2, edge_dim=3), torch.randn(6, 8)
-    edge_index, edge_attr = torch.randint(6, (2, 20)), torch.randn(20, 3)
-    pyg = torch_geometric.nn.GATConv(8, 8, heads=2, edge_dim=3)
+    conv, pyg = GATConv(8, 8, heads=2, edge_dim=3), torch_geometric.nn.GATConv(8, 8, heads=2, edge_dim=3)
     pyg.load_state_dict(conv.state_dict())
-    found, expected = conv(x, edge_index, edge_attr), pyg(x, edge_index, edge_attr)
+    return conv, pyg, (torch.randn(6, 8), torch.randint(6, (2, 20)), torch.randn(20, 3))
+
+
+@pytest.mark.usefixtures('_in_place_of_the_cpu')
+def test_a_layer_from_end_to_end():
+    conv, pyg, inputs = _layers()
+    found, expected = conv(*inputs), pyg(*inputs)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     grad = torch.randn_like(found)
     found.backward(grad)
@@ -135,6 +149,29 @@ def test_a_layer_from_end_to_end(monkeypatch):
     assert conv.last_reason is None
     for (name, mine), theirs in zip(conv.named_parameters(), pyg.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.usefixtures('_in_place_of_the_cpu')
+def test_under_autocast_operands_keep_their_types(monkeypatch):
+    monkeypatch.setattr('pygfuse.autocast.MIXING', ('cpu',))
+    conv, pyg, inputs = _layers()
+    launched = []
+    run = InterpretedKernel.__call__
+    monkeypatch.setattr(
+        InterpretedKernel, '__call__', lambda self, *rest: (launched.append(self.layout.element), run(self, *rest))
+    )
+    with torch.autocast('cpu', torch.bfloat16):
+        found, expected = conv(*inputs), pyg(*inputs)
+    assert conv.last_reason is None
+    assert 'bfloat16' in launched
+    assert found.dtype == expected.dtype == torch.float32
+    exact = pyg(*inputs)
+    assert (found - exact).norm() <= 2 * (expected - exact).norm()
+    grad = torch.randn_like(found)
+    gradients = [torch.autograd.grad(out, list(pyg.parameters()), grad) for out in (expected, exact)]
+    found.backward(grad)
+    for parameter, plain, wanted in zip(conv.parameters(), *gradients, strict=True):
+        assert (parameter.grad - wanted).norm() <= 2 * (plain - wanted).norm() + 1e-3 * wanted.norm()
 
 
 def _has_linker() -> bool:

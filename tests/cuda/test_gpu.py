@@ -223,14 +223,23 @@ def test_compiled_models_have_no_graph_break():
     torch.testing.assert_close(compiled(x, edge_index), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_autocast_runs_pygs_own_path_and_says_so():
-    x, _, edge_index = cora_like()
-    conv = pygfuse.conv.GATConv(64, 8).cuda()
-    pyg = torch_geometric.nn.GATConv(64, 8).cuda()
-    pyg.load_state_dict(conv.state_dict())
-    with torch.autocast('cuda', dtype=torch.bfloat16):
-        assert torch.equal(conv(x, edge_index), pyg(x, edge_index))
-    assert conv.last_reason == 'autocast is on'
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if layer.pair()[1].runs_under_autocast], ids=str)
+def test_autocast(layer, dtype):
+    example = GRAPHS['random']()
+    inputs = {**layer.inputs(example), 'edge_index': example.edge_index}
+    pyg, fused = layer.pair()
+    _, exact = results(pyg, inputs, 'cpu', torch.float64)
+    with torch.autocast('cuda', dtype=dtype):
+        _, plain = results(pyg, inputs, 'cuda', torch.float32)
+        ran, found = results(fused, inputs, 'cuda', torch.float32)
+    assert ran.last_reason is None
+    for name, expected in exact.items():
+        if expected is None:
+            continue
+        assert found[name].dtype == plain[name].dtype, name
+        errors = [float((one[name].double() - expected).norm()) for one in (found, plain)]
+        assert errors[0] <= 2 * errors[1] + 1e-3 * float(expected.norm()), (name, *errors)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason='needs two GPUs')
