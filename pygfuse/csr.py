@@ -68,5 +68,10 @@ class Csr:
         """The row of the edge at each place, [edges], int64."""
         return ptr2index(self.indptr, output_size=self.num_edges).to(torch.int64)
 
+    def to(self, device: torch.device) -> Csr:
+        """A copy on another device."""
+        tensors = (self.indptr, self.index, self._edge_id, self.position)
+        return Csr(*(None if tensor is None else tensor.to(device) for tensor in tensors))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, 'cuts': {}, 'mappings': {}, '_edge_id_by_position': None}

@@ -7,6 +7,7 @@ written to, so that a layer may ask in every forward.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import weakref
 from collections.abc import Hashable
@@ -20,7 +21,7 @@ from pygfuse.adjacency import EDGE_INDEX, Adjacency
 from pygfuse.coo import Coo
 from pygfuse.csr import Csr
 from pygfuse.identity_cache import IdentityCache
-from pygfuse.targets import sorting_of
+from pygfuse.targets import sorting_of, why_not
 
 # the largest number that is kept as an int32
 INT32_LIMIT = 2**31 - 1
@@ -147,7 +148,7 @@ class Graph:
         """
         graph = Graph.of(edge_index, None, flow, num_sources, num_targets)
         if graph._origin is not None:
-            indptr = torch.arange(num_targets + 1, dtype=graph.index_dtype) * degree
+            indptr = torch.arange(num_targets + 1, dtype=graph.index_dtype, device=edge_index.device) * degree
             index = edge_index[1 - graph.target_row].to(graph.index_dtype, copy=True)
             graph._csr = Csr(indptr, index, None)
             graph._origin = None
@@ -342,14 +343,25 @@ class Graph:
         return _new_token(self) if token is None else token
 
     def to(self, device: torch.device | str) -> Graph:
-        """The graph on a device.
+        """The graph on a device: itself, or a copy of its rows.
 
         Raises:
-            ValueError: If the device is not the CPU.
+            ValueError: If the device has no kernels.
         """
-        if torch.device(device).type != 'cpu':
-            raise ValueError(f"Expected 'device' to be the CPU: there are no kernels for device '{device}'")
-        return self
+        device = torch.device(device)
+        reason = why_not(device.type)
+        if reason is None and device.type == 'cuda' and not torch.cuda.is_available():
+            reason = 'torch sees no GPU'
+        if device.type == 'cuda' and device.index is None and reason is None:
+            device = torch.device('cuda', torch.cuda.current_device())
+        if device == self.device:
+            return self
+        if reason is not None:
+            raise ValueError(f"Expected 'device' to have kernels (got '{device}': {reason})")
+        moved = copy.copy(self)
+        moved._csr, moved._csc = self.csr.to(device), None if self._csc is None else self._csc.to(device)
+        moved._coo = moved._place_in_csc = None
+        return moved
 
     def __getstate__(self) -> dict[str, Any]:
         self.csr  # noqa: B018  the rows stand for the user's adjacency, which does not travel

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pygfuse.aggregate import Edges, aggregate
-from pygfuse.cpu import levels
 from pygfuse.hag import Hag
 from pygfuse.programs.neighbours import NEIGHBOURS
+from pygfuse.targets import levels_of
 
 
 def hag_aggregate(
@@ -50,16 +50,16 @@ def hag_aggregate(
             raise ValueError(f"Expected 'factors' for a sum only (got reduce={reduce!r})")
         return torch.ops.pygfuse.hag_extreme(x, hag.serial, hag.num_targets, reduce == 'min')[0]
     if reduce == 'mean':
-        row_factors = _inverse_degrees(hag, x.dtype)
+        row_factors = _inverse_degrees(hag, x)
     elif reduce != 'sum':
         raise ValueError(f"Expected 'reduce' to be 'sum', 'mean', 'max' or 'min' (got {reduce!r})")
     return torch.ops.pygfuse.hag_sum(x, factors, row_factors, hag.serial, False, hag.num_targets)
 
 
-def _inverse_degrees(hag: Hag, dtype: torch.dtype) -> Tensor:
-    name = f'inverse degrees, {dtype}'
+def _inverse_degrees(hag: Hag, like: Tensor) -> Tensor:
+    name = f'inverse degrees, {like.dtype}, {like.device}'
     if name not in hag.kept:
-        hag.kept[name] = hag.degree.clamp(min=1).to(dtype).reciprocal()
+        hag.kept[name] = hag.degree.clamp(min=1).to(like.device, like.dtype).reciprocal()
     return hag.kept[name]
 
 
@@ -72,7 +72,7 @@ def _hag(serial: int, backwards: bool = False) -> Hag:
 def _hag_sum(
     x: Tensor, factors: Tensor | None, row_factors: Tensor | None, serial: int, backwards: bool, rows: int
 ) -> Tensor:
-    return levels.sums(_hag(serial, backwards), x.contiguous(), factors, row_factors)
+    return levels_of(x.device).sums(_hag(serial, backwards), x.contiguous(), factors, row_factors)
 
 
 @_hag_sum.register_fake
@@ -98,7 +98,7 @@ _hag_sum.register_autograd(_sum_backward, setup_context=_keep_sum)
 
 @torch.library.custom_op('pygfuse::hag_extreme', mutates_args=())
 def _hag_extreme(x: Tensor, serial: int, rows: int, smallest: bool) -> tuple[Tensor, Tensor]:
-    return levels.extremes(_hag(serial), x.contiguous(), smallest)
+    return levels_of(x.device).extremes(_hag(serial), x.contiguous(), smallest)
 
 
 @_hag_extreme.register_fake
@@ -108,6 +108,7 @@ def _(x, serial, rows, smallest):
 
 @torch.library.custom_op('pygfuse::hag_extreme_backward', mutates_args=())
 def _hag_extreme_backward(x: Tensor, out: Tensor, ties: Tensor, grad: Tensor, serial: int, smallest: bool) -> Tensor:
+    levels = levels_of(x.device)
     return levels.extremes_backward(_hag(serial), x.contiguous(), out, ties, grad.contiguous(), smallest)
 
 
@@ -130,7 +131,7 @@ def _extreme_backward(ctx, grad, _):
         x, out, ties = ctx.saved_tensors
         if torch.is_grad_enabled():
             # a gradient that is to be differentiated itself: over the graph
-            graph, x = ctx.hag.graph(), x.view_as(x)
+            graph, x = ctx.hag.graph().to(x.device), x.view_as(x)
             edges = Edges(graph.token, graph.num_sources, graph.num_targets)
             again = aggregate(NEIGHBOURS, edges, {'x': x}, 1, x.shape[1], 'min' if ctx.smallest else 'max').flatten(1)
             (found,) = torch.autograd.grad(again, x, grad, create_graph=True)

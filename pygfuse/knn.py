@@ -146,8 +146,7 @@ def neighbours_of(
     edge_index = torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, flow, names)
     num_targets = len(x if y is None else y)
     # known only where every cloud has k neighbours to give; elsewhere the graph is made when it is needed
-    on_cpu = not torch.compiler.is_compiling() and edge_index.device.type == 'cpu'
-    if on_cpu and edge_index.shape[1] == k * num_targets:
+    if not torch.compiler.is_compiling() and edge_index.shape[1] == k * num_targets:
         Graph.keep_regular(edge_index, k, len(x), num_targets, flow)
     return edge_index
 

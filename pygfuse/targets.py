@@ -49,6 +49,11 @@ def sorting_of(device: torch.device) -> ModuleType:
     return importlib.import_module(f'pygfuse.{device.type}.sort')
 
 
+def levels_of(device: torch.device) -> ModuleType:
+    """The module that aggregates over HAGs on this device: it has ``sums``, ``extremes`` and ``extremes_backward``."""
+    return importlib.import_module(f'pygfuse.{device.type}.levels')
+
+
 def _check(device: torch.device) -> None:
     reason = why_not(device.type)
     if reason is not None:

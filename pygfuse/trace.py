@@ -159,6 +159,10 @@ def _reverse_positive(grad, out, x, then, otherwise):
     return None, _record('positive', (x, grad, 0.0)), _record('positive', (x, 0.0, grad))
 
 
+def _reverse_equal(grad, out, x, y, then, otherwise):
+    return None, None, _record('equal', (x, y, grad, 0.0)), _record('equal', (x, y, 0.0, grad))
+
+
 def _reverse_maximum(grad, out, x, y):
     difference = _record('sub', (x, y))
     return _record('positive', (difference, grad, 0.0)), _record('positive', (difference, 0.0, grad))

@@ -579,8 +579,26 @@ def test_devices():
     graph = Graph.of(torch.tensor([[0], [0]]))
     assert graph.to('cpu') is graph
     assert graph.device == torch.device('cpu')
+    with pytest.raises(ValueError, match="'mps' has no fused kernels"):
+        graph.to('mps')
+
+
+def test_a_copy_on_another_device(monkeypatch):
+    monkeypatch.setattr('pygfuse.graph.why_not', lambda kind: None)
+    graph = Graph.of(torch.tensor([[0, 1, 0], [1, 0, 0]]), (3, 2))
+    graph.csc, graph.coo()
+    moved = graph.to('meta')
+    assert moved.device == moved.csc.position.device == torch.device('meta')
+    assert (moved.num_sources, moved.num_targets, moved.num_edges) == (3, 2, 3)
+    assert moved.csr.index.shape == graph.csr.index.shape
+    assert moved.csr.edge_id.dtype == graph.csr.edge_id.dtype
+    assert graph.device == torch.device('cpu')
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
+def test_a_copy_on_a_gpu_that_is_not_there():
     with pytest.raises(ValueError, match='cuda'):
-        graph.to('cuda')
+        Graph.of(torch.tensor([[0], [0]])).to('cuda')
 
 
 def _in_child(edge_index, queue):

@@ -31,3 +31,5 @@ def test_targets_have_the_same_functions(kind, monkeypatch):
     assert all(callable(getattr(target, name)) for name in ('forward', 'backward', 'weights', 'dropout_factors'))
     sorting = targets.sorting_of(torch.device(kind))
     assert all(callable(getattr(sorting, name)) for name in ('sort_by_target', 'transpose'))
+    levels = targets.levels_of(torch.device(kind))
+    assert all(callable(getattr(levels, name)) for name in ('sums', 'extremes', 'extremes_backward'))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pygfuse.trace import CHANNELS, HEADS, SCALAR, Trace
-from pygfuse.vocabulary import WORDS, exp, leaky_relu, log, maximum, positive, sum_channels
+from pygfuse.vocabulary import WORDS, equal, exp, leaky_relu, log, maximum, positive, sum_channels
 
 H, C = 3, 4
 LEVELS = {HEADS: (5, H, 1), CHANNELS: (5, H, C)}
@@ -15,6 +15,7 @@ FUNCTIONS = {
     'difference': (lambda a, b: -(a - b) + (1.0 - a), {'a': HEADS, 'b': HEADS}),
     'exp and log': (lambda a, b: log(exp(a) + 1.0) * b, {'a': HEADS, 'b': CHANNELS}),
     'rectifiers': (lambda a, b: leaky_relu(a, 0.2) + positive(b, a, 2.0 * b), {'a': CHANNELS, 'b': CHANNELS}),
+    'equal': (lambda a, b: equal(a, a, b, a) + equal(a, b, a * b, 2.0 * b), {'a': CHANNELS, 'b': CHANNELS}),
     'maximum': (lambda a, b: maximum(a, b) * b, {'a': HEADS, 'b': CHANNELS}),
     'sum over channels': (lambda a, b: sum_channels(a * b) * b, {'a': CHANNELS, 'b': HEADS}),
     'attention': (lambda a, b: sum_channels(leaky_relu(a + b, 0.2) * a), {'a': CHANNELS, 'b': CHANNELS}),

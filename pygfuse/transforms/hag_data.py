@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.hag import Hag, hag_of
 from pygfuse.hag_registry import attach, attached
+from pygfuse.targets import why_not
 from pygfuse.transforms.find_hag import why_not_worth
 
 KEY = 'hag_tensors'
@@ -76,9 +77,12 @@ def tensors_of(hag: Hag, edge_index: Tensor) -> dict[str, Tensor]:
 
 def _hag_of_edges(edge_index: Tensor, tensors: dict[str, Tensor], num_nodes: int, always: bool) -> Hag | str:
     """The HAG of these edges, or why there is none to use."""
+    reason = why_not(edge_index.device.type)
+    if reason is not None:
+        return reason
+    # a HAG is checked and put together on the CPU; targets keep its levels on their devices
+    edge_index, tensors = edge_index.cpu(), {name: tensor.cpu() for name, tensor in tensors.items()}
     expected = tensors['hag_fingerprint']
-    if edge_index.device.type != 'cpu':
-        return f'the device {edge_index.device.type!r} has no fused kernels yet'
     if int(expected[:, 0].sum()) != num_nodes or int(expected[:, 1].sum()) != edge_index.shape[1]:
         return CHANGED
     if not torch.equal(fingerprints(edge_index, expected[:, 0]), expected):

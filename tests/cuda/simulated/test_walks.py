@@ -8,10 +8,11 @@ from emulation import SimulatedKernel
 from pygfuse import reference
 from pygfuse.call import Dropout
 from pygfuse.cpu import random
-from pygfuse.cuda import plan, target
+from pygfuse.cuda import levels, plan, target
 from pygfuse.graph import Graph
 from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.program import PROGRAMS
+from pygfuse.transforms import find_hag
 
 
 @pytest.fixture(autouse=True)
@@ -163,3 +164,20 @@ def test_features_that_begin_anywhere_in_memory():
     shifted = torch.empty(5 * 4 + 1, dtype=torch.float64)[1:].view(5, 4)
     call.tensors['x'] = shifted.copy_(call.tensors['x'])
     check(target, call)
+
+
+@pytest.mark.parametrize('reduce', ['sum', 'max'])
+def test_levels_of_hags(reduce):
+    edge_index = torch.tensor([[2, 3, 4, 2, 3, 4, 2, 3, 0], [0, 0, 0, 1, 1, 1, 2, 2, 2]])
+    hag = find_hag(edge_index, (5, 4), capacity=None)
+    assert hag.depth > 1
+    call = random_call(PROGRAMS['neighbours'], Graph.of(edge_index, (5, 4)), 1, 4, reduce=reduce)
+    x, grad = call.tensors['x'], torch.randn(4, 4, dtype=torch.float64)
+    expected, _, wanted = by_cpu(call, grad, ['x'])
+    if reduce == 'sum':
+        found, gradient = levels.sums(hag, x, None, None), levels.sums(hag.reversed, grad, None, None)
+    else:
+        found, ties = levels.extremes(hag, x, False)
+        gradient = levels.extremes_backward(hag, x, found, ties, grad, False)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient, wanted['x'])
