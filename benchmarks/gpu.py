@@ -3,10 +3,13 @@
 Graphs are generated with a power law, of the sizes of Reddit, ogbn-arxiv and Cora; features are random. For each layer:
 forward, and forward with backward, as times and as multiples of one product of torch's CSR matrix (cuSPARSE) with
 features of the same width; the share of the measured copy bandwidth that the bytes reach which the algorithm must
-move; the peak of the memory; PyG's own layer, 'none' where the memory does not suffice. For Cora's size, a whole
-captured training step beside PyG's. Layers include their linear maps, from few features (`--features`).
+move; the peak of the memory; PyG's own layer; where turbo-gnn is installed, its aggregation beside ours alone. For
+Cora's size, a whole captured training step beside PyG's. Layers include their linear maps, from few features
+(`--features`).
 
-Needs a GPU, torch, PyG and numba-cuda, nothing else. Prints Markdown; `--out` gets it, and all samples as JSON.
+Each section runs in a process of its own, at most `--limit` seconds: one that fails (PyG's, for want of memory) costs
+its own figures only. Needs a GPU, torch, PyG and numba-cuda, nothing else. Prints Markdown; `--out` gets it, and all
+samples as JSON, after each section.
 """
 
 from __future__ import annotations
@@ -14,9 +17,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import importlib.metadata
+import importlib.util
 import json
+import math
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +38,11 @@ from torch import Tensor
 
 import pygfuse
 import pygfuse.conv
+from pygfuse.aggregate import Edges, aggregate
 from pygfuse.cuda.capture import capture
 from pygfuse.graph import Graph
+from pygfuse.programs.gatv2 import GATV2
+from pygfuse.programs.transformer import TRANSFORMER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +131,8 @@ def peak(device: torch.device, function: Callable[[], Any]) -> int | None:
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def copy_bandwidth(timer: Timer, size: int) -> float:
-    """Bytes a second of a copy within the device, reads and writes counted."""
+def copy_bandwidth(timer: Timer, size: int = 2**30) -> float:
+    """Bytes a second of a copy within the device, of far more than its caches hold; reads and writes counted."""
     source = torch.empty(size, dtype=torch.uint8, device=timer.device)
     target = torch.empty_like(source)
     return 2 * size / (statistics.median(timer(lambda: target.copy_(source))) / 1000)
@@ -154,53 +166,124 @@ def layers(name: str, width: int, device: torch.device) -> tuple[Any, Any]:
     return pyg, fused
 
 
-def attempt(function: Callable[[], Any]) -> Any:
-    """The result, or None if the memory does not suffice."""
-    try:
-        return function()
-    except torch.cuda.OutOfMemoryError:
-        return None
-    finally:
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+def directions(layer: Any, x: Tensor, edge_index: Tensor, grad: Tensor) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Forward alone, and forward with backward."""
+
+    def forward() -> None:
+        with torch.no_grad():
+            layer(x, edge_index)
+
+    def step() -> None:
+        layer.zero_grad(set_to_none=True)
+        x.grad = None
+        layer(x, edge_index).backward(grad)
+
+    return forward, step
 
 
-def run_layer(timer: Timer, size: Size, edge_index: Tensor, name: str, bandwidth: float, width: int) -> dict[str, Any]:
-    """All figures of one layer on one graph."""
-    heads, channels = LAYERS[name]
-    pyg, fused = layers(name, width, timer.device)
-    x = torch.randn(size.nodes, width, device=timer.device, requires_grad=True)
-    grad = torch.randn(size.nodes, heads * channels, device=timer.device)
-    product = product_time(timer, edge_index, size.nodes, heads * channels)
+@dataclasses.dataclass
+class Section:
+    """What one process measures."""
 
-    def forward(layer: Any) -> Callable[[], Any]:
-        def run() -> None:
+    timer: Timer
+    size: Size
+    features: int
+
+    @property
+    def device(self) -> torch.device:
+        return self.timer.device
+
+    def run(self, kind: str, name: str) -> dict[str, Any]:
+        return getattr(self, f'_{kind}')(name)
+
+    def _copy(self, name: str) -> dict[str, Any]:
+        return {'bytes_per_second': copy_bandwidth(self.timer), 'versions': versions(self.device)}
+
+    def _product(self, name: str) -> dict[str, Any]:
+        edge_index = power_law_graph(self.size, self.device)
+        return {'ms': product_time(self.timer, edge_index, self.size.nodes, math.prod(LAYERS[name]))}
+
+    def _fused(self, name: str) -> dict[str, Any]:
+        return self._layer(name, 1)
+
+    def _pyg(self, name: str) -> dict[str, Any]:
+        return self._layer(name, 0)
+
+    def _layer(self, name: str, which: int) -> dict[str, Any]:
+        layer = layers(name, self.features, self.device)[which]
+        edge_index = power_law_graph(self.size, self.device)
+        x = torch.randn(self.size.nodes, self.features, device=self.device, requires_grad=True)
+        grad = torch.randn(self.size.nodes, math.prod(LAYERS[name]), device=self.device)
+        forward, step = directions(layer, x, edge_index, grad)
+        found: dict[str, Any] = {'forward_ms': self.timer(forward)}
+        assert which == 0 or layer.last_reason is None, layer.last_reason
+        return found | {'step_ms': self.timer(step), 'peak_bytes': peak(self.device, step)}
+
+    def _aggregation(self, name: str) -> dict[str, Any]:
+        """The aggregation alone, without linear maps."""
+        (heads, channels), nodes = LAYERS[name], self.size.nodes
+        edges = Edges(power_law_graph(self.size, self.device), nodes, nodes)
+        rows, att = attention_operands(name, nodes, self.device)
+        if name == 'GATv2Conv':
+            program, operands = GATV2, {'x': rows[0], 'x_dst': rows[1], 'att': att, 'negative_slope': 0.2}
+        else:
+            query = rows[1] / math.sqrt(channels)
+            program, operands = TRANSFORMER, {'query': query, 'key': rows[0], 'value': rows[2]}
+        return self._timed(lambda: aggregate(program, edges, operands, heads, channels).flatten(1), [*rows, att])
+
+    def _turbo(self, name: str) -> dict[str, Any]:
+        """The same by turbo-gnn, tuned for this graph."""
+        import turbo_gnn
+
+        kind = turbo_gnn.AdjacencyForwardBackwardWithNodeBuckets
+        edge_index = power_law_graph(self.size, self.device)
+        graph = kind.from_edge_list(edge_index.cpu(), num_nodes=self.size.nodes).to(self.device)
+        rows, att = attention_operands(name, self.size.nodes, self.device)
+
+        def run() -> Tensor:
+            if name == 'GATv2Conv':
+                return turbo_gnn.gatv2_aggr(
+                    graph, rows[1], x_neighbors=rows[0], attention_weights=att[0], negative_slope=0.2, autotune=True
+                ).flatten(1)
+            scale = 1 / math.sqrt(LAYERS[name][1])
+            q, k, v = rows[1], rows[0], rows[2]
+            return turbo_gnn.graph_transformer_aggr(
+                graph, v.flatten(1), Q=q, K=k, V=v, scale=scale, autotune=True
+            ).flatten(1)
+
+        return self._timed(run, [*rows, att])
+
+    def _timed(self, run: Callable[[], Tensor], operands: list[Tensor]) -> dict[str, Any]:
+        grad = torch.randn_like(run().detach())
+
+        def forward() -> None:
             with torch.no_grad():
-                layer(x, edge_index)
+                run()
 
-        return run
+        def step() -> None:
+            for operand in operands:
+                operand.grad = None
+            run().backward(grad)
 
-    def step(layer: Any) -> Callable[[], Any]:
-        def run() -> None:
-            layer.zero_grad(set_to_none=True)
-            x.grad = None
-            layer(x, edge_index).backward(grad)
+        found: dict[str, Any] = {'forward_ms': self.timer(forward), 'step_ms': self.timer(step)}
+        return found | {'peak_bytes': peak(self.device, step)}
 
-        return run
+    def _training(self, name: str) -> dict[str, Any]:
+        """A whole training step of two layers, by PyG or (captured, too) fused."""
+        edge_index = power_law_graph(self.size, self.device)
+        package = torch_geometric.nn if name == 'PyG' else pygfuse.conv
+        step = training_step(package, self.size, edge_index, self.device)
+        if name == 'fused and captured':
+            step = capture(step)
+        return {'ms': self.timer(step)}
 
-    found: dict[str, Any] = {'graph': size.name, 'layer': name, 'heads': heads, 'channels': channels}
-    found['product_ms'], found['fused_forward_ms'] = product, timer(forward(fused))
-    found['fused_step_ms'] = timer(step(fused))
-    assert fused.last_reason is None, fused.last_reason
-    found['fused_peak_bytes'] = peak(timer.device, step(fused))
-    moved = least_bytes(name, size.edges + size.nodes, size.nodes, heads, channels)
-    seconds = statistics.median(found['fused_forward_ms']) / 1000
-    found['share_of_copy_bandwidth'] = moved / seconds / bandwidth
-    found['pyg_forward_ms'] = attempt(lambda: timer(forward(pyg)))
-    found['pyg_step_ms'] = attempt(lambda: timer(step(pyg)))
-    found['pyg_peak_bytes'] = attempt(lambda: peak(timer.device, step(pyg)))
-    return found
+
+def attention_operands(name: str, nodes: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
+    """Rows of nodes and the attention vectors."""
+    torch.manual_seed(0)
+    shape = LAYERS[name]
+    rows = [torch.randn(nodes, *shape, device=device, requires_grad=True) for _ in range(2 + (name != 'GATv2Conv'))]
+    return rows, torch.randn(1, *shape, device=device, requires_grad=True)
 
 
 class Net(torch.nn.Module):
@@ -232,45 +315,103 @@ def training_step(package: Any, size: Size, edge_index: Tensor, device: torch.de
     return step
 
 
-def run_training(timer: Timer, size: Size, edge_index: Tensor) -> dict[str, Any]:
-    """A training step of a small model: PyG's, fused, and fused and captured."""
-    found: dict[str, Any] = {'graph': size.name, 'layer': 'training step of two GATConvs'}
-    found['pyg_ms'] = timer(training_step(torch_geometric.nn, size, edge_index, timer.device))
-    fused = training_step(pygfuse.conv, size, edge_index, timer.device)
-    found['fused_ms'] = timer(fused)
-    found['captured_ms'] = timer(capture(fused)) if timer.device.type == 'cuda' else None
-    return found
-
-
 def versions(device: torch.device) -> list[str]:
     """What ran."""
     import numba
 
     cuda = device.type == 'cuda'
     card = torch.cuda.get_device_name(device) if cuda else platform.processor() or 'a CPU'
+    found = importlib.util.find_spec('numba_cuda')
+    target = importlib.metadata.version('numba-cuda') if found else 'none'
     return [
         f'{card}, {time.strftime("%Y-%m-%d")}',
         f'Python {platform.python_version()}, torch {torch.__version__} (CUDA {torch.version.cuda}), '
-        f'PyG {torch_geometric.__version__}, numba {numba.__version__}, pygfuse {pygfuse.__version__}',
+        f'PyG {torch_geometric.__version__}, numba {numba.__version__}, numba-cuda {target}, '
+        f'pygfuse {pygfuse.__version__}',
     ]
 
 
-def layer_row(found: dict[str, Any]) -> str:
-    """One line of the table of layers."""
-    product = statistics.median(found['product_ms'])
-    ratios = [statistics.median(found[f'fused_{what}_ms']) / product for what in ('forward', 'step')]
-    sizes = [
-        'none' if found[key] is None else f'{found[key] / 2**20:.0f}' for key in ('fused_peak_bytes', 'pyg_peak_bytes')
-    ]
-    cells = [
-        *(found['graph'], f'{found["layer"]} {found["heads"]} x {found["channels"]}', shown(found['product_ms'])),
-        *(shown(found['fused_forward_ms']), f'{ratios[0]:.2f}', f'{found["share_of_copy_bandwidth"]:.0%}'),
-        *(shown(found['fused_step_ms']), f'{ratios[1]:.2f}', sizes[0]),
-        *(shown(found['pyg_forward_ms']), shown(found['pyg_step_ms']), sizes[1]),
-    ]
-    return f'| {" | ".join(cells)} |'
+class Report:
+    """All results so far, as Markdown and JSON."""
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def add(self, key: str, result: dict[str, Any]) -> None:
+        self.found[key] = result
+        Path(f'{self.out}.json').write_text(json.dumps(self.found, indent=1))
+        Path(f'{self.out}.md').write_text(self.text() + '\n')
+        said = result.get('error') or ', '.join(f'{k} {shown(v)}' for k, v in result.items() if k.endswith('ms'))
+        print(f'{key}: {said}', file=sys.stderr, flush=True)
+
+    def get(self, key: str, what: str) -> Any:
+        return self.found.get(key, {}).get(what)
+
+    def text(self) -> str:
+        copied = self.get('copy', 'bytes_per_second')
+        lines = [*(self.get('copy', 'versions') or ())]
+        if copied:
+            lines.append(f'Copy within the device: {copied / 1e9:.0f} GB/s, reads and writes counted')
+        lines += ['', HEADER, *self._layer_rows(copied)]
+        for title, rows in (('The aggregation alone', self._aggregation_rows()), (TRAINING, self._training_rows())):
+            if rows:
+                lines += ['', f'{title}:', '', *rows]
+        errors = [f'- {key}: {result["error"]}' for key, result in self.found.items() if 'error' in result]
+        return '\n'.join([*lines, *(['', 'What failed:', '', *errors] if errors else [])])
+
+    def _layer_rows(self, copied: float | None) -> list[str]:
+        rows = []
+        for key in [key for key in self.found if key.endswith(' fused')]:
+            graph, name, _ = key.split(' ')
+            size, (heads, channels) = self.found[key].get('size'), LAYERS[name]
+            product, fused, pyg = (f'{graph} {name} {kind}' for kind in ('product', 'fused', 'pyg'))
+            took, forward, step = (
+                median(self.get(k, what)) for k, what in ((product, 'ms'), (fused, 'forward_ms'), (fused, 'step_ms'))
+            )
+            share = 'none'
+            if size and forward and copied:
+                moved = least_bytes(name, size['edges'] + size['nodes'], size['nodes'], heads, channels)
+                share = f'{1000 * moved / forward / copied:.0%}'
+            cells = [
+                *(graph, f'{name} {heads} x {channels}', shown(self.get(product, 'ms'))),
+                *(shown(self.get(fused, 'forward_ms')), ratio(forward, took), share),
+                *(shown(self.get(fused, 'step_ms')), ratio(step, took), mib(self.get(fused, 'peak_bytes'))),
+                *(
+                    shown(self.get(pyg, 'forward_ms')),
+                    shown(self.get(pyg, 'step_ms')),
+                    mib(self.get(pyg, 'peak_bytes')),
+                ),
+            ]
+            rows.append(f'| {" | ".join(cells)} |')
+        return rows
+
+    def _aggregation_rows(self) -> list[str]:
+        names = {'aggregation': 'pygfuse', 'turbo': 'turbo-gnn'}
+        return [
+            f'- {key.rsplit(" ", 1)[0]}, {names[key.rsplit(" ", 1)[1]]}: forward {shown(result.get("forward_ms"))} ms, '
+            f'with backward {shown(result.get("step_ms"))} ms, peak {mib(result.get("peak_bytes"))} MiB'
+            for key, result in self.found.items()
+            if key.endswith((' aggregation', ' turbo')) and 'error' not in result
+        ]
+
+    def _training_rows(self) -> list[str]:
+        return [f'- {key[9:]}: {shown(r.get("ms"))} ms' for key, r in self.found.items() if key.startswith('training ')]
 
 
+def median(samples: list[float] | None) -> float | None:
+    return statistics.median(samples) if samples else None
+
+
+def ratio(x: float | None, y: float | None) -> str:
+    return f'{x / y:.2f}' if x and y else 'none'
+
+
+def mib(size: int | None) -> str:
+    return 'none' if size is None else f'{size / 2**20:.0f}'
+
+
+TRAINING = f'A training step of two GAT layers on a graph of the size of {CORA.name}'
 HEADER = (
     '| graph | layer | product, ms | forward, ms | in products | of copy bandwidth | forward and backward, ms '
     '| in products | peak, MiB | PyG forward, ms | PyG forward and backward, ms | PyG peak, MiB |\n'
@@ -278,7 +419,39 @@ HEADER = (
 )
 
 
-def main() -> None:
+def sections(options: argparse.Namespace) -> list[tuple[str, str, str, str]]:
+    """Key, graph, kind and name of each section; what is wanted most comes first."""
+    found = [('copy', 'cora', 'copy', '')]
+    layered = [(graph, name) for graph in options.graphs for name in options.layers]
+    found += [(f'{g} {name} {kind}', g, kind, name) for g, name in layered for kind in ('product', 'fused')]
+    if 'cora' in options.graphs:
+        names = ['PyG', 'fused', *(['fused and captured'] if options.device == 'cuda' else [])]
+        found += [(f'training {name}', 'cora', 'training', name) for name in names]
+    kinds = ['aggregation', *(['turbo'] if importlib.util.find_spec('turbo_gnn') else [])]
+    attention = [(graph, name) for graph, name in layered if name in ('GATv2Conv', 'TransformerConv')]
+    found += [(f'{g} {name} {kind}', g, kind, name) for g, name in attention for kind in kinds]
+    return found + [(f'{g} {name} pyg', g, 'pyg', name) for g, name in layered]
+
+
+def in_a_process(options: argparse.Namespace, graph: str, kind: str, name: str) -> dict[str, Any]:
+    """The result of a section that runs in a process of its own, or its error."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / 'result.json'
+        command = [
+            *(sys.executable, __file__, '--section', graph, kind, name, str(result), '--device', options.device),
+            *('--repeats', str(options.repeats), '--features', str(options.features), '--scale', str(options.scale)),
+        ]
+        try:
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=options.limit)
+        except subprocess.TimeoutExpired:
+            return {'error': f'took more than {options.limit} s'}
+        if done.returncode or not result.exists():
+            lines = [line for line in done.stderr.splitlines() if line and not line.startswith(' ')]
+            return {'error': lines[-1][:300] if lines else f'exit status {done.returncode}'}
+        return json.loads(result.read_text())
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--graphs', nargs='+', choices=SIZES, default=[*SIZES])
     parser.add_argument('--layers', nargs='+', choices=LAYERS, default=[*LAYERS])
@@ -286,39 +459,24 @@ def main() -> None:
     parser.add_argument('--features', type=int, default=64, help='width of the features that layers take')
     parser.add_argument('--scale', type=float, default=1.0, help='share of the nodes and edges to generate')
     parser.add_argument('--device', default='cuda')
+    parser.add_argument('--limit', type=float, default=120.0, help='seconds that one section may take')
     parser.add_argument('--out', default='gpu-benchmark', help='files to write, without .md and .json')
+    parser.add_argument('--section', nargs=4, metavar=('GRAPH', 'KIND', 'NAME', 'FILE'), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    device = torch.device(options.device, 0) if options.device == 'cuda' else torch.device(options.device)
-    timer = Timer(device, options.repeats)
-    bandwidth = copy_bandwidth(timer, int(options.scale * 2**30))
-    lines = [*versions(device), f'Copy within the device: {bandwidth / 1e9:.0f} GB/s, reads and writes counted', '']
-    print('\n'.join([*lines, HEADER]), flush=True)
-    lines.append(HEADER)
-    results: list[dict[str, Any]] = []
-    trainings: list[str] = []
-    for graph in options.graphs:
+    if options.section:
+        graph, kind, name, path = options.section
+        device = torch.device(options.device, 0) if options.device == 'cuda' else torch.device(options.device)
         size = SIZES[graph]
         size = dataclasses.replace(size, nodes=int(size.nodes * options.scale), edges=int(size.edges * options.scale))
-        edge_index = power_law_graph(size, device)
-        for name in options.layers:
-            results.append(run_layer(timer, size, edge_index, name, bandwidth, options.features))
-            lines.append(layer_row(results[-1]))
-            print(lines[-1], flush=True)
-            attempt(lambda: None)
-        if size.name == CORA.name:
-            results.append(run_training(timer, size, edge_index))
-            figures = (results[-1][key] for key in ('pyg_ms', 'fused_ms', 'captured_ms'))
-            names = ('PyG', 'fused', 'fused and captured')
-            trainings += [f'- {name}: {shown(samples)} ms' for name, samples in zip(names, figures, strict=True)]
-        del edge_index
-    if trainings:
-        more = ['', f'A training step of two GAT layers on a graph of the size of {CORA.name}:', '', *trainings]
-        lines += more
-        print('\n'.join(more))
-    Path(f'{options.out}.md').write_text('\n'.join(lines) + '\n')
-    everything = {'versions': versions(device), 'copy_bytes_per_second': bandwidth, 'results': results}
-    Path(f'{options.out}.json').write_text(json.dumps(everything, indent=1))
+        result = Section(Timer(device, options.repeats), size, options.features).run(kind, name)
+        Path(path).write_text(json.dumps(result | {'size': dataclasses.asdict(size)}))
+        return 0
+    report = Report(options.out)
+    for key, graph, kind, name in sections(options):
+        report.add(key, in_a_process(options, graph, kind, name))
+    print(report.text())
+    return int(all('error' in result for result in report.found.values()))
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())
