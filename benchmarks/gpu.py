@@ -342,7 +342,9 @@ class Report:
         self.found[key] = result
         Path(f'{self.out}.json').write_text(json.dumps(self.found, indent=1))
         Path(f'{self.out}.md').write_text(self.text() + '\n')
-        said = result.get('error') or ', '.join(f'{k} {shown(v)}' for k, v in result.items() if k.endswith('ms'))
+        said = (
+            result.get('error') or ', '.join(f'{k} {shown(v)}' for k, v in result.items() if k.endswith('ms')) or 'done'
+        )
         print(f'{key}: {said}', file=sys.stderr, flush=True)
 
     def get(self, key: str, what: str) -> Any:

@@ -22,6 +22,7 @@ from numba import types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from pygfuse import llvm
 from pygfuse.cpu import simd
 from pygfuse.cpu.functions import inlined
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
@@ -121,8 +122,8 @@ def count_if_ahead(typingctx, counts, row, first, value, position):
         ((counts,), (row,)) = (simd.unpack(builder, kind, argument) for argument in arguments[:2])
         first, value, position = arguments[2:]
         value = simd.splat(builder, value, kind.lanes)
-        lanes = ir.Constant(ir.VectorType(simd.INT32, kind.lanes), list(range(kind.lanes)))
-        lane = builder.trunc(builder.sub(position, first), simd.INT32)
+        lanes = ir.Constant(ir.VectorType(llvm.INT32, kind.lanes), list(range(kind.lanes)))
+        lane = builder.trunc(builder.sub(position, first), llvm.INT32)
         behind = builder.icmp_signed('>', lanes, simd.splat(builder, lane, kind.lanes))
         tied = builder.and_(builder.fcmp_ordered('==', value, row), behind)
         ahead = builder.or_(builder.fcmp_ordered('<', value, row), tied)

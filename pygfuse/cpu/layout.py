@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from pygfuse import llvm
 from pygfuse.cpu import simd
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
@@ -34,7 +35,7 @@ def _align(element: types.Float) -> int:
 
 
 def _align_constant(element: types.Float) -> ir.Constant:
-    return ir.Constant(simd.INT32, _align(element))
+    return ir.Constant(llvm.INT32, _align(element))
 
 
 def _masked_load(builder, element, pointer: ir.Value, mask: ir.Value) -> ir.Value:
@@ -100,9 +101,9 @@ class Layout:
         def total(typingctx, value):
             def emit(context, builder, signature, arguments):
                 heads = simd.sum_over_channels(builder, row, simd.unpack(builder, row, arguments[0]))
-                sum_ = builder.extract_element(heads, ir.Constant(simd.INT32, 0))
+                sum_ = builder.extract_element(heads, ir.Constant(llvm.INT32, 0))
                 for head in range(1, row.heads):
-                    sum_ = builder.fadd(sum_, builder.extract_element(heads, ir.Constant(simd.INT32, head)))
+                    sum_ = builder.fadd(sum_, builder.extract_element(heads, ir.Constant(llvm.INT32, head)))
                 return sum_
 
             return element(row), emit
@@ -257,7 +258,7 @@ class Layout:
                     numbers = ir.Constant(ir.VectorType(element, edges.edges), ir.Undefined)
                     for k, row in enumerate(rows):
                         number = builder.load(_pointer(context, builder, kind, value, row, element))
-                        numbers = builder.insert_element(numbers, number, ir.Constant(simd.INT32, k))
+                        numbers = builder.insert_element(numbers, number, ir.Constant(llvm.INT32, k))
                     return simd.shuffle(builder, numbers, [lane // edges.heads for lane in range(edges.lanes)])
 
                 return _map_tuple(context, builder, signature.args[0], arguments[0], result, gather)
@@ -287,7 +288,7 @@ class Layout:
                     )
                     for k in range(edges.edges):
                         at = builder.add(builder.mul(rows[k], stride), first)
-                        number = builder.extract_element(sums, ir.Constant(simd.INT32, k))
+                        number = builder.extract_element(sums, ir.Constant(llvm.INT32, k))
                         inside = builder.icmp_signed('<', builder.add(begin, ir.Constant(INT64, k)), end)
                         with builder.if_then(inside):
                             builder.store(number, _pointer(context, builder, kind, memory, at, element))
@@ -340,7 +341,7 @@ class Layout:
     @functools.cached_property
     def max_edges(self):
         """``max_edges(edges)``: the maximum over the group, one value a head."""
-        return _reduce(self.edges, self.head, simd.greater)
+        return _reduce(self.edges, self.head, llvm.greater)
 
     @functools.cached_property
     def repeat(self):
@@ -530,8 +531,8 @@ def prefetch(typingctx, memory, offset):
 
     def emit(context, builder, signature, arguments):
         pointer = _pointer(context, builder, signature.args[0], *arguments, ir.IntType(8))
-        one, three = (ir.Constant(simd.INT32, number) for number in (1, 3))
-        operands = [pointer, ir.Constant(simd.INT32, 0), three, one]  # for reading, into all levels, data
+        one, three = (ir.Constant(llvm.INT32, number) for number in (1, 3))
+        operands = [pointer, ir.Constant(llvm.INT32, 0), three, one]  # for reading, into all levels, data
         simd.call(builder, 'llvm.prefetch.p0', operands, ir.VoidType())
         return context.get_dummy_value()
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from pygfuse import philox
+from pygfuse import llvm, philox
 from pygfuse.call import Dropout
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
@@ -38,17 +38,17 @@ def _dropout_edges(kind: simd.HeadVector):
             rows = group_rows(context, builder, kind.edges, signature.args[3], edge_id, begin, end)
             ids = ir.Constant(ir.VectorType(INT64, kind.edges), ir.Undefined)
             for k, row in enumerate(rows):
-                ids = builder.insert_element(ids, row, ir.Constant(simd.INT32, k))
+                ids = builder.insert_element(ids, row, ir.Constant(llvm.INT32, k))
             ids = simd.shuffle(builder, ids, [lane // kind.heads for lane in range(lanes)])
-            words = ir.VectorType(simd.INT32, lanes)
+            words = ir.VectorType(llvm.INT32, lanes)
             upper = ir.Constant(ir.VectorType(INT64, lanes), [32] * lanes)
-            heads = simd.splat(builder, builder.trunc(first_head, simd.INT32), lanes)
+            heads = simd.splat(builder, builder.trunc(first_head, llvm.INT32), lanes)
             heads = builder.add(heads, philox.integers(lanes, (lane % kind.heads for lane in range(lanes))))
-            key_high = builder.trunc(builder.lshr(seed, ir.Constant(INT64, 32)), simd.INT32)
-            key = [simd.splat(builder, k, lanes) for k in (builder.trunc(seed, simd.INT32), key_high)]
+            key_high = builder.trunc(builder.lshr(seed, ir.Constant(INT64, 32)), llvm.INT32)
+            key = [simd.splat(builder, k, lanes) for k in (builder.trunc(seed, llvm.INT32), key_high)]
             counter = [builder.trunc(ids, words), builder.trunc(builder.lshr(ids, upper), words), heads]
             drawn = philox.first_words(builder, [*counter, philox.integers(lanes, [0] * lanes)], key)
-            limit = simd.splat(builder, builder.trunc(threshold, simd.INT32), lanes)
+            limit = simd.splat(builder, builder.trunc(threshold, llvm.INT32), lanes)
             kept = simd.broadcast(context, builder, types.float64, scale, kind)[0]
             return builder.select(builder.icmp_unsigned('>=', drawn, limit), kept, simd.constant(kept.type, 0.0))
 

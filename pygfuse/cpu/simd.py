@@ -24,11 +24,21 @@ from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import register_model
 
-from pygfuse import vocabulary
-
-INT32 = ir.IntType(32)
-# without reassociation and without assuming away NaN or infinity; a product and a sum may become one instruction
-FLAGS = ('contract', 'nsz')
+from pygfuse import llvm, vocabulary
+from pygfuse.llvm import (
+    add,
+    call,
+    concatenate,
+    constant,
+    divide,
+    multiply,
+    negate,
+    relu,
+    shuffle,
+    splat,
+    subtract,
+    suffix,
+)
 
 
 @functools.cache
@@ -125,49 +135,7 @@ class ChannelRowModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, ir.ArrayType(block, len(fe_type.blocks)))
 
 
-# Vectors at build time
-
-
-def constant(vector: ir.VectorType, value: float) -> ir.Constant:
-    """`value` in every lane."""
-    return ir.Constant(vector, [value] * vector.count)
-
-
-def shuffle(builder, vector: ir.Value, lanes: Sequence[int], second: ir.Value | None = None) -> ir.Value:
-    """The vector whose lane i is lane ``lanes[i]`` of `vector` (continued by `second`)."""
-    second = ir.Constant(vector.type, ir.Undefined) if second is None else second
-    mask = ir.Constant(ir.VectorType(INT32, len(lanes)), list(lanes))
-    return builder.shuffle_vector(vector, second, mask)
-
-
-def splat(builder, scalar: ir.Value, lanes: int) -> ir.Value:
-    vector = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
-    return shuffle(builder, builder.insert_element(vector, scalar, ir.Constant(INT32, 0)), [0] * lanes)
-
-
-def concatenate(builder, vectors: Sequence[ir.Value]) -> ir.Value:
-    """The lanes of all vectors (of one type), one after another."""
-    vectors = list(vectors)
-    while len(vectors) > 1:
-        if len(vectors) % 2:
-            vectors.append(ir.Constant(vectors[0].type, ir.Undefined))
-        lanes = range(2 * vectors[0].type.count)
-        vectors = [shuffle(builder, a, lanes, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
-    return vectors[0]
-
-
-def call(builder, name: str, operands: Sequence[ir.Value], returns: ir.Type) -> ir.Value:
-    """Calls an LLVM intrinsic."""
-    function = builder.module.globals.get(name)
-    if function is None:
-        kind = ir.FunctionType(returns, [operand.type for operand in operands])
-        function = ir.Function(builder.module, kind, name)
-    return builder.call(function, operands)
-
-
-def suffix(vector: ir.VectorType) -> str:
-    """How LLVM's overloaded intrinsics name a vector type."""
-    return f'v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}'
+# Tiles at build time
 
 
 def unpack(builder, kind: Tile, value: ir.Value) -> list[ir.Value]:
@@ -217,48 +185,6 @@ def common_tile(kinds: Sequence[types.Type]) -> Tile | None:
 # Elementwise words
 
 
-def add(builder, x, y):
-    return builder.fadd(x, y, flags=FLAGS)
-
-
-def _subtract(builder, x, y):
-    return builder.fsub(x, y, flags=FLAGS)
-
-
-def _multiply(builder, x, y):
-    return builder.fmul(x, y, flags=FLAGS)
-
-
-def _divide(builder, x, y):
-    return builder.fdiv(x, y, flags=FLAGS)
-
-
-def _negate(builder, x):
-    return builder.fsub(constant(x.type, -0.0), x, flags=FLAGS)
-
-
-def _positive(builder, x, then, otherwise):
-    return builder.select(builder.fcmp_ordered('>', x, constant(x.type, 0.0)), then, otherwise)
-
-
-def greater(builder, x, y):
-    greater = builder.select(builder.fcmp_ordered('>', x, y), x, y)
-    return builder.select(builder.fcmp_unordered('uno', x, x), x, greater)
-
-
-def _equal(builder, x, y, then, otherwise):
-    return builder.select(builder.fcmp_ordered('==', x, y), then, otherwise)
-
-
-def _relu(builder, x):
-    # NaN passes, as in torch
-    return builder.select(builder.fcmp_ordered('<=', x, constant(x.type, 0.0)), constant(x.type, 0.0), x)
-
-
-def _leaky_relu(builder, x, negative_slope):
-    return _positive(builder, x, x, _multiply(builder, x, negative_slope))
-
-
 def _square_root(builder, x):
     return call(builder, f'llvm.sqrt.{suffix(x.type)}', [x], x.type)
 
@@ -269,21 +195,21 @@ def _magnitude(builder, x):
 
 def _sigmoid(builder, x):
     one = constant(x.type, 1.0)
-    return _divide(builder, one, add(builder, one, exponential(builder, _negate(builder, x))))
+    return divide(builder, one, add(builder, one, exponential(builder, negate(builder, x))))
 
 
 def _tanh(builder, x):
     """(1 - e) / (1 + e) with e = exp(-2 |x|), with the sign of x."""
     one = constant(x.type, 1.0)
-    e = exponential(builder, _multiply(builder, _magnitude(builder, x), constant(x.type, -2.0)))
-    size = _divide(builder, _subtract(builder, one, e), add(builder, one, e))
+    e = exponential(builder, multiply(builder, _magnitude(builder, x), constant(x.type, -2.0)))
+    size = divide(builder, subtract(builder, one, e), add(builder, one, e))
     return call(builder, f'llvm.copysign.{suffix(x.type)}', [size, x], x.type)
 
 
 def _softplus(builder, x):
     """max(x, 0) + log(1 + exp(-|x|))."""
-    tail = exponential(builder, _negate(builder, _magnitude(builder, x)))
-    return add(builder, _relu(builder, x), logarithm(builder, add(builder, constant(x.type, 1.0), tail)))
+    tail = exponential(builder, negate(builder, _magnitude(builder, x)))
+    return add(builder, relu(builder, x), logarithm(builder, add(builder, constant(x.type, 1.0), tail)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,13 +257,13 @@ def exponential(builder, x: ir.Value) -> ir.Value:
     highest = constant(vector, scheme.highest)
     overflow = builder.fcmp_ordered('>', x, highest)
     x = builder.select(overflow, highest, builder.select(above, x, constant(vector, scheme.lowest)))
-    shifted = add(builder, _multiply(builder, x, constant(vector, 1.4426950408889634)), constant(vector, scheme.shift))
-    whole = _subtract(builder, shifted, constant(vector, scheme.shift))
-    rest = _subtract(builder, x, _multiply(builder, whole, constant(vector, scheme.ln2_high)))
-    rest = _subtract(builder, rest, _multiply(builder, whole, constant(vector, scheme.ln2_low)))
+    shifted = add(builder, multiply(builder, x, constant(vector, 1.4426950408889634)), constant(vector, scheme.shift))
+    whole = subtract(builder, shifted, constant(vector, scheme.shift))
+    rest = subtract(builder, x, multiply(builder, whole, constant(vector, scheme.ln2_high)))
+    rest = subtract(builder, rest, multiply(builder, whole, constant(vector, scheme.ln2_low)))
     result = constant(vector, scheme.coefficients[0])
     for coefficient in scheme.coefficients[1:]:
-        result = add(builder, _multiply(builder, result, rest), constant(vector, coefficient))
+        result = add(builder, multiply(builder, result, rest), constant(vector, coefficient))
     bits = builder.shl(builder.bitcast(shifted, whole_type), ir.Constant(whole_type, [scheme.mantissa] * vector.count))
     result = builder.bitcast(builder.add(builder.bitcast(result, whole_type), bits), vector)
     result = builder.select(above, result, constant(vector, 0.0))
@@ -363,18 +289,18 @@ def logarithm(builder, x: ir.Value) -> ir.Value:
     m = builder.bitcast(builder.sub(bits, builder.shl(exponent, integers(scheme.mantissa))), vector)
     n = builder.sitofp(exponent, vector)
     one = constant(vector, 1.0)
-    s = _divide(builder, _subtract(builder, m, one), add(builder, m, one))
-    square = _multiply(builder, s, s)
+    s = divide(builder, subtract(builder, m, one), add(builder, m, one))
+    square = multiply(builder, s, s)
     terms = 6 if width == 32 else 12
     series = constant(vector, 1.0 / (2 * terms - 1))
     for k in range(terms - 1, 0, -1):
-        series = add(builder, _multiply(builder, series, square), constant(vector, 1.0 / (2 * k - 1)))
+        series = add(builder, multiply(builder, series, square), constant(vector, 1.0 / (2 * k - 1)))
     low = add(
         builder,
-        _multiply(builder, _multiply(builder, constant(vector, 2.0), s), series),
-        _multiply(builder, n, constant(vector, scheme.ln2_low)),
+        multiply(builder, multiply(builder, constant(vector, 2.0), s), series),
+        multiply(builder, n, constant(vector, scheme.ln2_low)),
     )
-    result = add(builder, _multiply(builder, n, constant(vector, scheme.ln2_high)), low)
+    result = add(builder, multiply(builder, n, constant(vector, scheme.ln2_high)), low)
     return add(builder, result, builder.fsub(x, x))
 
 
@@ -419,22 +345,13 @@ def _operand_kinds(word: Callable) -> list[tuple]:
 
 
 ELEMENTWISE = {
-    operator.add: add,
-    operator.sub: _subtract,
-    operator.mul: _multiply,
-    operator.truediv: _divide,
-    operator.neg: _negate,
+    **llvm.ELEMENTWISE,
     vocabulary.exp: exponential,
     vocabulary.log: logarithm,
     vocabulary.sqrt: _square_root,
     vocabulary.sigmoid: _sigmoid,
     vocabulary.tanh: _tanh,
     vocabulary.softplus: _softplus,
-    vocabulary.relu: _relu,
-    vocabulary.positive: _positive,
-    vocabulary.equal: _equal,
-    vocabulary.maximum: greater,
-    vocabulary.leaky_relu: _leaky_relu,
 }
 
 for _word, _emit in ELEMENTWISE.items():

@@ -20,8 +20,7 @@ from numba.cuda.extending import register_model
 from numba.cuda.typing import signature
 from numba.cuda.typing.templates import AbstractTemplate
 
-from pygfuse import vocabulary
-from pygfuse.cpu import simd
+from pygfuse import llvm, vocabulary
 from pygfuse.cuda.layout import Layout
 
 ELEMENTS = {'float32': types.float32, 'float64': types.float64}
@@ -75,9 +74,9 @@ def broadcast(context, builder, kind: types.Type, value: ir.Value, to: Lane) -> 
     if kind == to:
         return value
     if isinstance(kind, Lane):
-        return simd.shuffle(builder, value, to.heads)
+        return llvm.shuffle(builder, value, to.heads)
     scalar = context.cast(builder, value, kind, ELEMENTS[to.layout.compute])
-    return simd.splat(builder, scalar, to.count)
+    return llvm.splat(builder, scalar, to.count)
 
 
 def common_kind(kinds: Sequence[types.Type]) -> Lane | None:
@@ -95,7 +94,7 @@ def each_element(builder, function: Callable, *vectors: ir.Value) -> ir.Value:
     """The vector of what `function` makes of the elements at each place."""
     result = None
     for i in range(vectors[0].type.count):
-        at = ir.Constant(simd.INT32, i)
+        at = ir.Constant(llvm.INT32, i)
         element = function(*(builder.extract_element(vector, at) for vector in vectors))
         if result is None:
             result = ir.Constant(ir.VectorType(element.type, vectors[0].type.count), ir.Undefined)
@@ -109,7 +108,7 @@ def _from_library(name: str) -> Callable:
     def emit(builder, x: ir.Value) -> ir.Value:
         single = isinstance(x.type.element, ir.FloatType)
         symbol = f'__nv_{name}f' if single else f'__nv_{name}'
-        return each_element(builder, lambda value: simd.call(builder, symbol, [value], value.type), x)
+        return each_element(builder, lambda value: llvm.call(builder, symbol, [value], value.type), x)
 
     return emit
 
@@ -118,22 +117,22 @@ exponential, logarithm, square_root = _from_library('exp'), _from_library('log')
 
 
 def _sigmoid(builder, x):
-    one = simd.constant(x.type, 1.0)
-    negated = builder.fsub(simd.constant(x.type, -0.0), x)
+    one = llvm.constant(x.type, 1.0)
+    negated = builder.fsub(llvm.constant(x.type, -0.0), x)
     return builder.fdiv(one, builder.fadd(one, exponential(builder, negated)))
 
 
 def _softplus(builder, x):
     """max(x, 0) + log(1 + exp(-|x|)), with NaN for NaN."""
-    zero = simd.constant(x.type, 0.0)
+    zero = llvm.constant(x.type, 0.0)
     negative = builder.fcmp_ordered('<=', x, zero)
-    negated = builder.fsub(simd.constant(x.type, -0.0), x)
+    negated = builder.fsub(llvm.constant(x.type, -0.0), x)
     tail = exponential(builder, builder.select(negative, x, negated))
     return builder.fadd(builder.select(negative, zero, x), _from_library('log1p')(builder, tail))
 
 
 ELEMENTWISE = {
-    **simd.ELEMENTWISE,
+    **llvm.ELEMENTWISE,
     vocabulary.exp: exponential,
     vocabulary.log: logarithm,
     vocabulary.sqrt: square_root,
