@@ -191,6 +191,9 @@ class Hag:
         Args:
             alpha: Cost of aggregating two elements.
             beta: Cost of updating a node.
+
+        Returns:
+            That of the graph, and that of the HAG.
         """
         edges = self.targets.num_inputs + self.aggregations.num_inputs
         of_nodes = (beta - alpha) * self.num_targets

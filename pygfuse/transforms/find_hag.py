@@ -17,7 +17,7 @@ from pygfuse.transforms.hag_prune import Pruning
 from pygfuse.transforms.hag_search import search_merges
 
 # what an aggregation node or another row, and a level, cost beside the edges, in edges; measured (docs/hags.md)
-NODE_PRICE, LEVEL_PRICE = 32, 20_000
+_NODE_PRICE, _LEVEL_PRICE = 32, 20_000
 # a HAG pays if it is expected to save this share of the time
 _LEAST_GAIN = 0.05
 # what a search with a time limit keeps of it for the choice of nodes, which follows the merges
@@ -134,8 +134,8 @@ def expected_gain(hag: Hag) -> float:
     """How many times less time than over the graph an aggregation over the HAG is expected to take."""
     # a batch of graphs takes one walk for all levels
     levels = hag.depth if component_bounds(hag) is None else 0
-    rows = NODE_PRICE * hag.num_targets + LEVEL_PRICE
-    nodes = NODE_PRICE * hag.num_aggregation_nodes + LEVEL_PRICE * levels
+    rows = _NODE_PRICE * hag.num_targets + _LEVEL_PRICE
+    nodes = _NODE_PRICE * hag.num_aggregation_nodes + _LEVEL_PRICE * levels
     return (hag.data_transfers.before + rows) / (hag.data_transfers.after + nodes + rows)
 
 

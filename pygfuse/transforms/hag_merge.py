@@ -1,6 +1,7 @@
 """Algorithm 3 of "Redundancy-Free Computation Graphs for Graph Neural Networks" on blocks of sources.
 
-Within a block every pair of sources has a count, how many targets aggregate both, in a square matrix; the row maxima
+Within a block every pair of sources has a count, how many targets aggregate both, in a square matrix; sources with too
+few targets in common with any others have no place in it, so that it is small where the graph is sparse. The row maxima
 are leaves of a tournament tree, corrected only where they are looked at. A merge of (a, b) into w intersects the
 targets of a and b and changes the counts of what those targets hold, nothing else. Counts of old pairs only fall and a
 new node's counts are at most the redundancy of its merge, so the redundancies of a block's merges never rise.
@@ -167,17 +168,13 @@ def _merge_block(
                 left += 1
         num_merges[block], num_left[block] = 0, left - start
         return
-    row_of_edge, first_room, second_room = (
-        np.empty(edges, np.int32),
-        np.empty(edges, np.int32),
-        np.empty(edges, np.int32),
-    )
+    row_of_edge, order_of, room = np.empty(edges, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int32)
     e = 0
     for slot in range(num_sources):
         for q in range(pointer[own[slot]], pointer[own[slot] + 1]):
             row_of_edge[e] = column_rows[q]
             e += 1
-    by_target = _sort_by_target(row_of_edge, first_room, second_room)
+    by_target = _sort_by_target(row_of_edge, order_of, room)
     target_of, row_begin = np.empty(edges // 2, np.int32), np.empty(edges // 2 + 1, np.int64)
     num_rows = _number_rows(row_of_edge, by_target, target_of, row_begin)
 
