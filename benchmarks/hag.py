@@ -1,6 +1,6 @@
 """HAGs of real graphs: aggregations, transfers, search time, and the time of an aggregation with and without.
 
-The plain and the HAG's aggregation (sum, forward and backward, one operator each) run in one process, in turn. HAGs of
+The plain and the HAG's aggregation (forward and backward, one operator each) run in one process, in turn. HAGs of
 two kinds: with the paper's capacity, a quarter of the nodes, whatever a node saves, and with nodes that save at least
 32 aggregations, as `ToHAG` keeps them. "levels alone" is the HAG without aggregation nodes: the same walks over the
 plain edges. "expected" is what the cost model says of the ratio to that.
@@ -87,6 +87,15 @@ def twitter(data: Path) -> Loaded:
     return torch.cat([pair, pair.flip(0)], dim=1), len(indptr) - 1
 
 
+def hub(data: Path) -> Loaded:
+    """A node that a million others are neighbours of, and that is theirs; groups of 20 share 10 neighbours."""
+    degree, generator = 1_000_000, torch.Generator().manual_seed(0)
+    targets, sources = (torch.randint(degree, size, generator=generator) for size in ((10_000, 20, 1), (10_000, 1, 10)))
+    related = torch.stack([sources.expand(-1, 20, -1).flatten(), targets.expand(-1, -1, 10).flatten()])
+    into = torch.stack([torch.arange(degree), torch.full((degree,), degree)])
+    return torch.cat([into, into.flip(0), related], dim=1), degree + 1
+
+
 GRAPHS: dict[str, Callable[[Path], Loaded]] = {
     'COLLAB': collab,
     'IMDB-BINARY': text_batch('IMDB-BINARY'),
@@ -94,6 +103,7 @@ GRAPHS: dict[str, Callable[[Path], Loaded]] = {
     'Computers': computers,
     'Tolokers': tolokers,
     'ego-Twitter': twitter,
+    'hub': hub,
 }
 
 
@@ -122,9 +132,14 @@ def measure(name: str, edge_index: Tensor, num_nodes: int, arguments: argparse.N
         hag = find_hag(edge_index, num_nodes, min_saving=min_saving, budget_s=arguments.budget)
         hags[kind] = hag, time.perf_counter() - start
     hags['levels alone'] = find_hag(edge_index, num_nodes, capacity=0), 0.0
-    runs = {'plain': step(lambda x: aggregate(NEIGHBOURS, edges, {'x': x}, 1, arguments.width).flatten(1), x, grad)}
+    reduce = arguments.reduce
+
+    def plain(x: Tensor) -> Tensor:
+        return aggregate(NEIGHBOURS, edges, {'x': x}, 1, arguments.width, reduce).flatten(1)
+
+    runs = {'plain': step(plain, x, grad)}
     for kind, (hag, _) in hags.items():
-        runs[kind] = step(lambda x, hag=hag: hag_aggregate(hag, x), x, grad)
+        runs[kind] = step(lambda x, hag=hag: hag_aggregate(hag, x, reduce), x, grad)
     times: dict[str, list[float]] = {kind: [] for kind in runs}
     for repeat in range(arguments.repeats + 2):
         for kind, run in runs.items():
@@ -163,13 +178,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--data', type=Path, default=Path('data'), help='where the graphs lie (default: %(default)s)')
     parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=list(GRAPHS))
+    parser.add_argument('--reduce', choices=['sum', 'mean', 'max', 'min'], default='sum', help='default: sum')
     parser.add_argument('--width', type=int, default=64)
     parser.add_argument('--repeats', type=int, default=11)
     parser.add_argument('--budget', type=float, default=120.0, help='seconds for a search (default: 120)')
     parser.add_argument('--sequences', action='store_true', help='also the tree of common beginnings')
     arguments = parser.parse_args()
-    print(f'{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; '
-          f'torch {torch.__version__}, PyG {torch_geometric.__version__}; width {arguments.width}')  # fmt: skip
+    threads = f'{os.cpu_count()} cores, {torch.get_num_threads()} threads'
+    versions = f'torch {torch.__version__}, PyG {torch_geometric.__version__}'
+    machine = platform.processor() or platform.machine()
+    print(f'{machine}, {threads}; {versions}; {arguments.reduce}, width {arguments.width}')
     header = ['graph', 'HAG', 'nodes', 'levels', 'aggregations', 'transfers', 'search s', 'plain ms', 'HAG ms',
               'HAG / plain', 'HAG / levels alone', 'expected']  # fmt: skip
     print('| ' + ' | '.join(header) + ' |\n' + '| --- ' * len(header) + '|')

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 from pygfuse.cpu import sort
 from pygfuse.csr import Csr
 from pygfuse.graph import Graph
+from pygfuse.hag_drawing import draw
 
 
 class BeforeAfter(NamedTuple):
@@ -189,6 +191,9 @@ class Hag:
         Args:
             alpha: Cost of aggregating two elements.
             beta: Cost of updating a node.
+
+        Returns:
+            That of the graph, and that of the HAG.
         """
         edges = self.targets.num_inputs + self.aggregations.num_inputs
         of_nodes = (beta - alpha) * self.num_targets
@@ -303,6 +308,30 @@ class Hag:
             self._with_self_loops = found
         return self._with_self_loops
 
+    def draw(self, axes: Any = None, names: Sequence[str] | None = None) -> Any:
+        """Draws a small HAG with matplotlib: sources below, targets above, aggregation nodes (squares) between them.
+
+        A HAG without aggregation nodes (``find_hag(..., capacity=0)``) is a picture of the graph.
+
+        Args:
+            axes: A ``matplotlib.axes.Axes`` to draw into; by default those of a new figure.
+            names: What to write on nodes; by default their numbers.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: If there is no matplotlib.
+            ValueError: If the HAG has too many edges for a picture, or there are fewer `names` than nodes.
+
+        Example:
+            >>> from pygfuse.transforms import find_hag
+            >>> hag = find_hag(torch.tensor([[2, 3, 4, 2, 3, 4], [0, 0, 0, 1, 1, 1]]))
+            >>> hag.draw(names='ABCDE')  # doctest: +SKIP
+            <Axes: >
+        """
+        return draw(self, axes, names)
+
     def __getstate__(self) -> dict[str, Any]:
         names = ('num_sources', 'levels', 'aggregations', 'targets', 'num_edges')
         return {name: getattr(self, name) for name in names}
@@ -317,6 +346,14 @@ class Hag:
             f'num_aggregations={aggregations.before} -> {aggregations.after}, '
             f'data_transfers={transfers.before} -> {transfers.after})'
         )
+
+
+def hag_of_graph(graph: Graph) -> Hag:
+    """A graph as a HAG without aggregation nodes."""
+    indptr = graph.csr.indptr.to(torch.int32)
+    none = indptr.new_empty(0)
+    targets = Rows(indptr, indptr[1:].contiguous(), graph.csr.index.to(torch.int32))
+    return Hag(graph.num_sources, none, Rows(indptr.new_zeros(1), none, none), targets, graph.num_edges)
 
 
 def hag_of(num_sources: int, levels: Tensor, aggregations: _Halves, targets: _Halves, by_user: bool = False) -> Hag:

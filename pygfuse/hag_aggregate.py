@@ -13,7 +13,7 @@ from torch import Tensor
 from pygfuse.aggregate import Edges, aggregate
 from pygfuse.hag import Hag
 from pygfuse.programs.neighbours import NEIGHBOURS
-from pygfuse.targets import levels_of
+from pygfuse.targets import DTYPES, levels_of
 
 
 def hag_aggregate(
@@ -35,7 +35,8 @@ def hag_aggregate(
         ``[targets, channels]``.
 
     Raises:
-        ValueError: If `x` has not a row for each source, or `factors` are given for another reduction than the sum.
+        ValueError: If `x` has not a row for each source, lies elsewhere than on a CPU or is of another type, or factors
+            are given for another reduction than the sum, or do not fit.
 
     Example:
         >>> from pygfuse.transforms import find_hag
@@ -45,9 +46,16 @@ def hag_aggregate(
     """
     if x.dim() != 2 or x.shape[0] != hag.num_sources:
         raise ValueError(f"Expected 'x' of shape [{hag.num_sources}, channels] (got {list(x.shape)})")
+    if x.dtype not in DTYPES.get(x.device.type, ()):
+        raise ValueError(f"Expected 'x' of a type and on a device that has kernels (got {x.dtype} on {x.device})")
+    for name, given, rows in (('factors', factors, hag.num_sources), ('row_factors', row_factors, hag.num_targets)):
+        if given is not None and reduce != 'sum':
+            raise ValueError(f'Expected {name!r} for a sum only (got reduce={reduce!r})')
+        if given is not None and (given.shape != (rows,) or given.dtype != x.dtype):
+            raise ValueError(
+                f'Expected {name!r} of shape [{rows}] and {x.dtype} (got {list(given.shape)} and {given.dtype})'
+            )
     if reduce in ('max', 'min'):
-        if factors is not None or row_factors is not None:
-            raise ValueError(f"Expected 'factors' for a sum only (got reduce={reduce!r})")
         return torch.ops.pygfuse.hag_extreme(x, hag.serial, hag.num_targets, reduce == 'min')[0]
     if reduce == 'mean':
         row_factors = _inverse_degrees(hag, x)
@@ -72,6 +80,7 @@ def _hag(serial: int, backwards: bool = False) -> Hag:
 def _hag_sum(
     x: Tensor, factors: Tensor | None, row_factors: Tensor | None, serial: int, backwards: bool, rows: int
 ) -> Tensor:
+    factors, row_factors = (given if given is None else given.contiguous() for given in (factors, row_factors))
     return levels_of(x.device).sums(_hag(serial, backwards), x.contiguous(), factors, row_factors)
 
 

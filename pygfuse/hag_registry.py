@@ -43,6 +43,9 @@ def attach(edge_index: Tensor, hag: Hag | Callable[[], Hag | str]) -> None:
         edge_index: The edges, ``[2, E]``, row 0 the sources.
         hag: A HAG of these edges, or what returns one, or the reason for which there is none.
 
+    Raises:
+        ValueError: If the HAG is that of another number of edges.
+
     Example:
         >>> from pygfuse.transforms import find_hag
         >>> edge_index = torch.tensor([[2, 3, 4, 2, 3, 4], [0, 0, 0, 1, 1, 1]])
@@ -50,6 +53,8 @@ def attach(edge_index: Tensor, hag: Hag | Callable[[], Hag | str]) -> None:
         >>> attached(edge_index).hag()
         Hag(num_aggregation_nodes=1, depth=1, num_aggregations=4 -> 2, data_transfers=6 -> 5)
     """
+    if isinstance(hag, Hag) and hag.num_edges != edge_index.shape[1]:
+        raise ValueError(f"Expected 'hag' to be of the {edge_index.shape[1]} edges given (got one of {hag.num_edges})")
     made = Attached((lambda: hag) if isinstance(hag, Hag) else hag)
     _attached.keep(edge_index, 'hag', state_of(edge_index), made)
 

@@ -79,6 +79,12 @@ class PrefixTree:
 
         Returns:
             The state at the end of each target's list, a row each.
+
+        Example:
+            >>> tree = find_prefix_tree(torch.tensor([[2, 3, 4, 2, 3], [0, 0, 0, 1, 1]]))
+            >>> x = torch.arange(5.0).view(5, 1)
+            >>> tree.run(lambda level, inputs, states: 10 * states + x[inputs], torch.zeros(1, 1)).flatten()
+            tensor([234.,  23.,   0.,   0.,   0.])
         """
         states = initial
         ended = [(torch.nonzero(self.level == 0).flatten(), _taken(states, self.last[self.level == 0]))]
@@ -111,6 +117,12 @@ def find_prefix_tree(edge_index: Any, num_nodes: int | tuple[int, int] | None = 
         num_nodes: Number of nodes, or of sources and of targets; by default one more than the largest.
         pad: Whether all lists are continued by padding to the length of the longest, as PyG's ``LSTMAggregation``
             continues them by zeros.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ValueError: If `edge_index` is no adjacency or names nodes that are not there.
 
     Example:
         >>> edge_index = torch.tensor([[2, 3, 4, 2, 3, 5], [0, 0, 0, 1, 1, 1]])
@@ -151,9 +163,21 @@ def lstm_aggregate(tree: PrefixTree, x: Tensor, lstm: torch.nn.LSTM) -> Tensor:
 
     Args:
         tree: The prefixes.
-        x: ``[sources, channels]``.
+        x: ``[sources, channels]``, of the type of the LSTM's parameters.
         lstm: One layer, in one direction, without projection.
+
+    Raises:
+        ValueError: If `x` has not a row of the LSTM's input for each source, or `lstm` is none of these.
+
+    Example:
+        >>> tree = find_prefix_tree(torch.tensor([[2, 3, 4, 2, 3, 5], [0, 0, 0, 1, 1, 1]]))
+        >>> lstm_aggregate(tree, torch.randn(6, 8), torch.nn.LSTM(8, 16)).shape
+        torch.Size([6, 16])
     """
+    if lstm.num_layers > 1 or lstm.bidirectional or lstm.proj_size:
+        raise ValueError(f"Expected 'lstm' of one layer, in one direction, without projection (got {lstm})")
+    if x.shape != (tree.num_sources, lstm.input_size):
+        raise ValueError(f"Expected 'x' of shape [{tree.num_sources}, {lstm.input_size}] (got {list(x.shape)})")
     bias = (lstm.bias_ih_l0 + lstm.bias_hh_l0) if lstm.bias else x.new_zeros(4 * lstm.hidden_size)
     # the row of padding is that of the input zero
     of_inputs = torch.cat([x @ lstm.weight_ih_l0.t(), x.new_zeros(1, 4 * lstm.hidden_size)]) + bias

@@ -165,7 +165,15 @@ class BoundProgram:
 
     def names(self, side: str, level: str) -> list[str]:
         """The operands given on one side at one level, in order."""
-        return [name for name in self.present if self.program.operands[name] == Operand(side, level)]
+        return self._by_place.get((side, level), [])
+
+    @functools.cached_property
+    def _by_place(self) -> dict[tuple[str, str], list[str]]:
+        found: dict[tuple[str, str], list[str]] = {}
+        for name in self.present:
+            operand = self.program.operands[name]
+            found.setdefault((operand.side, operand.level), []).append(name)
+        return found
 
     def text(self, trace: Trace, name: str, sides: Mapping[str, str]) -> str:
         """The text of a traced function as the walks call it.

@@ -167,5 +167,13 @@ def test_bad_input():
     _, hag = deep_hag()
     with pytest.raises(ValueError, match="'x'"):
         hag_aggregate(hag, torch.randn(7, 6))
+    x = torch.randn(200, 6)
     with pytest.raises(ValueError, match="'reduce'"):
-        hag_aggregate(hag, torch.randn(200, 6), 'mul')
+        hag_aggregate(hag, x, 'mul')
+    for wrong in (x.half(), x.to('meta')):
+        with pytest.raises(ValueError, match='type and on a device'):
+            hag_aggregate(hag, wrong)
+    for factors in (torch.rand(199), torch.rand(200, 1), torch.rand(200, dtype=torch.float64)):
+        for name in ('factors', 'row_factors'):
+            with pytest.raises(ValueError, match=f"'{name}' of shape"):
+                hag_aggregate(hag, x, **{name: factors})

@@ -68,6 +68,14 @@ def test_lstm_equals_that_of_pyg(name):
         torch.testing.assert_close(got, want)
 
 
+def test_bad_input():
+    tree = find_prefix_tree(torch.tensor([[2, 3], [0, 0]]))
+    with pytest.raises(ValueError, match="'x' of shape"):
+        lstm_aggregate(tree, torch.randn(3, 5), torch.nn.LSTM(5, 4))
+    with pytest.raises(ValueError, match="'lstm'"):
+        lstm_aggregate(tree, torch.randn(4, 5), torch.nn.LSTM(5, 4, num_layers=2))
+
+
 def test_any_cell():
     """A cell whose weights depend on the place in the list; targets without neighbours keep the first state."""
     edge_index = torch.tensor([[2, 3, 4, 2, 3, 5], [0, 0, 0, 1, 1, 1]])

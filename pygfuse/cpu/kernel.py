@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numba
 import torch
@@ -90,24 +90,27 @@ def _float_of(typingctx, bits):
     )
 
 
-def _describe(argument: object) -> object:
-    """The hashable type of one argument: what a specialisation of a kernel is keyed on."""
-    if isinstance(argument, torch.Tensor):
-        return argument.dtype
-    if isinstance(argument, tuple):
-        return tuple(_describe(item) for item in argument)
-    return type(argument)
+def _packed(arguments: tuple, words: list[int]) -> tuple:
+    """Appends the arguments as 64-bit words, in the order in which the entry function reads them.
 
-
-def _words(argument: object) -> Iterable[int]:
-    """The argument as 64-bit words, in the order in which the entry function reads them."""
-    if isinstance(argument, torch.Tensor):
-        return (argument.data_ptr(), argument.numel())
-    if isinstance(argument, tuple):
-        return tuple(word for item in argument for word in _words(item))
-    if isinstance(argument, float):
-        return struct.unpack('q', struct.pack('d', argument))
-    return () if argument is None else (int(argument),)
+    Returns:
+        The hashable types of the arguments: what a specialisation of a kernel is keyed on.
+    """
+    kinds = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            kinds.append(argument.dtype)
+            words.append(argument.data_ptr())
+            words.append(argument.numel())
+        elif isinstance(argument, tuple):
+            kinds.append(_packed(argument, words))
+        else:
+            kinds.append(type(argument))
+            if isinstance(argument, float):
+                words.extend(struct.unpack('q', struct.pack('d', argument)))
+            elif argument is not None:
+                words.append(int(argument))
+    return tuple(kinds)
 
 
 def _entry_source(description: tuple, elements: dict[str, object]) -> str:
@@ -166,11 +169,9 @@ class Kernel:
         """
         if parts <= 0:
             return
-        description = tuple(_describe(argument) for argument in arguments)
-        found = self._compiled.get(description) or self._compile(description)
         words = [0, parts]
-        for argument in arguments:
-            words.extend(_words(argument))
+        description = _packed(arguments, words)
+        found = self._compiled.get(description) or self._compile(description)
         block = array.array('q', words)
         limit = torch.get_num_threads() if threads is None else threads
         team.run(found[0], block.buffer_info()[0], min(parts, limit))

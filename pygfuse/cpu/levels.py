@@ -203,14 +203,12 @@ def _sum_level(
 
 def extremes(hag: Hag, x: Tensor, smallest: bool) -> tuple[Tensor, Tensor]:
     """The maximum (or minimum) over each target's neighbours, and the number of edges among which torch divides the
-    gradient of each, both ``[targets, width]``."""
+    gradient of each, both ``[targets, width]``; the number is 0 where no edge attains it (NaN)."""
     _, final = _levels(hag)
     out, ties = (on_huge_pages(x.new_empty(hag.num_targets, x.shape[1])) for _ in range(2))
     with _workspace(hag, x, 2) as (values, value_ties):
         _inner_extremes(hag, x, smallest, values, value_ties)
         _extreme_level(final, x, values, value_ties, smallest, out, ties)
-    # torch counts the zero that a row begins with among the ties, although it takes no part
-    ties += out == 0
     return out, ties
 
 
@@ -222,12 +220,15 @@ def _inner_extremes(hag: Hag, x: Tensor, smallest: bool, values: Tensor, ties: T
 def _extreme_level(
     level: Level, x: Tensor, values: Tensor, value_ties: Tensor, smallest: bool, out: Tensor, ties: Tensor
 ) -> None:
-    given, width = (x, values, value_ties), x.shape[1]
+    is_last = level.first is None
+    given, width = (x, values, value_ties, is_last), x.shape[1]
     whole = (out, ties)
     pieces = _run(extreme_body, (smallest,), level, planning.BACKWARD_REGISTERS, width, given, whole)
     for row, (found, theirs) in pieces:
         best = found.amin(0) if smallest else found.amax(0)
         out[row], ties[row] = best, _total(torch.where(found == best, theirs, 0.0))
+        if is_last:
+            ties[row] += best == 0
 
 
 def extremes_backward(hag: Hag, x: Tensor, out: Tensor, ties: Tensor, grad_out: Tensor, smallest: bool) -> Tensor:
@@ -235,7 +236,8 @@ def extremes_backward(hag: Hag, x: Tensor, out: Tensor, ties: Tensor, grad_out: 
 
     The values of aggregation nodes are computed anew.
     """
-    shared, grad_x = grad_out / ties.clamp(min=1), on_huge_pages(torch.empty_like(x))
+    shared, grad_x = (on_huge_pages(torch.empty_like(like)) for like in (out, x))
+    torch.div(grad_out, ties, out=shared)
     inner, final = _levels(hag.reversed)
     with _workspace(hag, x, 2) as (values, value_ties), _workspace(hag.reversed, x, 1) as (value_grads,):
         _inner_extremes(hag, x, smallest, values, value_ties)

@@ -225,7 +225,8 @@ def backward(
     if call.reduce == 'mean':
         grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
     elif call.reduce in ('max', 'min'):
-        grad_out = grad_out / statistics.clamp(min=1)
+        # no edge attains NaN, and what is divided by 0 there goes nowhere
+        grad_out = grad_out / statistics
     summed = call.bound.summed_sources
     if summed is not None and path is None and call.reduce in ('sum', 'mean') and not isinstance(edges, Coo):
         return {summed: _sum_transposed(call, summed, grad_out)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from pygfuse.cpu.functions import inlined
 from pygfuse.cpu.kernel import Kernel
 
 
-@numba.njit(inline='never')
+@inlined
 def _root(parent, node):
     while parent[node] != node:
         parent[node] = parent[parent[node]]

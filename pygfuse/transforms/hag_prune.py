@@ -7,12 +7,12 @@ binary merges are nodes of many inputs, so that a limited number of nodes saves 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from pygfuse.cpu import sort
+from pygfuse.cpu.functions import inlined
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.hag import Hag, hag_of
 from pygfuse.transforms.hag_search import Merges
@@ -22,7 +22,7 @@ _NUMBER_BITS = 32
 _PARTS = 64
 
 
-@numba.njit(inline='never')
+@inlined
 def _sift_down(heap, size, place):
     """Restores the order of a heap, least first, below one place."""
     key = heap[place]
@@ -37,13 +37,13 @@ def _sift_down(heap, size, place):
     heap[place] = key
 
 
-@numba.njit(inline='never')
+@inlined
 def _insert(lists, after, owner, item):
     """Puts an item at the front of a linked list; returns the lists, which may have grown."""
     entry = lists[0, 0]
     if entry < 0:
         size = lists.shape[1]
-        grown = np.empty((2, 2 * size), lists.dtype)
+        grown = np.empty((2, 2 * size), np.int32)
         for place in range(size):
             grown[0, place], grown[1, place] = lists[0, place], lists[1, place]
         for place in range(size, 2 * size):
@@ -56,7 +56,7 @@ def _insert(lists, after, owner, item):
     return lists
 
 
-@numba.njit(inline='never')
+@inlined
 def _remove(lists, after, owner, item):
     """Takes an item out of a linked list."""
     entry, before = after[owner], -1
@@ -75,18 +75,19 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
     component = order[part]
     begin = bounds[component]
     count = bounds[component + 1] - begin
-    inputs, users = np.full(count, 2, np.int64), np.empty(count, np.int64)
+    inputs, users = np.empty(count, np.int64), np.empty(count, np.int64)
     # linked lists of aggregation nodes among each node's inputs and users; entry 0 holds the first free entry
     lists = np.empty((2, 4 * count + 2), np.int32)
     for entry in range(lists.shape[1]):
         lists[0, entry] = entry + 1
     lists[0, lists.shape[1] - 1] = -1
-    below, above = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
+    below, above = np.empty(count, np.int32), np.empty(count, np.int32)
     for node in range(count):
-        users[node] = target_users[begin + node]
+        inputs[node], users[node], below[node], above[node] = 2, target_users[begin + node], -1, -1
+    for node in range(count):
         for given in (first_inputs[begin + node], second_inputs[begin + node]):
             if given >= num_sources:
-                child = given - num_sources - begin
+                child = np.int64(given - num_sources - begin)
                 lists = _insert(lists, below, node, child)
                 lists = _insert(lists, above, child, node)
                 users[child] += 1
@@ -95,7 +96,7 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
     for node in range(count):
         heap[node] = (min((users[node] - 1) * (inputs[node] - 1), _LOSS_LIMIT) << _NUMBER_BITS) + last - node
     for place in range(count // 2 - 1, -1, -1):
-        _sift_down(heap, count, place)
+        _sift_down(heap, count, np.int64(place))
     size, highest, done = count, np.int64(0), 0
     while size > 0:
         key = heap[0]
@@ -103,35 +104,35 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
         now = min((users[node] - 1) * (inputs[node] - 1), _LOSS_LIMIT)
         if now > key >> _NUMBER_BITS:  # losses only rise
             heap[0] = (now << _NUMBER_BITS) + last - node
-            _sift_down(heap, size, 0)
+            _sift_down(heap, size, np.int64(0))
             continue
         size -= 1
         heap[0] = heap[size]
-        _sift_down(heap, size, 0)
+        _sift_down(heap, size, np.int64(0))
         highest = max(highest, now)
         loss[begin + node], rank[begin + node] = highest, done
         done += 1
         entry = above[node]
         while entry >= 0:
-            user = lists[1, entry]
+            user = np.int64(lists[1, entry])
             inputs[user] += inputs[node] - 1
             _remove(lists, below, user, node)
             child_entry = below[node]
             while child_entry >= 0:
-                child = lists[1, child_entry]
+                child = np.int64(lists[1, child_entry])
                 lists = _insert(lists, below, user, child)
                 lists = _insert(lists, above, child, user)
                 child_entry = lists[0, child_entry]
             entry = lists[0, entry]
         child_entry = below[node]
         while child_entry >= 0:
-            child = lists[1, child_entry]
+            child = np.int64(lists[1, child_entry])
             users[child] += users[node] - 1
             _remove(lists, above, child, node)
             child_entry = lists[0, child_entry]
 
 
-@numba.njit(inline='never')
+@inlined
 def _expand(node, num_sources, kept, first_inputs, second_inputs, stack, sources, of_sources, nodes, of_nodes, write):
     """Writes a node's sources and kept aggregation nodes, looking through dropped ones; returns where they end."""
     stack[0], size = node, 1
@@ -148,7 +149,7 @@ def _expand(node, num_sources, kept, first_inputs, second_inputs, stack, sources
             of_nodes += 1
         else:
             if size + 2 > len(stack):
-                grown = np.empty(2 * len(stack), stack.dtype)
+                grown = np.empty(2 * len(stack), np.int64)
                 for place in range(size):
                     grown[place] = stack[place]
                 stack = grown
@@ -215,7 +216,8 @@ class Pruning:
         rows, nodes = torch.from_numpy(merges.rows).long(), torch.from_numpy(merges.nodes).long()
         columns = merges.num_sources + merges.count
         # what targets, and what merges aggregate, as compressed rows
-        self.of_targets = sort.sort_by_target(rows, nodes, merges.num_targets, columns, None, torch.int32)[:2]
+        pointer, aggregated, _ = sort.sort_by_target(rows, nodes, merges.num_targets, columns, None, torch.int32)
+        self.of_targets = pointer.long(), aggregated
         self.of_merges = torch.arange(merges.count + 1) * 2, torch.stack([self.first, self.second], dim=1).flatten()
         users = torch.bincount(nodes, minlength=columns)[merges.num_sources :].to(torch.int32)
         self.loss, self.rank = (torch.empty(merges.count, dtype=torch.int32) for _ in range(2))

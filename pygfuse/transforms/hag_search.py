@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -57,8 +58,9 @@ class Merges:
 @contextlib.contextmanager
 def _time_limit(seconds: float | None) -> Iterator[Tensor]:
     """A flag that is set when the time is over."""
-    stop = torch.zeros(1, dtype=torch.int64)
-    timer = None if seconds is None else threading.Timer(seconds, lambda: stop.fill_(1))
+    is_over = seconds is not None and seconds <= 0
+    stop = torch.full((1,), int(is_over))
+    timer = None if seconds is None or is_over else threading.Timer(seconds, lambda: stop.fill_(1))
     if timer is not None:
         timer.daemon = True
         timer.start()
@@ -73,7 +75,7 @@ def search_merges(
     graph: Graph,
     min_redundancy: int,
     block_size: int,
-    budget_s: float | None,
+    deadline: float | None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Merges:
     """Merges pairs until no pair that is looked at is aggregated by `min_redundancy` targets.
@@ -83,7 +85,7 @@ def search_merges(
         min_redundancy: At least 2.
         block_size: Components of at most so many sources are searched whole; larger ones in rounds, in blocks of so
             many similar sources.
-        budget_s: Seconds after which it ends with what it has.
+        deadline: When, by ``time.monotonic``, it ends with what it has; None for never.
         on_progress: Called with work done and all work.
     """
     columns = graph.csc
@@ -92,16 +94,24 @@ def search_merges(
     state = _State(graph.num_sources, graph.num_targets, pointer.numpy(), rows.numpy())
     rounds = _thresholds(min_redundancy) if len(large) else []
     work_of_large = int(np.diff(state.pointer)[large].sum())
-    with _time_limit(budget_s) as stop:
-        work = int(np.diff(state.pointer)[members].sum()) + len(rounds) * work_of_large
-        groups = state.merge(blocks, members, min_redundancy, stop, lambda done: on_progress(done, work))
+    work_of_small = int(np.diff(state.pointer)[members].sum())
+    work = work_of_small + len(rounds) * work_of_large
+    with _time_limit(None if deadline is None else deadline - time.monotonic()) as stop:
+        groups = state.merge(blocks, members, min_redundancy, stop, lambda own: on_progress(own, work))
         num_small = int(groups[-1])
         for number, least in enumerate(rounds):
             if stop[0]:
                 break
+            done = work_of_small + number * work_of_large
+            on_progress(done, work)
             candidates = np.concatenate([large, np.arange(graph.num_sources + num_small, state.num_columns)])
-            state.merge(*_similar(state, candidates, least, number, block_size), least, stop)
-            on_progress(work - (len(rounds) - number - 1) * work_of_large, work)
+            blocks, members = _similar(state, candidates, least, number, block_size)
+            if len(members) > 1:
+                state.merge(
+                    blocks, members, least, stop,
+                    lambda own, done=done: on_progress(done + min(own, work_of_large), work),
+                )  # fmt: skip
+        on_progress(work, work)
     return state.result(groups, repeats)
 
 
@@ -212,6 +222,8 @@ class _State:
         self.merges.append(
             (numbered(first, counts), numbered(second, counts), redundancies.numpy()[_places(starts[:-1], counts)])
         )
+        if not groups[-1]:
+            return groups
         untouched = np.ones(self.num_columns, bool)
         untouched[members] = False
         others = np.flatnonzero(untouched)

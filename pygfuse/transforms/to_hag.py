@@ -50,7 +50,7 @@ class ToHAG(BaseTransform):
         budget_s: float | None = None,
         block_size: int = 2048,
         for_batches: bool = False,
-        progress: bool = False,
+        progress: bool = True,
     ) -> None:
         check_options(capacity, min_redundancy, min_saving, max_depth, budget_s, block_size)
         self.options = {

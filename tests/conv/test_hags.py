@@ -98,6 +98,12 @@ def test_other_numbers_of_nodes():
     assert 'not 23 and 23' in fused.last_hag
 
 
+def test_a_hag_of_other_edges_is_refused():
+    edge_index = edges_with_hag()
+    with pytest.raises(ValueError, match="'hag'"):
+        attach(edge_index[:, 1:].contiguous(), find_hag(edge_index, NODES))
+
+
 def test_compiled_by_torch():
     edge_index = edges_with_hag()
     fused = pygfuse.conv.SAGEConv(6, 4)

@@ -81,12 +81,15 @@ def component_sum_body(layout: Layout) -> Callable:
 
 
 def extreme_body(layout: Layout, smallest: bool) -> Callable:
-    """Maxima (or minima), and the number of edges of the graph that attain each: of aggregation nodes it is given."""
+    """Maxima (or minima), and the number of edges of the graph that attain each: of aggregation nodes it is given.
+
+    For targets (`is_last`) torch counts the zero that a row begins with among the ties, although it takes no part.
+    """
     load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
     maximum, equal = vocabulary.maximum, vocabulary.equal
 
     def extremes(
-        part, tiles, bounds, indptr, middle, index, nodes, values, value_ties, width, out, ties_out, partial,
+        part, tiles, bounds, indptr, middle, index, nodes, values, value_ties, is_last, width, out, ties_out, partial,
         partial_ties,
     ):  # fmt: skip
         _, piece, _, channel = piece_of(part, tiles)
@@ -116,6 +119,8 @@ def extreme_body(layout: Layout, smallest: bool) -> Callable:
             if begin == row_begin and end == row_end:
                 if end == begin:
                     result = row_zeros()
+                if is_last:
+                    ties = equal(result, 0.0, ties + 1.0, ties)
                 store_row(out, v * width + channel, result)
                 store_row(ties_out, v * width + channel, ties)
             else:
