@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pygfuse.adjacency import FLOWS
 from pygfuse.aggregate import Edges
+from pygfuse.deferred import is_putting_off
 from pygfuse.hag import Hag
 from pygfuse.hag_registry import attached
 
@@ -47,6 +48,8 @@ def usable_hag(conv: Any, adjacency: Any, edges: Edges, why_not: str | None = No
         return None
     if adjacency.device.type != 'cpu':
         why_not = f'the device {adjacency.device.type!r} has no kernels for HAGs'
+    if is_putting_off():
+        why_not = 'only some rows are computed'
     hag = why_not or _fitting(entry.hag(), edges)
     note_hag(conv, adjacency, hag if isinstance(hag, str) else USED)
     return None if isinstance(hag, str) else hag
