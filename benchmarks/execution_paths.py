@@ -187,7 +187,7 @@ def measure(name: str, root: Path, layers: int, ratio: float, directed: bool, re
         losses.append([side.step().item() for side in sides])
         if i < 4:
             firsts.append([(side.steps.times.pop(), side.aggregations.times.pop()) for side in sides])
-    assert all(len(set(row)) == 1 for row in losses), losses
+    assert all(max(row) - min(row) < 1e-4 * abs(row[0]) for row in losses), losses
     off, first, fly = sides
     # what the first steps took longer, paths made in them included (kernels are compiled or loaded in the first of off)
     preparation += sum(max(row[1][1] - first.aggregations.median, 0) for row in firsts[1:])

@@ -286,6 +286,11 @@ def execution_paths(on: bool) -> Iterator[None]:
         _forced.reset(token)
 
 
+def forced_paths() -> bool | None:
+    """What `execution_paths` says here, None where it says nothing."""
+    return _forced.get()
+
+
 _attached = IdentityCache(state_of)
 
 

@@ -26,6 +26,7 @@ from pygfuse.conv.gcn_norm import with_remaining_loops
 from pygfuse.conv.hags import usable_hag
 from pygfuse.conv.norm_cache import cached_factors
 from pygfuse.hag_aggregate import hag_aggregate
+from pygfuse.linear import apply_linear
 from pygfuse.programs.neighbours import (
     NEIGHBOURS,
     NORMALISED_NEIGHBOURS,
@@ -76,7 +77,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)
-        out = self._aggregated(self.lin(x), edge_index, edge_weight)
+        out = self._aggregated(apply_linear(self.lin, x), edge_index, edge_weight)
         return out if self.bias is None else out + self.bias
 
     def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> Tensor:

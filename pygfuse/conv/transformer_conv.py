@@ -22,6 +22,7 @@ from pygfuse.conv.fused import (
     why_not_map,
     why_not_reduce,
 )
+from pygfuse.linear import apply_linear
 from pygfuse.products import Product
 from pygfuse.programs.transformer import TRANSFORMER
 
@@ -81,9 +82,9 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             edge = Product(edge_attr, self.lin_edge.weight.t())
         dropout = self.dropout if self.training else 0.0
         operands = {
-            'query': self.lin_query(pair[1]).view(shape) / math.sqrt(self.out_channels),
-            'key': self.lin_key(pair[0]).view(shape),
-            'value': self.lin_value(pair[0]).view(shape),
+            'query': apply_linear(self.lin_query, pair[1]).view(shape) / math.sqrt(self.out_channels),
+            'key': apply_linear(self.lin_key, pair[0]).view(shape),
+            'value': apply_linear(self.lin_value, pair[0]).view(shape),
             'edge': edge,
         }
         arguments = (
@@ -102,7 +103,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
         if not self.root_weight:
             return out
-        root = self.lin_skip(x_dst)
+        root = apply_linear(self.lin_skip, x_dst)
         if self.lin_beta is None:
             return out + root
         beta = self.lin_beta(torch.cat([out, root, out - root], dim=-1)).sigmoid()

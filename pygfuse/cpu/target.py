@@ -34,7 +34,6 @@ from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
-
 # a row of a path that has fewer edges on average is scored so many edges at a time
 FEW_EDGES = 8
 
