@@ -4,6 +4,7 @@
 ``pygfuse.conv`` has the drop-in classes, ``pygfuse.report(model)`` says what was fused and why not.
 """
 
+from pygfuse.active import active
 from pygfuse.choice import used_once
 from pygfuse.execution_path import execution_paths
 from pygfuse.fuse import fuse, report, unfuse
@@ -15,6 +16,7 @@ from pygfuse.tuning import autotune
 __all__ = [
     'Mapping',
     'ablation',
+    'active',
     'autotune',
     'execution_paths',
     'force_mapping',

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.library import CustomOpDef
+from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse import autocast, products, reference
 from pygfuse.call import Call, Dropout, common_dtype, statistics_dtype
@@ -122,6 +123,15 @@ def aggregate(
     Raises:
         ValueError: If an operand has another shape, type or device than expected.
     """
+    if not torch.compiler.is_compiling():
+        tensors = tuple(products.parts_of(operands).values())
+        if has_torch_function(tensors):
+            return handle_torch_function(
+                *(aggregate, tensors, program, edges, operands, heads, channels),
+                reduce=reduce,
+                dropout=dropout,
+                seed=seed,
+            )
     return _run(program, edges, operands, heads, channels, reduce, dropout, seed)[0]
 
 

@@ -177,10 +177,10 @@ def _edges_into(graph: Graph, active: Tensor) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Activity:
-    """How much of a graph a backward pass walked.
+    """How much of a graph a pass walked.
 
     Attributes:
-        rows: Targets with a gradient, or None where nobody looked.
+        rows: Targets with a gradient, or that were computed; None where nobody looked.
         edges: Edges into these, or None.
         walked_edges: Edges that were walked.
         all_rows: Targets of the graph.
@@ -192,6 +192,11 @@ class Activity:
     walked_edges: int
     all_rows: int
     all_edges: int
+
+    @property
+    def computed(self) -> str:
+        """What a forward pass did, in words."""
+        return f'{self.rows:,} of {self.all_rows:,} rows, from {self.edges:,} of {self.all_edges:,} edges'
 
     def __str__(self) -> str:
         if self.rows is None:
@@ -279,6 +284,11 @@ def execution_paths(on: bool) -> Iterator[None]:
         yield
     finally:
         _forced.reset(token)
+
+
+def forced_paths() -> bool | None:
+    """What `execution_paths` says here, None where it says nothing."""
+    return _forced.get()
 
 
 _attached = IdentityCache(state_of)

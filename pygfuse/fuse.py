@@ -75,7 +75,8 @@ class Row:
     """One layer in a report: its name in the model, its class as printed, and why it is not fused (None if it is).
 
     `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
-    there was none; `backward` what the last backward pass walked, None before there was one.
+    there was none; `backward` what the last backward pass walked, None before there was one; `forward` what the last
+    forward pass computed within `pygfuse.active`, None for one outside of it.
     """
 
     layer: str
@@ -83,6 +84,7 @@ class Row:
     why_not: str | None
     hag: str | None = None
     backward: Activity | None = None
+    forward: Activity | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +113,8 @@ def _verdict(row: Row) -> str:
     said = 'yes'
     if row.hag is not None:
         said = 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
+    if row.forward is not None:
+        said = f'{said}; forward computed {row.forward.computed}'
     return said if row.backward is None or row.backward.rows is None else f'{said}; {row.backward}'
 
 
@@ -125,8 +129,9 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
         file: Where to print, by default standard output.
 
     Returns:
-        The table; its rows have ``layer``, ``module``, ``why_not``, ``hag`` and ``backward``, of
-        the last backward pass, how many rows of the gradient were active and how many edges were walked.
+        The table; its rows have ``layer``, ``module``, ``why_not``, ``hag``, ``backward`` (how many rows of the
+        gradient were active in the last backward pass, and how many edges were walked) and ``forward`` (how many rows
+        and edges the last forward pass computed within `pygfuse.active`).
 
     Example:
         >>> import torch_geometric.nn as pyg
@@ -142,7 +147,8 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
         if isinstance(module, MessagePassing):
             hag = getattr(module, 'last_hag', None)
             activity = getattr(module, 'last_activity', None)
-            rows.append(Row(name or '(model)', repr(module).split('\n')[0], _why_not(module), hag, activity))
+            forward = getattr(module, 'last_forward', None)
+            rows.append(Row(name or '(model)', repr(module).split('\n')[0], _why_not(module), hag, activity, forward))
     table = Report(tuple(rows))
     print(table, file=sys.stdout if file is None else file)
     return table

@@ -293,6 +293,23 @@ class Graph:
             found = self._with_loops.setdefault(loops, made)
         return found
 
+    def part(self, indptr: Tensor, index: Tensor, edge_id: Tensor, num_sources: int) -> Graph:
+        """Some of the edges, between other nodes, with the ids that they have here.
+
+        Nothing is checked: its maker answers for it.
+
+        Args:
+            indptr: Where the edges of each target begin, and the end, of this graph's index type.
+            index: The source of each edge.
+            edge_id: The id of each edge.
+            num_sources: Number of sources.
+        """
+        made = Graph(Csr(indptr, index, edge_id), self, num_sources, indptr.numel() - 1)
+        made._csr, made._origin = made._origin, None
+        made.num_user_edges, made.num_edge_ids = index.numel(), self.num_edge_ids
+        made.index_dtype = self.index_dtype
+        return made
+
     def coo(self) -> Tensor:
         """The edges as two rows, in the order and with the orientation of PyG.
 

@@ -114,6 +114,8 @@ class FusedConv(MessagePassing):
     last_hag: str | None = None
     # what the last backward pass walked; None before there was one
     last_activity: Activity | None = None
+    # what the last forward pass computed within `pygfuse.active`; None for one outside of it
+    last_forward: Activity | None = None
 
     def note(self, reason: str | None) -> bool:
         """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
@@ -121,6 +123,8 @@ class FusedConv(MessagePassing):
             self.last_reason = reason
         if not torch.compiler.is_compiling():
             run_by(self)
+            if self.last_forward is not None:
+                self.last_forward = None
         return reason is None
 
 

@@ -24,6 +24,7 @@ from pygfuse.conv.fused import (
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.graph import Graph
+from pygfuse.linear import apply_linear
 from pygfuse.products import Product
 from pygfuse.program import EdgeProgram
 from pygfuse.programs.gat import GAT, UNREORGANISED_GAT
@@ -132,12 +133,12 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
     def _transform(self, pair: tuple[Tensor, Tensor | None], shared: bool) -> tuple[Tensor, Tensor | None]:
         shape = (-1, self.heads, self.out_channels)
         if self.lin is not None:
-            x_src = self.lin(pair[0]).view(shape)
+            x_src = apply_linear(self.lin, pair[0]).view(shape)
             if shared:
                 return x_src, x_src
-            return x_src, None if pair[1] is None else self.lin(pair[1]).view(shape)
-        x_src = self.lin_src(pair[0]).view(shape)
-        return x_src, None if pair[1] is None else self.lin_dst(pair[1]).view(shape)
+            return x_src, None if pair[1] is None else apply_linear(self.lin, pair[1]).view(shape)
+        x_src = apply_linear(self.lin_src, pair[0]).view(shape)
+        return x_src, None if pair[1] is None else apply_linear(self.lin_dst, pair[1]).view(shape)
 
     def _program(
         self, x_src: Tensor, x_dst: Tensor | None, edge: Product | None, edges: Edges

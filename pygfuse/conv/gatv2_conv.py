@@ -23,6 +23,7 @@ from pygfuse.conv.fused import (
     why_not_reduce,
 )
 from pygfuse.conv.self_loops import loop_values
+from pygfuse.linear import apply_linear
 from pygfuse.products import Product
 from pygfuse.programs.gatv2 import GATV2
 
@@ -77,8 +78,8 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
         check_features(self, pair, shared)
         res = None if self.res is None else self.res(pair[1])  # first, as in PyG: lazy layers draw in this order
         shape = (-1, self.heads, self.out_channels)
-        x_src = self.lin_l(pair[0]).view(shape)
-        x_dst = x_src if shared and self.share_weights else self.lin_r(pair[1]).view(shape)
+        x_src = apply_linear(self.lin_l, pair[0]).view(shape)
+        x_dst = x_src if shared and self.share_weights else apply_linear(self.lin_r, pair[1]).view(shape)
         edges, graph = nodes_of(self, (x_src, x_dst), edge_index, None, self.add_self_loops)
         edge = None
         if self.lin_edge is not None:

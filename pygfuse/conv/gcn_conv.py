@@ -28,6 +28,7 @@ from pygfuse.conv.gcn_norm import with_remaining_loops
 from pygfuse.conv.hags import usable_hag
 from pygfuse.conv.norm_cache import cached_factors
 from pygfuse.hag_aggregate import hag_aggregate
+from pygfuse.linear import apply_linear
 from pygfuse.programs.neighbours import (
     NEIGHBOURS,
     NORMALISED_NEIGHBOURS,
@@ -80,7 +81,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)
         dtype = torch.promote_types(x.dtype, torch.float32)
-        out = self._aggregated(self.lin(x), edge_index, edge_weight, x.new_empty(0, dtype=dtype))
+        out = self._aggregated(apply_linear(self.lin, x), edge_index, edge_weight, x.new_empty(0, dtype=dtype))
         return out if self.bias is None else out + self.bias
 
     def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, like: Tensor) -> Tensor:

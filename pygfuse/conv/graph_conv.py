@@ -10,6 +10,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv.fused import check_features
 from pygfuse.conv.neighbours import NeighbourConv
+from pygfuse.linear import apply_linear
 
 
 class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
@@ -49,5 +50,5 @@ class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
         if not self.note(self.why_not_neighbours(edge_index, pair, edge_weight, size)):
             return super().forward(x, edge_index, edge_weight, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
-        out = self.lin_rel(self.neighbours(pair, edge_index, edge_weight, size))
-        return out if pair[1] is None else out + self.lin_root(pair[1])
+        out = apply_linear(self.lin_rel, self.neighbours(pair, edge_index, edge_weight, size))
+        return out if pair[1] is None else out + apply_linear(self.lin_root, pair[1])

@@ -10,6 +10,7 @@ from torch import Tensor
 from pygfuse import autocast
 from pygfuse.adjacency import FLOWS
 from pygfuse.aggregate import Edges
+from pygfuse.deferred import is_putting_off
 from pygfuse.hag import Hag
 from pygfuse.hag_registry import attached
 
@@ -48,6 +49,8 @@ def usable_hag(conv: Any, adjacency: Any, edges: Edges, why_not: str | None = No
         return None
     if autocast.is_on(adjacency.device):
         why_not = 'autocast is on'
+    if is_putting_off():
+        why_not = 'only some rows are computed'
     hag = why_not or _fitting(entry.hag(), edges)
     note_hag(conv, adjacency, hag if isinstance(hag, str) else USED)
     return None if isinstance(hag, str) else hag

@@ -13,6 +13,7 @@ from pygfuse import autocast
 from pygfuse.conv.fused import FusedConv, check_features, nodes_of
 from pygfuse.conv.lstm import tree_of, why_not_lstm, why_not_shared
 from pygfuse.conv.neighbours import NeighbourConv
+from pygfuse.linear import apply_linear
 from pygfuse.prefix_tree import lstm_aggregate
 
 
@@ -67,9 +68,9 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
             tree = tree_of(nodes_of(self, pair, edge_index, size)[1])
             out = self.lin_l(lstm_aggregate(tree, pair[0], self.aggr_module.lstm))
         else:
-            out = self.lin_l(self.neighbours(pair, edge_index, size=size, ignores_values=True))
+            out = apply_linear(self.lin_l, self.neighbours(pair, edge_index, size=size, ignores_values=True))
         if self.root_weight and pair[1] is not None:
-            out = out + self.lin_r(pair[1])
+            out = out + apply_linear(self.lin_r, pair[1])
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
 
     def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], size: Any) -> str | None:

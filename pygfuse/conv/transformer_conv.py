@@ -23,6 +23,7 @@ from pygfuse.conv.fused import (
     why_not_map,
     why_not_reduce,
 )
+from pygfuse.linear import apply_linear
 from pygfuse.products import Product
 from pygfuse.programs.transformer import TRANSFORMER
 
@@ -82,13 +83,13 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
             edge = Product(edge_attr, self.lin_edge.weight.t())
         dropout = self.dropout if self.training else 0.0
-        query = self.lin_query(pair[1]).view(shape)
+        query = apply_linear(self.lin_query, pair[1]).view(shape)
         if query.is_cuda and autocast.is_on(query.device):
             query = query.float()  # there torch sums the dots in float32, and what they weigh is float32 again
         operands = {
             'query': query / math.sqrt(self.out_channels),
-            'key': self.lin_key(pair[0]).view(shape),
-            'value': self.lin_value(pair[0]).view(shape),
+            'key': apply_linear(self.lin_key, pair[0]).view(shape),
+            'value': apply_linear(self.lin_value, pair[0]).view(shape),
             'edge': edge,
         }
         arguments = (
@@ -108,7 +109,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
         if not self.root_weight:
             return out
-        root = self.lin_skip(x_dst)
+        root = apply_linear(self.lin_skip, x_dst)
         if self.lin_beta is None:
             return out + root
         beta = self.lin_beta(torch.cat([out, root, out - root], dim=-1)).sigmoid()

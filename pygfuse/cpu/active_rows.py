@@ -101,12 +101,12 @@ put_rows = Kernel(_put_rows, 'the choice of edges of active rows')
 reach = Kernel(_reach, 'a step against the edges')
 
 
-def active_rows(values: Tensor, indptr: Tensor) -> tuple[Tensor, int, int]:
+def active_rows(values: Tensor, indptr: Tensor | None) -> tuple[Tensor, int, int]:
     """The rows that are not all zero (NaN is not zero), their number, and the number of their edges.
 
     Args:
         values: ``[rows, width]``, float32 or float64, contiguous, width at least 1.
-        indptr: Where the edges of each row begin, and the end.
+        indptr: Where the edges of each row begin, and the end; None for one edge a row.
 
     Example:
         >>> values = torch.tensor([[0.0, 1.0], [0.0, -0.0], [0.0, float('nan')]])

@@ -57,12 +57,14 @@ class Layout:
         element: ``numba.types.float32`` or ``float64``.
         heads: Number of heads held at once.
         channels: Channels of each head held at once.
+        group_limit: The most edges side by side, a power of two; by default as many as fill a register.
     """
 
-    def __init__(self, element: types.Float, heads: int, channels: int) -> None:
+    def __init__(self, element: types.Float, heads: int, channels: int, group_limit: int | None = None) -> None:
         lanes = simd.register_bytes() // _align(element)
         self.element, self.heads, self.channels = element, heads, channels
-        self.group = 1 << max(0, (lanes // heads).bit_length() - 1)
+        group = 1 << max(0, (lanes // heads).bit_length() - 1)
+        self.group = group if group_limit is None else min(group, group_limit)
         self.row = ChannelRow(element, heads, channels)
         self.head = HeadVector(element, 1, heads)
         self.edges = HeadVector(element, self.group, heads)

@@ -34,19 +34,33 @@ class Tiling:
 
 
 @functools.lru_cache(maxsize=256)
-def tiling(dtype: torch.dtype, heads: int, channels: int, registers: int, split_channels: bool) -> Tiling:
+def tiling(
+    dtype: torch.dtype,
+    heads: int,
+    channels: int,
+    registers: int,
+    split_channels: bool,
+    group_limit: int | None = None,
+) -> Tiling:
     """Tiles of whole heads, as many as fit in `registers`; a wider head is split if the program allows it.
 
     The last of a head's tiles may overlap the one before it: both compute the same values there.
+
+    Args:
+        dtype: Type of the values.
+        heads, channels: Of the whole row.
+        registers: How many may hold a row.
+        split_channels: Whether channels of a head can be computed apart.
+        group_limit: The most edges that are scored side by side.
     """
     element = ELEMENT_TYPES[dtype]
     limit = registers * simd.register_bytes() // (element.bitwidth // 8)
     if channels <= limit or not split_channels:
         held = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * channels <= limit))
         starts = [(head, head * channels) for head in range(0, heads, held)]
-        layout = Layout(element, held, channels)
+        layout = Layout(element, held, channels, group_limit)
     else:
         offsets = [min(start, channels - limit) for start in range(0, channels, limit)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
-        layout = Layout(element, 1, limit)
+        layout = Layout(element, 1, limit, group_limit)
     return Tiling(layout, torch.tensor([number for start in starts for number in start]))

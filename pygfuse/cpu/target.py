@@ -34,6 +34,9 @@ from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
+# a row of a path that has fewer edges on average is scored so many edges at a time
+FEW_EDGES = 8
+
 
 def _key(bound: BoundProgram, tiling: planning.Tiling, *rest: object) -> tuple[str, ...]:
     """What, beside its arguments, decides a walk's machine code."""
@@ -96,8 +99,8 @@ def _combine_sums_kernel(tiling: planning.Tiling, num_heads: int, num_rows: int)
     return Kernel(combine_sums_body(layout, num_heads, num_rows), f'combination of sums, {layout.row}', (key,))
 
 
-def _tiling(call: Call, registers: int, split_channels: bool) -> planning.Tiling:
-    return planning.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels)
+def _tiling(call: Call, registers: int, split_channels: bool, group_limit: int | None = None) -> planning.Tiling:
+    return planning.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels, group_limit)
 
 
 def _operands(call: Call, side: str) -> tuple:
@@ -274,6 +277,8 @@ def _walk(
         if path is not None:
             edges, parts = path.of(graph, plan.side, parts)
             listed = edges.rows
+            if edges.num_edges < FEW_EDGES * len(listed):
+                tiling = _tiling(call, planning.BACKWARD_REGISTERS, False, FEW_EDGES)
         bounds, rows_of = parts.bounds, (listed, edges.indptr, edges.index, edges.edge_id)
         pieces, slots = parts.count, parts.num_slots
     num_rows, num_others = graph.num_targets, graph.num_sources

@@ -1,0 +1,623 @@
+"""Tensors that are computed when they are read, and then only the rows that are read.
+
+A `Deferred` has the shape and type of what it stands for, but no values. A function that computes each row of its
+result from the same rows of its arguments, and an aggregation over edges, gives another one. Any other function reads:
+then the rows that it needs, and all that these need in turn, are computed, in the order in which the program called
+for them and with the same random numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from pygfuse import row_wise
+from pygfuse.aggregate import Edges, aggregate
+from pygfuse.execution_path import Activity, run_by, running
+from pygfuse.linear import linear_of_rows
+from pygfuse.products import Value
+from pygfuse.program import SOURCE, TARGET, EdgeProgram
+from pygfuse.row_set import RowSet, chosen, joined
+
+RAISE, NAN = 'raise', 'nan'
+
+
+_open_blocks: contextvars.ContextVar[int] = contextvars.ContextVar('pygfuse_active', default=0)
+
+
+@contextlib.contextmanager
+def putting_off() -> Iterator[None]:
+    """Says that layers are put off within a ``with`` block."""
+    token = _open_blocks.set(_open_blocks.get() + 1)
+    try:
+        yield
+    finally:
+        _open_blocks.reset(token)
+
+
+def is_putting_off() -> bool:
+    """Whether layers are put off here."""
+    return _open_blocks.get() > 0
+
+
+class Session:
+    """A ``with`` block in which tensors are deferred: what may be read of them after its end.
+
+    Attributes:
+        rows: The rows that may be read; None for all.
+        total: How many rows there are.
+        elsewhere: ``'raise'`` or ``'nan'``: what reading others does.
+        is_open: Whether the block has not ended; until then, all rows may be read.
+    """
+
+    def __init__(self, rows: RowSet | None, total: int, elsewhere: str) -> None:
+        self.rows = rows
+        self.total = total
+        self.elsewhere = elsewhere
+        self.is_open = True
+
+
+_numbers = itertools.count()
+
+
+class Node:
+    """What a deferred tensor is computed from.
+
+    Attributes:
+        inputs: The nodes that it reads.
+        kept: The rows that were read from outside and their values, or None.
+    """
+
+    def __init__(self, inputs: Sequence[Node] = (), constants: Sequence[Tensor] = ()) -> None:
+        self.number = next(_numbers)
+        self.inputs = tuple(inputs)
+        self.kept: tuple[RowSet | None, Any] | None = None
+        self.with_grad = torch.is_grad_enabled()
+        self._versions = [(tensor, _version(tensor)) for tensor in constants]
+
+    def needs(self, rows: RowSet | None) -> list[RowSet | None]:
+        """The rows of each input that these rows need."""
+        return [rows] * len(self.inputs)
+
+    def compute(self, rows: RowSet | None, values: list[Any]) -> Any:
+        """The values of these rows, from those of the inputs."""
+        raise NotImplementedError
+
+    def check_unwritten(self) -> None:
+        """Raises a RuntimeError if something that was to be read has been written to since."""
+        for tensor, version in self._versions:
+            if _version(tensor) != version:
+                raise RuntimeError(
+                    f'A tensor of shape {list(tensor.shape)} was written to after it entered a computation within '
+                    '`pygfuse.active` and before the result was read: read the result first'
+                )
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+class Given(Node):
+    """A tensor that is there."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(constants=[tensor])
+        self.kept = None, tensor
+
+
+class RowWise(Node):
+    """A function of the same rows of its inputs."""
+
+    def __init__(self, function: Callable[..., Any], inputs: Sequence[Node], constants: Sequence[Tensor]) -> None:
+        super().__init__(inputs, constants)
+        self.function = function
+
+    def compute(self, rows: RowSet | None, values: list[Any]) -> Any:
+        return self.function(*values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregation:
+    """The arguments of `pygfuse.aggregate.aggregate` that are not its operands."""
+
+    program: EdgeProgram
+    edges: Edges
+    heads: int
+    channels: int
+    reduce: str
+    dropout: float
+    seed: Tensor | None
+
+
+class Aggregated(Node):
+    """An aggregation over edges: rows of targets need themselves and their neighbours."""
+
+    def __init__(self, of: Aggregation, rows: Mapping[str, Node], others: Mapping[str, Value]) -> None:
+        constants = [part for value in others.values() for part in _tensors(value)]
+        super().__init__([*rows.values()], constants)
+        self.of, self.names, self.others, self.layer = of, [*rows], others, running()
+
+    def needs(self, rows: RowSet | None) -> list[RowSet | None]:
+        sources = None if rows is None else rows.part_of(self.of.edges.graph())[1]
+        operands = self.of.program.operands
+        return [sources if operands[name].side == SOURCE else rows for name in self.names]
+
+    def compute(self, rows: RowSet | None, values: list[Any]) -> Any:
+        of, graph = self.of, self.of.edges.graph()
+        part, edges = graph, of.edges
+        if rows is not None:
+            part, _ = rows.part_of(graph)
+            edges = Edges(part.token, part.num_sources, part.num_targets, edges.flow)
+        layer = None if self.layer is None else self.layer()
+        if layer is not None:
+            run_by(layer)
+            layer.last_forward = Activity(
+                *(part.num_targets, part.num_edges, part.num_edges, graph.num_targets, graph.num_edges)
+            )
+        operands = {**self.others, **dict(zip(self.names, values, strict=True))}
+        return aggregate(of.program, edges, operands, of.heads, of.channels, of.reduce, of.dropout, of.seed)
+
+
+class Mapped(Node):
+    """A linear map of rows that are there: it takes those that it needs without a copy of all of them."""
+
+    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__([Given(x)], [weight] if bias is None else [weight, bias])
+        self.weight, self.bias = weight, bias
+
+    def needs(self, rows: RowSet | None) -> list[RowSet | None]:
+        return [None]
+
+    def compute(self, rows: RowSet | None, values: list[Any]) -> Any:
+        if rows is None:
+            return F.linear(values[0], self.weight, self.bias)
+        return linear_of_rows(values[0], rows.index, self.weight, self.bias)
+
+
+class Item(Node):
+    """One of several results."""
+
+    def __init__(self, node: Node, place: int) -> None:
+        super().__init__([node])
+        self.place = place
+
+    def compute(self, rows: RowSet | None, values: list[Any]) -> Any:
+        return values[0][self.place]
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [part for part in tree_flatten(value)[0] if isinstance(part, Tensor)]
+
+
+def evaluate(root: Node, rows: RowSet | None) -> Any:
+    """The values of some rows of a node, which are then kept with it."""
+    wanted: dict[Node, RowSet | None] = {root: rows}
+    order = _ancestors(root)
+    for node in reversed(order):
+        if node in wanted and not _is_kept(node, wanted[node]):
+            for parent, needed in zip(node.inputs, node.needs(wanted[node]), strict=True):
+                wanted[parent] = joined(wanted[parent], needed) if parent in wanted else needed
+    readers = dict.fromkeys(wanted, 0)
+    for node in wanted:
+        if not _is_kept(node, wanted[node]):
+            for parent in node.inputs:
+                readers[parent] += 1
+    values: dict[Node, Any] = {}
+    for node in order:
+        if node not in wanted:
+            continue
+        node.check_unwritten()
+        if _is_kept(node, wanted[node]):
+            have, found = node.kept
+            values[node] = chosen(found, have, wanted[node])
+            continue
+        with torch.set_grad_enabled(node.with_grad):
+            read = [
+                values[parent] if needed is wanted[parent] else _chosen(values[parent], wanted[parent], needed)
+                for parent, needed in zip(node.inputs, node.needs(wanted[node]), strict=True)
+            ]
+            values[node] = node.compute(wanted[node], read)
+        for parent in node.inputs:
+            readers[parent] -= 1
+            if not readers[parent]:
+                del values[parent]
+    root.kept = rows, values[root]
+    return values[root]
+
+
+def _chosen(values: Any, have: RowSet | None, want: RowSet | None) -> Any:
+    """`chosen`, of one tensor or several."""
+    return tree_map(lambda one: chosen(one, have, want) if isinstance(one, Tensor) else one, values)
+
+
+def _is_kept(node: Node, rows: RowSet | None) -> bool:
+    return node.kept is not None and node.kept[0] in (None, rows)
+
+
+def _ancestors(root: Node) -> list[Node]:
+    """A node and all that it is computed from, in the order of the calls."""
+    found, open_ = {root}, [root]
+    while open_:
+        for parent in open_.pop().inputs:
+            if parent not in found:
+                found.add(parent)
+                open_.append(parent)
+    return sorted(found, key=lambda node: node.number)
+
+
+_PROPERTIES = (
+    'device', 'dtype', 'is_cpu', 'is_cuda', 'is_leaf', 'is_meta', 'is_nested', 'is_quantized', 'is_sparse',
+    'is_sparse_csr', 'itemsize', 'layout', 'names', 'nbytes', 'ndim', 'requires_grad', 'shape',
+)  # fmt: skip
+_OF_SHAPE = {getattr(Tensor, name).__get__ for name in _PROPERTIES if hasattr(Tensor, name)} | {
+    *(Tensor.dim, Tensor.element_size, Tensor.get_device, Tensor.is_complex, Tensor.is_floating_point, Tensor.__len__),
+    *(Tensor.is_inference, Tensor.ndimension, Tensor.nelement, Tensor.numel, Tensor.size),
+    *(torch.is_floating_point, torch.is_complex, torch.numel),
+}
+_NEW = {Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_zeros, Tensor.new_tensor}
+
+
+class Deferred(Tensor):
+    """A tensor of a row for each node that is computed when it is read, see the module."""
+
+    _node: Node
+    _session: Session
+    # whether another one may share its memory
+    _is_shared: bool
+
+    @staticmethod
+    def __new__(cls, node: Node, like: Tensor, device: torch.device, session: Session, requires_grad: bool) -> Deferred:
+        made = Tensor._make_wrapper_subclass(
+            cls, like.shape, dtype=like.dtype, device=device, requires_grad=requires_grad and like.is_floating_point()
+        )
+        made._node, made._session, made._is_shared = node, session, False
+        if made._requires_a_gradient():
+            with torch._C.DisableTorchFunctionSubclass():
+                made.register_hook(_refuse_gradient)
+        return made
+
+    def _requires_a_gradient(self) -> bool:
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.requires_grad
+
+    def check_without_history(self) -> None:
+        """Raises a RuntimeError if autograd takes the tensor itself for a result: of a function of one's own."""
+        with torch._C.DisableTorchFunctionSubclass():
+            if self.grad_fn is not None:
+                _refuse_gradient(self)
+
+    @classmethod
+    def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _OF_SHAPE:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        if func in _NEW:
+            first = args[0]
+            return func(torch.empty(0, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
+        own = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Deferred)]
+        for one in own:
+            one.check_without_history()
+        found = deferred(own[0]._session, func, args, kwargs)
+        if found is NotImplemented:
+            found = _read_by(func, args, kwargs)
+        return found
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        # autograd is above this: to compute here would lose gradients
+        raise RuntimeError(f'{func} cannot read a result of layers within `pygfuse.active`: index it first')
+
+    def read(self, rows: RowSet | None, reader: str) -> Tensor:
+        """The values of some rows, None for all.
+
+        Args:
+            rows: The rows.
+            reader: What reads them, for messages.
+
+        Raises:
+            ValueError: If the block in which the tensor was made has ended, and does not give these rows.
+        """
+        session = self._session
+        if session.is_open or self.shape[0] != session.total or session.rows is None:
+            return _evaluated(self._node, rows)
+        allowed = session.rows
+        values = _evaluated(self._node, allowed)
+        if rows is not None and rows.is_within(allowed):
+            return chosen(values, allowed, rows)
+        if session.elsewhere == NAN and self.is_floating_point():
+            whole = values.new_full((session.total, *values.shape[1:]), float('nan'))
+            return chosen(whole.index_copy(0, allowed.index, values), None, rows)
+        raise ValueError(
+            f'Expected {reader} to read rows of the mask given to `pygfuse.active` only: no others of the '
+            f"{self.shape[0]} were computed (pygfuse.active(mask, elsewhere='nan') gives NaN there)"
+        )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f'Deferred(shape={list(self.shape)}, dtype={self.dtype})'
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.read(None, 'a copy').__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        return self.read(None, 'a copy').__deepcopy__(memo)
+
+
+def _refuse_gradient(_: Tensor) -> None:
+    raise RuntimeError(
+        'A torch.autograd.Function took a result of layers within `pygfuse.active` that was not computed yet: its '
+        'gradient would be lost. Give it rows, x[index], or call the layers outside of the block'
+    )
+
+
+def _evaluated(node: Node, rows: RowSet | None) -> Tensor:
+    if _is_kept(node, rows):
+        node.check_unwritten()
+        return chosen(node.kept[1], node.kept[0], rows)
+    return evaluate(node, rows)
+
+
+def _read_by(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Calls a function that is not row-wise with all the values."""
+    name = getattr(func, '__qualname__', None) or str(func)
+
+    def read(one: Any) -> Any:
+        return one.read(None, name) if isinstance(one, Deferred) else one
+
+    if row_wise.writes_to_first(func, args, kwargs) and isinstance(args[0], Deferred):
+        # what is written to has to be a tensor from here on
+        raise NotImplementedError(f'{name} on a result of layers within `pygfuse.active`: use the form not in place')
+    return func(*tree_map(read, args), **tree_map(read, kwargs))
+
+
+def deferred(session: Session, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What a function gives if it can be put off, or the rows that it reads; NotImplemented for any other."""
+    if func is aggregate:
+        return _put_off_aggregation(session, *args, **kwargs)
+    if func in (Tensor.__getitem__, Tensor.index_select, torch.index_select):
+        found = _selected(func, args, kwargs)
+        if found is not NotImplemented:
+            return found
+    in_place = func in row_wise.IN_PLACE
+    func = row_wise.IN_PLACE.get(func, func)
+    args, kwargs, also = row_wise.without_in_place(func, args, kwargs)
+    if func in row_wise.DROPOUTS:
+        found = _dropped(func, args, kwargs)
+    elif func in row_wise.LINEAR and is_plain((args, kwargs)):
+        found = _mapped(session, *args, **kwargs)
+    elif func in row_wise.RESHAPES:
+        found = _reshaped(session, func, args, kwargs)
+    else:
+        found = _put_off(session, func, args, kwargs)
+    if found is not NotImplemented and (in_place or also):
+        return _written(args[0], found)
+    return found
+
+
+def _written(given: Tensor, result: Deferred) -> Tensor:
+    """A deferred tensor that was written to in place."""
+    if not isinstance(given, Deferred):
+        return given.copy_(result.read(None, 'copy_'))
+    if given._is_shared:
+        raise NotImplementedError(
+            'An operation in place on a view of a result of layers within `pygfuse.active`: use the form not in place'
+        )
+    given._node = result._node
+    return given
+
+
+def _dropped(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Dropout: the numbers are drawn now and for all rows, so that they are those of a whole computation."""
+    given = inspect.signature(func).bind(*args, **kwargs)
+    given.apply_defaults()
+    x, p, training = (given.arguments[name] for name in ('input', 'p', 'training'))
+    if not training or not 0.0 < p < 1.0:
+        return x * 1.0 if not training or p == 0.0 else NotImplemented
+    return x * F.dropout(torch.ones(x.shape, dtype=x.dtype, device=x.device), p)
+
+
+def _mapped(session: Session, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """A linear map of rows that are there, put off."""
+    if input.dim() != 2 or weight.dim() != 2:
+        return NotImplemented
+    like = torch.empty(input.shape[0], weight.shape[0], dtype=input.dtype, device='meta')
+    tensors = [input, weight] if bias is None else [input, weight, bias]
+    return _made(session, Mapped(input, weight, bias), like, tensors)
+
+
+def _reshaped(session: Session, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    shape = _meta(func, args, kwargs).shape
+    x = args[0]
+    if not shape or shape[0] != x.shape[0] or kwargs or isinstance(args[1], torch.dtype):
+        return NotImplemented
+    rest = shape[1:]
+
+    def reshape(values: Tensor) -> Tensor:
+        return values.reshape(values.shape[0], *rest)
+
+    result = _made(session, RowWise(reshape, [x._node], []), torch.empty(shape, dtype=x.dtype, device='meta'), [x])
+    x._is_shared = result._is_shared = True
+    return result
+
+
+def _put_off(session: Session, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A function of rows, put off; NotImplemented if it is none."""
+    leaves, structure = tree_flatten((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    own = [leaf for leaf in tensors if isinstance(leaf, Deferred)]
+    total = (own or tensors)[0].shape[:1]
+    if not total or any(one.dim() == 0 or one.shape[:1] != total or one._session is not session for one in own):
+        return NotImplemented
+    if func not in _KNOWN or not args:
+        return NotImplemented
+    result = _meta(func, args, kwargs)
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    if not results or not all(isinstance(one, Tensor) and one.shape[:1] == total for one in results):
+        return NotImplemented
+    if not _is_row_wise(func, args, kwargs, results[0].dim()):
+        return NotImplemented
+    elementwise = func in row_wise.ELEMENTWISE
+    if elementwise and any(one.dim() != results[0].dim() for one in own):
+        return NotImplemented
+    with_rows = [
+        i
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, Deferred)
+        or (isinstance(leaf, Tensor) and _has_rows(func, args, leaf, total[0], results[0].dim()))
+    ]
+    inputs = [leaf._node if isinstance(leaf, Deferred) else Given(leaf) for leaf in (leaves[i] for i in with_rows)]
+    rest = [None if i in with_rows else leaf for i, leaf in enumerate(leaves)]
+
+    def compute(*values: Tensor) -> Any:
+        filled = list(rest)
+        for i, value in zip(with_rows, values, strict=True):
+            filled[i] = value
+        given, named = tree_unflatten(filled, structure)
+        return func(*given, **named)
+
+    node = RowWise(compute, inputs, [leaf for leaf in rest if isinstance(leaf, Tensor)])
+    if result is results[0]:
+        found = _made(session, node, result, tensors)
+        found._is_shared = func in row_wise.VIEWS
+        if found._is_shared:
+            own[0]._is_shared = True
+        return found
+    made = [_made(session, Item(node, i), one, tensors) for i, one in enumerate(results)]
+    for one in (*made, *own):
+        one._is_shared = True
+    return type(result)(made)
+
+
+_KNOWN = (
+    row_wise.ELEMENTWISE | {*row_wise.ALONG} | row_wise.LINEAR | row_wise.PRODUCTS | row_wise.LAYER_NORMS
+)  # fmt: skip
+
+
+def _is_row_wise(func: Callable, args: tuple, kwargs: dict[str, Any], result_dims: int) -> bool:
+    if func in row_wise.ELEMENTWISE:
+        return True
+    if func in row_wise.ALONG:
+        return is_plain(args[1:]) and row_wise.is_along_other_dimensions(func, args, kwargs, result_dims)
+    if func in row_wise.LAYER_NORMS:
+        shape = args[1] if len(args) > 1 else kwargs.get('normalized_shape', ())
+        return len(shape) < args[0].dim() and is_plain((args[2:], kwargs))
+    # a linear map
+    weight = args[1] if len(args) > 1 else kwargs.get('weight', kwargs.get('other', kwargs.get('mat2')))
+    first = args[0] if args else None
+    return isinstance(first, Tensor) and first.dim() >= 2 and weight.dim() <= 2 and is_plain((args[1:], kwargs))
+
+
+def is_plain(values: Any) -> bool:
+    """Whether no value is deferred."""
+    return not any(isinstance(leaf, Deferred) for leaf in tree_flatten(values)[0])
+
+
+def _has_rows(func: Callable, args: tuple, tensor: Tensor, total: int, result_dims: int) -> bool:
+    """Whether a tensor that is there has a row for each of the result's."""
+    if func in row_wise.ELEMENTWISE:
+        return tensor.dim() == result_dims and tensor.shape[0] == total != 1
+    if func in row_wise.LINEAR or func in row_wise.PRODUCTS:
+        return tensor is args[0]
+    return func in row_wise.JOINS
+
+
+def _meta(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The result with no values, for its shape and type."""
+
+    def without_values(one: Any) -> Any:
+        return torch.empty(one.shape, dtype=one.dtype, device='meta') if isinstance(one, Tensor) else one
+
+    with torch.no_grad():
+        return func(*tree_map(without_values, args), **tree_map(without_values, kwargs))
+
+
+def _made(session: Session, node: Node, like: Tensor, tensors: Sequence[Tensor]) -> Deferred:
+    requires_grad = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+    return Deferred(node, like, tensors[0].device, session, requires_grad)
+
+
+def _put_off_aggregation(
+    session: Session,
+    program: EdgeProgram,
+    edges: Edges,
+    operands: Mapping[str, Value],
+    heads: int,
+    channels: int,
+    reduce: str = 'sum',
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+) -> Any:
+    of = Aggregation(program, edges, heads, channels, reduce, dropout, seed)
+    sides = {name: program.operands[name].side for name in operands}
+    rows = {
+        name: value._node if isinstance(value, Deferred) else Given(value)
+        for name, value in operands.items()
+        if isinstance(value, Tensor) and sides[name] in (SOURCE, TARGET)
+    }
+    others = {name: value for name, value in operands.items() if name not in rows}
+    if SOURCE not in sides.values() or not is_plain([*others.values()]):
+        return NotImplemented
+    tensors = [*_tensors([*operands.values()])]
+    like = torch.empty(edges.num_targets, heads, channels, dtype=tensors[0].dtype, device='meta')
+    return _made(session, Aggregated(of, rows, others), like, tensors)
+
+
+def _selected(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Rows that are read by ``x[rows]``, ``x[rows, ...]`` or ``index_select``; other columns of all rows, put off."""
+    x = args[0]
+    if not isinstance(x, Deferred) or not x.dim():
+        return NotImplemented
+    if func is not Tensor.__getitem__:
+        given = dict(zip(('input', 'dim', 'index'), args, strict=False)) | kwargs
+        if given['dim'] % x.dim() or not is_plain(given['index']):
+            return NotImplemented
+        first, rest = given['index'], ()
+    else:
+        key = args[1] if isinstance(args[1], tuple) else (args[1],)
+        first, rest = key[0], key[1:]
+        if not is_plain(key):
+            return NotImplemented
+    total = x.shape[0]
+    if isinstance(first, slice):
+        if first == slice(None):
+            return _columns(x, key) if rest else NotImplemented
+        rows = torch.arange(total, device=x.device)[first]
+        place = slice(None) if rows.numel() < total else first
+        return x.read(RowSet.of(rows, total), 'a slice')[(place, *rest)]
+    if isinstance(first, int) and not isinstance(first, bool):
+        rows = torch.tensor([first], device=x.device)
+        return x.read(RowSet.of(rows, total), 'a row')[(0 if total > 1 else first, *rest)]
+    if isinstance(first, list) and first and all(type(one) is int for one in first):
+        first = torch.tensor(first, device=x.device)
+    if not isinstance(first, Tensor) or first.dim() != 1:
+        return NotImplemented
+    is_mask = first.dtype == torch.bool and first.shape[0] == total
+    if not is_mask and first.dtype not in (torch.int64, torch.int32):
+        return NotImplemented
+    wanted = RowSet.of(first if is_mask else first.long(), total)
+    values = x.read(wanted, 'an index')
+    if is_mask and not rest:
+        return values
+    numbers = first.nonzero().flatten() if is_mask else torch.where(first < 0, first + total, first).long()
+    places = numbers if wanted is None else torch.searchsorted(wanted.index, numbers)
+    return values[(places, *rest)]
+
+
+def _columns(x: Deferred, key: tuple) -> Any:
+    """``x[:, ...]``, put off."""
+    if not all(isinstance(one, (int, slice)) or one is None for one in key):
+        return NotImplemented
+    like = torch.empty(x.shape, dtype=x.dtype, device='meta')[key]
+    found = _made(x._session, RowWise(lambda values: values[key], [x._node], []), like, [x])
+    x._is_shared = found._is_shared = True
+    return found
