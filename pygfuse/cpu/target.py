@@ -28,6 +28,7 @@ from pygfuse.cpu.walks.forward import (
 )
 from pygfuse.csr import Csr
 from pygfuse.execution_path import ExecutionPath, path_of
+from pygfuse.groups.paths import grouped
 from pygfuse.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
@@ -255,6 +256,8 @@ def _walk(
         parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
         if path is not None:
             edges, parts = path.of(graph, plan.side, parts)
+            if not plan.added:  # whose copies are few
+                parts = grouped(edges, parts, mapping, call.row_bytes)
             listed = edges.rows
         bounds, rows_of = parts.bounds, (listed, edges.indptr, edges.index, edges.edge_id)
         pieces, slots = parts.count, parts.num_slots
@@ -325,12 +328,14 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
 
 def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None, passed: Tensor) -> Tensor:
     graph = call.graph
-    parts = cut(graph.csr, mapping_for(graph.csr, call))
+    mapping = mapping_for(graph.csr, call)
+    parts = cut(graph.csr, mapping)
     result = on_huge_pages(passed.new_empty(graph.num_targets, call.heads))
     if path is None:
         rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
     else:
         edges, parts = path.of(graph, TARGET, parts)
+        parts = grouped(edges, parts, mapping, call.row_bytes)
         rows_of = edges.rows, edges.indptr, path.place_in_csc(graph)
         result.zero_()
     partial = passed.new_empty(parts.num_slots, call.heads)
