@@ -8,6 +8,7 @@ from pygfuse.active import active
 from pygfuse.choice import used_once
 from pygfuse.execution_path import execution_paths
 from pygfuse.fuse import fuse, report, unfuse
+from pygfuse.groups import group_sizes
 from pygfuse.knn import knn, knn_graph
 from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.switches import ablation
@@ -21,6 +22,7 @@ __all__ = [
     'execution_paths',
     'force_mapping',
     'fuse',
+    'group_sizes',
     'knn',
     'knn_graph',
     'report',

@@ -1,5 +1,7 @@
 """The choice among mappings: what is forced, else what was measured, else what a cost model says.
 
+Where `pygfuse.group_sizes` names a chooser, that decides how much work a part holds.
+
 The model counts the work of a walk, in ns of one worker: bytes of rows gathered, rows written, pieces combined, parts
 dealt out; and, for a graph that is used once, what sorting it would take. It knows the graph's statistics and the width
 of a row, and nothing of the number of threads at hand, so that the same graph gets the same mapping, and thereby the
@@ -21,6 +23,7 @@ from pygfuse.call import Call
 from pygfuse.coo import Coo
 from pygfuse.csr import Csr
 from pygfuse.graph import Graph
+from pygfuse.groups.chooser import with_group_size
 from pygfuse.mapping import (
     EDGE,
     HEAVY_PARTS,
@@ -176,11 +179,12 @@ def mapping_for(csr: Csr, call: Call) -> Mapping:
     if shapes is not None:
         shapes.add(Shape.of(csr))
     if chosen is None:
-        key = (call.row_bytes, measured.generation(), torch.get_num_threads())
+        key = (call.row_bytes, measured.TABLE.generation, torch.get_num_threads())
         chosen = csr.mappings.get(key)
         if chosen is None:
             shape = Shape.of(csr)
             chosen = csr.mappings[key] = measured.mapping_of(shape) or modelled(shape, call.row_bytes)
+        chosen = with_group_size(chosen, csr, call.row_bytes)
     return dataclasses.replace(chosen, balance=VERTEX) if chosen.balance == SCATTER else chosen
 
 

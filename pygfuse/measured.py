@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 import math
-import os
-import platform
-import tempfile
-from pathlib import Path
 
-import torch
-from numba.core.registry import cpu_target
-
-from pygfuse.cpu.cache import cache_directory
 from pygfuse.csr import Csr
+from pygfuse.device_table import DeviceTable
 from pygfuse.mapping import Mapping
 
 
@@ -33,28 +24,7 @@ class Shape:
         return Shape(csr.num_rows, csr.num_edges, csr.max_degree)
 
 
-_generation = 0
-
-
-def generation() -> int:
-    """A number that changes when something is remembered or forgotten."""
-    return _generation
-
-
-def _changed() -> None:
-    global _generation
-    _generation += 1
-    _load.cache_clear()
-
-
-def _path() -> Path:
-    return cache_directory() / 'mappings.json'
-
-
-def device_name() -> str:
-    """The processor and the number of threads: what a measurement holds for."""
-    processor = cpu_target.target_context.codegen().magic_tuple()[1]
-    return f'{platform.machine()} {processor}, {torch.get_num_threads()} threads'
+TABLE = DeviceTable('mappings.json')
 
 
 def key_of(shape: Shape) -> str:
@@ -63,21 +33,9 @@ def key_of(shape: Shape) -> str:
     return ' '.join(str(round(2 * math.log2(number + 1))) for number in numbers)
 
 
-@functools.cache
-def _load(path: Path) -> dict[str, dict[str, dict]]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def mapping_of(shape: Shape) -> Mapping | None:
     """The mapping remembered for graphs of this shape on this device, or None."""
-    table = _load(_path())
-    if not table:
-        return None
-    found = table.get(device_name(), {}).get(key_of(shape))
+    found = TABLE.get(key_of(shape))
     try:
         return None if found is None else Mapping(**found)
     except (TypeError, ValueError):  # written by another version
@@ -86,22 +44,9 @@ def mapping_of(shape: Shape) -> Mapping | None:
 
 def remember(shapes: list[Shape], mapping: Mapping) -> None:
     """Keeps a mapping for graphs of these shapes; in a folder that cannot be written to, for this process."""
-    path = _path()
-    _changed()
-    table = _load(path)
-    mine = table.setdefault(device_name(), {})
-    mine.update({key_of(shape): dataclasses.asdict(mapping) for shape in shapes})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix='.partial')
-        with os.fdopen(handle, 'w') as file:
-            json.dump(table, file, indent=1, sort_keys=True)
-        os.replace(temporary, path)
-    except OSError:
-        return
+    TABLE.remember({key_of(shape): dataclasses.asdict(mapping) for shape in shapes})
 
 
 def forget() -> None:
     """Forgets all measurements, those on disk too."""
-    _changed()
-    _path().unlink(missing_ok=True)
+    TABLE.forget()

@@ -22,7 +22,7 @@ def test_what_is_remembered_is_found_again_and_by_a_new_process(folder):
     assert measured.mapping_of(SHAPE) is None
     measured.remember([SHAPE], Mapping('edge', 512, True))
     assert measured.mapping_of(SHAPE) == Mapping('edge', 512, True)
-    measured._load.cache_clear()
+    measured.TABLE.reload()
     assert measured.mapping_of(SHAPE) == Mapping('edge', 512, True)
     measured.forget()
     assert measured.mapping_of(SHAPE) is None
@@ -49,7 +49,7 @@ def test_a_measurement_holds_for_its_number_of_threads():
 @pytest.mark.parametrize('text', ['', '[]', '{"a"', '{}'])
 def test_a_damaged_file_is_no_file(folder, text):
     (folder / 'mappings.json').write_text(text)
-    measured._load.cache_clear()
+    measured.TABLE.reload()
     assert measured.mapping_of(SHAPE) is None
     measured.remember([SHAPE], Mapping('edge'))
     assert measured.mapping_of(SHAPE) == Mapping('edge')
@@ -59,5 +59,5 @@ def test_what_another_version_wrote_is_ignored(folder):
     measured.remember([SHAPE], Mapping('edge'))
     path = folder / 'mappings.json'
     path.write_text(path.read_text().replace('part_work', 'work'))
-    measured._load.cache_clear()
+    measured.TABLE.reload()
     assert measured.mapping_of(SHAPE) is None

@@ -8,6 +8,7 @@ import pygfuse
 from pygfuse import autotune, measured
 from pygfuse.choice import choose
 from pygfuse.conv import SAGEConv
+from pygfuse.device_table import DeviceTable
 from pygfuse.mapping import Mapping
 from pygfuse.tuning import _clearly_faster
 
@@ -15,7 +16,7 @@ from pygfuse.tuning import _clearly_faster
 @pytest.fixture(autouse=True)
 def remembered(tmp_path, monkeypatch):
     # kernels stay where they are: only what is remembered goes elsewhere
-    monkeypatch.setattr(measured, '_path', lambda: tmp_path / 'mappings.json')
+    monkeypatch.setattr(DeviceTable, 'path', tmp_path / 'mappings.json')
     yield
     measured.forget()
 

@@ -29,6 +29,7 @@ from pygfuse.cpu.walks.forward import (
 )
 from pygfuse.csr import Csr
 from pygfuse.execution_path import ExecutionPath, path_of
+from pygfuse.groups.paths import grouped
 from pygfuse.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
@@ -276,6 +277,8 @@ def _walk(
         parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
         if path is not None:
             edges, parts = path.of(graph, plan.side, parts)
+            if not plan.added:  # whose copies are few
+                parts = grouped(edges, parts, mapping, call.row_bytes)
             listed = edges.rows
             if edges.num_edges < FEW_EDGES * len(listed):
                 tiling = _tiling(call, planning.BACKWARD_REGISTERS, False, FEW_EDGES)
@@ -346,13 +349,15 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
 
 def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None, passed: Tensor) -> Tensor:
     graph = call.graph
-    parts = cut(graph.csr, mapping_for(graph.csr, call))
+    mapping = mapping_for(graph.csr, call)
+    parts = cut(graph.csr, mapping)
     new = passed.new_empty if path is None else functools.partial(zeros, passed)
     result = on_huge_pages(new(graph.num_targets, call.heads))
     if path is None:
         rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
     else:
         edges, parts = path.of(graph, TARGET, parts)
+        parts = grouped(edges, parts, mapping, call.row_bytes)
         rows_of = edges.rows, edges.indptr, path.place_in_csc(graph)
     partial = passed.new_empty(parts.num_slots, call.heads)
     _passed_sum_kernel(tiling)(

@@ -10,6 +10,7 @@ import torch
 from pygfuse.csr import Csr
 from pygfuse.cuda.kernel import KINDS
 from pygfuse.cuda.layout import WARP, Layout
+from pygfuse.groups.chooser import with_group_size
 from pygfuse.mapping import EDGE, PART_WORK, VERTEX, Cut, Mapping, cut, forced
 
 # values of a row that one lane holds: a forward walk keeps one sum, the adjoint the resident row and its sum
@@ -89,16 +90,24 @@ def typical_degree(mean: float) -> int:
     return 1 << max(0, min(WARP, int(mean)).bit_length() - 1)
 
 
-def parts_of(csr: Csr) -> Cut:
+def parts_of(csr: Csr, row_bytes: int) -> Cut:
     """The parts of a graph's edges: what a team takes at a time.
 
     They follow from the graph alone. What `pygfuse.force_mapping` forces holds here too, except that edges are never
-    scattered: sorting them on a GPU costs less than atomic additions.
+    scattered: sorting them on a GPU costs less than atomic additions. So do the sizes of `pygfuse.group_sizes`.
+
+    Args:
+        csr: The edges by row.
+        row_bytes: Bytes of a row of channels.
     """
     chosen = forced()
     work = csr.num_edges + csr.num_rows
     part_work = max(SMALLEST_PART, min(LARGEST_PART, work // PARTS_WANTED))
-    if chosen is not None and chosen.part_work != PART_WORK:
+    if chosen is None:
+        group_size = with_group_size(Mapping(VERTEX, part_work), csr, row_bytes).part_work
+        # no more parts than there are rows: partial states have the size of nodes
+        part_work = max(group_size, min(part_work, -(-work // max(csr.num_rows, 1))))
+    elif chosen.part_work != PART_WORK:
         part_work = chosen.part_work
     balance = EDGE if chosen is not None and chosen.balance == EDGE else VERTEX
     return cut(csr, Mapping(balance, part_work), PARTS_LIMIT)

@@ -159,7 +159,7 @@ def _walk_forward(
     call: Call, csr: Csr, index: Tensor, tiling: Tiling, operands: tuple, out: Tensor, statistics: Tensor | None
 ) -> None:
     """Walks the rows of `csr`; `index` names what is gathered at each place."""
-    parts, device = planning.parts_of(csr), out.device
+    parts, device = planning.parts_of(csr, call.row_bytes), out.device
     wide = statistics_dtype(out.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     partial = tuple(out.new_empty(parts.num_slots, size, dtype=wide) for size in (call.width, tops, call.heads))
@@ -190,7 +190,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     csr, like = call.graph.csr, call.like()
     result = like.new_zeros(call.graph.num_edge_ids, call.heads, dtype=call.dtype)
     rows = len(call.bound.names(SOURCE, CHANNELS)) + len(call.bound.edge_rows)
-    tiling, parts = _tiling(call, csr, planning.BACKWARD_VALUES, False, rows), planning.parts_of(csr)
+    tiling, parts = _tiling(call, csr, planning.BACKWARD_VALUES, False, rows), planning.parts_of(csr, call.row_bytes)
     kernel = _weights_kernel(call.bound, tiling.layout)
     kernel(
         *(like.device, kernel.blocks(parts.count), tiling.count),
@@ -251,7 +251,7 @@ def _walk_backward(
     edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(call.dtype)
     gathered = len(bound.names(SOURCE if by_target else TARGET, CHANNELS)) + len(bound.edge_rows) + (not by_target)
     tiling = _tiling(call, edges, planning.BACKWARD_VALUES, False, gathered)
-    parts, kernel = planning.parts_of(edges), _backward_kernel(bound, tiling.layout, plan, call.reduce)
+    parts, kernel = planning.parts_of(edges, call.row_bytes), _backward_kernel(bound, tiling.layout, plan, call.reduce)
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     products = [name for name in plan.edge_channels if name in bound.edge_products]
     sums_over_edges = plan.parameters or plan.parameter_heads or products

@@ -53,7 +53,7 @@ def test_rows_in_several_parts(name, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
     graph = random_graph(5, 4, 10, hub=12, seed=1)
     with force_mapping(Mapping('edge', part_work=3)):
-        assert len(plan.parts_of(graph.csr).split_rows) > 0
+        assert len(plan.parts_of(graph.csr, 32).split_rows) > 0
         check(target, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
 
 

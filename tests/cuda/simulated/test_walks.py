@@ -44,7 +44,7 @@ def test_edge_operands_as_products(name):
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'edge_conv_none', 'weighted_neighbours', 'gaussian_2'])
 def test_rows_in_several_parts(name, small_parts):
     graph = random_graph(5, 4, 10, hub=12)
-    assert len(plan.parts_of(graph.csr).split_rows) > 0
+    assert len(plan.parts_of(graph.csr, 32).split_rows) > 0
     check(target, random_call(PROGRAMS[name], graph, 2, 4))
 
 

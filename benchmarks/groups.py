@@ -1,0 +1,174 @@
+"""Choosers of group sizes beside the best size found by search, on graphs that none was fitted on.
+
+The question of "Accelerating Backward Aggregation in GCN Training with Execution Path Preparing on GPUs" (Xu et al.,
+section 5), on a CPU: how much longer a walk takes under a chooser's group size than under the best. The walk sums
+float32 rows over the edges of a graph, or of an execution path: the edges into a tenth of the targets, by source. All
+sizes take turns. The best is searched among powers of two in every other round, and the other rounds judge it and the
+choices; so a loss may come out a little below zero.
+
+*none* is what runs without a chooser: parts of 4,096 edges and rows (or what the cost model says); a path is cut where
+the whole graph is. *published* has the paper's coefficients, *refitted* those that
+``benchmarks/refit_group_regression.py`` finds, *learned* is the classifier, *measured* a search of a few walks.
+
+    python benchmarks/groups.py --data DATA --times benchmarks/results/group-sizes-cpu-2026-11-21.json \\
+        --out benchmarks/results/group-choosers-cpu-2026-11-21.json
+
+What ``--out`` holds already is not measured again; with ``--seconds 80`` it is measured in pieces, and printed with the
+last one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch_geometric
+from group_graphs import TO_JUDGE, graphs
+from measure_group_sizes import ELEMENT_BYTES, WIDTHS, write
+from refit_group_regression import fitted
+from tqdm import tqdm
+
+import pygfuse
+from pygfuse.choice import modelled
+from pygfuse.csr import Csr
+from pygfuse.groups import learned, search
+from pygfuse.groups.regression import PUBLISHED, Regression
+from pygfuse.mapping import cut
+from pygfuse.measured import Shape
+
+# each graph and width is measured for about so many seconds, at least and at most so many rounds
+SECONDS, ROUNDS = 0.5, (14, 100)
+CHOOSERS = ('none', 'published', 'refitted', 'learned', 'measured')
+
+
+def choices(
+    csr: Csr, row_bytes: int, parts: int | None, refitted: Regression
+) -> tuple[dict[str, int], dict[str, float]]:
+    """The size that each chooser says, and the seconds it takes to say so.
+
+    Args:
+        csr: The edges by row.
+        row_bytes: Bytes of a row.
+        parts: For a path, how many parts the whole graph has.
+        refitted: The regression as fitted here.
+    """
+    shape = Shape.of(csr)
+    work = max(1, shape.num_rows + shape.num_edges)
+    functions: dict[str, Callable[[], int]] = {
+        'none': lambda: modelled(shape, row_bytes).part_work if parts is None else max(1, work // parts),
+        'published': lambda: PUBLISHED.size(shape),
+        'refitted': lambda: refitted.size(shape),
+        'learned': lambda: learned.group_size(csr, row_bytes),
+        'measured': lambda: search.searched(csr, row_bytes),
+    }
+    sizes, seconds = {}, {}
+    for name in CHOOSERS:
+        start = time.perf_counter()
+        sizes[name] = functions[name]()
+        seconds[name] = time.perf_counter() - start
+    return sizes, seconds
+
+
+def judged(name: str, csr: Csr, width: int, parts: int | None, refitted: Regression) -> dict:
+    """What is lost with each chooser, on one graph and width."""
+    shape, row_bytes = Shape.of(csr), width * ELEMENT_BYTES
+    grid = search.candidates(shape)
+    search.walk_times(csr, row_bytes, grid[:1], 1)  # compiles
+    chosen, choosing = choices(csr, row_bytes, parts, refitted)
+    sizes = sorted({*grid, *chosen.values()})
+    once = sum(found[0] for found in search.walk_times(csr, row_bytes, sizes, 1).values())
+    rounds = min(max(round(SECONDS / once), ROUNDS[0]), ROUNDS[1])
+    times = search.walk_times(csr, row_bytes, sizes, rounds)
+    searched, judging = ({size: statistics.median(found[i::2]) for size, found in times.items()} for i in (0, 1))
+    best = min(grid, key=searched.__getitem__)
+    return {
+        **{'graph': name, 'width': width, 'rows': shape.num_rows, 'edges': shape.num_edges, 'best': best},
+        'chosen': chosen,
+        'choosing': choosing,
+        'seconds': judging[best],
+        'lost': {chooser: judging[size] / judging[best] - 1 for chooser, size in chosen.items()},
+        'grid_lost': {str(size): judging[size] / judging[best] - 1 for size in grid},
+    }
+
+
+def table(records: list[dict]) -> str:
+    """Time lost by graph, mean over widths, and over all."""
+    by_graph: dict[str, list[dict]] = defaultdict(list)
+    for record in records:
+        by_graph[record['graph']].append(record)
+    lines = ['| graph | rows | edges | best size, by width | ' + ' | '.join(CHOOSERS) + ' |']
+    lines.append('| --- | ---: | ---: | --- |' + ' ---: |' * len(CHOOSERS))
+    for name, found in by_graph.items():
+        lost = (statistics.mean(record['lost'][chooser] for record in found) for chooser in CHOOSERS)
+        best = ', '.join(f'{record["best"]:,}' for record in found)
+        lines.append(
+            f'| {name} | {found[0]["rows"]:,} | {found[0]["edges"]:,} | {best} | '
+            + ' | '.join(f'{share:.1%}' for share in lost)
+            + ' |'
+        )
+    whole = [record for record in records if not record['graph'].endswith(', path')]
+    paths = [record for record in records if record['graph'].endswith(', path')]
+    for label, found in (('all', records), ('whole graphs', whole), ('paths', paths)):
+        for kind, summary in (('mean', statistics.mean), ('median', statistics.median), ('most', max)):
+            lost = (summary([record['lost'][chooser] for record in found]) for chooser in CHOOSERS)
+            lines.append(f'| **{label}, {kind}** | | | | ' + ' | '.join(f'**{share:.1%}**' for share in lost) + ' |')
+    spent = (statistics.median(record['choosing'][chooser] for record in records) for chooser in CHOOSERS)
+    lines.append('| choosing, ms (median) | | | | ' + ' | '.join(f'{seconds * 1e3:.2f}' for seconds in spent) + ' |')
+    return '\n'.join(lines)
+
+
+def curve(records: list[dict]) -> str:
+    """Time lost by the number of groups."""
+    lost: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        for size, share in record['grid_lost'].items():
+            lost[round(math.log2((record['rows'] + record['edges']) / int(size)))].append(share)
+    counts = sorted(count for count in lost if count >= 0)
+    cells = (f'{statistics.mean(lost[count]):.0%}' for count in counts)
+    return (
+        '| groups, about | ' + ' | '.join(str(2**count) for count in counts) + ' |\n'
+        '| --- |' + ' ---: |' * len(counts) + '\n| time lost, mean | ' + ' | '.join(cells) + ' |'
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--data', type=Path, help='the data sets; without, generated graphs only')
+    parser.add_argument('--times', type=Path, required=True, help='what the regression is refitted to')
+    parser.add_argument('--out', type=Path, required=True)
+    parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
+    options = parser.parse_args()
+    refitted = fitted(json.loads(options.times.read_text())['records'])
+    records = json.loads(options.out.read_text())['records'] if options.out.exists() else []
+    known = {(record['graph'], record['width']) for record in records}
+    start, parts = time.perf_counter(), {}
+    for name, csr in tqdm(graphs(TO_JUDGE, options.data), desc='judging', unit='graph'):
+        is_path = name.endswith(', path')
+        for width in WIDTHS:
+            if not is_path:
+                parts[width] = cut(csr, modelled(Shape.of(csr), width * ELEMENT_BYTES)).count
+            if (name, width) not in known:
+                records.append(judged(name, csr, width, parts[width] if is_path else None, refitted))
+        write(options.out, records)
+        if time.perf_counter() - start > options.seconds:
+            print(f'{len(records)} measured; not done yet')
+            return
+    print(
+        f'{torch.get_num_threads()} threads of {os.cpu_count()} cores, {platform.processor() or platform.machine()}; '
+        f'torch {torch.__version__}, torch_geometric {torch_geometric.__version__}, pygfuse {pygfuse.__version__}; '
+        f'{time.strftime("%Y-%m-%d")}\n'
+    )
+    print(f'{refitted}\n\n{table(records)}\n\n{curve(records)}')
+
+
+if __name__ == '__main__':
+    main()
