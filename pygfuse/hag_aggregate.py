@@ -35,8 +35,8 @@ def hag_aggregate(
         ``[targets, channels]``.
 
     Raises:
-        ValueError: If `x` has not a row for each source, lies elsewhere than on a CPU or is of another type, or factors
-            are given for another reduction than the sum, or do not fit.
+        ValueError: If `x` has not a row for each source, or is of a type or on a device without kernels; if factors are
+            given for another reduction than the sum, or do not fit.
 
     Example:
         >>> from pygfuse.transforms import find_hag
