@@ -13,7 +13,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch.overrides import has_torch_function
 
-from pygfuse.cpu.active_rows import active_rows
+from pygfuse.cpu.active_rows import active_rows, active_share
 from pygfuse.cpu.rows import zeros
 from pygfuse.execution_path import forced_paths
 
@@ -138,10 +138,10 @@ def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
         limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())
     if on is False or not grad.numel() or grad.dtype not in (torch.float32, torch.float64):
         return None
-    sample = grad[:: max(1, len(grad) // SAMPLES)]
-    if on is None and float((sample != 0).any(1).float().mean()) > limit:
+    grad = grad.contiguous()
+    if on is None and active_share(grad, torch.arange(0, len(grad), max(1, len(grad) // SAMPLES))) > limit:
         return None
-    active, count, _ = active_rows(grad.contiguous(), None)
+    active, count, _ = active_rows(grad, None)
     return active.nonzero().flatten() if count <= limit * len(grad) else None
 
 
