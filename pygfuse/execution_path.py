@@ -38,12 +38,12 @@ from pygfuse.program import SOURCE
 
 # prices in ns of one worker: of a look at a gradient, at one of its rows and at a byte of it; of an edge and a row of
 # the whole graph when a path is made
-LOOK, LOOK_ROW, LOOK_BYTE = 400_000.0, 1.0, 0.05
+LOOK, LOOK_ROW, LOOK_BYTE = 600_000.0, 1.0, 0.05
 MADE_EDGE, MADE_ROW = 4.0, 6.0
 # a look has to be expected to save so many times what it costs, and a path to have at most this share of the edges
 WORTH_A_LOOK, WORTH_A_WALK = 2.0, 0.5
 # edges whose targets tell roughly how much of a graph is active
-SAMPLES = 256
+SAMPLES = 64
 # paths made for one graph: the oldest goes
 PATHS_LIMIT = 8
 # a path is made anew for a gradient that needs less than this share of the least path that contains it
@@ -268,7 +268,8 @@ class _Paths:
         kept = []
         for path in self.made:
             joint = path.active | active
-            if _edges_into(graph, joint) <= JOINS * num_edges:
+            # a path that lies in the new one but is much smaller is that of another layer
+            if _edges_into(graph, joint) <= JOINS * min(num_edges, path.num_edges):
                 active = joint
             else:
                 kept.append(path)

@@ -23,7 +23,7 @@ BLOCK_BYTES = 2**20
 # the wider a row, the less it counts that its gradient has to be looked at and copied
 LEAST_BYTES, MOST_SHARE, SHARE_PER_BYTE = 2**22, 0.5, 1 / 1280
 # rows of a gradient that tell roughly how many are not zero
-SAMPLES = 256
+SAMPLES = 64
 
 
 def _blocks(x: Tensor, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
