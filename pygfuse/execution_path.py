@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pygfuse.adjacency import state_of
 from pygfuse.choice import CPU_COSTS
-from pygfuse.cpu.active_rows import UNREACHED, active_rows, kept_columns, kept_rows
+from pygfuse.cpu.active_rows import UNREACHED, active_rows, active_share, kept_columns, kept_rows
 from pygfuse.graph import Graph
 from pygfuse.identity_cache import IdentityCache
 from pygfuse.mapping import Cut, splits
@@ -38,12 +38,12 @@ from pygfuse.program import SOURCE
 
 # prices in ns of one worker: of a look at a gradient, at one of its rows and at a byte of it; of an edge and a row of
 # the whole graph when a path is made
-LOOK, LOOK_ROW, LOOK_BYTE = 200_000.0, 1.0, 0.05
+LOOK, LOOK_ROW, LOOK_BYTE = 600_000.0, 1.0, 0.05
 MADE_EDGE, MADE_ROW = 4.0, 6.0
 # a look has to be expected to save so many times what it costs, and a path to have at most this share of the edges
-WORTH_A_LOOK, WORTH_A_WALK = 2.0, 0.7
+WORTH_A_LOOK, WORTH_A_WALK = 2.0, 0.5
 # edges whose targets tell roughly how much of a graph is active
-SAMPLES = 256
+SAMPLES = 64
 # paths made for one graph: the oldest goes
 PATHS_LIMIT = 8
 # a path is made anew for a gradient that needs less than this share of the least path that contains it
@@ -111,6 +111,10 @@ class PathRows:
 class ExecutionPath:
     """The edges into some of a graph's targets.
 
+    Args:
+        graph: The graph.
+        active: Which targets, ``[targets]``, uint8.
+
     Attributes:
         active: Which targets, ``[targets]``, uint8.
         num_edges: Number of edges into them.
@@ -130,7 +134,11 @@ class ExecutionPath:
         return self.active.nbytes + rows + (0 if self._place_in_csc is None else self._place_in_csc.nbytes)
 
     def contains(self, active: Tensor) -> bool:
-        """Whether every active target is one of the path's."""
+        """Whether every active target is one of the path's.
+
+        Args:
+            active: ``[targets]``, uint8.
+        """
         return not bool((active > self.active).any())
 
     def csr(self, graph: Graph) -> PathRows:
@@ -158,7 +166,13 @@ class ExecutionPath:
         return self._place_in_csc
 
     def of(self, graph: Graph, side: str, parts: Cut) -> tuple[PathRows, Cut]:
-        """The path's edges by rows of one side, and the whole graph's parts without the edges left out."""
+        """The path's edges by rows of one side, and the whole graph's parts without the edges left out.
+
+        Args:
+            graph: The graph that the path was made from.
+            side: ``'source'`` or ``'target'``.
+            parts: Parts of the whole graph by rows of that side.
+        """
 
         def kept_before_in_column(node: int, place: int) -> int:
             return int(self.active[graph.csc.index[graph.csc.indptr[node] : place]].sum(dtype=torch.int64))
@@ -224,10 +238,15 @@ class _Paths:
             indptr = graph.csr.indptr
             places = (torch.arange(SAMPLES) * graph.num_edges // SAMPLES).to(indptr.dtype)
             self.sampled_targets = torch.searchsorted(indptr, places, right=True) - 1
-        return float((grad[self.sampled_targets] != 0).any(1).float().mean())
+        return active_share(grad, self.sampled_targets)
 
     def least(self, active: Tensor, most_edges: float) -> ExecutionPath | None:
-        """The path of fewest edges, at most so many, that contains all active rows."""
+        """The path of fewest edges that contains all active rows, if there is one.
+
+        Args:
+            active: ``[targets]``, uint8.
+            most_edges: How many edges it may have.
+        """
         for path in sorted((*self.prepared, *self.made), key=lambda path: path.num_edges):
             if path.num_edges > most_edges:
                 return None
@@ -240,11 +259,17 @@ class _Paths:
 
         A layer's active rows differ a little from step to step where dropout or a ReLU clears whole rows: after a few
         steps, the path has all rows that may be active.
+
+        Args:
+            graph: The graph.
+            active: ``[targets]``, uint8.
+            num_edges: Number of edges into them.
         """
         kept = []
         for path in self.made:
             joint = path.active | active
-            if _edges_into(graph, joint) <= JOINS * num_edges:
+            # a path that lies in the new one but is much smaller is that of another layer
+            if _edges_into(graph, joint) <= JOINS * min(num_edges, path.num_edges):
                 active = joint
             else:
                 kept.append(path)
@@ -306,12 +331,21 @@ def attach_distances(edge_index: Tensor, distances: Callable[[], Tensor | None])
 
 
 def are_attached(edge_index: Tensor) -> bool:
-    """Whether `attach_distances` was called for this tensor."""
+    """Whether `attach_distances` was called for this tensor.
+
+    Args:
+        edge_index: The edges, ``[2, E]``.
+    """
     return _attached.get(edge_index, 'distances') is not None
 
 
 def prepare(graph: Graph, edge_index: Tensor) -> None:
-    """Gives a graph the paths that belong to the ``edge_index`` it was made from, if there are any."""
+    """Gives a graph the paths that belong to the ``edge_index`` it was made from, if there are any.
+
+    Args:
+        graph: The graph.
+        edge_index: The edges, ``[2, E]``.
+    """
     attached = _attached.get(edge_index, 'distances')
     if attached is None:
         return
@@ -324,7 +358,11 @@ def prepare(graph: Graph, edge_index: Tensor) -> None:
 
 
 def known_paths(graph: Graph) -> tuple[ExecutionPath, ...]:
-    """The paths of a graph: those that were prepared, then those that gradients have shown."""
+    """The paths of a graph: those that were prepared, then those that gradients have shown.
+
+    Args:
+        graph: The graph; with self-loops it is another one than without.
+    """
     paths = _paths.get(graph)
     return () if paths is None else (*paths.prepared, *paths.made)
 
@@ -334,7 +372,11 @@ _reported_to: contextvars.ContextVar[weakref.ref | None] = contextvars.ContextVa
 
 
 def run_by(layer: Any) -> None:
-    """Says that the aggregations that follow in this thread are this layer's."""
+    """Says that the aggregations that follow in this thread are this layer's.
+
+    Args:
+        layer: A module; it is not kept alive.
+    """
     _running.set(weakref.ref(layer))
 
 
@@ -345,7 +387,11 @@ def running() -> weakref.ref | None:
 
 @contextlib.contextmanager
 def reported_to(layer: weakref.ref | None) -> Iterator[None]:
-    """Lets a layer know, as ``last_activity``, what backward passes within a ``with`` block walk."""
+    """Lets a layer know, as ``last_activity``, what backward passes within a ``with`` block walk.
+
+    Args:
+        layer: A reference to a module, or None.
+    """
     token = _reported_to.set(layer)
     try:
         yield
@@ -380,7 +426,10 @@ def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath 
     if forced is None:
         look = LOOK + all_rows * (LOOK_ROW + LOOK_BYTE * row_bytes)
         saved = all_edges * price / (WORTH_A_LOOK * look)
-        if saved < 1 or (1 - paths.sampled_share(graph, grad)) * saved < 1:
+        if saved < 1:
+            return None, whole
+        share = paths.sampled_share(graph, grad)
+        if share > WORTH_A_WALK or (1 - share) * saved < 1:
             return None, whole
         most_edges *= WORTH_A_WALK
     active, num_rows, num_edges = active_rows(grad, graph.csr.indptr)

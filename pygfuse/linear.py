@@ -13,16 +13,17 @@ import torch_geometric.nn
 from torch import Tensor
 from torch.overrides import has_torch_function
 
-from pygfuse.cpu.active_rows import active_rows
+from pygfuse.cpu.active_rows import active_rows, active_share
 from pygfuse.cpu.rows import zeros
 from pygfuse.execution_path import forced_paths
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
-# the least bytes of a map's input, and the largest share of rows with a gradient, for which the others are left out
-LEAST_BYTES, SPARSE = 2**22, 0.5
+# the least bytes of a map's input, and the largest share of rows with a gradient, for which the others are left out;
+# the wider a row, the less it counts that its gradient has to be looked at and copied
+LEAST_BYTES, MOST_SHARE, SHARE_PER_BYTE = 2**22, 0.5, 1 / 1280
 # rows of a gradient that tell roughly how many are not zero
-SAMPLES = 256
+SAMPLES = 64
 
 
 def _blocks(x: Tensor, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -132,14 +133,16 @@ def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
         grad: ``[nodes, out]``.
         x: What was mapped, ``[nodes, in]``.
     """
-    on = forced_paths()
+    on, limit = forced_paths(), MOST_SHARE
+    if on is None:
+        limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())
     if on is False or not grad.numel() or grad.dtype not in (torch.float32, torch.float64):
         return None
-    sample = grad[:: max(1, len(grad) // SAMPLES)]
-    if on is None and float((sample != 0).any(1).float().mean()) > SPARSE:
+    grad = grad.contiguous()
+    if on is None and active_share(grad, torch.arange(0, len(grad), max(1, len(grad) // SAMPLES))) > limit:
         return None
-    active, count, _ = active_rows(grad.contiguous(), None)
-    return active.nonzero().flatten() if count <= SPARSE * len(grad) else None
+    active, count, _ = active_rows(grad, None)
+    return active.nonzero().flatten() if count <= limit * len(grad) else None
 
 
 def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:

@@ -223,3 +223,25 @@ def test_a_graph_with_paths_is_copied_without_them():
         assert not known_paths(other)
     # a model that has run can be copied and kept too
     assert copy.deepcopy(model).convs[0].last_activity == pickle.loads(pickle.dumps(model)).convs[0].last_activity
+
+
+def test_paths_take_little_memory():
+    nodes, channels = 3000, 128
+    edge_index, x = random_edges(nodes, nodes, 10 * nodes), torch.randn(nodes, channels)
+    convs = [GCNConv(channels, WIDTH), GCNConv(WIDTH, WIDTH)]
+    with execution_paths(True):
+        out = convs[1](convs[0](x, edge_index).relu(), edge_index)
+        out[torch.arange(nodes) % 10 == 0].square().sum().backward()
+    graph = graph_with_loops(edge_index, nodes)
+    assert len(known_paths(graph)) == 2
+    arrays = [graph.csr.indptr, graph.csr.index, graph.csr.edge_id, graph.csc.indptr, graph.csc.index]
+    everything = x.nbytes + edge_index.nbytes + sum(array.nbytes for array in arrays)
+    assert sum(path.num_bytes for path in known_paths(graph)) < 0.2 * everything
+
+
+def test_a_gradient_that_is_nearly_whole_is_left_to_the_whole_walk(always_worth_a_look):
+    edge_index, x, model = random_edges(900, 900, 2500), torch.randn(900, WIDTH), Model(GCNConv, 1)
+    mask = torch.arange(900) % 10 < 8
+    gradients(model, x, edge_index, mask, on=None, repeats=9)
+    assert not known_paths(graph_with_loops(edge_index, 900))
+    assert model.convs[0].last_activity.rows is None

@@ -39,6 +39,7 @@ def test_it_can_be_differentiated_twice():
 @pytest.fixture
 def every_map(monkeypatch):
     monkeypatch.setattr(linear, 'LEAST_BYTES', 0)
+    monkeypatch.setattr(linear, 'SHARE_PER_BYTE', 1.0)
 
 
 @pytest.mark.parametrize('active', [0, 1, 30, 69, 100])

@@ -48,6 +48,17 @@ def _find_rows_kernel(values: int, bits_dtype: torch.dtype) -> Kernel:
     return Kernel(find_rows, 'the search for rows that are not zero', (str(values), str(bits_dtype)))
 
 
+def _count_sampled(part, bits, width, rows, magnitude, counts):
+    """The number of the given rows that are not zero."""
+    count = 0
+    for k in range(len(rows)):
+        found, begin = 0, place_at(rows, k) * width
+        for i in range(begin, begin + width):
+            found |= place_at(bits, i) & magnitude
+        count += found != 0
+    counts[part] = count
+
+
 def _count_columns(part, bounds, indptr, index, active, counts):
     """For each row of one part, the number of edges from active columns."""
     for row in range(bounds[2 * part], bounds[2 * part + 2]):
@@ -95,6 +106,7 @@ def _reach(part, bounds, indptr, index, distance, step):
                     distance[source] = step + 1
 
 
+count_sampled = Kernel(_count_sampled, 'the count of sampled rows that are not zero')
 count_columns = Kernel(_count_columns, 'the count of edges from active columns')
 put_columns = Kernel(_put_columns, 'the choice of edges from active columns')
 put_rows = Kernel(_put_rows, 'the choice of edges of active rows')
@@ -122,6 +134,23 @@ def active_rows(values: Tensor, indptr: Tensor | None) -> tuple[Tensor, int, int
     _find_rows_kernel(at_a_time, bits_dtype)(parts, values.view(bits_dtype), width, indptr, active, counts)
     num_rows, num_edges = counts.view(-1, 2).sum(0).tolist()
     return active, num_rows, num_edges
+
+
+def active_share(values: Tensor, rows: Tensor) -> float:
+    """Which share of some rows are not all zero (NaN is not zero).
+
+    Args:
+        values: ``[rows, width]``, float32 or float64, contiguous.
+        rows: Numbers of rows, at least one.
+
+    Example:
+        >>> active_share(torch.tensor([[0.0], [2.0], [-0.0]]), torch.tensor([0, 1, 1, 2]))
+        0.5
+    """
+    count = torch.empty(1, dtype=torch.int64)
+    bits_dtype = _AS_INTEGERS[values.dtype]
+    count_sampled(1, values.view(bits_dtype), values.shape[1], rows, torch.iinfo(bits_dtype).max, count)
+    return int(count) / len(rows)
 
 
 def _whole_rows(csr: Csr) -> tuple[int, Tensor]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from parity import random_edges
 
-from pygfuse.cpu.active_rows import UNREACHED, active_rows, distances, kept_columns, kept_rows
+from pygfuse.cpu.active_rows import UNREACHED, active_rows, active_share, distances, kept_columns, kept_rows
 from pygfuse.graph import Graph
 
 
@@ -23,6 +23,13 @@ def test_rows_with_one_value_that_is_not_zero_are_found(width, dtype):
     active, num_rows, num_edges = active_rows(values, indptr)
     assert torch.equal(active.bool(), expected)
     assert (num_rows, num_edges) == (int(expected.sum()), int(degree[expected].sum()))
+
+
+def test_the_share_of_sampled_rows_and_rows_without_edges():
+    values = torch.zeros(900, 3)
+    values[::4, 2] = float('nan')
+    assert active_share(values, torch.arange(0, 900, 2)) == 0.5
+    assert active_rows(values, None)[1:] == (225, 225)
 
 
 def test_edges_from_active_columns_and_of_active_rows_are_kept_in_order():
