@@ -141,15 +141,26 @@ def test_odd_graphs(name, graph):
     check(target, random_call(PROGRAMS[name], graph, 2, 4))
 
 
+def test_maxima_of_narrow_types_tie_where_they_round_alike():
+    call = random_call(PROGRAMS['gine'], Graph.of(torch.tensor([[0, 1], [0, 0]])), 1, 4, torch.bfloat16, reduce='max')
+    call.tensors['x'].fill_(1.0)
+    call.tensors['edge'].fill_(0.0)[1] = 2**-10
+    out, ties = target.forward(call)
+    assert torch.equal(ties[0], torch.full((4,), 2.0))
+    found = target.backward(call, out, ties, torch.ones_like(out), ['x'])['x']
+    assert torch.equal(found, torch.full((2, 4), 0.5, dtype=torch.bfloat16))
+
+
 def test_scores_far_apart_raise_the_running_maximum():
     call = random_call(PROGRAMS['gat'], random_graph(6, 3, 200), 2, 4)
-    call.tensors['alpha_src'].mul_(40)
+    call.tensors['alpha_src'].mul_(1000)  # their exponentials overflow
     with force_mapping(Mapping('vertex', part_work=1000)):  # rows of several batches, in one piece
         check(target, call)
 
 
 def test_sums_for_parameters_settle(monkeypatch):
     monkeypatch.setattr('pygfuse.cuda.walks.backward.SETTLED_AFTER', 4)
+    monkeypatch.setattr(target, 'SUMMING_TEAMS', 2)  # each walks several parts
     check(target, random_call(PROGRAMS['gatv2'], random_graph(5, 3, 30), 2, 4))
 
 
