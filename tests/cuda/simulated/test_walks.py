@@ -94,14 +94,31 @@ def test_rows_of_any_shape(name, heads, channels):
     check(target, random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels))
 
 
-@pytest.mark.parametrize('name', ['gat', 'neighbours', 'transformer', 'gaussian_2'])
-def test_wide_rows_are_cut_into_tiles(name, monkeypatch):
+@pytest.fixture
+def _narrow_tiles(monkeypatch):
     monkeypatch.setattr(plan, 'FORWARD_VALUES', 2)
     monkeypatch.setattr(plan, 'BACKWARD_VALUES', 2)
+
+
+@pytest.mark.usefixtures('_narrow_tiles')
+@pytest.mark.parametrize('name', ['gat', 'neighbours', 'transformer', 'gaussian_2'])
+def test_wide_rows_are_cut_into_tiles(name):
     heads, channels = (1, 100) if name == 'neighbours' else (2, 64)
     call = random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels)
     assert target._tiling(call, call.graph.csr, 2, call.bound.separable, 1).count == 2
     check(target, call)
+
+
+@pytest.mark.usefixtures('_narrow_tiles')
+def test_tiles_know_their_heads():
+    graph = random_graph(3, 2, 4)
+    check(target, random_call(PROGRAMS['gatv2'], graph, 2, 64, products=True))
+    call = random_call(PROGRAMS['gat'], graph, 2, 64, dropout=0.4)
+    check(target, call)
+    torch.testing.assert_close(target.weights(call, target.forward(call)[1]), reference.weights(call))
+    dropout = Dropout(0.3, 7)
+    found = target.dropout_factors(5, 96, dropout, torch.empty(0, dtype=torch.float64))
+    assert torch.equal(found, random.dropout_factors(5, 96, dropout, torch.float64))
 
 
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'neighbours'])
@@ -158,10 +175,11 @@ def test_scores_far_apart_raise_the_running_maximum():
         check(target, call)
 
 
-def test_sums_for_parameters_settle(monkeypatch):
+@pytest.mark.parametrize('name', ['gatv2', 'gaussian_2'])
+def test_sums_for_parameters_settle(name, monkeypatch):
     monkeypatch.setattr('pygfuse.cuda.walks.backward.SETTLED_AFTER', 4)
     monkeypatch.setattr(target, 'SUMMING_TEAMS', 2)  # each walks several parts
-    check(target, random_call(PROGRAMS['gatv2'], random_graph(5, 3, 30), 2, 4))
+    check(target, random_call(PROGRAMS[name], random_graph(5, 3, 30), 2, 4))
 
 
 def test_gradients_for_some_operands_only():
