@@ -14,12 +14,14 @@ the whole graph is. *published* has the paper's coefficients, *refitted* those t
         --out benchmarks/results/group-choosers-cpu-2026-11-21.json
 
 What ``--out`` holds already is not measured again; with ``--seconds 80`` it is measured in pieces, and printed with the
-last one.
+last one. With ``--backward``, backward passes over paths are timed in place: one aggregation, the look for zero rows
+included.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -28,25 +30,34 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
 import torch_geometric
-from group_graphs import TO_JUDGE, graphs
-from measure_group_sizes import ELEMENT_BYTES, WIDTHS, write
+from group_graphs import PATH_SHARE, TO_JUDGE, graphs
+from measure_group_sizes import ELEMENT_BYTES, WIDTHS, rounded, write
 from refit_group_regression import fitted
+from torch import Tensor
 from tqdm import tqdm
 
 import pygfuse
+from pygfuse.call import Call
 from pygfuse.choice import modelled
+from pygfuse.cpu import target
 from pygfuse.csr import Csr
-from pygfuse.groups import learned, search
+from pygfuse.execution_path import execution_paths
+from pygfuse.graph import Graph
+from pygfuse.groups import group_sizes, learned, search
 from pygfuse.groups.regression import PUBLISHED, Regression
 from pygfuse.mapping import cut
 from pygfuse.measured import Shape
+from pygfuse.programs.neighbours import NEIGHBOURS
 
 # each graph and width is measured for about so many seconds, at least and at most so many rounds
 SECONDS, ROUNDS = 0.5, (14, 100)
+# the graphs on whose paths a backward pass is measured, and how often
+BACKWARD_GRAPHS, BACKWARD_ROUNDS = ('GitHub', 'Tolokers', 'ego-Twitter', 'web-NotreDame'), 60
 CHOOSERS = ('none', 'published', 'refitted', 'learned', 'measured')
 
 
@@ -93,10 +104,10 @@ def judged(name: str, csr: Csr, width: int, parts: int | None, refitted: Regress
     return {
         **{'graph': name, 'width': width, 'rows': shape.num_rows, 'edges': shape.num_edges, 'best': best},
         'chosen': chosen,
-        'choosing': choosing,
-        'seconds': judging[best],
-        'lost': {chooser: judging[size] / judging[best] - 1 for chooser, size in chosen.items()},
-        'grid_lost': {str(size): judging[size] / judging[best] - 1 for size in grid},
+        'choosing': {chooser: rounded(seconds) for chooser, seconds in choosing.items()},
+        'seconds': rounded(judging[best]),
+        'lost': {chooser: rounded(judging[size] / judging[best] - 1) for chooser, size in chosen.items()},
+        'grid_lost': {str(size): rounded(judging[size] / judging[best] - 1) for size in grid},
     }
 
 
@@ -140,14 +151,71 @@ def curve(records: list[dict]) -> str:
     )
 
 
+def backward_times(edge_index: Tensor, width: int, refitted: Regression) -> dict[str, list[float]]:
+    """Seconds of an aggregation's backward with a gradient at a tenth of the targets, under choosers in turn."""
+    num_nodes = int(edge_index.max()) + 1
+    graph = Graph.of(edge_index, num_sources=num_nodes, num_targets=num_nodes)
+    call = Call(NEIGHBOURS.bind(('x',)), graph, {'x': torch.ones(num_nodes, width)}, {}, 1, width)
+    grad = torch.ones(num_nodes, width)
+    grad[torch.rand(num_nodes, generator=torch.Generator().manual_seed(0)) >= PATH_SHARE] = 0
+    contexts: dict[str, Callable[[], AbstractContextManager]] = {
+        'none': contextlib.nullcontext,
+        'published': lambda: group_sizes(published_size),
+        'refitted': lambda: group_sizes(refitted_size),
+        'learned': lambda: group_sizes('learned'),
+        'measured': lambda: group_sizes(searched_size),
+    }
+
+    def published_size(csr: Csr, row_bytes: int) -> int:
+        return PUBLISHED.size(Shape.of(csr))
+
+    def refitted_size(csr: Csr, row_bytes: int) -> int:
+        return refitted.size(Shape.of(csr))
+
+    def searched_size(csr: Csr, row_bytes: int) -> int:
+        with execution_paths(False):
+            return search.searched(csr, row_bytes)
+
+    times: dict[str, list[float]] = {name: [] for name in CHOOSERS}
+    for i in range(BACKWARD_ROUNDS + 2):
+        for name, found in times.items():
+            with contexts[name](), execution_paths(True):
+                start = time.perf_counter()
+                target.backward(call, grad, None, grad, ['x'])
+                if i > 1:  # the first ones compile, make the path and choose
+                    found.append(time.perf_counter() - start)
+    return times
+
+
+def microseconds(seconds: list[float]) -> str:
+    """The median and, in brackets, the quartiles."""
+    first, middle, last = (1e6 * value for value in statistics.quantiles(seconds, n=4))
+    return f'{middle:,.0f} [{first:,.0f}, {last:,.0f}]'
+
+
+def backward_table(data: Path, refitted: Regression) -> str:
+    """Medians with quartiles in microseconds."""
+    lines = ['| graph, width | ' + ' | '.join(CHOOSERS) + ' |', '| --- |' + ' --- |' * len(CHOOSERS)]
+    for name in tqdm(BACKWARD_GRAPHS, desc='backward', unit='graph'):
+        edge_index = TO_JUDGE[name](data)
+        for width in WIDTHS[:2]:
+            times = backward_times(edge_index, width, refitted)
+            lines.append(f'| {name}, {width} | ' + ' | '.join(microseconds(found) for found in times.values()) + ' |')
+    return '\n'.join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--data', type=Path, help='the data sets; without, generated graphs only')
     parser.add_argument('--times', type=Path, required=True, help='what the regression is refitted to')
-    parser.add_argument('--out', type=Path, required=True)
+    parser.add_argument('--out', type=Path, required=True, help='what is measured')
     parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
+    parser.add_argument('--backward', action='store_true', help='backward passes over paths instead')
     options = parser.parse_args()
     refitted = fitted(json.loads(options.times.read_text())['records'])
+    if options.backward:
+        print(backward_table(options.data, refitted))
+        return
     records = json.loads(options.out.read_text())['records'] if options.out.exists() else []
     known = {(record['graph'], record['width']) for record in records}
     start, parts = time.perf_counter(), {}

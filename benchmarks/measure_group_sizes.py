@@ -29,6 +29,11 @@ WIDTHS, ELEMENT_BYTES = (16, 64, 128), 4
 SECONDS, ROUNDS = 0.25, (7, 60)
 
 
+def rounded(number: float) -> float:
+    """Four digits of it."""
+    return float(f'{number:.4g}')
+
+
 def measured(name: str, csr: Csr, width: int) -> dict:
     """The times of one graph and width."""
     shape, row_bytes = Shape.of(csr), width * ELEMENT_BYTES
@@ -37,7 +42,7 @@ def measured(name: str, csr: Csr, width: int) -> dict:
     rounds = min(max(round(SECONDS / once), ROUNDS[0]), ROUNDS[1])
     times = walk_times(csr, row_bytes, sizes, rounds)
     numbers = {'rows': shape.num_rows, 'edges': shape.num_edges, 'max_degree': shape.max_degree}
-    seconds = {str(size): statistics.median(found) for size, found in times.items()}
+    seconds = {str(size): rounded(statistics.median(found)) for size, found in times.items()}
     return {'graph': name, 'width': width, **numbers, 'seconds': seconds}
 
 

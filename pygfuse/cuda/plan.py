@@ -105,7 +105,7 @@ def parts_of(csr: Csr, row_bytes: int) -> Cut:
     part_work = max(SMALLEST_PART, min(LARGEST_PART, work // PARTS_WANTED))
     if chosen is None:
         group_size = with_group_size(Mapping(VERTEX, part_work), csr, row_bytes).part_work
-        # no more parts than there are rows: partial states have the size of nodes
+        # at most a part a row, so that partial states have the size of nodes
         part_work = max(group_size, min(part_work, -(-work // max(csr.num_rows, 1))))
     elif chosen.part_work != PART_WORK:
         part_work = chosen.part_work

@@ -55,10 +55,12 @@ def group_sizes(chooser: str | Chooser) -> Iterator[None]:
 
     Args:
         chooser: ``'regression'``: the linear regression of Xu et al. over vertices, edges and mean degree, with the
-            published coefficients until ``benchmarks/refit_group_regression.py --remember`` has fitted them to this
-            device. ``'learned'``: a graph classifier with self-attention pooling that was trained on measured graphs;
-            for a CPU. ``'measured'``: a search that times sums over the graph when it is first met, remembered on disk
-            for graphs of about this shape; for a CPU. Or a function ``(csr, row_bytes) -> size``.
+            published coefficients, which were fitted on a GPU and are far too small for a CPU, until
+            ``benchmarks/refit_group_regression.py --remember`` has fitted them to this one. ``'learned'``: a graph
+            classifier with self-attention pooling, trained on graphs that were measured on two cores. ``'measured'``: a
+            search that times sums over the graph when it is first met, remembered on disk for graphs of about this
+            shape. Or a function ``(csr, row_bytes) -> size``. On a GPU, ``'learned'`` and ``'measured'`` know nothing
+            and leave the size as it is.
 
     Raises:
         ValueError: If there is no such chooser.

@@ -14,6 +14,7 @@ from pygfuse.cuda.walks.edges import (
     edge_scorer,
     folded,
     mapped,
+    piece_reader,
     positions,
 )
 from pygfuse.program import TARGET, BoundProgram
@@ -297,7 +298,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         lanes.copies(len(plan.parameters)), lanes.copies(len(plan.parameter_heads)),
     )  # fmt: skip
     sum_heads, sum_channels = lanes.sum_groups_of(len(plan.heads)), lanes.sum_groups_of(len(plan.channels))
-    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
+    place_at, load_heads, load_row, rows_of = lanes.place_at, lanes.load_heads, lanes.load_row, piece_reader(lanes)
     store_heads, store_row, heads_full, row_full = lanes.store_heads, lanes.store_row, lanes.heads_full, lanes.row_full
     team_number, team_count, group_number, tile_number = (
         lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
@@ -321,10 +322,8 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(heads_full(0.0))
         unsettled = 0
         for piece in range(team_number(), parts, team_count()):
-            first_edge, last_row = place_at(bounds, 2 * piece + 1), place_at(bounds, 2 * piece + 2)
-            last_edge = place_at(bounds, 2 * piece + 3)
-            ends_within = last_edge > place_at(indptr, last_row)
-            for v in range(place_at(bounds, 2 * piece), last_row + ends_within):
+            first_row, end_row, first_edge, last_edge = rows_of(bounds, indptr, piece)
+            for v in range(first_row, end_row):
                 row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
                 begin, end = max(row_begin, first_edge), min(row_end, last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)

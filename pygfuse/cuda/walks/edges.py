@@ -16,6 +16,22 @@ EDGE_ARGUMENTS = (
 RESIDENT = ('own_heads', 'own_row', 'head_parameters', 'parameters', 'scalars')
 
 
+def piece_reader(lanes: Any) -> Callable:
+    """``rows_of(bounds, indptr, piece)``: the rows and the edges of a part of the work: of each the first and the end.
+
+    A row that ends behind the part belongs to it, too.
+    """
+    place_at = lanes.place_at
+
+    @lanes.inlined
+    def rows_of(bounds, indptr, piece):
+        last_row, last_edge = place_at(bounds, 2 * piece + 2), place_at(bounds, 2 * piece + 3)
+        ends_within = last_edge > place_at(indptr, last_row)
+        return place_at(bounds, 2 * piece), last_row + ends_within, place_at(bounds, 2 * piece + 1), last_edge
+
+    return rows_of
+
+
 def positions(lanes: Any, batch: int, groups: int) -> Callable:
     """``positions(q)``: the places of the edges that a group of lanes has in flight, the first being `q`."""
     items = ''.join(f'q + {k * groups}, ' for k in range(batch))

@@ -16,6 +16,7 @@ from pygfuse.cuda.walks.edges import (
     edge_scorer,
     folded,
     mapped,
+    piece_reader,
     positions,
 )
 from pygfuse.program import BoundProgram
@@ -129,7 +130,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     has_score, softmax, extreme = bound.score is not None, bound.softmax, reduce in ('max', 'min')
     layout = lanes.layout
     batch, groups, step = layout.batch, layout.groups, layout.batch * layout.groups
-    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
+    place_at, load_heads, load_row, rows_of = lanes.place_at, lanes.load_heads, lanes.load_row, piece_reader(lanes)
     store_heads, store_row, heads_full, row_full = lanes.store_heads, lanes.store_row, lanes.heads_full, lanes.row_full
     choose, any_above, dropout = lanes.choose, lanes.any_above, lanes.dropout
     team_number, team_count, group_number, tile_number = (
@@ -183,10 +184,8 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
         head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
-            first_edge, last_row = place_at(bounds, 2 * piece + 1), place_at(bounds, 2 * piece + 2)
-            last_edge = place_at(bounds, 2 * piece + 3)
-            ends_within = last_edge > place_at(indptr, last_row)
-            for v in range(place_at(bounds, 2 * piece), last_row + ends_within):
+            first_row, end_row, first_edge, last_edge = rows_of(bounds, indptr, piece)
+            for v in range(first_row, end_row):
                 row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
                 begin, end = max(row_begin, first_edge), min(row_end, last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pygfuse import vocabulary
 from pygfuse.adjoint import BY_TARGET
-from pygfuse.cuda.walks.edges import EDGE_ARGUMENTS, RESIDENT, edge_loader, edge_scorer, mapped, positions
+from pygfuse.cuda.walks.edges import EDGE_ARGUMENTS, RESIDENT, edge_loader, edge_scorer, mapped, piece_reader, positions
 from pygfuse.program import BoundProgram
 
 
@@ -24,7 +24,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
     places = positions(lanes, batch, groups)
     load_edges = mapped(lanes, edge_loader(lanes, bound), batch, ['places'], EDGE_ARGUMENTS)
     score = mapped(lanes, edge_scorer(lanes, bound, BY_TARGET), batch, ['edges'], RESIDENT)
-    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
+    place_at, load_heads, load_row, rows_of = lanes.place_at, lanes.load_heads, lanes.load_row, piece_reader(lanes)
     team_number, team_count, group_number, tile_number = (
         lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
     )  # fmt: skip
@@ -48,10 +48,8 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
         head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
-            first_edge, last_row = place_at(bounds, 2 * piece + 1), place_at(bounds, 2 * piece + 2)
-            last_edge = place_at(bounds, 2 * piece + 3)
-            ends_within = last_edge > place_at(indptr, last_row)
-            for v in range(place_at(bounds, 2 * piece), last_row + ends_within):
+            first_row, end_row, first_edge, last_edge = rows_of(bounds, indptr, piece)
+            for v in range(first_row, end_row):
                 begin, end = max(place_at(indptr, v), first_edge), min(place_at(indptr, v + 1), last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)
                 own_row = load_row(resident_channels, v * width + channel)

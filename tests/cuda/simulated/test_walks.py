@@ -94,14 +94,31 @@ def test_rows_of_any_shape(name, heads, channels):
     check(target, random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels))
 
 
-@pytest.mark.parametrize('name', ['gat', 'neighbours', 'transformer', 'gaussian_2'])
-def test_wide_rows_are_cut_into_tiles(name, monkeypatch):
+@pytest.fixture
+def _narrow_tiles(monkeypatch):
     monkeypatch.setattr(plan, 'FORWARD_VALUES', 2)
     monkeypatch.setattr(plan, 'BACKWARD_VALUES', 2)
+
+
+@pytest.mark.usefixtures('_narrow_tiles')
+@pytest.mark.parametrize('name', ['gat', 'neighbours', 'transformer', 'gaussian_2'])
+def test_wide_rows_are_cut_into_tiles(name):
     heads, channels = (1, 100) if name == 'neighbours' else (2, 64)
     call = random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels)
     assert target._tiling(call, call.graph.csr, 2, call.bound.separable, 1).count == 2
     check(target, call)
+
+
+@pytest.mark.usefixtures('_narrow_tiles')
+def test_tiles_know_their_heads():
+    graph = random_graph(3, 2, 4)
+    check(target, random_call(PROGRAMS['gatv2'], graph, 2, 64, products=True))
+    call = random_call(PROGRAMS['gat'], graph, 2, 64, dropout=0.4)
+    check(target, call)
+    torch.testing.assert_close(target.weights(call, target.forward(call)[1]), reference.weights(call))
+    dropout = Dropout(0.3, 7)
+    found = target.dropout_factors(5, 96, dropout, torch.empty(0, dtype=torch.float64))
+    assert torch.equal(found, random.dropout_factors(5, 96, dropout, torch.float64))
 
 
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'neighbours'])
@@ -141,16 +158,28 @@ def test_odd_graphs(name, graph):
     check(target, random_call(PROGRAMS[name], graph, 2, 4))
 
 
+def test_maxima_of_narrow_types_tie_where_they_round_alike():
+    call = random_call(PROGRAMS['gine'], Graph.of(torch.tensor([[0, 1], [0, 0]])), 1, 4, torch.bfloat16, reduce='max')
+    call.tensors['x'].fill_(1.0)
+    call.tensors['edge'].fill_(0.0)[1] = 2**-10
+    out, ties = target.forward(call)
+    assert torch.equal(ties[0], torch.full((4,), 2.0))
+    found = target.backward(call, out, ties, torch.ones_like(out), ['x'])['x']
+    assert torch.equal(found, torch.full((2, 4), 0.5, dtype=torch.bfloat16))
+
+
 def test_scores_far_apart_raise_the_running_maximum():
     call = random_call(PROGRAMS['gat'], random_graph(6, 3, 200), 2, 4)
-    call.tensors['alpha_src'].mul_(40)
+    call.tensors['alpha_src'].mul_(1000)  # their exponentials overflow
     with force_mapping(Mapping('vertex', part_work=1000)):  # rows of several batches, in one piece
         check(target, call)
 
 
-def test_sums_for_parameters_settle(monkeypatch):
+@pytest.mark.parametrize('name', ['gatv2', 'gaussian_2'])
+def test_sums_for_parameters_settle(name, monkeypatch):
     monkeypatch.setattr('pygfuse.cuda.walks.backward.SETTLED_AFTER', 4)
-    check(target, random_call(PROGRAMS['gatv2'], random_graph(5, 3, 30), 2, 4))
+    monkeypatch.setattr(target, 'SUMMING_TEAMS', 2)  # each walks several parts
+    check(target, random_call(PROGRAMS[name], random_graph(5, 3, 30), 2, 4))
 
 
 def test_gradients_for_some_operands_only():
