@@ -57,6 +57,12 @@ def unfuse(model: torch.nn.Module) -> torch.nn.Module:
 
     Raises:
         TypeError: If `model` is no module.
+
+    Example:
+        >>> import torch_geometric.nn as pyg
+        >>> model = pyg.Sequential('x, edge_index', [(pyg.GCNConv(8, 8), 'x, edge_index -> x')])
+        >>> unfuse(fuse(model))[0].__class__ is pyg.GCNConv
+        True
     """
     return _swap(model, _PLAIN_CLASSES)
 

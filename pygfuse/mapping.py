@@ -49,6 +49,10 @@ class Mapping:
 
     Raises:
         ValueError: If there is no such mapping.
+
+    Example:
+        >>> Mapping('edge', part_work=1024)
+        Mapping(balance='edge', part_work=1024, two_pass=False)
     """
 
     balance: str = VERTEX
