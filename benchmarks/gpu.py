@@ -364,7 +364,7 @@ class Report:
 
     def _layer_rows(self, copied: float | None) -> list[str]:
         rows = []
-        for key in [key for key in self.found if key.endswith(' fused')]:
+        for key in [key for key in self.found if key.endswith(' fused') and not key.startswith('training ')]:
             graph, name, _ = key.split(' ')
             size, (heads, channels) = self.found[key].get('size'), LAYERS[name]
             product, fused, pyg = (f'{graph} {name} {kind}' for kind in ('product', 'fused', 'pyg'))
