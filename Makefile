@@ -14,10 +14,14 @@ WHEELS ?= ../shared/wheels
 SPARSE ?= 1
 # Options of `make ptx`, see benchmarks/ptx.py.
 PTX_OPTIONS ?=
+# How many processes run tests at a time, each with one thread.
+JOBS ?= auto
 # More options for pip, for example another index.
 PIP_OPTIONS ?=
 
 RUN := $(VENV)/bin/python
+# neighbouring tests share compiled kernels: each process takes a run of them, and from the others once it is done
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_OPTIONS)
 HAS_SPARSE := $(RUN) -c 'import torch_scatter, torch_sparse' 2>/dev/null
 
@@ -27,10 +31,10 @@ demo: $(VENV)/.demo
 	$(RUN) examples/quickstart.py
 
 test: $(VENV)/.test $(VENV)/.sparse
-	$(RUN) -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.test $(VENV)/.sparse
-	$(RUN) -m pytest -m slow
+	$(PYTEST) -m slow
 
 ptx: $(VENV)/.ptx
 	$(RUN) benchmarks/ptx.py $(PTX_OPTIONS)
