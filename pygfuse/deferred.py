@@ -388,6 +388,8 @@ def deferred(session: Session, func: Callable, args: tuple, kwargs: dict[str, An
         found = _selected(func, args, kwargs)
         if found is not NotImplemented:
             return found
+    if func is Tensor.to:
+        return _cast(session, *args, **kwargs)
     in_place = func in row_wise.IN_PLACE
     func = row_wise.IN_PLACE.get(func, func)
     args, kwargs, also = row_wise.without_in_place(func, args, kwargs)
@@ -448,6 +450,17 @@ def _reshaped(session: Session, func: Callable, args: tuple, kwargs: dict[str, A
     result = _made(session, RowWise(reshape, [x._node], []), torch.empty(shape, dtype=x.dtype, device='meta'), [x])
     x._is_shared = result._is_shared = True
     return result
+
+
+def _cast(session: Session, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Another type on the same device, put off."""
+    dtype = kwargs.pop('dtype', None) if not args else args[0]
+    if not isinstance(x, Deferred) or not isinstance(dtype, torch.dtype) or len(args) > 1 or kwargs:
+        return NotImplemented
+    if dtype == x.dtype:
+        return x
+    like = torch.empty(x.shape, dtype=dtype, device='meta')
+    return _made(session, RowWise(lambda values: values.to(dtype), [x._node], []), like, [x])
 
 
 def _put_off(session: Session, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -38,7 +38,7 @@ from pygfuse.program import SOURCE
 
 # prices in ns of one worker: of a look at a gradient, at one of its rows and at a byte of it; of an edge and a row of
 # the whole graph when a path is made
-LOOK, LOOK_ROW, LOOK_BYTE = 600_000.0, 1.0, 0.05
+LOOK, LOOK_ROW, LOOK_BYTE = 500_000.0, 1.0, 0.05
 MADE_EDGE, MADE_ROW = 4.0, 6.0
 # a look has to be expected to save so many times what it costs, and a path to have at most this share of the edges
 WORTH_A_LOOK, WORTH_A_WALK = 2.0, 0.5

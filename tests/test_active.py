@@ -91,6 +91,14 @@ def test_loss_and_gradients_are_those_of_a_whole_forward(name, seed, nodes, degr
     check(lambda x: model(x, edge_index), mask_of(kind, nodes, seed), model.parameters(), x)
 
 
+@pytest.mark.parametrize('name', MODELS)
+def test_no_layer_reads_all(name):
+    edge_index, x, mask = random_graph()
+    model = MODELS[name](2)
+    check(lambda x: model(x, edge_index), mask, model.parameters(), x)
+    assert rows(model)[1] == int(mask.sum()) < rows(model)[0] < NODES
+
+
 def chain(nodes: int) -> torch.Tensor:
     """A directed path: node k + 1 aggregates node k."""
     return torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])

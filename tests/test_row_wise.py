@@ -37,6 +37,7 @@ PUT_OFF = {
     'product': lambda x: x @ torch.arange(8.0).view(4, 2) + torch.matmul(x, torch.ones(4, 2)),
     'layer norm': lambda x: F.layer_norm(x, (4,), torch.arange(4.0)),
     'linear': lambda x: F.linear(x, torch.arange(12.0).view(3, 4), torch.arange(3.0)),
+    'another type': lambda x: x.to(torch.float64) + x.to(dtype=torch.float32),
     'no dropout': lambda x: F.dropout(x, 0.5, training=False),
 }  # fmt: skip
 READ = {
