@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 import pygfuse
-from pygfuse.deferred import Deferred, Given, Session
+from pygfuse.deferred import Deferred, Session
+from pygfuse.evaluation import Given
 
 NODES = 6
 
