@@ -2,7 +2,7 @@
 
 The operators take tensors and numbers only, so that ``torch.compile`` traces through them; the graph is looked up
 inside, by the tensor that stands for it. Saved for backward are the operands, the output and its
-statistics: the log-sum-exp of a softmax, the numbers of edges that attain a maximum.
+statistics: the log-sum-exp of a softmax, the numbers of edges that attain a maximum; of a sum, the operands only.
 """
 
 from __future__ import annotations
@@ -185,14 +185,14 @@ def _run(
     )
     on = switches()
     with autocast.off(device):
-        if on.fusion:
+        if on.fusion and heads * channels > 0:
             stash = not on.recomputation and program.score is not None
             out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
         else:
-            # PyTorch's own operators, with tensors of edges x features, which autograd keeps
+            # PyTorch's own operators on edges x features, which autograd keeps: on request, or without channels
             call, statistics = _call_of(arguments), None
             out = reference.aggregate(call, _kept(call))
-    return out.view(-1, heads, channels).to(dtype), arguments, statistics
+    return out.view(edges.num_targets, heads, channels).to(dtype), arguments, statistics
 
 
 def _kept(call: Call) -> Tensor | None:
@@ -295,12 +295,12 @@ def _(*given):
     return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
 
 
-def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor]) -> None:
+def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor | None]) -> None:
     ctx.save_for_backward(*arguments.tensors, arguments.token, arguments.seed, *output)
     ctx.arguments = arguments._replace(tensors=(), token=None, seed=None)
 
 
-def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor]]:
+def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor | None]]:
     """What `_keep` was given."""
     count = len(ctx.needs_input_grad[_Arguments._fields.index('tensors')])
     token, seed, *output = ctx.saved_tensors[count:]
@@ -309,9 +309,12 @@ def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor]]:
 
 def _setup_context(ctx, inputs, output):
     arguments, _ = _parted(inputs)
-    _keep(ctx, arguments, output)
+    program, (out, *rest) = PROGRAMS[arguments.program], output
+    # a sum's adjoint does not read the sum: its owner may write to it
+    is_read = program.softmax or arguments.reduce in ('max', 'min')
+    _keep(ctx, arguments, (out if is_read else None, *rest))
     # a layer's other aggregations (degrees) do not walk along the edges
-    operands = PROGRAMS[arguments.program].operands.values()
+    operands = program.operands.values()
     ctx.layer = running() if any(operand.side == SOURCE for operand in operands) else None
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
@@ -326,7 +329,8 @@ def _backward(ctx, grad_out, *_):
             gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
             with reported_to(ctx.layer):
-                found = torch.ops.pygfuse.aggregate_backward(*arguments, *output, grad_out, ','.join(needed))
+                out, *rest = (grad_out if kept is None else kept for kept in output)
+                found = torch.ops.pygfuse.aggregate_backward(*arguments, out, *rest, grad_out, ','.join(needed))
             gradients = dict(zip(needed, found, strict=True))
     return _structured(arguments, gradients, 1)
 

@@ -99,6 +99,14 @@ class EdgeProgram:
     def _parameters_of_score(self) -> list[str]:
         return [] if self.score is None else list(inspect.signature(self.score).parameters)
 
+    def _is_linear_in_weight(self, message: Trace) -> bool:
+        """Whether a message is the weight times something: what the adjoint of a softmax builds on."""
+        (gradient,) = message.gradients(['weight'], Value('grad', CHANNELS))
+        present = {operand.name: operand for operand in message.operands}
+        names = inspect.signature(self.message).parameters
+        without = self.message(**{name: present.get(name, 0.0) for name in names} | {'weight': 0.0})
+        return not (isinstance(without, Value) or without) and not _mentions(gradient, 'weight')
+
     @functools.lru_cache(maxsize=64)  # noqa: B019 (programs live as long as the process)
     def bind(self, present: tuple[str, ...], products: tuple[str, ...] = ()) -> BoundProgram:
         """The program as it is when only the operands `present` are given.
@@ -110,6 +118,11 @@ class EdgeProgram:
         levels = {name: _traced_level(self.operands[name]) for name in self.operands if name in present}
         score = None if self.score is None else Trace.of(self.score, levels)
         message = Trace.of(self.message, {'weight': HEADS, **levels}, CHANNELS)
+        if self.softmax and not self._is_linear_in_weight(message):
+            raise ValueError(
+                f"Program {self.name!r}: with 'softmax', 'message' has to be 'weight' times something that does not "
+                "depend on 'weight'"
+            )
         return BoundProgram(self, tuple(levels), products, score, message)
 
 
@@ -235,13 +248,6 @@ def _with_tuples(bound: BoundProgram, text: str, trace: Trace, sides: Mapping[st
             container, position = place(bound, operand.name, sides)
             unpacking.append(f'    {operand.name} = {container}[{position}]')
     return '\n'.join([f'def {name}({", ".join([*first, *TUPLES])}):', *unpacking, *body])
-
-
-def linear_in_weight(bound: BoundProgram) -> bool:
-    """Whether the message is the weight times something: what the adjoint of a softmax builds on."""
-    grad = Value('grad', CHANNELS)
-    (gradient,) = bound.message.gradients(['weight'], grad)
-    return isinstance(gradient, Value) and not _mentions(gradient, 'weight')
 
 
 def _mentions(value: object, name: str) -> bool:

@@ -63,7 +63,8 @@ def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tens
             values[name] = call.scalars[name]
             continue
         shape = {SCALAR: (1, 1), HEADS: (call.heads, 1)}.get(operand.level, (call.heads, call.channels))
-        tensor = _rows(call, name).reshape(-1, *shape)
+        tensor = _rows(call, name)
+        tensor = tensor.reshape(tensor.shape[0], *shape)
         values[name] = tensor if operand.side == PARAMETER else tensor[places[operand.side]]
     return values
 

@@ -183,7 +183,7 @@ def test_picture_of_a_hag(tmp_path):
 
 
 def test_execution_paths_train_to_the_same_loss():
-    output = run_example('execution_paths.py', '--nodes', 50_000, '--degree', 8, '--epochs', 3)
+    output = run_example('execution_paths.py', '--nodes', 300_000, '--degree', 8, '--epochs', 3)
     losses = re.findall(r'loss ([\d.]+) ', output)
     assert len(losses) == 2
     assert losses[0] == losses[1]

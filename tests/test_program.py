@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pygfuse.aggregate import Edges, aggregate
-from pygfuse.program import PROGRAMS, EdgeProgram, Operand, linear_in_weight
+from pygfuse.program import PROGRAMS, EdgeProgram, Operand
 from pygfuse.programs.gat import GAT
 
 SOURCE_X = {'x': Operand('source', 'channels')}
@@ -56,14 +56,16 @@ def test_properties_of_gat():
     assert bound.softmax
     assert bound.score_is_of_heads
     assert bound.separable
-    assert linear_in_weight(bound)
 
 
-def test_a_message_that_is_not_linear_in_the_weight(programs):
-    program = EdgeProgram(
-        'squared', operands=SOURCE_X, score=lambda x: x, message=lambda weight, x: weight * weight * x
-    )
-    assert not linear_in_weight(program.bind(('x',)))
+@pytest.mark.parametrize(
+    'message', [lambda weight, x: weight * weight * x, lambda weight, x: weight * x + x, lambda weight, x: x]
+)
+def test_a_message_that_is_not_linear_in_the_weight_of_a_softmax(programs, message):
+    operands = {'x': SOURCE_X['x'], 'a': Operand('source', 'heads')}
+    program = EdgeProgram('not linear', operands=operands, score=lambda a: a, message=message, softmax=True)
+    with pytest.raises(ValueError, match="'weight' times something that"):
+        program.bind(('x', 'a'))
 
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 0, 1, 2]])

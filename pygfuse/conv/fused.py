@@ -89,6 +89,8 @@ class FusedConv(MessagePassing):
             return reason
         if torch.jit.is_scripting() or torch.jit.is_tracing():
             return 'TorchScript'
+        if torch._C._are_functorch_transforms_active():
+            return 'a transform of torch.func'
         tensors = {'x[0]': x[0], 'x[1]': x[1], **others, 'a parameter of the layer': parameter}
         given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         check_adjacency(adjacency)

@@ -21,7 +21,9 @@ _TREES: weakref.WeakKeyDictionary[Graph, PrefixTree] = weakref.WeakKeyDictionary
 def tree_of(graph: Graph) -> PrefixTree:
     """The tree of a graph's neighbour lists, padded as PyG pads them; it is kept with the graph."""
     if graph not in _TREES:
-        _TREES[graph] = find_prefix_tree(graph, pad=True)
+        # autograd keeps its numbers of rows: no inference tensors
+        with torch.inference_mode(False):
+            _TREES[graph] = find_prefix_tree(graph, pad=True)
     return _TREES[graph]
 
 

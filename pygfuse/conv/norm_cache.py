@@ -27,5 +27,7 @@ def cached_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Te
     graph = edges.graph()
     kept = _FACTORS.setdefault(graph, {})
     if like.dtype not in kept:
-        kept[like.dtype] = inverse_root(graph.degree.to(like.dtype)).unsqueeze(-1)
+        # autograd keeps them: no inference tensors
+        with torch.inference_mode(False):
+            kept[like.dtype] = inverse_root(graph.degree.to(like.dtype)).unsqueeze(-1)
     return kept[like.dtype]

@@ -36,17 +36,25 @@ def _openmp_parallel() -> Callable | None:
     """``GOMP_parallel`` of the OpenMP library that torch has loaded, or None."""
     try:
         with open('/proc/self/maps') as maps:
-            loaded = {line.split()[-1] for line in maps if 'omp' in line and '.so' in line}
+            # five columns, then a path, which may have spaces
+            loaded = {line.split(maxsplit=5)[5].rstrip('\n') for line in maps if 'omp' in line and '.so' in line}
     except OSError:
         return None
     beside_torch = os.path.dirname(torch.__file__)
     for path in sorted(loaded, key=lambda path: not path.startswith(beside_torch)):
-        function = getattr(ctypes.CDLL(path), 'GOMP_parallel', None)
+        function = getattr(_opened(path), 'GOMP_parallel', None)
         if function is not None:
             function.restype = None
             function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
             return function
     return None
+
+
+def _opened(path: str) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(path)
+    except OSError:  # deleted since it was loaded
+        return None
 
 
 @functools.cache

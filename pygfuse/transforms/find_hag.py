@@ -106,7 +106,7 @@ def _cost(pruning: Pruning, kept: Tensor) -> int:
 def _limit(capacity: int | float | None, num_targets: int, most: int) -> int:
     if capacity is None:
         return most
-    return min(most, capacity if isinstance(capacity, int) else math.floor(capacity * num_targets))
+    return min(most, int(capacity) if isinstance(capacity, numbers.Integral) else math.floor(capacity * num_targets))
 
 
 def check_options(

@@ -343,6 +343,18 @@ def test_without_gradients(layer):
             assert torch.equal(conv(edge_index=RANDOM.edge_index.clone(), **inputs), expected)
 
 
+@every
+def test_training_on_edges_that_were_met_in_inference_mode(layer):
+    conv, edge_index = layer.fused().double(), RANDOM.edge_index.clone()
+    inputs = layer.inputs(RANDOM, dtype=torch.float64)
+    with torch.inference_mode():
+        expected = conv(edge_index=edge_index, **inputs)
+    out = conv(edge_index=edge_index, **{name: value.requires_grad_() for name, value in inputs.items()})
+    assert torch.equal(out, expected.clone())
+    out.sum().backward()
+    assert inputs['x'].grad is not None
+
+
 @pytest.mark.slow
 @every
 def test_a_double_backward(layer):
@@ -677,3 +689,39 @@ def test_tensors_on_different_devices(layer):
         moved = {**inputs, name: inputs[name].to('meta')}
         with pytest.raises(ValueError, match=name):
             layer.fused()(**moved)
+
+
+def test_the_sum_of_a_layer_without_bias_may_be_written_to():
+    found = []
+    for module in (torch_geometric.nn, pygfuse.conv):
+        torch.manual_seed(0)
+        conv = module.GCNConv(8, 8, bias=False).double()
+        x = torch.randn(60, 8, dtype=torch.float64, requires_grad=True)
+        conv(x, RANDOM.edge_index).relu_().square().sum().backward()
+        found.append((x.grad, conv.lin.weight.grad))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize('aggr', ['add', 'mean', 'max'])
+@pytest.mark.filterwarnings('ignore:Initializing zero-element')
+def test_a_layer_without_channels(aggr):
+    found = []
+    for module in (torch_geometric.nn, pygfuse.conv):
+        x = torch.randn(60, 8, requires_grad=True)
+        conv = module.GCNConv(8, 0, aggr=aggr)
+        out = conv(x, RANDOM.edge_index)
+        out.sum().backward()
+        found.append((out, x.grad))
+    assert conv.last_reason is None
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize('name', ['GCNConv', 'GATConv'])
+def test_transforms_of_functions_run_the_path_of_pyg(name):
+    conv, x = getattr(pygfuse.conv, name)(8, 8), torch.randn(60, 8)
+    found = torch.func.grad(lambda x: conv(x, RANDOM.edge_index).square().sum())(x)
+    assert conv.last_reason == 'a transform of torch.func'
+    x.requires_grad_()
+    conv(x, RANDOM.edge_index).square().sum().backward()
+    assert conv.last_reason is None
+    torch.testing.assert_close(found, x.grad)

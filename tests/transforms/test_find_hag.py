@@ -5,6 +5,7 @@ import itertools
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -95,6 +96,8 @@ def test_nodes_of_many_inputs_save_more_than_first_merges():
     assert hag.num_aggregations.before == 60 * 58
     assert hag.num_aggregations.after < 60 * 58 - 15 * 58
     assert hag.num_aggregation_nodes <= 15
+    # a number of nodes, not a share of them
+    assert find_hag(edge_index, capacity=np.int64(15)).num_aggregation_nodes == hag.num_aggregation_nodes
 
 
 def test_blocks_of_similar_sources_find_most_of_what_counting_all_pairs_finds():
