@@ -82,7 +82,6 @@ class Graph:
         self._csc: Csr | None = None
         self._coo: Coo | None = None
         self._place_in_csc: Tensor | None = None
-        self._statistics: tuple[int, float] | None = None
         self._with_loops: dict[int, Graph] = {}
         # where Graph.of finds this graph again
         self._lookup: tuple[weakref.ref, Hashable] | None = None
@@ -98,6 +97,10 @@ class Graph:
     ) -> Graph:
         """The graph of an adjacency; the second call with the same one returns the same graph and costs
         nothing.
+
+        After a write to the adjacency the graph is made anew. Writes that torch does not count are not noticed: through
+        ``edge_index.numpy()``, through ``edge_index.data``, or by another process that shares the memory. After one, hand
+        over a clone.
 
         Args:
             adjacency: ``edge_index`` [2, E] (int32 or int64), ``EdgeIndex``, ``torch.sparse`` COO, CSR or CSC
@@ -235,28 +238,7 @@ class Graph:
     @property
     def max_degree(self) -> int:
         """The largest number of edges into one target."""
-        return self._degree_statistics()[0]
-
-    @property
-    def mean_degree(self) -> float:
-        """Edges per target."""
-        return self.num_edges / max(self.num_targets, 1)
-
-    @property
-    def degree_variation(self) -> float:
-        """Standard deviation of the degrees over their mean: 0 for a regular graph, above 1 for a skewed
-        one."""
-        return self._degree_statistics()[1]
-
-    def _degree_statistics(self) -> tuple[int, float]:
-        found = self._statistics
-        if found is None:
-            degree = self.degree
-            mean = self.mean_degree
-            largest = int(degree.max()) if degree.numel() else 0
-            deviation = float(degree.double().std(correction=0)) if degree.numel() else 0.0
-            found = self._statistics = (largest, deviation / mean if mean else 0.0)
-        return found
+        return self.csr.max_degree
 
     def with_self_loops(self, num_nodes: int | None = None) -> Graph:
         """The graph with exactly one edge (v, v) for each node v < num_nodes: PyG's remove and add of

@@ -16,6 +16,7 @@ from torch.overrides import has_torch_function
 from pygfuse.cpu.active_rows import active_rows, active_share
 from pygfuse.cpu.rows import zeros
 from pygfuse.execution_path import forced_paths
+from pygfuse.hooks import has_hooks
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -166,10 +167,7 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
 
 
 def _is_plain(module: torch.nn.Module) -> bool:
-    hooks = (
-        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-    )  # fmt: skip
-    return type(module) in (torch.nn.Linear, torch_geometric.nn.Linear) and not any(hooks)
+    return type(module) in (torch.nn.Linear, torch_geometric.nn.Linear) and not has_hooks(module)
 
 
 def _is_large(x: Tensor) -> bool:

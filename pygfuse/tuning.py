@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torch_geometric.data import Data
+from torch_geometric.typing import SparseTensor
 from tqdm import tqdm
 
 from pygfuse import choice, measured
@@ -70,15 +72,16 @@ def autotune(
     """Measures a step of a model under each mapping, and remembers the best for graphs of this shape on this device.
 
     A step is forward and, in training mode, backward of the sum of the outputs. It runs on a copy of the model; random
-    numbers are as before afterwards. The candidates take turns. What is remembered lies beside the compiled kernels and
-    holds for all later processes with as many threads; `pygfuse.measured.forget` drops it.
+    numbers and the gradients of inputs are as before afterwards. The candidates take turns. What is remembered lies
+    beside the compiled kernels and holds for all later processes with as many threads; `pygfuse.measured.forget` drops
+    it.
 
     Args:
         model: A model with fused layers.
         data: What it is called with: a `torch_geometric.data.Data`, of which it gets what its ``forward`` names, or
             arguments as a sequence or by name.
         candidates: The mappings to compare with the cost model's choice.
-        repeats: Steps under each.
+        repeats: Steps under each, at least 1.
         margin: The share of the time by which a mapping must be faster than the cost model's choice, in the median and
             in three of four rounds, to be remembered.
         progress: Whether to show a progress bar.
@@ -87,7 +90,7 @@ def autotune(
         The times.
 
     Raises:
-        ValueError: If no layer of the model runs a fused walk on these data.
+        ValueError: If no layer of the model runs a fused walk on these data, or `repeats` is less than 1.
 
     Example:
         >>> from pygfuse.conv import SAGEConv
@@ -96,7 +99,9 @@ def autotune(
         >>> tuning.best is None
         True
     """
-    positional, named = _arguments(model, data)
+    if repeats < 1:
+        raise ValueError(f"Expected 'repeats' to be at least 1 (got {repeats})")
+    positional, named = tree_map(_apart, _arguments(model, data))
     model = copy.deepcopy(model)
     choices = [None, *candidates]
     times: dict[Mapping | None, list[float]] = {mapping: [] for mapping in choices}
@@ -135,6 +140,15 @@ def _arguments(model: torch.nn.Module, data: Any) -> tuple[tuple, dict[str, Any]
     if isinstance(data, (tuple, list)):
         return tuple(data), {}
     raise ValueError(f"Expected 'data' to be a Data object, a sequence or a mapping (got {type(data).__name__})")
+
+
+def _apart(value: Any) -> Any:
+    """The same input, of which what requires a gradient is a leaf of its own over the same memory."""
+    tensor = value.storage.value() if isinstance(value, SparseTensor) else value
+    if not isinstance(tensor, Tensor) or not tensor.requires_grad:
+        return value
+    leaf = tensor.detach().requires_grad_()
+    return leaf if tensor is value else value.set_value(leaf, layout='coo')
 
 
 def _step(model: torch.nn.Module, positional: tuple, named: dict[str, Any], mapping: Mapping | None) -> float:

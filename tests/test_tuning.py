@@ -3,11 +3,12 @@
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
 import pygfuse
 from pygfuse import autotune, measured
 from pygfuse.choice import choose
-from pygfuse.conv import SAGEConv
+from pygfuse.conv import GraphConv, SAGEConv
 from pygfuse.device_table import DeviceTable
 from pygfuse.mapping import Mapping
 from pygfuse.tuning import _clearly_faster
@@ -77,6 +78,47 @@ def test_model_gradients_buffers_and_random_numbers_are_as_before():
     assert torch.equal(torch.get_rng_state(), state)
     assert int(model[0].num_batches_tracked) == 0
     assert all(parameter.grad is None for parameter in whole.parameters())
+
+
+def test_inputs_get_no_gradients():
+    data = example()
+    leaf, wanted = data.x.clone().requires_grad_(), []
+
+    class Model(SAGEConv):
+        def forward(self, x, edge_index):
+            wanted.append([value.requires_grad for value in x])
+            return super().forward(x, edge_index)
+
+    # what is computed has its own graph, which more than one step needs
+    autotune(Model(8, 8), ((leaf, 2 * leaf), data.edge_index), [Mapping()], 1, progress=False)
+    assert leaf.grad is None
+    assert len(wanted) > 1
+    assert all(value == [True, True] for value in wanted)
+    autotune(Model(8, 8), {'x': (leaf, data.x), 'edge_index': data.edge_index}, [Mapping()], 1, progress=False)
+    assert leaf.grad is None
+    assert wanted[-1] == [True, False]
+
+
+def test_weights_of_a_sparse_adjacency_get_no_gradients():
+    weight = torch.rand(3).requires_grad_()
+    adjacency = torch.sparse_csr_tensor(torch.tensor([0, 1, 2, 3]), torch.tensor([1, 2, 0]), weight)
+    autotune(GraphConv(8, 8), (torch.randn(3, 8), adjacency), [Mapping()], 1, progress=False)
+    assert weight.grad is None
+
+
+@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason='torch_sparse is not installed')
+def test_weights_of_a_sparse_tensor_get_no_gradients():
+    weight, index = torch.rand(3).requires_grad_(), torch.tensor([0, 1, 2])
+    adjacency = SparseTensor(row=index, col=index, value=weight, sparse_sizes=(3, 3))
+    autotune(GraphConv(8, 8), (torch.randn(3, 8), adjacency), [Mapping()], 1, progress=False)
+    assert weight.grad is None
+    assert adjacency.storage.value() is weight
+
+
+@pytest.mark.parametrize('repeats', [0, -1])
+def test_at_least_one_step_is_measured(repeats):
+    with pytest.raises(ValueError, match=rf"'repeats'.*\(got {repeats}\)"):
+        autotune(SAGEConv(8, 8), example(), repeats=repeats, progress=False)
 
 
 def test_other_ways_to_give_data():

@@ -11,6 +11,7 @@ import torch_geometric.nn
 from torch import Tensor
 
 from pygfuse.activation import Activation
+from pygfuse.hooks import has_hooks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -168,10 +169,7 @@ def _check_dropout(probability: float, name: str) -> None:
 
 
 def _check_untouched(module: torch.nn.Module, name: str) -> None:
-    hooks = (
-        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-    )  # fmt: skip
-    if any(hooks):
+    if has_hooks(module):
         raise NotUnderstood(f'a hook is registered on {name}')
     if 'forward' in module.__dict__:
         raise NotUnderstood(f'forward of {name} is overridden')

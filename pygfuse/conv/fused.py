@@ -20,6 +20,7 @@ from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
 from pygfuse.execution_path import Activity, run_by
 from pygfuse.graph import Graph
+from pygfuse.hooks import has_hooks
 from pygfuse.switches import switches
 
 _HOOKS = (
@@ -288,10 +289,7 @@ def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
             continue
         if not isinstance(module, (torch.nn.Linear, torch_geometric.nn.Linear)):
             return f'{name} is no Linear but a {type(module).__name__}'
-        hooks = (
-            module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-        )  # fmt: skip
-        if any(hooks):
+        if has_hooks(module):
             return f'a hook is registered on {name}'
     return None
 

@@ -10,6 +10,7 @@ from torch_geometric.nn.aggr import LSTMAggregation
 
 from pygfuse.conv.fused import is_edge_index
 from pygfuse.graph import Graph
+from pygfuse.hooks import has_hooks
 from pygfuse.prefix_tree import PrefixTree, find_prefix_tree
 
 # shared steps are worth it if at most this share is left
@@ -34,10 +35,9 @@ def why_not_lstm(aggregation: Any) -> str | None:
     lstm = aggregation.lstm
     if lstm.num_layers > 1 or lstm.bidirectional or lstm.proj_size:
         return "aggr='lstm' of several layers, in both directions or with a projection"
-    if any((lstm._forward_hooks, lstm._forward_pre_hooks, lstm._backward_hooks, lstm._backward_pre_hooks)):
+    if has_hooks(lstm):
         return 'a hook is registered on the LSTM'
-    hooks = aggregation._forward_hooks, aggregation._forward_pre_hooks
-    return 'a hook is registered on the aggregation' if any(hooks) else None
+    return 'a hook is registered on the aggregation' if has_hooks(aggregation) else None
 
 
 def why_not_shared(adjacency: Any, graph: Graph | None) -> str | None:

@@ -6,8 +6,10 @@ import contextlib
 import contextvars
 import dataclasses
 import importlib
+import numbers
+import weakref
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from pygfuse.csr import Csr
 from pygfuse.device_table import DeviceTable
@@ -63,7 +65,8 @@ def group_sizes(chooser: str | Chooser) -> Iterator[None]:
             and leave the size as it is.
 
     Raises:
-        ValueError: If there is no such chooser.
+        ValueError: If there is no such chooser; from the layers, if a function returns neither None nor an int of at
+            least 1.
 
     Example:
         >>> import torch
@@ -92,16 +95,35 @@ def with_group_size(mapping: Mapping, csr: Csr, row_bytes: int) -> Mapping:
     chooser = _chosen.get()
     if chooser is None:
         return mapping
-    key = ('group size', chooser, row_bytes, TABLE.generation)
-    if key not in csr.mappings:
+    sizes, key = _sizes_of(chooser, csr), (row_bytes, TABLE.generation)
+    if key not in sizes:
         # while a search times walks, none is in force
         token = _chosen.set(None)
         try:
-            csr.mappings[key] = _function(chooser)(csr, row_bytes)
+            sizes[key] = _checked(_function(chooser)(csr, row_bytes))
         finally:
             _chosen.reset(token)
-    size = csr.mappings[key]
+    size = sizes[key]
     return mapping if size is None else dataclasses.replace(mapping, part_work=size)
+
+
+def _sizes_of(chooser: str | Chooser, csr: Csr) -> dict[Any, int | None]:
+    """What a chooser said of these edges. A function's answers live as long as the function does."""
+    if isinstance(chooser, str):
+        return csr.mappings.setdefault(('group sizes', chooser), {})
+    of_functions = csr.mappings.setdefault('group sizes by functions', weakref.WeakKeyDictionary())
+    try:
+        return of_functions.setdefault(chooser, {})
+    except TypeError:  # an object without a hash or weak references: asked each time
+        return {}
+
+
+def _checked(size: Any) -> int | None:
+    if size is None:
+        return None
+    if not isinstance(size, numbers.Integral) or size < 1:
+        raise ValueError(f"Expected 'chooser' to return an int of at least 1 or None (got {size!r})")
+    return int(size)
 
 
 def _function(chooser: str | Chooser) -> Chooser:

@@ -25,6 +25,8 @@ from pygfuse.measured import Shape
 
 # the classes: powers of two
 SIZES = tuple(2**k for k in range(5, 20))
+# of the classifier and all it sees, whatever torch's default type is
+DTYPE = torch.float32
 # a sample has about so many edges, of each row at most so many
 SAMPLED_EDGES, SAMPLED_EDGES_OF_ROW = 2048, 256
 # what brings logarithms of sizes and degrees near zero and one
@@ -86,8 +88,8 @@ def structure_of(csr: Csr) -> Data:
     row = torch.arange(len(sampled)).repeat_interleave(taken)
     place = torch.arange(len(row)) - (taken.cumsum(0) - taken)[row]
     columns, column, count = csr.index[begin[row] + place].unique(return_inverse=True, return_counts=True)
-    is_row = torch.cat([torch.ones(len(sampled)), torch.zeros(len(columns))])
-    x = torch.stack([torch.cat([degree, count]).add(1).log2() / _SCALE, is_row], dim=1)
+    is_row = (torch.arange(len(sampled) + len(columns)) < len(sampled)).to(DTYPE)
+    x = torch.stack([torch.cat([degree, count]).add(1).to(DTYPE).log2() / _SCALE, is_row], dim=1)
     pairs = torch.stack([column + len(sampled), row])
     return Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
 
@@ -95,13 +97,13 @@ def structure_of(csr: Csr) -> Data:
 def numbers_of(shape: Shape, row_bytes: int) -> Tensor:
     """What the classifier knows beside structure: logarithms of rows, edges, largest degree and width, ``[4]``."""
     numbers = (shape.num_rows, shape.num_edges, shape.max_degree, row_bytes)
-    return torch.tensor([(math.log2(number + 1) - _CENTRE) / _SCALE for number in numbers])
+    return torch.tensor([(math.log2(number + 1) - _CENTRE) / _SCALE for number in numbers], dtype=DTYPE)
 
 
 @functools.cache
 def _classifier() -> GroupSizeClassifier:
     with torch.random.fork_rng(devices=[]):  # its first weights are random
-        classifier = GroupSizeClassifier()
+        classifier = GroupSizeClassifier().to(DTYPE)
     classifier.load_state_dict(torch.load(Path(__file__).with_name('classifier.pt'), weights_only=True))
     return classifier.eval()
 

@@ -1,5 +1,11 @@
 """Group sizes in force: what walks do with them."""
 
+import functools
+import gc
+import importlib
+import weakref
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +16,7 @@ from pygfuse.choice import choose
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
 from pygfuse.csr import Csr
 from pygfuse.groups.chooser import CHOOSERS, TABLE, with_group_size
+from pygfuse.mapping import forced
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +81,67 @@ def test_an_unknown_chooser():
         pass
 
 
+@pytest.mark.parametrize('wrong', [12.5, 0, -3, torch.tensor(64), '64'])
+def test_a_function_that_returns_no_size(wrong):
+    x, edge_index = example()
+    with group_sizes(lambda csr, row_bytes: wrong), pytest.raises(ValueError, match=r"'chooser' to return .*\(got "):
+        SAGEConv(8, 8)(x, edge_index)
+
+
+def test_a_size_may_be_of_numpy(monkeypatch):
+    with group_sizes(lambda csr, row_bytes: np.int64(77)):
+        assert {type(size) for size in sizes_of_walks(monkeypatch, SAGEConv(8, 8), *example())} == {int}
+
+
+def test_what_functions_said_is_kept_as_long_as_they_live():
+    csr, kept = Csr(torch.tensor([0, 1]), torch.tensor([0]), None), []
+    for size in range(1, 20):
+        chooser = functools.partial(lambda size, csr, row_bytes: size, size)
+        kept.append(weakref.ref(chooser))
+        with group_sizes(chooser):
+            assert with_group_size(Mapping(), csr, 4) == Mapping(part_work=size)
+    del chooser
+    gc.collect()
+    assert not any(reference() for reference in kept)
+    assert not any(len(sizes) for sizes in csr.mappings.values())
+
+
+def test_a_chooser_that_cannot_be_kept_is_asked_each_time():
+    class Unhashable:
+        __hash__, asked = None, 0
+
+        def __call__(self, csr, row_bytes):
+            self.asked += 1
+            return 40 + self.asked
+
+    csr = Csr(torch.tensor([0, 1]), torch.tensor([0]), None)
+    with group_sizes(Unhashable()):
+        assert [with_group_size(Mapping(), csr, 4).part_work for _ in range(2)] == [41, 42]
+
+
 @pytest.mark.parametrize('name', CHOOSERS)
-def test_each_chooser_serves_forward_and_backward(name):
+def test_each_chooser_serves_forward_and_backward(name, monkeypatch):
     x, edge_index = example(300, 6000)
     conv = GCNConv(8, 8)
     expected = torch.autograd.grad(conv(x, edge_index)[:40].sum(), x)
+    module, sizes = importlib.import_module(CHOOSERS[name]), []
+    ask = module.group_size
+    monkeypatch.setattr(module, 'group_size', lambda *given: sizes.append(ask(*given)) or sizes[-1])
+    taken = []
+
+    def chosen(*call):
+        edges, mapping = choose(*call)
+        if forced() is None:  # no walk of a search
+            taken.append(mapping.part_work)
+        return edges, mapping
+
+    monkeypatch.setattr('pygfuse.cpu.target.choose', chosen)
     with group_sizes(name):
         found = torch.autograd.grad(conv(x, edge_index)[:40].sum(), x)
+    # edges by target and by source
+    assert len(sizes) == 2
+    assert None not in sizes
+    assert set(taken) == set(sizes)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 

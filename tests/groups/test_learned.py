@@ -84,6 +84,23 @@ def test_choosing_draws_no_random_numbers_and_runs_within_autocast():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_the_default_type_of_torch_does_not_matter():
+    csr = csr_of([4] * 300)
+    learned._classifier.cache_clear()
+    size, data, numbers = group_size(csr, 64), structure_of(csr), numbers_of(Shape.of(csr), 64)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert group_size(csr, 64) == size
+        torch.testing.assert_close(structure_of(csr).x, data.x, rtol=0, atol=0)
+        torch.testing.assert_close(numbers_of(Shape.of(csr), 64), numbers, rtol=0, atol=0)
+        learned._classifier.cache_clear()
+        assert group_size(csr, 64) == size
+    finally:
+        torch.set_default_dtype(before)
+    assert group_size(csr, 64) == size
+
+
 def test_import_of_the_package_loads_no_classifier():
     code = 'import sys, pygfuse; assert "pygfuse.groups.learned" not in sys.modules'
     subprocess.run([sys.executable, '-c', code], check=True)
