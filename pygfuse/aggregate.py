@@ -18,7 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse import autocast, products, reference
 from pygfuse.call import Call, Dropout, common_dtype, statistics_dtype
-from pygfuse.execution_path import prepare, reported_to, running
+from pygfuse.execution_path import forced_paths, paths_as_in_forward, prepare, reported_to, running
 from pygfuse.graph import Graph
 from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, EdgeProgram
 from pygfuse.switches import switches
@@ -279,8 +279,7 @@ def _(*given):
 def _aggregate_backward(*given) -> list[Tensor]:
     arguments, (out, statistics, weights, grad_out, needed) = _parted(given)
     call = _call_of(arguments, weights)
-    if grad_out.device.type == 'cpu':  # elsewhere all edges are walked
-        prepare(call.graph, arguments.token)
+    prepare(call.graph, arguments.token)
     wanted, program = needed.split(','), PROGRAMS[arguments.program]
     walked = products.needed_of_walks(program, wanted)
     with autocast.off(grad_out.device):
@@ -316,6 +315,8 @@ def _setup_context(ctx, inputs, output):
     # a layer's other aggregations (degrees) do not walk along the edges
     operands = program.operands.values()
     ctx.layer = running() if any(operand.side == SOURCE for operand in operands) else None
+    # autograd's threads for a GPU do not know what is said in the caller's
+    ctx.paths = forced_paths() if arguments.tensors[0].is_cuda else None
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
 
@@ -328,7 +329,7 @@ def _backward(ctx, grad_out, *_):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
-            with reported_to(ctx.layer):
+            with reported_to(ctx.layer), paths_as_in_forward(ctx.paths):
                 out, *rest = (grad_out if kept is None else kept for kept in output)
                 found = torch.ops.pygfuse.aggregate_backward(*arguments, out, *rest, grad_out, ','.join(needed))
             gradients = dict(zip(needed, found, strict=True))

@@ -13,6 +13,11 @@ summed in the same order, piece by piece as in the whole graph's cut. Bit for bi
 edge after edge: those of features that are summed, averaged or maximised with any weights, of edges, and of what
 belongs to targets. Sums through a score, and for parameters, add several edges side by side and differ by rounding.
 Products of a zero gradient with infinite or NaN operands, which are NaN, are left out too.
+
+All this is of a CPU, which walks a path in the pieces of the whole graph. A GPU walks it as a graph of its own
+(`ExecutionPath.part`), whose long rows may be cut elsewhere. There a look at a gradient makes the host wait, so that
+only paths that were prepared are looked for, unless `execution_paths` asks for all, and none while a CUDA graph is
+captured.
 """
 
 from __future__ import annotations
@@ -30,11 +35,12 @@ from torch import Tensor
 
 from pygfuse.adjacency import state_of
 from pygfuse.choice import CPU_COSTS
-from pygfuse.cpu.active_rows import UNREACHED, active_rows, active_share, kept_columns, kept_rows
+from pygfuse.cpu.active_rows import UNREACHED, active_share, kept_columns
 from pygfuse.graph import Graph
 from pygfuse.identity_cache import IdentityCache
 from pygfuse.mapping import Cut, splits
 from pygfuse.program import SOURCE
+from pygfuse.targets import row_search_of
 
 # prices in ns of one worker: of a look at a gradient, at one of its rows and at a byte of it; of an edge and a row of
 # the whole graph when a path is made
@@ -123,13 +129,14 @@ class ExecutionPath:
     def __init__(self, graph: Graph, active: Tensor) -> None:
         self.active = active
         self.num_edges = _edges_into(graph, active)
+        self._part: Graph | None = None
         self._csr: PathRows | None = None
         self._csc: PathRows | None = None
         self._place_in_csc: Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of what has been made of it."""
+        """Bytes of what has been made of it for a CPU's walks."""
         rows = sum(rows.num_bytes for rows in (self._csr, self._csc) if rows is not None)
         return self.active.nbytes + rows + (0 if self._place_in_csc is None else self._place_in_csc.nbytes)
 
@@ -141,10 +148,17 @@ class ExecutionPath:
         """
         return not bool((active > self.active).any())
 
+    def part(self, graph: Graph) -> Graph:
+        """The path's edges, with their ids, as a graph of the same nodes: targets that are not active have none."""
+        if self._part is None:
+            kept = row_search_of(graph.device).kept_rows(graph.csr, self.active)
+            self._part = graph.part(*kept, graph.num_sources)
+        return self._part
+
     def csr(self, graph: Graph) -> PathRows:
         """The path's edges by target."""
         if self._csr is None:
-            self._csr = PathRows(*kept_rows(graph.csr, self.active))
+            self._csr = PathRows(*row_search_of(graph.device).kept_rows(graph.csr, self.active))
         return self._csr
 
     def csc(self, graph: Graph) -> PathRows:
@@ -240,6 +254,22 @@ class _Paths:
             self.sampled_targets = torch.searchsorted(indptr, places, right=True) - 1
         return active_share(grad, self.sampled_targets)
 
+    def are_worth_a_look(self, graph: Graph, grad: Tensor, row_bytes: int, price: float) -> bool:
+        """Whether to look which rows of a gradient are zero: on a CPU, where the host is who looks.
+
+        Args:
+            graph: The graph.
+            grad: The gradient, ``[targets, width]``.
+            row_bytes: Bytes of a row that an edge's adjoint gathers.
+            price: Of an edge's adjoint, in ns.
+        """
+        look = LOOK + graph.num_targets * (LOOK_ROW + LOOK_BYTE * row_bytes)
+        saved = graph.num_edges * price / (WORTH_A_LOOK * look)
+        if saved < 1:
+            return False
+        share = self.sampled_share(graph, grad)
+        return share <= WORTH_A_WALK and (1 - share) * saved >= 1
+
     def least(self, active: Tensor, most_edges: float) -> ExecutionPath | None:
         """The path of fewest edges that contains all active rows, if there is one.
 
@@ -288,7 +318,9 @@ def execution_paths(on: bool) -> Iterator[None]:
     """Turns execution paths on or off for the backward passes of this thread within a ``with`` block.
 
     Without it, rows of zero gradient are looked for where skipping them is estimated to be cheaper, and a path is made
-    once it would have saved what making it costs.
+    once it would have saved what making it costs. On a GPU, only paths that `pygfuse.transforms.ToExecutionPaths`
+    prepared are walked without it; and there autograd runs backward in threads of its own, so that the block has to
+    hold the forward pass.
 
     Args:
         on: True to walk a path wherever some row of a gradient is zero, False to walk whole graphs.
@@ -305,6 +337,21 @@ def execution_paths(on: bool) -> Iterator[None]:
         True
     """
     token = _forced.set(on)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+@contextlib.contextmanager
+def paths_as_in_forward(on: bool | None) -> Iterator[None]:
+    """Within a ``with`` block that `execution_paths` says nothing about, lets hold what it said in a forward pass.
+
+    Args:
+        on: What `forced_paths` was then.
+    """
+    said = _forced.get()
+    token = _forced.set(on if said is None else said)
     try:
         yield
     finally:
@@ -347,7 +394,7 @@ def prepare(graph: Graph, edge_index: Tensor) -> None:
         edge_index: The edges, ``[2, E]``.
     """
     attached = _attached.get(edge_index, 'distances')
-    if attached is None:
+    if attached is None or _is_captured(graph):
         return
     paths, distances = _paths.setdefault(graph, _Paths()), attached()
     if paths.distances is distances or distances is None or distances.numel() != graph.num_targets:
@@ -399,6 +446,13 @@ def reported_to(layer: weakref.ref | None) -> Iterator[None]:
         _reported_to.reset(token)
 
 
+def _is_captured(graph: Graph) -> bool:
+    """Whether what runs is being recorded as a CUDA graph: nobody can wait for its numbers."""
+    # torch without CUDA raises
+    waits = row_search_of(graph.device).LOOKS_WAIT and torch.backends.cuda.is_built()
+    return waits and torch.cuda.is_current_stream_capturing()
+
+
 def path_of(graph: Graph, grad: Tensor, row_bytes: int) -> ExecutionPath | None:
     """The path to walk for a gradient, or None for the whole graph.
 
@@ -419,26 +473,25 @@ def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath 
     all_rows, all_edges = graph.num_targets, graph.num_edges
     whole = Activity(None, None, all_edges, all_rows, all_edges)
     forced, most_edges = _forced.get(), float(all_edges)
-    if forced is False or not all_edges or not grad.numel():
+    if forced is False or not all_edges or not grad.numel() or _is_captured(graph):
         return None, whole
-    paths = _paths.setdefault(graph, _Paths())
+    search, paths = row_search_of(graph.device), _paths.setdefault(graph, _Paths())
     price = CPU_COSTS.edge + CPU_COSTS.edge_byte * row_bytes
     if forced is None:
-        look = LOOK + all_rows * (LOOK_ROW + LOOK_BYTE * row_bytes)
-        saved = all_edges * price / (WORTH_A_LOOK * look)
-        if saved < 1:
-            return None, whole
-        share = paths.sampled_share(graph, grad)
-        if share > WORTH_A_WALK or (1 - share) * saved < 1:
-            return None, whole
         most_edges *= WORTH_A_WALK
-    active, num_rows, num_edges = active_rows(grad, graph.csr.indptr)
+        if search.LOOKS_WAIT:
+            if not any(path.num_edges <= most_edges for path in paths.prepared):
+                return None, whole
+        elif not paths.are_worth_a_look(graph, grad, row_bytes, price):
+            return None, whole
+    active, num_rows, num_edges = search.active_rows(grad, graph.csr.indptr)
     if num_rows == all_rows:
         return None, dataclasses.replace(whole, rows=num_rows, edges=num_edges)
     path = paths.least(active, most_edges)
     # a smaller path is worth making once it would have saved what it costs
     walked = all_edges if path is None else path.num_edges
-    if num_edges < (SHRINKS * walked if path is not None else most_edges):
+    makes = forced or not search.LOOKS_WAIT
+    if makes and num_edges < (SHRINKS * walked if path is not None else most_edges):
         paths.missed += (walked - num_edges) * price
         if forced or paths.missed > all_edges * MADE_EDGE + all_rows * MADE_ROW:
             path = paths.make(graph, active, num_edges)

@@ -99,8 +99,8 @@ class Graph:
         nothing.
 
         After a write to the adjacency the graph is made anew. Writes that torch does not count are not noticed: through
-        ``edge_index.numpy()``, through ``edge_index.data``, or by another process that shares the memory. After one, hand
-        over a clone.
+        ``edge_index.numpy()``, through ``edge_index.data``, or by another process that shares the memory. After one,
+        hand over a clone.
 
         Args:
             adjacency: ``edge_index`` [2, E] (int32 or int64), ``EdgeIndex``, ``torch.sparse`` COO, CSR or CSC

@@ -54,6 +54,12 @@ def levels_of(device: torch.device) -> ModuleType:
     return importlib.import_module(f'pygfuse.{device.type}.levels')
 
 
+def row_search_of(device: torch.device) -> ModuleType:
+    """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``LOOKS_WAIT``,
+    whether a look makes the host wait for the device."""
+    return importlib.import_module(f'pygfuse.{device.type}.active_rows')
+
+
 def _check(device: torch.device) -> None:
     reason = why_not(device.type)
     if reason is not None:

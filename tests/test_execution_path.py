@@ -13,7 +13,15 @@ from torch_geometric.nn.models import JumpingKnowledge
 import pygfuse
 from pygfuse import execution_path
 from pygfuse.conv import GATConv, GATv2Conv, GCNConv, GINEConv, SAGEConv, TransformerConv
-from pygfuse.execution_path import execution_paths, known_paths
+from pygfuse.cuda import active_rows as looks_that_wait
+from pygfuse.execution_path import (
+    ExecutionPath,
+    attach_distances,
+    execution_paths,
+    forced_paths,
+    known_paths,
+    paths_as_in_forward,
+)
 from pygfuse.graph import Graph
 
 WIDTH = 8
@@ -245,3 +253,62 @@ def test_a_gradient_that_is_nearly_whole_is_left_to_the_whole_walk(always_worth_
     gradients(model, x, edge_index, mask, on=None, repeats=9)
     assert not known_paths(graph_with_loops(edge_index, 900))
     assert model.convs[0].last_activity.rows is None
+
+
+@pytest.mark.parametrize('loops', [False, True])
+def test_a_path_as_a_graph(loops):
+    edge_index = random_edges(40, 40, 200)
+    graph = graph_with_loops(edge_index, 40) if loops else Graph.of(edge_index, num_sources=40, num_targets=40)
+    active = (torch.arange(40) % 5 == 2).to(torch.uint8)
+    path = ExecutionPath(graph, active)
+    part = path.part(graph)
+    assert part is path.part(graph)
+    assert part.num_edges == path.num_edges < graph.num_edges
+    assert (part.num_sources, part.num_targets, part.num_edge_ids) == (40, 40, graph.num_edge_ids)
+    assert torch.equal(part.degree, graph.degree * active)
+    kept = active.bool()[graph.csr.rows()]
+    ids = torch.arange(200) if graph.csr.edge_id is None else graph.csr.edge_id
+    assert torch.equal(part.csr.edge_id, ids[kept])
+    assert torch.equal(part.csr.index, graph.csr.index[kept])
+    kept = active.bool()[graph.csc.index.long()]
+    assert torch.equal(part.csc.edge_id, graph.csc.edge_id[kept])
+    assert torch.equal(part.csc.index, graph.csc.index[kept])
+
+
+@pytest.fixture
+def _looks_wait(monkeypatch):
+    monkeypatch.setattr(execution_path, 'row_search_of', lambda device: looks_that_wait)
+
+
+@pytest.mark.usefixtures('_looks_wait', 'always_worth_a_look')
+def test_where_looks_wait_only_prepared_paths_are_looked_for():
+    edge_index, x, model = random_edges(900, 900, 2500), torch.randn(900, WIDTH), Model(SAGEConv, 1)
+    mask, graph = torch.arange(900) < 9, Graph.of(edge_index, num_sources=900, num_targets=900)
+    gradients(model, x, edge_index, mask, on=None, repeats=9)
+    assert model.convs[0].last_activity.rows is None
+    attach_distances(edge_index, lambda: torch.where(torch.arange(900) < 20, 0, 255).to(torch.uint8))
+    gradients(model, x, edge_index, mask, on=None, repeats=9)
+    (path,) = known_paths(graph)  # none was made for these rows alone
+    assert model.convs[0].last_activity.rows == 9
+    assert model.convs[0].last_activity.walked_edges == path.num_edges < graph.num_edges
+    gradients(model, x, edge_index, mask)
+    assert model.convs[0].last_activity.walked_edges == model.convs[0].last_activity.edges < path.num_edges
+
+
+@pytest.mark.usefixtures('_looks_wait')
+def test_nobody_looks_while_a_cuda_graph_is_captured(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, 'is_built', lambda: True)
+    monkeypatch.setattr(torch.cuda, 'is_current_stream_capturing', lambda: True)
+    edge_index, x, model = random_edges(90, 90, 300), torch.randn(90, WIDTH), Model(SAGEConv, 1)
+    attach_distances(edge_index, lambda: pytest.fail('somebody looked'))
+    gradients(model, x, edge_index, torch.arange(90) < 3)
+    assert model.convs[0].last_activity.walked_edges == 300
+    assert model.convs[0].last_activity.rows is None
+
+
+def test_what_forward_was_told_holds_where_backward_is_told_nothing():
+    with paths_as_in_forward(True):
+        assert forced_paths() is True
+        with execution_paths(False), paths_as_in_forward(True):
+            assert forced_paths() is False
+    assert forced_paths() is None

@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
+from pygfuse.execution_path import execution_paths
+
 
 def capture(step: Callable[[], Any], warmup: int = 3) -> Callable[[], Any]:
     """Records what ``step()`` launches and returns a function that launches all of it again at once.
 
     The usual rules of CUDA graphs hold: the step reads and writes the same tensors each time (features, ``edge_index``,
     parameters, the state of the optimiser, which is made with ``capturable=True`` where that is an option), its shapes
-    do not change and it never waits for the GPU. Dropout draws anew in each replay.
+    do not change and it never waits for the GPU. Dropout draws anew in each replay. Execution paths are not walked.
 
     Args:
         step: Forward, backward and the optimiser's step, say; its result must be tensors, or None.
@@ -45,12 +47,13 @@ def capture(step: Callable[[], Any], warmup: int = 3) -> Callable[[], Any]:
         raise ValueError("Expected 'step' to run on a CUDA device (got none: torch sees no GPU)")
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
+    # nobody can look at a gradient while it is captured: whole graphs are walked, and built before
+    with torch.cuda.stream(beside), execution_paths(False):
         for _ in range(warmup):
             step()
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph), execution_paths(False):
         result = step()
 
     def replay() -> Any:

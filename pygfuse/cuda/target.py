@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Collection
 
@@ -19,6 +20,7 @@ from pygfuse.cuda.walks.backward import backward_body
 from pygfuse.cuda.walks.forward import combine_body, dots_body, forward_body
 from pygfuse.cuda.walks.random import factors_body
 from pygfuse.cuda.walks.weights import weights_body
+from pygfuse.execution_path import path_of
 from pygfuse.mapping import Cut
 from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
@@ -215,12 +217,16 @@ def backward(
         grad_out: The gradient that reaches the output, contiguous.
         needed: Names of operands.
     """
+    path = path_of(call.graph, grad_out, call.row_bytes)
     out, grad_out = _aligned(out), _aligned(grad_out)
     delta = _head_dots(call, out, grad_out) if call.bound.softmax else None
     if call.reduce == 'mean':
         grad_out = (grad_out / call.graph.degree.clamp(min=1).unsqueeze(-1)).to(out.dtype)
     elif call.reduce in ('max', 'min'):
         grad_out = (grad_out / statistics.clamp(min=1)).to(out.dtype)
+    if path is not None:
+        # edges keep their ids, and so their operands, what dropout draws and where their gradients go
+        call = dataclasses.replace(call, graph=path.part(call.graph))
     summed = call.bound.summed_sources
     if summed is not None and call.reduce in ('sum', 'mean'):
         return {summed: _sum_rows(call, call.graph.csc, call.graph.csc.index, grad_out)}

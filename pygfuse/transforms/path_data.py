@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.execution_path import are_attached, attach_distances
+from pygfuse.targets import why_not
 from pygfuse.transforms.hag_data import HagData, fingerprints
 
 KEY = 'execution_paths'
@@ -65,12 +66,15 @@ def _name_of_mask(tensors: dict[str, Any]) -> str:
 
 def _distances_of(edge_index: Tensor, tensors: dict[str, Any], mask: Tensor | None, num_nodes: int) -> Tensor | None:
     """The distances, if they are those of these edges and this mask."""
-    distances, expected = tensors['path_distance'], tensors['path_fingerprint']
-    if edge_index.device.type != 'cpu' or mask is None or mask.numel() != distances.numel():
+    device = edge_index.device
+    if why_not(device.type) is not None or mask is None or mask.numel() != tensors['path_distance'].numel():
         return None
+    # fingerprints are taken on the CPU
+    edge_index, mask = edge_index.cpu(), mask.cpu()
+    distances, expected = tensors['path_distance'].cpu(), tensors['path_fingerprint'].cpu()
     # the mask's fingerprint is the distance 0
     if not torch.equal(distances == 0, mask.bool()):
         return None
     if int(expected[:, 0].sum()) != num_nodes or int(expected[:, 1].sum()) != edge_index.shape[1]:
         return None
-    return distances if torch.equal(fingerprints(edge_index, expected[:, 0]), expected) else None
+    return distances.to(device) if torch.equal(fingerprints(edge_index, expected[:, 0]), expected) else None

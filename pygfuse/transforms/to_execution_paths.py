@@ -68,6 +68,7 @@ class ToExecutionPaths(BaseTransform):
         if mask is None or tuple(mask.shape) != (num_nodes,):
             got = 'nothing' if mask is None else f'shape {list(mask.shape)}'
             raise ValueError(f"Expected '{self.mask}' to hold one value for each of {num_nodes} nodes (got {got})")
+        edge_index, mask = edge_index.cpu(), mask.cpu()
         graph = Graph.of(edge_index, num_sources=num_nodes, num_targets=num_nodes, flow=self.flow)
         found = distances(graph.csr, mask, self.num_layers - 1)
         if not isinstance(data, PathData):

@@ -1,5 +1,6 @@
 """What only a GPU can tell. One command runs it all: ``python -m pytest -m cuda``."""
 
+import contextlib
 import copy
 import sys
 from pathlib import Path
@@ -8,18 +9,20 @@ import pytest
 import torch
 import torch_geometric.nn
 from comparison import NAMES, check, random_call, random_graph
+from torch_geometric.data import Data
 
 import pygfuse
 import pygfuse.conv
 from pygfuse.aggregate import dropout_factors
 from pygfuse.cuda.capture import capture
+from pygfuse.execution_path import execution_paths, known_paths
 from pygfuse.graph import Graph
 from pygfuse.hag_aggregate import hag_aggregate
 from pygfuse.knn import knn_graph
 from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.memory import peak_bytes
 from pygfuse.program import PROGRAMS
-from pygfuse.transforms import find_hag
+from pygfuse.transforms import ToExecutionPaths, find_hag
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 'conv')]
 from parity import GRAPHS, assert_close  # noqa: E402
@@ -312,3 +315,43 @@ def test_nothing_of_edges_times_features():
         peaks.append(peak_bytes(lambda e=edge_index: conv(x, e).sum().backward(), device='cuda', warmup=2))
     # what is passed to the targets, a number for each edge and head, may grow; 256 channels an edge may not
     assert peaks[1] - peaks[0] < 200_000 * 4 * 4 * 3
+
+
+@pytest.mark.parametrize('name', ['GCNConv', 'SAGEConv', 'GATConv'])
+def test_execution_paths(name):
+    generator = torch.Generator().manual_seed(0)
+    edge_index, x = torch.randint(500, (2, 4000), generator=generator), torch.randn(500, 16, generator=generator)
+    data = ToExecutionPaths(2)(Data(x=x, edge_index=edge_index, train_mask=torch.arange(500) < 5)).to('cuda')
+    torch.manual_seed(0)
+    convs = torch.nn.ModuleList(getattr(pygfuse.conv, name)(16, 16) for _ in range(2)).cuda()
+    found = {}
+    # prepared, none, and made on the fly: autograd's threads know what was said where forward ran
+    for on in (None, False, True):
+        with contextlib.nullcontext() if on is None else execution_paths(on):
+            convs.zero_grad()
+            leaf = data.x.clone().requires_grad_()
+            out = convs[1](convs[0](leaf, data.edge_index).tanh(), data.edge_index)
+            out[data.train_mask].square().sum().backward()
+        found[on] = [leaf.grad, *(parameter.grad.clone() for parameter in convs.parameters())]
+        walked = [conv.last_activity.walked_edges for conv in convs]
+        assert (walked[1] < 200) is (on is not False), walked
+    for on in (None, True):
+        for one, other in zip(found[on], found[False], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_captured_step_does_not_look_for_execution_paths():
+    generator = torch.Generator().manual_seed(0)
+    edge_index, x = torch.randint(500, (2, 4000), generator=generator), torch.randn(500, 16, generator=generator)
+    data = ToExecutionPaths(1)(Data(x=x, edge_index=edge_index, train_mask=torch.arange(500) < 5)).to('cuda')
+    conv, x, edge_index = pygfuse.conv.SAGEConv(16, 16).cuda(), data.x.requires_grad_(), data.edge_index
+
+    def step():
+        conv.zero_grad()
+        x.grad = None
+        conv(x, edge_index)[:5].square().sum().backward()
+        return x.grad
+
+    expected = step().clone()
+    torch.testing.assert_close(capture(step)(), expected, rtol=1e-4, atol=1e-5)
+    assert known_paths(Graph.of(edge_index, num_sources=500, num_targets=500))

@@ -1,14 +1,17 @@
 """The walks of the CUDA target in numba's simulator: outputs and all gradients."""
 
+from weakref import ref
+
 import pytest
 import torch
-from comparison import NAMES, WITH_EDGE_ROWS, by_cpu, check, random_call, random_graph
+from comparison import NAMES, WITH_EDGE_ROWS, by_cpu, by_reference, check, close, random_call, random_graph
 from emulation import SimulatedKernel
 
-from pygfuse import reference
+from pygfuse import execution_path, reference
 from pygfuse.call import Dropout
 from pygfuse.cpu import random
-from pygfuse.cuda import levels, plan, target
+from pygfuse.cuda import active_rows, levels, plan, target
+from pygfuse.execution_path import execution_paths, reported_to
 from pygfuse.graph import Graph
 from pygfuse.mapping import Mapping, force_mapping
 from pygfuse.program import PROGRAMS
@@ -210,3 +213,76 @@ def test_levels_of_hags(reduce):
         gradient = levels.extremes_backward(hag, x, found, ties, grad, False)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradient, wanted['x'])
+
+
+class Layer:
+    """What is told how much of a graph a backward pass walked."""
+
+
+CALLS_ALONG_PATHS = [
+    *((name, {}) for name in ('neighbours', 'weighted_neighbours', 'gat', 'transformer', 'gaussian_2')),
+    *((name, {'reduce': reduce}) for name in ('neighbours', 'gine') for reduce in ('mean', 'max')),
+    ('gat', {'dropout': 0.4}),
+    ('gatv2', {'products': True}),
+]
+
+
+def check_along_a_path(name, options, loops, active, monkeypatch, against=by_reference):
+    def new_call():
+        # a graph of its own, of which nothing is built yet
+        graph = random_graph(6, 6, 20, seed=3)
+        return random_call(PROGRAMS[name], graph.with_self_loops(6) if loops else graph, 2, 4, **options)
+
+    call, whole = new_call(), new_call()
+    out, statistics = target.forward(call)
+    grad = torch.zeros_like(out)
+    grad[active] = torch.randn(len(active), out.shape[1], dtype=out.dtype)
+    needed = list(call.tensors)
+    with execution_paths(True):
+        _, _, expected = against(whole, grad, needed)
+    monkeypatch.setattr(execution_path, 'row_search_of', lambda device: active_rows)
+    layer = Layer()
+    with execution_paths(True), reported_to(ref(layer)):
+        found = target.backward(call, out, statistics, grad, needed)
+    for operand in needed:
+        assert found[operand].shape == call.tensors[operand].shape
+        close(found[operand], expected[operand], 1e-10, operand)
+    assert layer.last_activity.rows == len(active)
+    assert layer.last_activity.walked_edges == int(whole.graph.degree[active].sum()) < whole.graph.num_edges
+    # what was walked is the path: all edges were not sorted by source
+    assert call.graph._csc is None
+
+
+@pytest.mark.parametrize(('name', 'options'), CALLS_ALONG_PATHS, ids=str)
+def test_backward_along_a_path(name, options, monkeypatch):
+    check_along_a_path(name, options, False, [1, 4], monkeypatch)
+
+
+@pytest.mark.parametrize('name', ['gat', 'weighted_neighbours'])
+def test_paths_with_self_loops_put_in(name, monkeypatch):
+    check_along_a_path(name, {}, True, [1, 4], monkeypatch)
+
+
+@pytest.mark.parametrize('name', ['gat', 'neighbours'])
+def test_paths_equal_those_of_the_cpu_target(name, monkeypatch):
+    check_along_a_path(name, {}, False, [0, 2], monkeypatch, against=by_cpu)
+
+
+@pytest.mark.parametrize('name', ['gat', 'neighbours'])
+def test_a_path_without_edges(name, monkeypatch):
+    check_along_a_path(name, {}, False, [], monkeypatch)
+
+
+def test_edges_that_a_path_leaves_out_have_no_gradient():
+    call = random_call(PROGRAMS['gat'], random_graph(6, 6, 20, seed=3), 2, 4)
+    out, statistics = target.forward(call)
+    grad = torch.zeros_like(out)
+    grad[1] = 1.0
+    of_edges = [name for name, tensor in call.tensors.items() if tensor.shape[0] == call.graph.num_edge_ids]
+    assert of_edges
+    with execution_paths(True):
+        found = target.backward(call, out, statistics, grad, of_edges)
+    walked = call.graph.coo()[1] == 1
+    for name in of_edges:
+        assert not found[name][~walked].any()
+        assert found[name][walked].any()
