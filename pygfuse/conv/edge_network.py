@@ -113,7 +113,8 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
         raise NotUnderstood(f'{name} has no parameters before its first call')
     _check_untouched(module, name)
     if kind is torch.nn.Sequential:
-        for key, child in module.named_children():
+        # not named_children(), which has a module that comes twice once
+        for key, child in module._modules.items():
             yield from _taken_apart(child, f'{name}.{key}')
     elif kind is torch_geometric.nn.MLP:
         yield from _of_mlp(module, name)

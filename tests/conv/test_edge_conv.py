@@ -91,6 +91,24 @@ DEEP = {
     'nested': lambda: Sequential(one(Tanh()), Sequential(Linear(HIDDEN, OUT, bias=False), Sigmoid())),
     'a function': lambda: pyg.MLP([WIDE, HIDDEN, OUT], act=torch.tanh, norm=None),
 }  # fmt: skip
+
+
+def shared(module: Module, *, width: int = HIDDEN) -> Module:
+    """A network in which a module comes twice, and what stands between differs."""
+    return one(module, Linear(width, width), Tanh(), module, width=width)
+
+
+# a module that comes twice
+SHARED = {
+    'activation': lambda: shared(LeakyReLU(0.2)),
+    'prelu': lambda: shared(PReLU(HIDDEN)),
+    'linear': lambda: shared(Linear(HIDDEN, HIDDEN)),
+    'first linear': lambda: (lambda linear: Sequential(linear, Tanh(), linear))(Linear(WIDE, WIDE)),
+    'norm': lambda: shared(BatchNorm1d(HIDDEN)),
+    "norm in PyG's, cumulative": lambda: shared(pyg.BatchNorm(HIDDEN, momentum=None)),
+    'norm twice in a row': lambda: (lambda norm: one(norm, norm, ReLU()))(BatchNorm1d(HIDDEN)),
+    'sequential': lambda: shared(Sequential(Linear(HIDDEN, HIDDEN), BatchNorm1d(HIDDEN), ReLU())),
+}
 NETWORKS = {**SHALLOW, **SLOW_SHALLOW, **DEEP}
 
 
@@ -145,6 +163,13 @@ slow = [pytest.param(name, marks=pytest.mark.slow) for name in SLOW_SHALLOW]
 def test_networks(name, aggr):
     for graph in ('random', 'isolated nodes', 'bipartite, more targets', 'no edges'):
         check(NETWORKS[name](), aggr, GRAPHS[graph]())
+
+
+@pytest.mark.parametrize('aggr', ['max', 'mean'])
+@pytest.mark.parametrize('name', SHARED)
+def test_a_module_that_comes_twice(name, aggr):
+    """Batch normalisations count their steps and move their statistics twice, in order: `check` compares the states."""
+    check(SHARED[name](), aggr, RANDOM)
 
 
 @pytest.mark.parametrize('aggr', ['max', 'mean'])

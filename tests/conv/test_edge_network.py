@@ -56,3 +56,8 @@ def test_dropout_counts_in_training_only():
     nn.eval()
     assert kinds(nn) == ['Linear']
     assert torch.equal(nn(torch.ones(1, 4)), nn[0](torch.ones(1, 4)))
+
+
+def test_a_module_that_comes_twice_is_two_stages():
+    act = ReLU()
+    assert kinds(Sequential(Linear(4, 3), act, Linear(3, 3), act)) == ['Linear', 'Activation', 'Linear', 'Activation']
