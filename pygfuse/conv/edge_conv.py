@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
-from pygfuse.conv.edge_network import Linear, Norm, NotUnderstood, Slope, Stage, stages_of, tensors_of
+from pygfuse.conv.edge_network import Linear, Norm, NotUnderstood, Slope, Stage, check_widths, stages_of, tensors_of
 from pygfuse.conv.edge_values import EdgeValues
 from pygfuse.conv.fused import (
     REDUCTIONS,
@@ -74,11 +74,12 @@ class EdgeNetworkConv(FusedConv):
             adjacency: Any adjacency.
 
         Raises:
-            ValueError: If the features do not have half the width that ``nn`` takes, or ``edge_index`` names a node
-                that is not there.
+            ValueError: If the features do not have half the width that ``nn`` takes, a stage of ``nn`` takes another
+                number of features than comes into it, or ``edge_index`` names a node that is not there.
         """
         stages = stages_of(self.nn)
         self._check_width(pair, stages[0])
+        check_widths(stages)
         edges, graph = nodes_of(self, pair, adjacency)
         values = EdgeValues(pair, edges, edges.token.shape[1] if graph is None else graph.num_edges)
         for stage in stages:
