@@ -368,7 +368,7 @@ def _backward(ctx, first, second):
     source, target, *tensors, token, kept = ctx.saved_tensors
     operands = (source, target, tensors)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return _gradients(ctx, _differentiable(ctx, operands, token, first, second))
+        return _gradients(ctx, _differentiable(ctx, operands, token, kept, first, second))
     if len(ctx.rest) == 4:
         found = torch.ops.pygfuse.edge_reduce_backward(*operands, ctx.text, token, *ctx.rest, kept, first)
     else:
@@ -376,13 +376,13 @@ def _backward(ctx, first, second):
     return _gradients(ctx, found)
 
 
-def _differentiable(ctx, operands, token, first, second) -> list[Tensor | None]:
+def _differentiable(ctx, operands, token, kept, first, second) -> list[Tensor | None]:
     """The gradients as functions of the operands again (a double backward), by the reference."""
     # an operand may be computed from another: a view of its own keeps their gradients apart
     source, target, *tensors = [t.view_as(t) for t in (operands[0], operands[1], *operands[2])]
     stages, edges = _read(ctx.text, tensors), Edges(token, *ctx.rest[:3])
     if len(ctx.rest) == 4:
-        outputs, grads = reference_reduce(source, target, stages, edges, ctx.rest[3]), first
+        outputs, grads = reference_reduce(source, target, stages, edges, ctx.rest[3], kept), first
     else:
         outputs, grads = reference_moments(source, target, stages, edges), (first, second)
     wanted = [t for t in (source, target, *tensors) if t.requires_grad]
@@ -412,14 +412,29 @@ def _reference_values(source: Tensor, target: Tensor, stages: Sequence[EdgeStage
     return values
 
 
-def reference_reduce(source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> Tensor:
-    """`edge_reduce` in plain torch, with values of all edges at once."""
+def reference_reduce(
+    source: Tensor,
+    target: Tensor,
+    stages: Sequence[EdgeStage],
+    edges: Edges,
+    reduce: str,
+    winners: Tensor | None = None,
+) -> Tensor:
+    """`edge_reduce` in plain torch, with values of all edges at once.
+
+    With `winners`, the places of the winning edges in their rows, these alone have a gradient; else ties divide it.
+    """
     values = _reference_values(source, target, stages, edges)
-    rows = edges.graph().csr.rows()
+    csr = edges.graph().csr
     out = values.new_zeros(edges.num_targets, values.shape[1])
     if reduce == 'sum':
-        return out.index_add(0, rows, values)
-    return out.index_reduce(0, rows, values, 'amax', include_self=False)
+        return out.index_add(0, csr.rows(), values)
+    if winners is None:
+        return out.index_reduce(0, csr.rows(), values, 'amax', include_self=False)
+    indptr = csr.indptr.long()
+    filled = indptr.diff().nonzero().squeeze(1)
+    winning = indptr[filled].unsqueeze(1) + winners[filled].long()
+    return out.index_copy(0, filled, values.gather(0, winning))
 
 
 def reference_moments(

@@ -23,7 +23,8 @@ class DynamicEdgeConv(EdgeConv, torch_geometric.nn.DynamicEdgeConv):
 
     The neighbours are those of `pygfuse.knn` in the space of the features, exact and with ties in the order of
     indices; a point is among its own ("Dynamic Graph CNN for Learning on Point Clouds", section 3). The edge function
-    runs as in `pygfuse.conv.EdgeConv`.
+    runs as in `pygfuse.conv.EdgeConv`, with its rule on ties: behind a second linear map the gradient of points at the
+    same place is that of the first of them, where PyG divides it.
 
     Args:
         nn, k, aggr, num_workers: As in PyG; `num_workers` has no effect.

@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
-from pygfuse.conv.edge_network import Linear, Norm, NotUnderstood, Stage, stages_of, tensors_of
+from pygfuse.conv.edge_network import Linear, Norm, NotUnderstood, Slope, Stage, check_widths, stages_of, tensors_of
 from pygfuse.conv.edge_values import EdgeValues
 from pygfuse.conv.fused import (
     REDUCTIONS,
@@ -58,10 +58,9 @@ class EdgeNetworkConv(FusedConv):
     def _why_not_extreme(self, stages: list[Stage], pair: tuple[Tensor, Tensor], adjacency: Any) -> str | None:
         if REDUCTIONS[self.aggr] not in ('max', 'min') or torch.compiler.is_compiling():
             return None
-        for stage in stages:
-            scale = stage.module.weight if isinstance(stage, Norm) else None
-            if scale is not None and not bool(scale.detach().all()):
-                return 'all edges tie where a scale of a BatchNorm is zero'
+        reason = _why_edges_tie(stages)
+        if reason is not None:
+            return reason
         _, graph = nodes_of(self, pair, adjacency)
         if graph.num_edges > PLACES_LIMIT and graph.max_degree > PLACES_LIMIT:
             return f'a node of more than {PLACES_LIMIT} edges'
@@ -75,11 +74,12 @@ class EdgeNetworkConv(FusedConv):
             adjacency: Any adjacency.
 
         Raises:
-            ValueError: If the features do not have half the width that ``nn`` takes, or ``edge_index`` names a node
-                that is not there.
+            ValueError: If the features do not have half the width that ``nn`` takes, a stage of ``nn`` takes another
+                number of features than comes into it, or ``edge_index`` names a node that is not there.
         """
         stages = stages_of(self.nn)
         self._check_width(pair, stages[0])
+        check_widths(stages)
         edges, graph = nodes_of(self, pair, adjacency)
         values = EdgeValues(pair, edges, edges.token.shape[1] if graph is None else graph.num_edges)
         for stage in stages:
@@ -100,6 +100,33 @@ def _is_one_program(stages: list[Stage]) -> bool:
     return len(stages) == 1 or (len(stages) == 2 and getattr(stages[1], 'name', None) in EDGE_VALUES)
 
 
+def _shares_ties(stages: list[Stage]) -> bool:
+    """Whether what remains before a maximum is a walk, which divides the gradient among ties as PyG does."""
+    return _is_one_program(stages) or all(isinstance(s, Norm) or getattr(s, 'rises', False) for s in stages[1:])
+
+
+def _why_edges_tie(stages: list[Stage]) -> str | None:
+    """The reason, if any, for which edges of unlike points tie, and a gradient that is divided otherwise is wrong."""
+    shared = _shares_ties(stages)
+    for i, stage in enumerate(stages):
+        weight = stage.weight if isinstance(stage, Slope) else getattr(getattr(stage, 'module', None), 'weight', None)
+        if weight is None:
+            continue
+        weight = weight.detach()
+        if isinstance(stage, Norm):
+            if not bool(weight.all()):
+                return 'all edges tie where a scale of a BatchNorm is zero'
+        elif shared:
+            continue
+        elif isinstance(stage, Slope):
+            if not bool(weight.all()):
+                return 'edges tie where a slope of a PReLU is zero'
+        # of the first map the half that takes x_j - x_i counts
+        elif not bool(weight[:, 0 if i else weight.shape[1] // 2 :].any(dim=1).all()):
+            return 'all edges tie where a row of weights of a Linear is zero'
+    return None
+
+
 class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
     r"""`torch_geometric.nn.EdgeConv`, fused: the same parameters, options and numbers.
 
@@ -114,6 +141,13 @@ class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
     maximum, what is linear after a sum. What remains between linear maps runs on tiles of edges.
 
     Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
+
+    Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does a network
+    whose stages after the first linear map never fall; a deeper one gives it to the first of these edges. Edges of
+    equal points then share a gradient differently, and the gradients of parameters are PyG's. A network whose
+    parameters alone make edges tie, by a scale of zero in a batch normalisation or (if it is a deeper one) a row of
+    zeros in a linear map or a slope of zero in a PReLU, runs PyG's path; within ``torch.compile`` values are not
+    looked at.
 
     Args:
         nn, aggr: As in PyG.

@@ -20,9 +20,11 @@ class Linear:
 
     Attributes:
         module: torch's or PyG's.
+        name: Where it is, for errors.
     """
 
     module: torch.nn.Module
+    name: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,10 +33,12 @@ class Norm:
 
     Attributes:
         module: torch's.
+        name: Where it is, for errors.
         allow_single: Whether a single edge is normalised by the running statistics, as an option of PyG's says.
     """
 
     module: torch.nn.BatchNorm1d
+    name: str
     allow_single: bool = False
 
 
@@ -44,9 +48,11 @@ class Slope:
 
     Attributes:
         weight: One slope, or one for each channel.
+        name: Where it is, for errors.
     """
 
     weight: Tensor
+    name: str
 
 
 Stage = Linear | Norm | Slope | Activation
@@ -114,19 +120,20 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
         raise NotUnderstood(f'{name} has no parameters before its first call')
     _check_untouched(module, name)
     if kind is torch.nn.Sequential:
-        for key, child in module.named_children():
+        # not named_children(), which has a module that comes twice once
+        for key, child in module._modules.items():
             yield from _taken_apart(child, f'{name}.{key}')
     elif kind is torch_geometric.nn.MLP:
         yield from _of_mlp(module, name)
     elif kind in _LINEAR:
-        yield Linear(module)
+        yield Linear(module, name)
     elif kind is torch.nn.BatchNorm1d:
-        yield Norm(module)
+        yield Norm(module, name)
     elif kind is torch_geometric.nn.BatchNorm:
         _check_untouched(module.module, f'{name}.module')
-        yield Norm(module.module, module.allow_single_element)
+        yield Norm(module.module, name, module.allow_single_element)
     elif kind is torch.nn.PReLU:
-        yield Slope(module.weight)
+        yield Slope(module.weight, name)
     elif kind in _ACTIVATIONS:
         yield _ACTIVATIONS[kind](module)
     elif kind is torch.nn.Dropout:
@@ -173,6 +180,42 @@ def _check_untouched(module: torch.nn.Module, name: str) -> None:
         raise NotUnderstood(f'a hook is registered on {name}')
     if 'forward' in module.__dict__:
         raise NotUnderstood(f'forward of {name} is overridden')
+
+
+def check_widths(stages: list[Stage]) -> None:
+    """Raises a ValueError that names the first stage that takes another number of features than comes into it.
+
+    Args:
+        stages: As of `stages_of`; how many features the first takes is not looked at.
+
+    Example:
+        >>> check_widths(stages_of(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.PReLU(4))))
+        Traceback (most recent call last):
+        ValueError: Expected 'nn.1' (PReLU) to take 8 features, as many as come into it (got 4)
+    """
+    width = stages[0].module.weight.shape[0]
+    for stage in stages[1:]:
+        if isinstance(stage, Activation):
+            continue
+        kind = 'PReLU' if isinstance(stage, Slope) else type(stage.module).__name__
+        for taken in _widths_of(stage):
+            if taken != width:
+                raise ValueError(
+                    f"Expected '{stage.name}' ({kind}) to take {width} features, as many as come into it (got {taken})"
+                )
+        if isinstance(stage, Linear):
+            width = stage.module.weight.shape[0]
+
+
+def _widths_of(stage: Linear | Norm | Slope) -> list[int]:
+    """How many features each tensor of a stage is for, but those that are for any number."""
+    if isinstance(stage, Linear):
+        return [stage.module.weight.shape[1]]
+    if isinstance(stage, Slope):
+        return [len(stage.weight)] if len(stage.weight) > 1 else []
+    module = stage.module
+    tensors = (module.weight, module.bias, module.running_mean, module.running_var)
+    return [len(tensor) for tensor in tensors if tensor is not None]
 
 
 def tensors_of(stages: list[Stage]) -> dict[str, Tensor]:

@@ -91,6 +91,24 @@ DEEP = {
     'nested': lambda: Sequential(one(Tanh()), Sequential(Linear(HIDDEN, OUT, bias=False), Sigmoid())),
     'a function': lambda: pyg.MLP([WIDE, HIDDEN, OUT], act=torch.tanh, norm=None),
 }  # fmt: skip
+
+
+def shared(module: Module, *, width: int = HIDDEN) -> Module:
+    """A network in which a module comes twice, and what stands between differs."""
+    return one(module, Linear(width, width), Tanh(), module, width=width)
+
+
+# a module that comes twice
+SHARED = {
+    'activation': lambda: shared(LeakyReLU(0.2)),
+    'prelu': lambda: shared(PReLU(HIDDEN)),
+    'linear': lambda: shared(Linear(HIDDEN, HIDDEN)),
+    'first linear': lambda: (lambda linear: Sequential(linear, Tanh(), linear))(Linear(WIDE, WIDE)),
+    'norm': lambda: shared(BatchNorm1d(HIDDEN)),
+    "norm in PyG's, cumulative": lambda: shared(pyg.BatchNorm(HIDDEN, momentum=None)),
+    'norm twice in a row': lambda: (lambda norm: one(norm, norm, ReLU()))(BatchNorm1d(HIDDEN)),
+    'sequential': lambda: shared(Sequential(Linear(HIDDEN, HIDDEN), BatchNorm1d(HIDDEN), ReLU())),
+}
 NETWORKS = {**SHALLOW, **SLOW_SHALLOW, **DEEP}
 
 
@@ -145,6 +163,13 @@ slow = [pytest.param(name, marks=pytest.mark.slow) for name in SLOW_SHALLOW]
 def test_networks(name, aggr):
     for graph in ('random', 'isolated nodes', 'bipartite, more targets', 'no edges'):
         check(NETWORKS[name](), aggr, GRAPHS[graph]())
+
+
+@pytest.mark.parametrize('aggr', ['max', 'mean'])
+@pytest.mark.parametrize('name', SHARED)
+def test_a_module_that_comes_twice(name, aggr):
+    """Batch normalisations count their steps and move their statistics twice, in order: `check` compares the states."""
+    check(SHARED[name](), aggr, RANDOM)
 
 
 @pytest.mark.parametrize('aggr', ['max', 'mean'])
@@ -301,6 +326,74 @@ def test_of_equal_sources_the_first_gets_the_gradient_behind_a_second_map():
     assert not fused[1].any()
     assert fused[2].any()
     torch.testing.assert_close(plain[1] * 2, plain[2])
+
+
+def with_zeros(nn: Module, layer: int, rows: slice, columns: slice = slice(None)) -> Module:
+    linear = [module for module in nn.modules() if isinstance(module, Linear | pyg.Linear)][layer]
+    torch.nn.init.zeros_(linear.weight[rows, columns])
+    return nn
+
+
+ALL, SOME, DIFFERENCE = slice(None), slice(1, 2), slice(FEATURES, None)
+ROWS_OF_ZEROS = {
+    'last': lambda: with_zeros(DEEP['two'](), -1, ALL),
+    'one of the last': lambda: with_zeros(DEEP['two, norm after each'](), -1, SOME),
+    'first': lambda: with_zeros(DEEP['two'](), 0, ALL),
+    'between': lambda: with_zeros(DEEP['three'](), 1, ALL),
+    'of the difference': lambda: with_zeros(DEEP['no norm, no activation'](), 0, ALL, DIFFERENCE),
+    'before a norm between activations': lambda: with_zeros(
+        one(GELU(), BatchNorm1d(HIDDEN), GELU()), 0, SOME, DIFFERENCE
+    ),
+}
+
+
+def unchanged(nn: Module, aggr: str) -> tuple[Module, EdgeConv]:
+    """PyG's layer and the fused one with the parameters of a network as they are."""
+    conv, twin = pyg.EdgeConv(copy.deepcopy(nn), aggr=aggr), EdgeConv(copy.deepcopy(nn), aggr=aggr)
+    for layer in (conv, twin):
+        layer.nn.load_state_dict(nn.state_dict())
+    return conv.double(), twin.double()
+
+
+def test_a_slope_of_zero_behind_which_edges_tie():
+    nn = one(PReLU(HIDDEN, init=0.0), Linear(HIDDEN, OUT))
+    torch.nn.init.constant_(nn[0].bias, -100.0)
+    conv, twin = unchanged(nn, 'max')
+    arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
+    assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
+    assert twin.last_reason == 'edges tie where a slope of a PReLU is zero'
+
+
+@pytest.mark.parametrize('aggr', ['max', 'min'])
+@pytest.mark.parametrize('name', ROWS_OF_ZEROS)
+def test_a_row_of_zeros_behind_which_all_edges_tie(name, aggr):
+    conv, twin = unchanged(ROWS_OF_ZEROS[name](), aggr)
+    arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
+    assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
+    assert twin.last_reason == 'all edges tie where a row of weights of a Linear is zero'
+
+
+@pytest.mark.parametrize(
+    ('name', 'aggr'), [*itertools.product(['linear', "PyG's norm, leaky relu"], ['max', 'min']), ('two', 'mean')]
+)
+def test_rows_of_zeros_where_ties_are_shared_or_do_not_matter(name, aggr):
+    conv, twin = unchanged(with_zeros(NETWORKS[name](), 0, SOME, DIFFERENCE), aggr)
+    arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
+    assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
+    assert twin.last_reason is None
+
+
+def test_ties_are_the_same_where_a_second_derivative_is_wanted():
+    _, conv = pair(DEEP['two']())
+    x = RANDOM.x(FEATURES).double()
+    x[1::2] = x[::2]
+    found = []
+    for create_graph in (False, True):
+        leaf = x.clone().requires_grad_()
+        out = conv(leaf, RANDOM.edge_index).square().sum()
+        found.append(torch.autograd.grad(out, [leaf, *conv.parameters()], create_graph=create_graph))
+    for second, first in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(second.detach(), first)
 
 
 # Autograd

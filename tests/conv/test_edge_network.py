@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import copy
+import re
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch.nn import BatchNorm1d, Dropout, Identity, Linear, PReLU, ReLU, Sequential
 
-from pygfuse.conv.edge_network import NotUnderstood, stages_of, tensors_of
+from pygfuse.conv import EdgeConv
+from pygfuse.conv.edge_network import NotUnderstood, check_widths, stages_of, tensors_of
 
 
 def kinds(nn) -> list[str]:
@@ -56,3 +60,33 @@ def test_dropout_counts_in_training_only():
     nn.eval()
     assert kinds(nn) == ['Linear']
     assert torch.equal(nn(torch.ones(1, 4)), nn[0](torch.ones(1, 4)))
+
+
+def test_a_module_that_comes_twice_is_two_stages():
+    act = ReLU()
+    assert kinds(Sequential(Linear(4, 3), act, Linear(3, 3), act)) == ['Linear', 'Activation', 'Linear', 'Activation']
+
+
+OF_ANOTHER_WIDTH = {
+    'a normalisation of one': (lambda: Sequential(Linear(6, 8), BatchNorm1d(1), ReLU()), "'nn.1' (BatchNorm1d)", 8, 1),
+    'a normalisation': (lambda: Sequential(Linear(6, 8), ReLU(), BatchNorm1d(4)), "'nn.2' (BatchNorm1d)", 8, 4),
+    "PyG's": (lambda: Sequential(Linear(6, 8), pyg.BatchNorm(4)), "'nn.1' (BatchNorm1d)", 8, 4),
+    'slopes': (lambda: Sequential(Linear(6, 8), Sequential(PReLU(4))), "'nn.1.0' (PReLU)", 8, 4),
+    'a linear map': (lambda: Sequential(Linear(6, 8), Linear(8, 3), ReLU(), Linear(8, 2)), "'nn.3' (Linear)", 3, 8),
+}
+
+
+@pytest.mark.parametrize('training', [True, False])
+@pytest.mark.parametrize('name', OF_ANOTHER_WIDTH)
+def test_a_stage_of_another_width_is_named(name, training):
+    network, stage, came, taken = OF_ANOTHER_WIDTH[name]
+    nn = network().train(training)
+    before = copy.deepcopy(nn.state_dict())
+    message = f'Expected {stage} to take {came} features, as many as come into it (got {taken})'
+    with pytest.raises(ValueError, match=re.escape(message)):
+        EdgeConv(nn, aggr='mean')(torch.randn(4, 3), torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    assert all(torch.equal(nn.state_dict()[key], before[key]) for key in before if 'running' in key)
+
+
+def test_a_normalisation_without_tensors_takes_any_width():
+    check_widths(stages_of(Sequential(Linear(6, 8), BatchNorm1d(1, affine=False, track_running_stats=False), PReLU())))
