@@ -54,8 +54,8 @@ def knn(
         ``[2, edges]``, int64: queries in row 0, their neighbours in row 1, query by query, from near to far.
 
     Raises:
-        ValueError: If an argument has another shape, type or device than expected, a batch is not sorted, or `k` is not
-            positive.
+        ValueError: If an argument has another shape, type or device than expected, a batch is not sorted, or `k` or
+            `batch_size` is not positive (0 clouds have no points).
 
     Example:
         >>> x = torch.tensor([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
@@ -65,6 +65,7 @@ def knn(
                 [0, 1, 2, 3]])
     """
     check_k(k)
+    _check_batch_size(batch_size, x, y)
     points = x.detach()
     queries = points if y is x else y.detach()
     return torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, FLOWS[1], NAMES)
@@ -141,6 +142,7 @@ def neighbours_of(
         cosine: As in `knn`.
         batch_size: Number of clouds.
     """
+    _check_batch_size(batch_size, x, x if y is None else y)
     points = x.detach()
     queries = points if y is x else None if y is None else y.detach()
     edge_index = torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, flow, names)
@@ -186,6 +188,15 @@ def check_k(k: int) -> None:
     """Raises a ValueError if there cannot be `k` neighbours."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise ValueError(f"Expected 'k' to be a positive integer (got {k!r})")
+
+
+def _check_batch_size(batch_size: int | None, points: Tensor, queries: Tensor) -> None:
+    if batch_size is None:
+        return
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 0:
+        raise ValueError(f"Expected 'batch_size' to be None or a positive integer (got {batch_size!r})")
+    if batch_size == 0 and (len(points) or len(queries)):
+        raise ValueError("Expected 'batch_size' to be positive where there are points (got 0)")
 
 
 def _prepared(name: str, points: Tensor, cosine: bool) -> Tensor:

@@ -318,10 +318,27 @@ WRONG = {
         lambda x: knn_graph(x, 2, BATCH, batch_size=1),
         "Expected 'batch' to hold numbers below batch_size",
     ),
+    'negative batch_size': (
+        lambda x: knn_graph(x, 2, batch_size=-1),
+        "Expected 'batch_size' to be None or a positive integer (got -1)",
+    ),
+    'batch_size of another type': (lambda x: knn(x, x, 2, batch_size=1.0), "Expected 'batch_size' to be None or a"),
+    'batch_size of no clouds': (
+        lambda x: knn_graph(x, 2, batch_size=0),
+        "Expected 'batch_size' to be positive where there are points (got 0)",
+    ),
+    'batch_size of no clouds with queries': (
+        lambda x: knn(x[:0], x, 2, batch_size=0),
+        "Expected 'batch_size' to be positive where there are points (got 0)",
+    ),
     'batch_x': (lambda x: knn(x, x, 2, BATCH.flip(0), BATCH), "Expected 'batch_x' to ascend from 0"),
     'batch_y': (lambda x: knn(x, x, 2, BATCH, BATCH[:2]), "Expected 'batch_y' to hold one number for each of 4 points"),
     'flow': (lambda x: knn_graph(x, 2, flow='up'), "Expected 'flow' to be one of"),
 }
+
+
+def test_no_clouds_have_no_points():
+    assert knn_graph(points(0, 3), 2, batch_size=0).shape == (2, 0)
 
 
 @pytest.mark.parametrize('name', WRONG)

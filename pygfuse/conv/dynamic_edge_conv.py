@@ -58,6 +58,8 @@ class DynamicEdgeConv(EdgeConv, torch_geometric.nn.DynamicEdgeConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``DynamicEdgeConv.forward``."""
         points, queries = (x, x) if isinstance(x, Tensor) else x
+        if points is None or queries is None:
+            raise ValueError(f"Expected 'x' to hold points and queries (got None in x[{int(points is not None)}])")
         if points.dim() != 2:
             name = 'x' if isinstance(x, Tensor) else 'x[0]'
             raise ValueError(

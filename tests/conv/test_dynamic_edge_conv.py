@@ -187,6 +187,8 @@ WRONG = {
     'of points': (lambda conv, x: conv((x, x), (BATCH.flip(0), BATCH)), "Expected 'batch[0]' to ascend from 0"),
     'queries': (lambda conv, x: conv((x, x[:, :2])), "Expected 'x[1]' to have as many features as 'x[0]', 3 (got"),
     'one dimension': (lambda conv, x: conv(x[:, 0]), "Expected 'x' to be two-dimensional, [nodes, features] (got"),
+    'no queries': (lambda conv, x: conv((x, None)), "Expected 'x' to hold points and queries (got None in x[1])"),
+    'no points': (lambda conv, x: conv((None, x)), "Expected 'x' to hold points and queries (got None in x[0])"),
     'three': (lambda conv, x: conv((x.unsqueeze(0), x)), "Expected 'x[0]' to be two-dimensional, [nodes, features]"),
     'width': (lambda conv, x: conv(x[:, :2]), "Expected 'x' to have 3 features, half of what nn takes"),
 }
