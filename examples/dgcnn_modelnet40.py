@@ -331,8 +331,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument('--seed', type=int, default=0, help='default: 0')
     parser.add_argument('--output', type=Path, default=Path('dgcnn.png'), help='default: dgcnn.png')
     arguments = parser.parse_args()
-    if min(arguments.points, arguments.k, arguments.epochs, arguments.batch_size) < 1:
-        parser.error('--points, --k, --epochs and --batch-size must be at least 1')
+    counts = (arguments.points, arguments.k, arguments.epochs, arguments.steps, arguments.batch_size)
+    if min(counts) < 1:
+        parser.error('--points, --k, --epochs, --steps and --batch-size must be at least 1')
     return arguments
 
 
@@ -342,6 +343,10 @@ def main() -> None:
         shapes, test, classes = mesh_shapes(arguments.root, arguments.name, arguments.seed)
     else:
         shapes, test, classes = voxel_shapes(arguments.voxels)
+    if arguments.batch_size > len(shapes):
+        sys.exit(
+            f'error: --batch-size must be at most {len(shapes)}, the shapes to train on (got {arguments.batch_size})'
+        )
     backends = NAMES if arguments.backend == 'both' else [arguments.backend]
     runs = [new_run(backend, classes, arguments) for backend in backends]
     train(runs, shapes, test, arguments)

@@ -124,6 +124,20 @@ def test_dgcnn_tells_shapes_of_voxels(voxels, tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (('--steps', 0), '--steps and --batch-size must be at least 1'),
+        (('--batch-size', 48), '--batch-size must be at most 47, the shapes to train on (got 48)'),
+    ],
+    ids=str,
+)
+def test_dgcnn_says_why_there_would_be_no_step(voxels, arguments, message):
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_example('dgcnn_modelnet40.py', '--voxels', voxels, *SMALL, *arguments)
+    assert message in caught.value.stderr
+
+
 @pytest.mark.slow
 def test_dgcnn_reads_the_meshes_of_modelnet(tmp_path):
     names = ['bathtub', 'bed', 'chair', 'desk', 'dresser', 'monitor', 'night_stand', 'sofa', 'table', 'toilet']
