@@ -12,15 +12,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from pygfuse.aggregate import aggregate
-from pygfuse.deferred import NAN, RAISE, Session, deferred, putting_off
+from pygfuse.deferred import NAN, RAISE, Session, deferred, is_passed_by, putting_off
 from pygfuse.row_set import RowSet
-
-
-def _is_passed_by() -> bool:
-    """Whether functions run at once all the same: what is compiled, traced or cast automatically."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return True
-    return torch.is_autocast_enabled('cpu') or torch.is_autocast_enabled('cuda')
 
 
 class _PuttingOff(TorchFunctionMode):
@@ -32,7 +25,7 @@ class _PuttingOff(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in (F.linear, aggregate) and not _is_passed_by():
+        if func in (F.linear, aggregate) and not is_passed_by():
             found = deferred(self.session, func, args, kwargs)
             if found is not NotImplemented:
                 return found
@@ -72,7 +65,7 @@ def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
         True
         >>> out[5]  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        ValueError: Expected a row to read rows of the mask given to `pygfuse.active` only: ...
+        ValueError: Reading row 5 needs rows outside of the mask given to `pygfuse.active`: ...
     """
     if not isinstance(mask, Tensor) or mask.dim() != 1 or mask.dtype != torch.bool:
         got = f'shape {list(mask.shape)}, {mask.dtype}' if isinstance(mask, Tensor) else type(mask).__name__

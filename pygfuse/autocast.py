@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 
 import torch
@@ -25,6 +25,21 @@ def is_on(device: torch.device) -> bool:
 def off(device: torch.device) -> AbstractContextManager:
     """A ``with`` block in which autocast is off for tensors of this device."""
     return torch.autocast(device.type, enabled=False) if is_on(device) else contextlib.nullcontext()
+
+
+def is_on_anywhere() -> bool:
+    """Whether autocast is on for tensors of any device that layers run on."""
+    return any(torch.is_autocast_enabled(kind) for kind in DTYPES)
+
+
+@contextlib.contextmanager
+def off_everywhere() -> Iterator[None]:
+    """A ``with`` block in which autocast is off for tensors of all devices."""
+    with contextlib.ExitStack() as blocks:
+        for kind in DTYPES:
+            if torch.is_autocast_enabled(kind):
+                blocks.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def operands(tensors: Mapping[str, Tensor], reduce: str) -> dict[str, Tensor]:

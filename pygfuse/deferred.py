@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from pygfuse import row_wise
+from pygfuse import autocast, row_wise
 from pygfuse.aggregate import Edges, aggregate
 from pygfuse.evaluation import (
     Aggregated,
@@ -31,6 +31,7 @@ from pygfuse.evaluation import (
     RowWise,
     evaluate,
     is_kept,
+    kept_rows,
     tensors_of,
 )
 from pygfuse.products import Value
@@ -58,6 +59,11 @@ def is_putting_off() -> bool:
     return _open_blocks.get() > 0
 
 
+def is_passed_by() -> bool:
+    """Whether functions run at once all the same: what is compiled, traced or cast automatically."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or autocast.is_on_anywhere()
+
+
 class Session:
     """A ``with`` block in which tensors are deferred: what may be read of them after its end.
 
@@ -76,7 +82,7 @@ class Session:
 
 
 _PROPERTIES = (
-    'device', 'dtype', 'is_cpu', 'is_cuda', 'is_leaf', 'is_meta', 'is_nested', 'is_quantized', 'is_sparse',
+    'device', 'dtype', 'is_cpu', 'is_cuda', 'is_meta', 'is_nested', 'is_quantized', 'is_sparse',
     'is_sparse_csr', 'itemsize', 'layout', 'names', 'nbytes', 'ndim', 'requires_grad', 'shape',
 )  # fmt: skip
 _OF_SHAPE = {getattr(Tensor, name).__get__ for name in _PROPERTIES if hasattr(Tensor, name)} | {
@@ -84,6 +90,9 @@ _OF_SHAPE = {getattr(Tensor, name).__get__ for name in _PROPERTIES if hasattr(Te
     *(Tensor.is_inference, Tensor.ndimension, Tensor.nelement, Tensor.numel, Tensor.size),
     *(torch.is_floating_point, torch.is_complex, torch.numel),
 }
+_SELECTIONS = {Tensor.__getitem__, Tensor.index_select, torch.index_select}
+# what they give shares memory with the tensor, and is none itself
+_EXPORTS = {Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.untyped_storage}
 _NEW = {Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_zeros, Tensor.new_tensor}
 
 
@@ -101,10 +110,20 @@ class Deferred(Tensor):
             cls, like.shape, dtype=like.dtype, device=device, requires_grad=requires_grad and like.is_floating_point()
         )
         made._node, made._session, made._is_shared = node, session, False
-        if made._requires_a_gradient():
-            with torch._C.DisableTorchFunctionSubclass():
-                made.register_hook(_refuse_gradient)
+        made._refuse_its_gradient()
         return made
+
+    def _refuse_its_gradient(self) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            if self.requires_grad:
+                self.register_hook(_refuse_gradient)
+
+    def _require_a_gradient(self, requires_grad: bool) -> None:
+        """Says whether the values have gradients from here on."""
+        if requires_grad != self._requires_a_gradient():
+            with torch._C.DisableTorchFunctionSubclass():
+                self.requires_grad_(requires_grad)
+            self._refuse_its_gradient()
 
     def _requires_a_gradient(self) -> bool:
         with torch._C.DisableTorchFunctionSubclass():
@@ -116,6 +135,14 @@ class Deferred(Tensor):
             if self.grad_fn is not None:
                 _refuse_gradient(self)
 
+    def _history(self) -> Any:
+        """The ``grad_fn`` of the values that are there, or else of those that may be read."""
+        if not self._requires_a_gradient():
+            return None
+        if self._node.kept is None:
+            evaluate(self._node, self._session.rows if self.shape[0] == self._session.total else None)
+        return self._node.kept[1].grad_fn
+
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -125,10 +152,17 @@ class Deferred(Tensor):
         if func in _NEW:
             first = args[0]
             return func(torch.empty(0, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
+        if func == Tensor.is_leaf.__get__:
+            return not args[0]._requires_a_gradient()
         own = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Deferred)]
         for one in own:
             one.check_without_history()
-        found = deferred(own[0]._session, func, args, kwargs)
+        if func == Tensor.grad_fn.__get__:
+            return args[0]._history()
+        found = NotImplemented
+        # nothing that writes in place is cast automatically
+        if func in _SELECTIONS or not is_passed_by() or row_wise.writes_to_first(func, args, kwargs):
+            found = deferred(own[0]._session, func, args, kwargs)
         if found is NotImplemented:
             found = _read_by(func, args, kwargs)
         return found
@@ -139,11 +173,11 @@ class Deferred(Tensor):
         raise RuntimeError(f'{func} cannot read a result of layers within `pygfuse.active`: index it first')
 
     def read(self, rows: RowSet | None, reader: str) -> Tensor:
-        """The values of some rows, None for all.
+        """The values of some rows, None for all. They may be those that are kept: nobody may write to them.
 
         Args:
             rows: The rows.
-            reader: What reads them, for messages.
+            reader: What is read or called, for messages: the beginning of a sentence.
 
         Raises:
             ValueError: If the block in which the tensor was made has ended, and does not give these rows.
@@ -159,18 +193,19 @@ class Deferred(Tensor):
             whole = values.new_full((session.total, *values.shape[1:]), float('nan'))
             return chosen(whole.index_copy(0, allowed.index, values), None, rows)
         raise ValueError(
-            f'Expected {reader} to read rows of the mask given to `pygfuse.active` only: no others of the '
-            f"{self.shape[0]} were computed (pygfuse.active(mask, elsewhere='nan') gives NaN there)"
+            f'{reader} needs rows outside of the mask given to `pygfuse.active`: after the block only the '
+            f"{len(allowed)} of {session.total} rows in the mask can be read, as out[mask] (with elsewhere='nan' the "
+            'others are NaN; within the block all can be read)'
         )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f'Deferred(shape={list(self.shape)}, dtype={self.dtype})'
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.read(None, 'a copy').__reduce_ex__(protocol)
+        return self.read(None, 'Copying').__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: dict) -> Tensor:
-        return self.read(None, 'a copy').__deepcopy__(memo)
+        return self.read(None, 'Copying').__deepcopy__(memo)
 
 
 def _refuse_gradient(_: Tensor) -> None:
@@ -181,36 +216,60 @@ def _refuse_gradient(_: Tensor) -> None:
 
 
 def _evaluated(node: Node, rows: RowSet | None) -> Tensor:
-    if is_kept(node, rows):
-        node.check_unwritten()
-        return chosen(node.kept[1], node.kept[0], rows)
+    if is_kept(node, rows) or (node.kept is not None and rows is not None and rows.is_within(node.kept[0])):
+        return kept_rows(node, rows)
     return evaluate(node, rows)
+
+
+def _apart(result: Any, read: Sequence[Tensor]) -> Any:
+    """What a function gives, without memory of what it read: writing to it must not change values that are kept."""
+    memory = {_memory(one) for one in read} - {None}
+
+    def copied(one: Any) -> Any:
+        return one.clone() if isinstance(one, Tensor) and _memory(one) in memory else one
+
+    return tree_map(copied, result)
+
+
+def _memory(tensor: Tensor) -> int | None:
+    """The address of a tensor's memory; None for what has none of its own."""
+    return tensor.untyped_storage().data_ptr() if type(tensor) is Tensor and tensor.layout is torch.strided else None
 
 
 def _read_by(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Calls a function that is not row-wise with all the values."""
-    name = getattr(func, '__qualname__', None) or str(func)
+    is_attribute = getattr(func, '__name__', '') == '__get__'
+    name = func.__self__.__name__ if is_attribute else getattr(func, '__name__', str(func))
+    values: list[Tensor] = []
 
     def read(one: Any) -> Any:
-        return one.read(None, name) if isinstance(one, Deferred) else one
+        if not isinstance(one, Deferred):
+            return one
+        values.append(one.read(None, f'Reading `{name}`' if is_attribute else f'Calling `{name}`'))
+        return values[-1].clone() if func in _EXPORTS else values[-1]
 
+    if isinstance(kwargs.get('out'), Deferred):
+        raise NotImplementedError(f'{name} with a result of layers within `pygfuse.active` as `out`: use its result')
     if row_wise.writes_to_first(func, args, kwargs) and isinstance(args[0], Deferred):
         # what is written to has to be a tensor from here on
         raise NotImplementedError(f'{name} on a result of layers within `pygfuse.active`: use the form not in place')
-    return func(*tree_map(read, args), **tree_map(read, kwargs))
+    return _apart(func(*tree_map(read, args), **tree_map(read, kwargs)), values)
 
 
 def deferred(session: Session, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What a function gives if it can be put off, or the rows that it reads; NotImplemented for any other."""
+    if kwargs.get('out') is not None:
+        return NotImplemented
+    kwargs = {name: value for name, value in kwargs.items() if name != 'out'}
     if func is aggregate:
         return _put_off_aggregation(session, *args, **kwargs)
-    if func in (Tensor.__getitem__, Tensor.index_select, torch.index_select):
+    if func in _SELECTIONS:
         found = _selected(func, args, kwargs)
         if found is not NotImplemented:
             return found
     if func is Tensor.to:
         return _cast(session, *args, **kwargs)
-    in_place = func in row_wise.IN_PLACE
+    given, in_place = (func, args, kwargs), func in row_wise.IN_PLACE
     func = row_wise.IN_PLACE.get(func, func)
     args, kwargs, also = row_wise.without_in_place(func, args, kwargs)
     if func in row_wise.DROPOUTS:
@@ -222,6 +281,11 @@ def deferred(session: Session, func: Callable, args: tuple, kwargs: dict[str, An
     else:
         found = _put_off(session, func, args, kwargs)
     if found is not NotImplemented and (in_place or also):
+        if in_place:
+            # raises as PyTorch does where the result has another shape
+            _meta(*given)
+        if not torch.can_cast(found.dtype, args[0].dtype):
+            raise RuntimeError(f"result type {found.dtype} can't be cast to the desired output type {args[0].dtype}")
         return _written(args[0], found)
     return found
 
@@ -229,12 +293,16 @@ def deferred(session: Session, func: Callable, args: tuple, kwargs: dict[str, An
 def _written(given: Tensor, result: Deferred) -> Tensor:
     """A deferred tensor that was written to in place."""
     if not isinstance(given, Deferred):
-        return given.copy_(result.read(None, 'copy_'))
+        return given.copy_(result.read(None, 'Calling `copy_`'))
     if given._is_shared:
         raise NotImplementedError(
             'An operation in place on a view of a result of layers within `pygfuse.active`: use the form not in place'
         )
+    dtype = given.dtype
     given._node = result._node
+    if result.dtype != dtype:
+        given._node = RowWise(lambda values: values.to(dtype), [result._node], [])
+    given._require_a_gradient(result.requires_grad)
     return given
 
 
@@ -320,7 +388,7 @@ def _put_off(session: Session, func: Callable, args: tuple, kwargs: dict[str, An
 
     node = RowWise(compute, inputs, [leaf for leaf in rest if isinstance(leaf, Tensor)])
     if result is results[0]:
-        found = _made(session, node, result, tensors)
+        found = _made(session, node, result, tensors, func not in row_wise.DETACHING)
         found._is_shared = func in row_wise.VIEWS
         if found._is_shared:
             own[0]._is_shared = True
@@ -374,8 +442,10 @@ def _meta(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         return func(*tree_map(without_values, args), **tree_map(without_values, kwargs))
 
 
-def _made(session: Session, node: Node, like: Tensor, tensors: Sequence[Tensor]) -> Deferred:
-    requires_grad = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+def _made(
+    session: Session, node: Node, like: Tensor, tensors: Sequence[Tensor], may_require_grad: bool = True
+) -> Deferred:
+    requires_grad = may_require_grad and torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
     return Deferred(node, like, tensors[0].device, session, requires_grad)
 
 
@@ -426,10 +496,12 @@ def _selected(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
             return _columns(x, key) if rest else NotImplemented
         rows = torch.arange(total, device=x.device)[first]
         place = slice(None) if rows.numel() < total else first
-        return x.read(RowSet.of(rows, total), 'a slice')[(place, *rest)]
+        values = x.read(RowSet.of(rows, total), f'Reading rows {_text(first)}')
+        return _apart(values[(place, *rest)], [values])
     if isinstance(first, int) and not isinstance(first, bool):
         rows = torch.tensor([first], device=x.device)
-        return x.read(RowSet.of(rows, total), 'a row')[(0 if total > 1 else first, *rest)]
+        values = x.read(RowSet.of(rows, total), f'Reading row {first}')
+        return _apart(values[(0 if total > 1 else first, *rest)], [values])
     if isinstance(first, list) and first and all(type(one) is int for one in first):
         first = torch.tensor(first, device=x.device)
     if not isinstance(first, Tensor) or first.dim() != 1:
@@ -438,12 +510,17 @@ def _selected(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     if not is_mask and first.dtype not in (torch.int64, torch.int32):
         return NotImplemented
     wanted = RowSet.of(first if is_mask else first.long(), total)
-    values = x.read(wanted, 'an index')
+    values = x.read(wanted, f'Reading rows by {"a mask" if is_mask else "their numbers"}')
     if is_mask and not rest:
-        return values
+        return _apart(values, [values])
     numbers = first.nonzero().flatten() if is_mask else torch.where(first < 0, first + total, first).long()
     places = numbers if wanted is None else torch.searchsorted(wanted.index, numbers)
     return values[(places, *rest)]
+
+
+def _text(rows: slice) -> str:
+    parts = [rows.start, rows.stop] + ([] if rows.step is None else [rows.step])
+    return ':'.join('' if part is None else str(part) for part in parts)
 
 
 def _columns(x: Deferred, key: tuple) -> Any:

@@ -6,9 +6,10 @@ which rows are needed of every node, and computes them in the order in which the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pygfuse import autocast
 from pygfuse.aggregate import Edges, aggregate
 from pygfuse.execution_path import Activity, run_by, running
 from pygfuse.linear import linear_of_rows
@@ -38,7 +40,7 @@ class Node:
         self.number = next(_numbers)
         self.inputs = tuple(inputs)
         self.kept: tuple[RowSet | None, Any] | None = None
-        self.with_grad = torch.is_grad_enabled()
+        self.with_grad, self.in_inference_mode = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         self._versions = [(tensor, _version(tensor)) for tensor in constants]
 
     def needs(self, rows: RowSet | None) -> list[RowSet | None]:
@@ -178,12 +180,11 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
     for node in order:
         if node not in wanted:
             continue
-        node.check_unwritten()
-        if is_kept(node, wanted[node]):
-            have, found = node.kept
-            values[node] = chosen(found, have, wanted[node])
-            continue
-        with torch.set_grad_enabled(node.with_grad):
+        with _modes_of(node):
+            if is_kept(node, wanted[node]):
+                values[node] = kept_rows(node, wanted[node])
+                continue
+            node.check_unwritten()
             read = [
                 values[parent] if needed is wanted[parent] else _chosen(values[parent], wanted[parent], needed)
                 for parent, needed in zip(node.inputs, node.needs(wanted[node]), strict=True)
@@ -197,6 +198,17 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
     return values[root]
 
 
+@contextlib.contextmanager
+def _modes_of(node: Node) -> Iterator[None]:
+    """The modes of the call that was put off: where it is read may be another; no call under autocast is put off."""
+    with (
+        autocast.off_everywhere(),
+        torch.inference_mode(node.in_inference_mode),
+        torch.set_grad_enabled(node.with_grad),
+    ):
+        yield
+
+
 def _chosen(values: Any, have: RowSet | None, want: RowSet | None) -> Any:
     """`chosen`, of one tensor or several."""
     return tree_map(lambda one: chosen(one, have, want) if isinstance(one, Tensor) else one, values)
@@ -205,6 +217,19 @@ def _chosen(values: Any, have: RowSet | None, want: RowSet | None) -> Any:
 def is_kept(node: Node, rows: RowSet | None) -> bool:
     """Whether these rows of a node are there already."""
     return node.kept is not None and node.kept[0] in (None, rows)
+
+
+def kept_rows(node: Node, rows: RowSet | None) -> Any:
+    """Values that are there already: what is written to since then no longer matters, but to a tensor that was given.
+
+    Args:
+        node: A node that keeps rows, see `is_kept`.
+        rows: Which of them, None for all.
+    """
+    if isinstance(node, Given):
+        node.check_unwritten()
+    have, values = node.kept
+    return chosen(values, have, rows)
 
 
 def _ancestors(root: Node) -> list[Node]:

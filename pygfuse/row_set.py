@@ -19,7 +19,8 @@ NEARLY_ALL = 0.75
 class RowSet:
     """Rows of a tensor, at least one not among them; all rows are None instead.
 
-    What follows from it (the neighbours it needs, its union with others) is computed once and kept with it.
+    What follows from it (the neighbours it needs, its union with others) is computed once and kept with it, outside of
+    inference mode: autograd cannot save what is made there, and training may ask for it later.
 
     Attributes:
         index: The rows, ascending, int64.
@@ -45,19 +46,21 @@ class RowSet:
             total: How many rows there are.
 
         Raises:
-            ValueError: If a number is out of range.
+            IndexError: If a number is out of range.
         """
         found = _sets.get(rows, total)
         if found is None:
             state = state_of(rows)
-            found = _sets.keep(rows, total, state, (_rows_of(rows, total),))
+            with torch.inference_mode(False):
+                found = _sets.keep(rows, total, state, (_rows_of(rows, total),))
         return found[0]
 
     def places_in(self, other: RowSet) -> Tensor:
         """Where each row is among those of another set, which has them all."""
         found = self._places.get(other)
         if found is None:
-            found = self._places[other] = torch.searchsorted(other.index, self.index)
+            with torch.inference_mode(False):
+                found = self._places[other] = torch.searchsorted(other.index, self.index)
         return found
 
     def is_within(self, other: RowSet) -> bool:
@@ -76,7 +79,8 @@ class RowSet:
             larger, smaller = (self, other) if len(self) >= len(other) else (other, self)
             found = larger
             if not smaller.is_within(larger):
-                found = _unless_nearly_all(torch.cat([self.index, other.index]).unique(), self.total)
+                with torch.inference_mode(False):
+                    found = _unless_nearly_all(torch.cat([self.index, other.index]).unique(), self.total)
             self._unions[other] = found
         return self._unions[other]
 
@@ -88,7 +92,8 @@ class RowSet:
         """
         found = self._parts.get(graph)
         if found is None:
-            found = self._parts[graph] = self._cut_out(graph)
+            with torch.inference_mode(False):
+                found = self._parts[graph] = self._cut_out(graph)
         return found
 
     def _cut_out(self, graph: Graph) -> tuple[Graph, RowSet | None]:
@@ -122,11 +127,12 @@ def _rows_of(rows: Tensor, total: int) -> RowSet | None:
     else:
         index = torch.where(rows < 0, rows + total, rows).unique()
         if index.numel() and not 0 <= int(index[0]) <= int(index[-1]) < total:
-            raise ValueError(f"Expected 'rows' to be numbers from {-total} to {total - 1} (got one out of range)")
+            wrong = int(rows[(rows < -total) | (rows >= total)][0])
+            raise IndexError(f'index {wrong} is out of bounds for dimension 0 with size {total}')
     if len(index) == total:
         return None
     for known in tuple(_recent):
-        if known.total == total and torch.equal(known.index, index):
+        if known.total == total and known.index.device == index.device and torch.equal(known.index, index):
             return known
     _recent.append(RowSet(index, total))
     return _recent[-1]

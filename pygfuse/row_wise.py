@@ -58,6 +58,7 @@ ELEMENTWISE = {function for name in _ELEMENTWISE for function in _functions(name
 ALONG = {function: place for name, place in _ALONG.items() for function in _functions(name)}
 VIEWS = {function for name in _VIEWS for function in _functions(name)}
 JOINS = _functions('cat') | _functions('concat') | _functions('stack')
+DETACHING = _functions('detach')
 _ADDS_A_DIMENSION = _functions('stack') | _functions('unsqueeze')
 LINEAR = {F.linear}
 PRODUCTS = {function for name in ('matmul', 'mm', '__matmul__') for function in _functions(name)}

@@ -216,7 +216,7 @@ def test_outputs_elsewhere_raise_or_are_nan():
     torch.testing.assert_close(out[mask.nonzero().flatten().flip(0)], expected[mask.nonzero().flatten().flip(0)])
     missing = int((~mask).nonzero()[0])
     for read in (lambda: out[~mask], lambda: out[missing], lambda: out.sum(), lambda: out.tolist(), lambda: out[:9]):
-        with pytest.raises(ValueError, match='rows of the mask given to `pygfuse'):
+        with pytest.raises(ValueError, match='rows outside of the mask given to `pygfuse'):
             read()
     with pygfuse.active(mask, elsewhere='nan'):
         out = conv(x, edge_index)
@@ -341,6 +341,118 @@ def test_a_compiled_model_computes_all():
         out = compiled(x, edge_index)
     assert type(out) is torch.Tensor
     torch.testing.assert_close(out, conv(x, edge_index))
+
+
+def test_what_was_read_is_read_again_after_a_step():
+    edge_index, x, mask = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(conv.parameters(), lr=1.0)
+    for within in (False, True):
+        with pygfuse.active(mask):
+            out = conv(x, edge_index)
+            before = out[mask]
+            if within:
+                before.sum().backward()
+                optimizer.step()
+                assert torch.equal(out[mask], before)
+                assert torch.equal(out[int(mask.nonzero()[0])], before[0])
+        if not within:
+            before.sum().backward()
+            optimizer.step()
+        assert torch.equal(out[mask], before)
+
+
+def test_rows_that_were_read_without_gradients_have_them_later():
+    edge_index, x, mask = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    for without in (torch.no_grad, torch.inference_mode):
+        with pygfuse.active(mask):
+            out = conv(x, edge_index)
+            hidden = out.relu()
+            with without():
+                assert not out[mask].requires_grad
+                assert not hidden[mask].requires_grad
+            assert out[mask].requires_grad
+            hidden[mask].sum().backward()
+
+
+@pytest.mark.parametrize('mode', [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize('inside', [False, True])
+def test_training_after_inference_with_the_same_mask(mode, inside):
+    edge_index, x, _ = random_graph(5)
+    model = pygfuse.fuse(pyg.GCN(WIDTH, WIDTH, 2))
+    mask = mask_of('few', NODES, 11)
+    with mode():
+        mask = mask.clone() if inside else mask
+        with pygfuse.active(mask):
+            out = model(x, edge_index)
+        assert not out[mask].requires_grad
+    check(lambda x: model(x, edge_index), mask.clone(), model.parameters(), x)
+
+
+def test_what_is_read_under_autocast_is_computed_without():
+    edge_index, x, mask = random_graph()
+    conv, lin = GCNConv(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+    expected = lin(conv(x, edge_index))[mask]
+    with pygfuse.active(mask):
+        out = lin(conv(x, edge_index))
+        with torch.autocast('cpu', torch.bfloat16):
+            found = out[mask]
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+
+
+def test_under_autocast_deferred_tensors_are_read():
+    edge_index, x, mask = random_graph()
+    first, second, lin = GCNConv(WIDTH, WIDTH), GCNConv(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+    def run() -> list[torch.Tensor]:
+        h = first(x, edge_index)
+        with torch.autocast('cpu', torch.bfloat16):
+            h.mul_(2)
+            return [lin(h), second(h, edge_index), h @ lin.weight, h.relu()]
+
+    expected = run()
+    with pygfuse.active(mask):
+        found = run()
+    for one, other in zip(found, expected, strict=True):
+        assert type(one) is torch.Tensor
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other)
+
+
+def test_what_reading_elsewhere_says():
+    edge_index, x, mask = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(mask):
+        out = conv(x, edge_index)
+    missing = int((~mask).nonzero()[0])
+    for read, message in (
+        (lambda: out[missing], f'Reading row {missing} needs rows outside of the mask'),
+        (lambda: out[:9], 'Reading rows :9 needs'),
+        (lambda: out[~mask], 'Reading rows by a mask needs'),
+        (lambda: out.sum(), 'Calling `sum` needs'),
+        (lambda: out.data, 'Reading `data` needs'),
+        (lambda: copy.deepcopy(out), 'Copying needs'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read()
+    for read in (lambda: out[NODES], lambda: out[-NODES - 1], lambda: out[[0, NODES]]):
+        with pytest.raises(IndexError, match=f'is out of bounds for dimension 0 with size {NODES}'):
+            read()
+
+
+def test_history_is_that_of_the_values():
+    edge_index, x, mask = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(mask):
+        out = conv(x, edge_index)
+    with torch.no_grad(), pygfuse.active(mask):
+        without = conv(x, edge_index)
+    assert (out.is_leaf, without.is_leaf) == (False, True)
+    assert out.grad_fn is not None
+    assert conv.last_forward.rows == int(mask.sum())
+    assert without.grad_fn is None
 
 
 @pytest.mark.parametrize('mask', [torch.ones(3), torch.ones(3, 1) > 0, [True]])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from parity import random_edges
 
+from pygfuse import row_set
 from pygfuse.graph import Graph
 from pygfuse.row_set import RowSet, chosen, joined
 
@@ -17,8 +18,31 @@ def test_a_mask_and_an_index_name_the_same_rows():
     mask[4] = True
     assert RowSet.of(mask, 5).index.tolist() == [1, 2, 4]
     assert RowSet.of(torch.ones(5) > 0, 5) is None
-    with pytest.raises(ValueError, match="Expected 'rows' to be numbers from -5 to 4"):
-        RowSet.of(torch.tensor([5]), 5)
+    for wrong in (5, -6):
+        with pytest.raises(IndexError, match=f'index {wrong} is out of bounds for dimension 0 with size 5'):
+            RowSet.of(torch.tensor([0, wrong]), 5)
+
+
+def test_rows_on_another_device_are_others():
+    elsewhere = RowSet(torch.empty(2, dtype=torch.int64, device='meta'), 5)
+    row_set._recent.append(elsewhere)
+    try:
+        assert RowSet.of(torch.tensor([1, 3]), 5).index.device.type == 'cpu'
+    finally:
+        row_set._recent.remove(elsewhere)
+
+
+@pytest.mark.parametrize('is_mask', [False, True])
+def test_what_is_kept_can_be_saved_for_backward(is_mask):
+    with torch.inference_mode():
+        rows = torch.arange(90) % 7 == 5
+        rows = RowSet.of(rows if is_mask else rows.nonzero().flatten(), 90)
+        other = RowSet.of(torch.arange(90) % 11 == 4, 90)
+        union = rows.union(other)
+        graph = Graph.of(random_edges(90, 90, 60), num_sources=90, num_targets=90)
+        part, sources = rows.part_of(graph)
+        tensors = [rows.index, union.index, rows.places_in(union), sources.index, part.csr.indptr, part.csr.index]
+    assert not any(tensor.is_inference() for tensor in tensors)
 
 
 def test_unions_and_places():

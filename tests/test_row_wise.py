@@ -115,3 +115,65 @@ def test_a_deferred_tensor_looks_like_a_tensor():
     assert torch.equal(found.new_zeros(2), x.new_zeros(2))
     assert repr(found) == 'Deferred(shape=[6, 4], dtype=torch.float32)'
     assert pygfuse.deferred.is_plain(found.tolist())
+
+
+ROWS = [slice(None), slice(0, 3), slice(1, 2), 2, [1, 4], torch.tensor([3, 0]), torch.arange(NODES) < 3, ..., (2, 1)]
+
+
+@pytest.mark.parametrize('rows', ROWS, ids=str)
+def test_what_was_read_may_be_written_to(rows):
+    x = torch.randn(NODES, 4, requires_grad=True)
+    found, expected = given(x) * 2, (x * 2)[rows].detach()
+    for _ in range(2):
+        read = found[rows]
+        with torch.no_grad():
+            read.zero_()
+    torch.testing.assert_close(found[rows], expected)
+    (gradient,) = torch.autograd.grad(found[rows].sum(), x)
+    (of_all,) = torch.autograd.grad((x * 2)[rows].sum(), x)
+    assert torch.equal(gradient, of_all)
+
+
+@pytest.mark.parametrize('function', [torch.t, torch.Tensor.cpu, lambda x: x.unbind()[2], lambda x: x.data])
+def test_what_all_was_read_by_may_be_written_to(function):
+    x = torch.randn(NODES, 4)
+    found = given(x) * 2
+    function(found).zero_()
+    torch.from_numpy(found.numpy()).zero_()
+    torch.testing.assert_close(found[:], x * 2)
+
+
+def test_a_result_is_written_where_it_is_wanted():
+    x, out = torch.randn(NODES, 4), torch.empty(NODES, 4)
+    found = torch.add(given(x), 1, out=out)
+    assert found is out
+    assert torch.equal(out, x + 1)
+    assert torch.equal(F.linear(given(x), torch.eye(4), out=out), x)
+    with pytest.raises(NotImplementedError, match='as `out`'):
+        torch.add(x, 1, out=given(x))
+
+
+def test_in_place_keeps_shape_and_type():
+    x = torch.randn(NODES, 1)
+    for other in (torch.ones(NODES, 3), torch.ones(2, NODES, 1)):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            given(x).add_(other)
+    found = given(x) * 1
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        found += torch.ones(NODES, 3)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        (given(torch.arange(NODES)[:, None]) + 1).mul_(0.5)
+    found += torch.ones(NODES, 1, dtype=torch.double)
+    assert found.dtype == found[:].dtype == torch.float32
+    torch.testing.assert_close(found[1:3], x[1:3] + 1)
+
+
+def test_what_requires_a_gradient():
+    x = torch.randn(NODES, 4, requires_grad=True)
+    found = given(x) * 1
+    assert not found.detach().requires_grad
+    assert not found.detach()[1:3].requires_grad
+    other = given(x.detach()) * 1
+    other += x
+    assert other.requires_grad
+    assert other[1:3].requires_grad
