@@ -8,8 +8,9 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# A folder with built wheels of torch_scatter and torch_sparse, which PyPI has as source only.
-WHEELS ?= ../shared/wheels
+# A folder with built wheels of torch_scatter and torch_sparse, which PyPI has as source only: one named wheels, here or
+# near.
+WHEELS ?= $(firstword $(wildcard wheels ../wheels ../*/wheels))
 # SPARSE=0 leaves torch_scatter and torch_sparse out; the tests that need them are then skipped.
 SPARSE ?= 1
 # Options of `make ptx`, see benchmarks/ptx.py.
