@@ -2,13 +2,14 @@
 
 The operators take tensors and numbers only, so that ``torch.compile`` traces through them; the graph is looked up
 inside, by the tensor that stands for it. Saved for backward are the operands, the output and its
-statistics: the log-sum-exp of a softmax, the numbers of edges that attain a maximum; of a sum, the operands only.
+statistics: the log-sum-exp of a softmax, the numbers of edges that attain a maximum; of a sum, only operands that its
+adjoint reads.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,13 +18,14 @@ from torch.library import CustomOpDef
 from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse import autocast, products, reference
+from pygfuse.adjoint import unread_rows
 from pygfuse.call import Call, Dropout, common_dtype, statistics_dtype
 from pygfuse.execution_path import forced_paths, paths_as_in_forward, prepare, reported_to, running
 from pygfuse.graph import Graph
-from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, EdgeProgram
+from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, BoundProgram, EdgeProgram
 from pygfuse.switches import switches
 from pygfuse.targets import target_of
-from pygfuse.trace import HEADS, SCALAR
+from pygfuse.trace import CHANNELS, HEADS, SCALAR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +74,22 @@ class _Arguments(NamedTuple):
     def by_name(self) -> dict[str, Tensor]:
         """The tensors by the names of operands and their parts."""
         return dict(zip(self.names.split(','), self.tensors, strict=True))
+
+    def numbers(self) -> dict[str, float]:
+        """The scalars by the names of operands."""
+        names = self.scalar_names.split(',') if self.scalar_names else ()
+        return dict(zip(names, self.scalars, strict=True))
+
+    def bound(self) -> BoundProgram:
+        """The program with the operands that are given."""
+        names, program = self.names.split(','), PROGRAMS[self.program]
+        present = tuple(dict.fromkeys(products.operand_of(name) for name in (*names, *self.numbers())))
+        formed = tuple(
+            name
+            for name in present
+            if f'{name}:{products.WEIGHT}' in names and program.operands[name].level == CHANNELS
+        )
+        return program.bind(present, formed)
 
 
 _SCHEMA = (
@@ -229,10 +247,6 @@ def _call_of(arguments: _Arguments, weights: Tensor | None = None) -> Call:
     graph, program = edges.graph(), PROGRAMS[arguments.program]
     tensors = {name: tensor.contiguous() for name, tensor in arguments.by_name().items()}
     by_name = products.formed(program, tensors)
-    names = arguments.scalar_names.split(',') if arguments.scalar_names else ()
-    numbers = dict(zip(names, arguments.scalars, strict=True))
-    present = tuple(dict.fromkeys(products.operand_of(name) for name in (*by_name, *numbers)))
-    bound = program.bind(present, tuple(name for name in present if f'{name}:{products.WEIGHT}' in by_name))
     for name, tensor in by_name.items():
         on_edges = program.operands[products.operand_of(name)].side == EDGE and not name.endswith(products.WEIGHT)
         if on_edges and tensor.shape[0] != graph.num_edge_ids:
@@ -242,7 +256,10 @@ def _call_of(arguments: _Arguments, weights: Tensor | None = None) -> Call:
     seed = arguments.seed
     drawn = Dropout(arguments.dropout, _drawn_seed(seed)) if seed is not None else None
     weights = weights if weights is not None and len(weights) else None
-    return Call(bound, graph, by_name, numbers, arguments.heads, arguments.channels, arguments.reduce, drawn, weights)
+    return Call(
+        *(arguments.bound(), graph, by_name, arguments.numbers()),
+        *(arguments.heads, arguments.channels, arguments.reduce, drawn, weights),
+    )
 
 
 def _drawn_seed(seed: Tensor) -> int | Tensor:
@@ -294,16 +311,23 @@ def _(*given):
     return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
 
 
-def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor | None]) -> None:
-    ctx.save_for_backward(*arguments.tensors, arguments.token, arguments.seed, *output)
+def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor | None], unread: Collection[str] = ()) -> None:
+    """Saves the arguments and the output, without the values of the tensors `unread`."""
+    by_name = arguments.by_name()
+    ctx.unread = {name: (by_name[name].shape, by_name[name].dtype, by_name[name].device) for name in unread}
+    tensors = (None if name in unread else tensor for name, tensor in by_name.items())
+    ctx.save_for_backward(*tensors, arguments.token, arguments.seed, *output)
     ctx.arguments = arguments._replace(tensors=(), token=None, seed=None)
 
 
 def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor | None]]:
-    """What `_keep` was given."""
-    count = len(ctx.needs_input_grad[_Arguments._fields.index('tensors')])
-    token, seed, *output = ctx.saved_tensors[count:]
-    return ctx.arguments._replace(tensors=list(ctx.saved_tensors[:count]), token=token, seed=seed), output
+    """What `_keep` was given; tensors whose values were not saved hold anything."""
+    names = ctx.arguments.names.split(',')
+    token, seed, *output = ctx.saved_tensors[len(names) :]
+    tensors = dict(zip(names, ctx.saved_tensors, strict=False))
+    for name, (shape, dtype, device) in ctx.unread.items():
+        tensors[name] = torch.empty(shape, dtype=dtype, device=device)
+    return ctx.arguments._replace(tensors=list(tensors.values()), token=token, seed=seed), output
 
 
 def _setup_context(ctx, inputs, output):
@@ -311,7 +335,9 @@ def _setup_context(ctx, inputs, output):
     program, (out, *rest) = PROGRAMS[arguments.program], output
     # a sum's adjoint does not read the sum: its owner may write to it
     is_read = program.softmax or arguments.reduce in ('max', 'min')
-    _keep(ctx, arguments, (out if is_read else None, *rest))
+    needed = [products.operand_of(name) for name, tensor in arguments.by_name().items() if tensor.requires_grad]
+    unread = unread_rows(arguments.bound(), needed, arguments.reduce)
+    _keep(ctx, arguments, (out if is_read else None, *rest), unread)
     # a layer's other aggregations (degrees) do not walk along the edges
     operands = program.operands.values()
     ctx.layer = running() if any(operand.side == SOURCE for operand in operands) else None

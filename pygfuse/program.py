@@ -101,11 +101,10 @@ class EdgeProgram:
 
     def _is_linear_in_weight(self, message: Trace) -> bool:
         """Whether a message is the weight times something: what the adjoint of a softmax builds on."""
-        (gradient,) = message.gradients(['weight'], Value('grad', CHANNELS))
         present = {operand.name: operand for operand in message.operands}
         names = inspect.signature(self.message).parameters
         without = self.message(**{name: present.get(name, 0.0) for name in names} | {'weight': 0.0})
-        return not (isinstance(without, Value) or without) and not _mentions(gradient, 'weight')
+        return not (isinstance(without, Value) or without) and 'weight' not in message.read_by_adjoint(['weight'])
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 (programs live as long as the process)
     def bind(self, present: tuple[str, ...], products: tuple[str, ...] = ()) -> BoundProgram:
@@ -248,9 +247,3 @@ def _with_tuples(bound: BoundProgram, text: str, trace: Trace, sides: Mapping[st
             container, position = place(bound, operand.name, sides)
             unpacking.append(f'    {operand.name} = {container}[{position}]')
     return '\n'.join([f'def {name}({", ".join([*first, *TUPLES])}):', *unpacking, *body])
-
-
-def _mentions(value: object, name: str) -> bool:
-    if not isinstance(value, Value):
-        return False
-    return value.name == name or any(_mentions(argument, name) for argument in value.arguments)

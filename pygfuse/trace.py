@@ -240,6 +240,12 @@ class Trace:
         by_name = {operand.name: operand for operand in self.operands}
         return [found.get(id(by_name[name]), 0.0) for name in wrt]
 
+    def read_by_adjoint(self, wrt: Sequence[str]) -> set[str]:
+        """The operands whose values decide the gradients for the operands `wrt`."""
+        gradients = self.gradients(wrt, Value('grad', self.level))
+        needed = [value for gradient in gradients if isinstance(gradient, Value) for value in _in_order(gradient)]
+        return {value.name for value in needed if value.word is None} - {'grad'}
+
     def adjoint_text(self, name: str, wrt: Sequence[Sequence[str]]) -> str:
         """The text of ``name(grad, *operands)``: a tuple of the gradients' tuples, one for each group in `wrt`."""
         grad = Value('grad', self.level)

@@ -11,6 +11,7 @@ from pygfuse.aggregate import Edges, aggregate, new_seed
 from pygfuse.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
 from pygfuse.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
+from pygfuse.memory import saved_bytes
 from pygfuse.products import Product, formed, parts_of
 from pygfuse.program import EdgeProgram, Operand
 from pygfuse.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
@@ -206,8 +207,16 @@ def test_no_edges_at_all(name):
     check(chosen, edges, random_operands(used(chosen), edges, 2, 8), 2, 8)
 
 
-@pytest.mark.parametrize('name', ['gate', 'dot', 'deep', 'additive'])
-def test_gradients_for_some_operands_only(name):
+@pytest.fixture
+def nan_in_new_memory():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+# what is not saved holds NaN: a gradient that read it would show it
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_gradients_for_some_operands_only(name, nan_in_new_memory):
     chosen, edges = PROGRAMS[name], random_edges()
     for alone in used(chosen):
         operands = random_operands(used(chosen), edges, 2, 8)
@@ -303,3 +312,47 @@ def test_the_same_bits_for_any_number_of_threads(name):
         torch.set_num_threads(threads)
     for found in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found, results[0], strict=True))
+
+
+@pytest.mark.parametrize(
+    ('name', 'reduce', 'needed', 'saved'),
+    [
+        ('copy', 'sum', 'x', ''),
+        ('copy', 'mean', 'x', ''),
+        ('copy', 'max', 'x', 'x out ties'),
+        ('add', 'sum', 'xy', ''),
+        ('weighted', 'sum', 'x', 'c'),
+        ('weighted', 'sum', 'c', 'x c'),
+        ('bounded', 'mean', 'x', 'a b c'),
+        ('rectified', 'sum', 'p', 'x e p'),
+    ],
+)
+def test_a_sum_saves_what_its_adjoint_reads(name, reduce, needed, saved):
+    chosen, edges = PROGRAMS[name], random_edges()
+    operands = random_operands(used(chosen), edges, 2, 8)
+    for key, value in operands.items():
+        value.requires_grad_(key in needed)
+    width = {'x': 7 * 16, 'out': 5 * 16, 'ties': 5 * 16, 'a': 7 * 2, 'b': 5 * 2, 'c': 40 * 2, 'e': 40 * 16, 'p': 16}
+    found = saved_bytes(lambda: aggregate(chosen, edges, operands, 2, 8, reduce), exclude=[edges.token])
+    assert found == 8 * sum(width[key] for key in saved.split())
+
+
+def test_a_sum_can_be_differentiated_twice(nan_in_new_memory):
+    edges, chosen = random_edges(), PROGRAMS['weighted']
+    operands = random_operands(['x', 'c'], edges, 2, 8)
+    weight = operands['c'].detach().requires_grad_()
+    for given in (operands['c'].detach(), weight):
+        both = {'x': operands['x'], 'c': given}
+        grad = torch.randn(5, 2, 8, dtype=torch.float64, requires_grad=True)
+        found, wanted = (
+            torch.autograd.grad(out, operands['x'], grad, create_graph=True)[0]
+            for out in (aggregate(chosen, edges, both, 2, 8), expected(chosen, edges, both, 2, 8, 'sum'))
+        )
+        torch.testing.assert_close(found, wanted)
+        inputs = [grad, *[given] * given.requires_grad]
+        for of_found, of_wanted in zip(
+            torch.autograd.grad(found.square().sum(), inputs),
+            torch.autograd.grad(wanted.square().sum(), inputs),
+            strict=True,
+        ):
+            torch.testing.assert_close(of_found, of_wanted)

@@ -79,6 +79,13 @@ def test_scalars_have_no_gradient():
     assert trace.adjoint_text('adjoint', [['a']]).endswith('return ((g0,),)')
 
 
+def test_an_adjoint_reads_what_its_gradients_mention():
+    trace = Trace.of(lambda a, b, c: a * exp(b) + c, {'a': HEADS, 'b': HEADS, 'c': HEADS})
+    assert trace.read_by_adjoint(['a']) == {'b'}
+    assert trace.read_by_adjoint(['b']) == {'a', 'b'}
+    assert trace.read_by_adjoint(['c']) == set()
+
+
 def test_a_gradient_that_does_not_flow_is_zero():
     trace = Trace.of(lambda a, b: exp(a), {'a': HEADS, 'b': HEADS})
     found = function_of(trace.adjoint_text('adjoint', [['b']]), 'adjoint')
