@@ -302,8 +302,10 @@ def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor | None]) -> None:
 def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor | None]]:
     """What `_keep` was given."""
     count = len(ctx.needs_input_grad[_Arguments._fields.index('tensors')])
-    token, seed, *output = ctx.saved_tensors[count:]
-    return ctx.arguments._replace(tensors=list(ctx.saved_tensors[:count]), token=token, seed=seed), output
+    # once: reading them a second time would compute a checkpoint a second time, which it refuses
+    saved = ctx.saved_tensors
+    token, seed, *output = saved[count:]
+    return ctx.arguments._replace(tensors=list(saved[:count]), token=token, seed=seed), output
 
 
 def _setup_context(ctx, inputs, output):

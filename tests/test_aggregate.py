@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from pygfuse import reference
 from pygfuse.aggregate import Edges, aggregate, new_seed
@@ -303,3 +304,20 @@ def test_the_same_bits_for_any_number_of_threads(name):
         torch.set_num_threads(threads)
     for found in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found, results[0], strict=True))
+
+
+@pytest.mark.parametrize('reduce', ['sum', 'max'])
+def test_a_checkpoint_that_is_computed_when_backward_reads_it(reduce):
+    chosen, edges = PROGRAMS['weighted'], random_edges()
+    operands = random_operands(used(chosen), edges, 2, 8)
+
+    def run(*tensors):
+        return aggregate(chosen, edges, dict(zip(operands, tensors, strict=True)), 2, 8, reduce)
+
+    kept = run(*operands.values())
+    again = checkpoint(run, *operands.values(), use_reentrant=False)
+    grad, inputs = torch.randn_like(kept), leaves(operands)
+    for found, right in zip(
+        torch.autograd.grad(again, inputs, grad), torch.autograd.grad(kept, inputs, grad), strict=True
+    ):
+        assert torch.equal(found, right)
