@@ -17,6 +17,7 @@ from torch.library import CustomOpDef
 from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse import autocast, products, reference
+from pygfuse.batched import is_batched
 from pygfuse.call import Call, Dropout, common_dtype, statistics_dtype
 from pygfuse.execution_path import forced_paths, paths_as_in_forward, prepare, reported_to, running
 from pygfuse.graph import Graph
@@ -328,7 +329,7 @@ def _backward(ctx, grad_out, *_):
     needed = _needed(ctx, arguments)
     gradients: dict[str, Tensor] = {}
     if grad_out is not None and needed:
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(grad_out)):
             gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
             with reported_to(ctx.layer), paths_as_in_forward(ctx.paths):

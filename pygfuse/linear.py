@@ -13,6 +13,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch.overrides import has_torch_function
 
+from pygfuse.batched import is_batched
 from pygfuse.cpu.active_rows import active_rows, active_share
 from pygfuse.cpu.rows import zeros
 from pygfuse.execution_path import forced_paths
@@ -134,6 +135,8 @@ def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
         grad: ``[nodes, out]``.
         x: What was mapped, ``[nodes, in]``.
     """
+    if is_batched(grad):
+        return None
     on, limit = forced_paths(), MOST_SHARE
     if on is None:
         limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())

@@ -374,6 +374,20 @@ def test_a_double_backward(layer):
             torch.testing.assert_close(got, expected)
 
 
+@every
+def test_a_batch_of_gradients(layer):
+    found = []
+    for conv in layer.pair(torch.float64):
+        inputs = {name: value.requires_grad_() for name, value in layer.inputs(SMALL, dtype=torch.float64).items()}
+        out = conv(edge_index=SMALL.edge_index, **inputs)
+        grads = torch.randn(3, *out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        given = [*inputs.values(), *conv.parameters()]
+        found.append(torch.autograd.grad(out, given, grads, is_grads_batched=True))
+    assert conv.last_reason is None
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
 # Dropout
 
 
