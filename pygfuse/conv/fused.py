@@ -11,6 +11,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
@@ -35,6 +36,14 @@ _HOOKS = (
     '_edge_update_forward_pre_hooks',
     '_edge_update_forward_hooks',
 )
+# PyG's names of simple aggregations -> what runs them
+_AGGREGATIONS = {
+    'add': SumAggregation,
+    'sum': SumAggregation,
+    'mean': MeanAggregation,
+    'max': MaxAggregation,
+    'min': MinAggregation,
+}
 _METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
 
 
@@ -62,7 +71,7 @@ class FusedConv(MessagePassing):
             return 'decomposed_layers is greater than 1'
         if self.rests_on_reorganisation and not switches().reorganisation:
             return 'reorganisation is switched off'
-        return self._what_is_overridden()
+        return self._what_is_overridden() or self._what_aggregates()
 
     def _what_is_overridden(self) -> str | None:
         plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, FusedConv))
@@ -70,6 +79,15 @@ class FusedConv(MessagePassing):
             if name in self.__dict__ or getattr(type(self), name) is not getattr(plain, name):
                 return f'{name} is overridden'
         return None
+
+    def _what_aggregates(self) -> str | None:
+        """The reason, if any, for which the layer aggregates otherwise than its `aggr` says."""
+        expected = _AGGREGATIONS.get(self.aggr) if isinstance(self.aggr, str) else None
+        if expected is None:
+            return None
+        if type(self.aggr_module) is not expected:
+            return f'aggr_module is a {type(self.aggr_module).__name__}, not what aggr={self.aggr!r} stands for'
+        return 'a hook is registered on aggr_module' if has_hooks(self.aggr_module) else None
 
     def why_not_with(
         self, adjacency: Any, x: tuple[Tensor, Tensor | None], parameter: Tensor | None = None, **others: Tensor | None

@@ -547,6 +547,26 @@ def test_a_subclass_that_changes_the_message_is_not_overruled(layer):
     assert 'message' in fused.why_not()
 
 
+@every
+def test_another_aggregation_put_into_a_layer_falls_back(layer):
+    pyg, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    for conv in (pyg, fused):
+        conv.aggr_module = torch_geometric.nn.aggr.MinAggregation()
+    assert torch.equal(fused(**inputs), pyg(**inputs))
+    assert fused.last_reason.startswith('aggr_module is a MinAggregation')
+
+
+@every
+def test_hooks_of_the_aggregation_are_called(layer):
+    pyg, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    for conv in (pyg, fused):
+        conv.aggr_module.register_forward_hook(lambda module, given, found: 2 * found)
+    assert torch.equal(fused(**inputs), pyg(**inputs))
+    assert fused.last_reason == 'a hook is registered on aggr_module'
+
+
 def other_aggregations():
     for layer in LAYERS:
         for aggr in ('max', 'std', ['add', 'mean'], 'lstm', 'softmax'):
