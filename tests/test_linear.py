@@ -80,6 +80,8 @@ def test_hooks_and_twice_differentiated_maps(every_map):
     module.register_forward_hook(lambda *_: seen.append(1))
     apply_linear(module, x)
     assert seen == [1]
+    module.forward = lambda x: x
+    assert apply_linear(module, x) is x
 
 
 @pytest.mark.parametrize('kind', [GCNConv, GATConv, SAGEConv])

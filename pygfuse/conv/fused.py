@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch_geometric.nn
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
@@ -21,7 +20,7 @@ from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
 from pygfuse.execution_path import Activity, run_by
 from pygfuse.graph import Graph
-from pygfuse.hooks import has_hooks
+from pygfuse.hooks import has_hooks, why_not_linear
 from pygfuse.switches import switches
 
 _HOOKS = (
@@ -300,15 +299,12 @@ def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
 
 
 def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
-    """The reason, if any, for which a linear map inside the layer cannot be taken apart: somebody hooked it."""
+    """The reason, if any, for which a linear map inside the layer cannot be taken apart: it is more than that."""
     for name in names:
         module = getattr(conv, name, None)
-        if module is None:
-            continue
-        if not isinstance(module, (torch.nn.Linear, torch_geometric.nn.Linear)):
-            return f'{name} is no Linear but a {type(module).__name__}'
-        if has_hooks(module):
-            return f'a hook is registered on {name}'
+        reason = None if module is None else why_not_linear(module, name)
+        if reason is not None:
+            return reason
     return None
 
 

@@ -656,6 +656,31 @@ def test_hooks_of_the_linear_maps_are_called(layer, name):
     assert called
 
 
+class Doubled(torch.nn.Linear):
+    """A class of one's own, as those that add a low-rank map."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize('by_class', [False, True])
+@pytest.mark.parametrize(('layer', 'name'), list(maps()))
+def test_linear_maps_with_a_forward_of_their_own(layer, name, by_class):
+    pyg, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    before = pyg(**inputs)
+    for conv in (pyg, fused):
+        module = conv.get_submodule(name)
+        if by_class and isinstance(module, (torch.nn.Linear, torch_geometric.nn.Linear)):
+            module.__class__ = Doubled
+        else:
+            forward = module.forward
+            module.forward = lambda *given, forward=forward: 2 * forward(*given)
+    expected = pyg(**inputs)
+    assert not torch.allclose(expected, before)
+    torch.testing.assert_close(fused(**inputs), expected)
+
+
 # Bad input
 
 
