@@ -182,7 +182,8 @@ def edges_of(
     Raises:
         ValueError: If the adjacency is not one, or names nodes that are not there.
     """
-    if torch.compiler.is_compiling() and type(adjacency) is Tensor and not is_torch_sparse_tensor(adjacency):
+    # torch.export hands over tensors of classes of its own
+    if torch.compiler.is_compiling() and is_edge_index(adjacency) and not isinstance(adjacency, EdgeIndex):
         return Edges(adjacency, num_sources, num_targets, flow, loops), None
     graph = Graph.of(adjacency, num_sources=num_sources, num_targets=num_targets, flow=flow)
     edges = Edges(graph.token, num_sources, num_targets, flow, loops)

@@ -506,6 +506,16 @@ def test_compiled_without_a_graph_break(layer):
     compiled_and_eager(layer, 'aot_eager')
 
 
+@every
+def test_exported(layer):
+    _, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    program = torch.export.export(fused, (), inputs)
+    inputs['edge_index'] = RANDOM.edge_index.flip(1)
+    assert torch.equal(program.module()(**inputs), fused(**inputs))
+    assert any('pygfuse' in str(node.target) for node in program.graph.nodes)
+
+
 # What falls back
 
 
