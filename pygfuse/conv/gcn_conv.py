@@ -80,8 +80,9 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        out = self._aggregated(apply_linear(self.lin, x), edge_index, edge_weight, x.new_empty(0, dtype=dtype))
+        # not of x, which may be sparse
+        like = torch.empty(0, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        out = self._aggregated(apply_linear(self.lin, x), edge_index, edge_weight, like)
         return out if self.bias is None else out + self.bias
 
     def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, like: Tensor) -> Tensor:

@@ -827,3 +827,25 @@ def test_a_device_without_kernels_runs_the_path_of_pyg():
     fused = SAGE.fused().to('meta')
     assert fused(RANDOM.x(FEATURES).to('meta'), RANDOM.edge_index.to('meta')).shape == (60, CHANNELS)
     assert fused.last_reason == "the device 'meta' has no fused kernels"
+
+
+SPARSE_FEATURES = {
+    'COO': (table.GCN, GATV2, TRANSFORMER, EDGE, GATED, table.CG, table.GMM),
+    'CSR': (table.GCN, GATV2, TRANSFORMER, GATED, table.GMM),
+}
+
+
+@pytest.mark.parametrize('layout', SPARSE_FEATURES)
+def test_sparse_features(layout, monkeypatch):
+    monkeypatch.setattr('pygfuse.linear.LEAST_BYTES', 0)
+    for layer in SPARSE_FEATURES[layout]:
+        found = []
+        for conv in layer.pair(torch.float64):
+            inputs = layer.inputs(RANDOM, dtype=torch.float64)
+            x = inputs.pop('x').relu()
+            out = conv(x.to_sparse() if layout == 'COO' else x.to_sparse_csr(), RANDOM.edge_index, **inputs)
+            given = [parameter for parameter in conv.parameters() if parameter.requires_grad]
+            found.append((out, *torch.autograd.grad(out.square().sum(), given)))
+        assert conv.last_reason is None
+        for got, expected in zip(found[1], found[0], strict=True):
+            torch.testing.assert_close(got, expected)
