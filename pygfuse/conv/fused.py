@@ -301,6 +301,20 @@ def why_not_reduce(aggr: Any, known: Sequence[str] = ('sum', 'mean', 'max', 'min
     return f'aggr={aggr!r} has no fused form here'
 
 
+def why_not_repeats(conv: Any, adjacency: Any) -> str | None:
+    """The reason, if any, for which repeated edges count otherwise in PyG: its product of matrices adds them up first.
+
+    A sum does not tell the difference.
+
+    Args:
+        conv: The layer.
+        adjacency: What the user passed.
+    """
+    if REDUCTIONS[conv.aggr] == 'sum' or not isinstance(adjacency, Tensor) or adjacency.layout != torch.sparse_coo:
+        return None
+    return None if adjacency.is_coalesced() else f'aggr={conv.aggr!r} over a sparse COO tensor that is not coalesced'
+
+
 def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
     """The reason, if any, for which a maximum or minimum over a sparse adjacency has other gradients in PyG.
 

@@ -21,6 +21,7 @@ from pygfuse.conv.fused import (
     is_edge_index,
     nodes_of,
     why_not_reduce,
+    why_not_repeats,
     why_not_rows,
     why_not_ties,
 )
@@ -76,6 +77,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         if not isinstance(x, Tensor) or not self.note(
             self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
             or why_not_rows(x)
+            or why_not_repeats(self, edge_index)
             or why_not_ties(self, edge_index, x, self.lin.weight)
         ):
             return super().forward(x, edge_index, edge_weight)
