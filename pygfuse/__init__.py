@@ -4,6 +4,7 @@
 ``pygfuse.conv`` has the drop-in classes, ``pygfuse.report(model)`` says what was fused and why not.
 """
 
+from pygfuse import conv, transforms
 from pygfuse.active import active
 from pygfuse.choice import used_once
 from pygfuse.execution_path import execution_paths
@@ -19,6 +20,7 @@ __all__ = [
     'ablation',
     'active',
     'autotune',
+    'conv',
     'execution_paths',
     'force_mapping',
     'fuse',
@@ -26,6 +28,7 @@ __all__ = [
     'knn',
     'knn_graph',
     'report',
+    'transforms',
     'unfuse',
     'used_once',
 ]

@@ -175,4 +175,4 @@ def _is_plain(module: torch.nn.Module) -> bool:
 
 
 def _is_large(x: Tensor) -> bool:
-    return x.device.type == 'cpu' and x.dim() == 2 and x.nbytes >= LEAST_BYTES
+    return x.device.type == 'cpu' and x.layout is torch.strided and x.dim() == 2 and x.nbytes >= LEAST_BYTES

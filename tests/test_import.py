@@ -24,6 +24,10 @@ def test_import_compiles_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_modules_that_need_no_import_of_their_own():
+    run('import pygfuse; pygfuse.conv.GATConv; pygfuse.transforms.ToHAG; pygfuse.transforms.ToExecutionPaths')
+
+
 def test_import_alone_raises_no_warning():
     # what PyG and torch warn of is theirs
     code = 'import warnings, torch_geometric.nn, numba; warnings.simplefilter("error"); import pygfuse'

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
@@ -100,7 +101,7 @@ class FusedConv(MessagePassing):
             others: Further tensors by name, or None.
 
         Raises:
-            ValueError: If the tensors are on different devices, or the adjacency is none.
+            ValueError: If something is no tensor, the tensors are on different devices, or the adjacency is none.
         """
         reason = self.why_not()
         if reason is not None:
@@ -109,17 +110,21 @@ class FusedConv(MessagePassing):
             return 'TorchScript'
         if torch._C._are_functorch_transforms_active():
             return 'a transform of torch.func'
+        if forward_ad._current_level >= 0:
+            return 'forward-mode differentiation'
         tensors = {'x[0]': x[0], 'x[1]': x[1], **others, 'a parameter of the layer': parameter}
         given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        check_tensors(given)
         check_adjacency(adjacency)
         check_devices(adjacency, given)
+        # all are on one device
+        missing = targets.why_not(x[0].device.type)
+        if missing is not None:
+            return missing
         casts = autocast.is_on(x[0].device)
         if casts and not self.runs_under_autocast:
             return 'autocast is on'
         for tensor in given.values():
-            missing = targets.why_not(tensor.device.type)
-            if missing is not None:
-                return missing
             known = targets.DTYPES[tensor.device.type]
             if tensor.dtype not in known and not (casts and tensor.dtype in autocast.NARROW):
                 return f'{tensor.dtype} has no fused kernels'
@@ -127,6 +132,13 @@ class FusedConv(MessagePassing):
         if len(dtypes) > 1 and not (casts and dtypes <= {torch.float32, *autocast.NARROW}):
             return 'the tensors are of several types'
         return None
+
+    def __prepare_scriptable__(self) -> MessagePassing:
+        # torch would put what this returns into the user's model
+        raise NotImplementedError(
+            f'TorchScript cannot compile a fused {type(self).__name__}: script pygfuse.unfuse(copy.deepcopy(model)), '
+            'or export the model by torch.export'
+        )
 
     # why the last call ran PyG's own path; None if it ran fused
     last_reason: str | None = None
@@ -146,6 +158,13 @@ class FusedConv(MessagePassing):
             if self.last_forward is not None:
                 self.last_forward = None
         return reason is None
+
+
+def check_tensors(given: Mapping[str, Any]) -> None:
+    """Raises a ValueError that names the first argument that is no tensor."""
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"Expected '{name}' to be a tensor (got {type(value).__name__})")
 
 
 def check_adjacency(adjacency: Any) -> None:
@@ -280,6 +299,20 @@ def why_not_reduce(aggr: Any, known: Sequence[str] = ('sum', 'mean', 'max', 'min
     if isinstance(aggr, str) and REDUCTIONS.get(aggr) in known:
         return None
     return f'aggr={aggr!r} has no fused form here'
+
+
+def why_not_repeats(conv: Any, adjacency: Any) -> str | None:
+    """The reason, if any, for which repeated edges count otherwise in PyG: its product of matrices adds them up first.
+
+    A sum does not tell the difference.
+
+    Args:
+        conv: The layer.
+        adjacency: What the user passed.
+    """
+    if REDUCTIONS[conv.aggr] == 'sum' or not isinstance(adjacency, Tensor) or adjacency.layout != torch.sparse_coo:
+        return None
+    return None if adjacency.is_coalesced() else f'aggr={conv.aggr!r} over a sparse COO tensor that is not coalesced'
 
 
 def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:

@@ -21,6 +21,7 @@ from pygfuse.conv.fused import (
     is_edge_index,
     nodes_of,
     why_not_reduce,
+    why_not_repeats,
     why_not_rows,
     why_not_ties,
 )
@@ -76,12 +77,14 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         if not isinstance(x, Tensor) or not self.note(
             self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
             or why_not_rows(x)
+            or why_not_repeats(self, edge_index)
             or why_not_ties(self, edge_index, x, self.lin.weight)
         ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        out = self._aggregated(apply_linear(self.lin, x), edge_index, edge_weight, x.new_empty(0, dtype=dtype))
+        # not of x, which may be sparse
+        like = torch.empty(0, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        out = self._aggregated(apply_linear(self.lin, x), edge_index, edge_weight, like)
         return out if self.bias is None else out + self.bias
 
     def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, like: Tensor) -> Tensor:

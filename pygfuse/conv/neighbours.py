@@ -18,6 +18,7 @@ from pygfuse.conv.fused import (
     nodes_of,
     same_nodes_if_reversed,
     why_not_reduce,
+    why_not_repeats,
     why_not_rows,
     why_not_ties,
 )
@@ -44,7 +45,7 @@ class NeighbourConv(FusedConv):
         if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
             return 'flow target_to_source between different sets of nodes'
         before = [self.lin.weight] if getattr(self, 'project', False) else []
-        return reason or why_not_ties(self, adjacency, pair[0], *before)
+        return reason or why_not_repeats(self, adjacency) or why_not_ties(self, adjacency, pair[0], *before)
 
     def neighbours(
         self,

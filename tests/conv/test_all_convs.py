@@ -28,7 +28,7 @@ from table import (
     TRANSFORMER_EDGES,
     Layer,
 )
-from torch.autograd import gradcheck
+from torch.autograd import forward_ad, gradcheck
 from torch_geometric import EdgeIndex
 
 import pygfuse
@@ -794,3 +794,58 @@ def test_transforms_of_functions_run_the_path_of_pyg(name):
     conv(x, RANDOM.edge_index).square().sum().backward()
     assert conv.last_reason is None
     torch.testing.assert_close(found, x.grad)
+
+
+@pytest.mark.parametrize('name', ['GCNConv', 'GATConv'])
+def test_forward_mode_differentiation_runs_the_path_of_pyg(name):
+    conv, x, direction = getattr(pygfuse.conv, name)(8, 8).double(), torch.randn(60, 8).double(), torch.randn(60, 8)
+    with forward_ad.dual_level():
+        out = conv(forward_ad.make_dual(x, direction.double()), RANDOM.edge_index)
+        tangent = forward_ad.unpack_dual(out).tangent
+    assert conv.last_reason == 'forward-mode differentiation'
+    step = 1e-5 * direction
+    torch.testing.assert_close(
+        2e-5 * tangent, conv(x + step, RANDOM.edge_index) - conv(x - step, RANDOM.edge_index), rtol=1e-5, atol=1e-12
+    )
+
+
+@every
+def test_torchscript_is_refused(layer):
+    with pytest.raises(NotImplementedError, match='unfuse'):
+        torch.jit.script(torch.nn.Sequential(layer.fused()))
+
+
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if not layer.square], ids=str)
+def test_features_that_are_no_tensor(layer):
+    inputs = layer.inputs(SMALL)
+    inputs['x'] = inputs['x'].numpy()
+    with pytest.raises(ValueError, match=r"Expected 'x\[0\]' to be a tensor \(got ndarray\)"):
+        layer.fused()(edge_index=SMALL.edge_index, **inputs)
+
+
+def test_a_device_without_kernels_runs_the_path_of_pyg():
+    fused = SAGE.fused().to('meta')
+    assert fused(RANDOM.x(FEATURES).to('meta'), RANDOM.edge_index.to('meta')).shape == (60, CHANNELS)
+    assert fused.last_reason == "the device 'meta' has no fused kernels"
+
+
+SPARSE_FEATURES = {
+    'COO': (table.GCN, GATV2, TRANSFORMER, EDGE, GATED, table.CG, table.GMM),
+    'CSR': (table.GCN, GATV2, TRANSFORMER, GATED, table.GMM),
+}
+
+
+@pytest.mark.parametrize('layout', SPARSE_FEATURES)
+def test_sparse_features(layout, monkeypatch):
+    monkeypatch.setattr('pygfuse.linear.LEAST_BYTES', 0)
+    for layer in SPARSE_FEATURES[layout]:
+        found = []
+        for conv in layer.pair(torch.float64):
+            inputs = layer.inputs(RANDOM, dtype=torch.float64)
+            x = inputs.pop('x').relu()
+            out = conv(x.to_sparse() if layout == 'COO' else x.to_sparse_csr(), RANDOM.edge_index, **inputs)
+            given = [parameter for parameter in conv.parameters() if parameter.requires_grad]
+            found.append((out, *torch.autograd.grad(out.square().sum(), given)))
+        assert conv.last_reason is None
+        for got, expected in zip(found[1], found[0], strict=True):
+            torch.testing.assert_close(got, expected)

@@ -51,6 +51,21 @@ def test_values_of_sparse_adjacencies(adjacency, aggr, layer, request):
 
 
 @pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
+@pytest.mark.parametrize('aggr', AGGREGATIONS)
+def test_a_matrix_that_is_not_coalesced(aggr, layer):
+    """PyG adds up the values of repeated edges before it takes a mean or an extreme."""
+    pyg, fused = layer.pair(torch.float64, aggr=aggr, **({'normalize': False} if layer is GCN else {}))
+    source, target = GRAPHS['repeated edges']().edge_index
+    values = torch.randn(len(source), dtype=torch.float64)
+    found = []
+    for conv in (pyg, fused):
+        matrix = torch.sparse_coo_tensor(torch.stack([target, source]), values, (12, 12))
+        found.append(conv(GRAPHS['repeated edges']().x(FEATURES).double(), matrix))
+    torch.testing.assert_close(found[1], found[0])
+    assert (fused.last_reason is None) == (aggr == 'add')
+
+
+@pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
 @pytest.mark.parametrize('aggr', ['max', 'min'])
 @pytest.mark.parametrize('adjacency', ['edge_index', 'EdgeIndex', 'CSR', 'SparseTensor'])
 def test_ties(adjacency, aggr, layer, request):
