@@ -19,6 +19,7 @@ from execution_paths import ego_twitter, github, web_notredame
 from torch import Tensor
 from torch_geometric.utils import to_undirected
 
+from pygfuse.cpu.paths import by_source
 from pygfuse.csr import Csr
 from pygfuse.execution_path import ExecutionPath
 from pygfuse.graph import Graph
@@ -111,7 +112,7 @@ def rows_of(edge_index: Tensor) -> Iterator[tuple[str, Csr]]:
     yield '', graph.csr
     if graph.num_edges >= EDGES_WORTH_A_PATH:
         active = torch.rand(num_nodes, generator=torch.Generator().manual_seed(0)) < PATH_SHARE
-        path = ExecutionPath(graph, active.to(torch.uint8)).csc(graph)
+        path = by_source(ExecutionPath(graph, active.to(torch.uint8)), graph)
         yield ', path', Csr(path.indptr, path.index, path.edge_id)
 
 

@@ -56,7 +56,7 @@ def levels_of(device: torch.device) -> ModuleType:
 
 def row_search_of(device: torch.device) -> ModuleType:
     """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``LOOKS_WAIT``,
-    whether a look makes the host wait for the device."""
+    whether a look makes the host wait for the device. A CPU's has ``active_share`` and ``distances`` too."""
     return importlib.import_module(f'pygfuse.{device.type}.active_rows')
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import place_at
 from pygfuse.csr import Csr
+from pygfuse.execution_path import UNREACHED
 from pygfuse.mapping import default_count, make_cut
 
 # rows that one part looks at, and the most values of a row that are looked at together
 _ROWS, _VALUES = 4096, 16
-UNREACHED = 255
 # nobody waits for a look but its caller
 LOOKS_WAIT = False
 _AS_INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}

@@ -13,6 +13,7 @@ from pygfuse.adjoint import BackwardPlan, backward_plans
 from pygfuse.call import Call, Dropout
 from pygfuse.choice import choose, mapping_for
 from pygfuse.coo import Coo
+from pygfuse.cpu import paths
 from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.pages import on_huge_pages
@@ -276,7 +277,7 @@ def _walk(
             mapping = in_parts(edges, mapping, _copies_for_adding(call))
         parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
         if path is not None:
-            edges, parts = path.of(graph, plan.side, parts)
+            edges, parts = paths.rows_and_parts(path, graph, plan.side, parts)
             if not plan.added:  # whose copies are few
                 parts = grouped(edges, parts, mapping, call.row_bytes)
             listed = edges.rows
@@ -356,9 +357,9 @@ def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None,
     if path is None:
         rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
     else:
-        edges, parts = path.of(graph, TARGET, parts)
+        edges, parts = paths.rows_and_parts(path, graph, TARGET, parts)
         parts = grouped(edges, parts, mapping, call.row_bytes)
-        rows_of = edges.rows, edges.indptr, path.place_in_csc(graph)
+        rows_of = edges.rows, edges.indptr, paths.place_by_source(path, graph)
     partial = passed.new_empty(parts.num_slots, call.heads)
     _passed_sum_kernel(tiling)(
         parts.count * tiling.count,

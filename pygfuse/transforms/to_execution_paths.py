@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
-from pygfuse.cpu.active_rows import UNREACHED, distances
+from pygfuse.execution_path import UNREACHED
 from pygfuse.graph import Graph
+from pygfuse.targets import row_search_of
 from pygfuse.transforms.path_data import KEY, PathData, tensors_of
 
 
@@ -70,7 +71,7 @@ class ToExecutionPaths(BaseTransform):
             raise ValueError(f"Expected '{self.mask}' to hold one value for each of {num_nodes} nodes (got {got})")
         edge_index, mask = edge_index.cpu(), mask.cpu()
         graph = Graph.of(edge_index, num_sources=num_nodes, num_targets=num_nodes, flow=self.flow)
-        found = distances(graph.csr, mask, self.num_layers - 1)
+        found = row_search_of(graph.device).distances(graph.csr, mask, self.num_layers - 1)
         if not isinstance(data, PathData):
             made = Batch(_base_cls=PathData) if is_batch else PathData()
             made.__dict__.update(data.__dict__)
