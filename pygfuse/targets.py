@@ -54,9 +54,15 @@ def levels_of(device: torch.device) -> ModuleType:
     return importlib.import_module(f'pygfuse.{device.type}.levels')
 
 
+def edge_tiles_of(device: torch.device) -> ModuleType:
+    """The module that works on tiles of edges on this device (`pygfuse.cpu.edge_tiles`); there is none for GPUs."""
+    return importlib.import_module(f'pygfuse.{device.type}.edge_tiles')
+
+
 def row_search_of(device: torch.device) -> ModuleType:
     """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``LOOKS_WAIT``,
-    whether a look makes the host wait for the device. A CPU's has ``active_share`` and ``distances`` too."""
+    whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``
+    and ``distances`` too."""
     return importlib.import_module(f'pygfuse.{device.type}.active_rows')
 
 
