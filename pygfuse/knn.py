@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pygfuse.adjacency import FLOWS
 from pygfuse.cpu import knn as cpu
 from pygfuse.graph import Graph
 
 __all__ = ['knn', 'knn_graph']
 
-FLOWS = ('source_to_target', 'target_to_source')
 NAMES = 'x,y,batch_x,batch_y'
 # distances that exist at once where torch searches
 _TORCH_TILE = 1 << 22

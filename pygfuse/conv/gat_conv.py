@@ -18,9 +18,9 @@ from pygfuse.conv.fused import (
     checked_edge_attr,
     is_edge_index,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.graph import Graph
@@ -122,8 +122,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         reason = self.why_not_with(
             adjacency, pair, self.att_src, edge_attr=None if self.lin_edge is None else edge_attr
         )
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
-            return 'flow target_to_source between different sets of nodes'
+        reason = reason or why_not_reversed(self.flow, pair, size)
         if reason is None and weights and torch.compiler.is_compiling():
             return 'return_attention_weights while torch compiles'
         if reason is None and self.lin_edge is not None and self.add_self_loops and not is_edge_index(adjacency):

@@ -18,9 +18,9 @@ from pygfuse.conv.fused import (
     checked_edge_attr,
     is_edge_index,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.linear import apply_linear
@@ -117,8 +117,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
             return 'no features of the targets'
         if reason is None and weights and torch.compiler.is_compiling():
             return 'return_attention_weights while torch compiles'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
+        reason = reason or why_not_reversed(self.flow, pair)
         if reason is None and edge_attr is not None and self.lin_edge is None:
             return 'edge_attr without edge_dim'
         if reason is None and self.lin_edge is not None and self.add_self_loops and not is_edge_index(adjacency):

@@ -19,9 +19,9 @@ from pygfuse.conv.fused import (
     check_features,
     checked_edge_attr,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.linear import apply_linear
 from pygfuse.products import Product
@@ -125,6 +125,4 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             return 'return_attention_weights while torch compiles'
         if reason is None and edge_attr is not None and self.lin_edge is None:
             return 'edge_attr without edge_dim'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
-        return reason
+        return reason or why_not_reversed(self.flow, pair)

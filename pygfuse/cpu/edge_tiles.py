@@ -17,8 +17,8 @@ from pygfuse import vocabulary
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import Layout, place_at
-from pygfuse.cpu.walks.backward import SETTLED_AFTER
 from pygfuse.csr import Csr
+from pygfuse.precision import SETTLED_AFTER
 from pygfuse.tiles import Tile
 
 _EDGES_A_PART = 128

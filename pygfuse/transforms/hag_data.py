@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.hag import Hag, hag_of
@@ -62,6 +62,16 @@ class HagData(Data):
 
 # what `torch.load` may read without being told
 torch.serialization.add_safe_globals([HagData])
+
+
+def as_kind(data: Data, kind: type[HagData]) -> HagData:
+    """The same data, or a batch of them, as an object of a class that carries more."""
+    if isinstance(data, kind):
+        return data
+    made = Batch(_base_cls=kind) if isinstance(data, Batch) else kind()
+    made.__dict__.update(data.__dict__)
+    made._store._parent = made
+    return made
 
 
 def tensors_of(hag: Hag, edge_index: Tensor) -> dict[str, Tensor]:
