@@ -10,7 +10,6 @@ import torch
 
 import pygfuse
 
-# what the compiler of the CUDA target is made of
 MODULES = ['pygfuse', *(found.name for found in pkgutil.walk_packages(pygfuse.__path__, 'pygfuse.'))]
 
 

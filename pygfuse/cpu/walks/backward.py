@@ -1,4 +1,4 @@
-"""The adjoint's walks of the vertex-balanced mapping."""
+"""The adjoint's walk, and the sums of what it leaves of rows that lie in several parts or passes along edges."""
 
 from __future__ import annotations
 
