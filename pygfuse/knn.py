@@ -238,8 +238,15 @@ def _checked_batch(name: str, batch: Tensor | None, points: Tensor, batch_size: 
     if batch.is_floating_point() or batch.is_complex() or batch.dtype == torch.bool:
         raise ValueError(f"Expected '{name}' to be of an integer type (got {batch.dtype})")
     batch = batch.to('cpu', torch.int64)
-    if len(batch) and (int(batch[0]) < 0 or bool((batch.diff() < 0).any())):
-        raise ValueError(f"Expected '{name}' to ascend from 0 or more: points of one cloud side by side")
+    if len(batch) and int(batch[0]) < 0:
+        raise ValueError(f"Expected '{name}' to ascend from 0 or more (got {int(batch[0])} first)")
+    falls = (batch.diff() < 0).nonzero()
+    if len(falls):
+        place = int(falls[0]) + 1
+        raise ValueError(
+            f"Expected '{name}' to ascend from 0 or more, points of one cloud side by side (got {int(batch[place])} "
+            f'after {int(batch[place - 1])} at position {place})'
+        )
     if len(batch) and batch_size is not None and int(batch[-1]) >= batch_size:
         raise ValueError(f"Expected '{name}' to hold numbers below batch_size, {batch_size} (got {int(batch[-1])})")
     return batch
