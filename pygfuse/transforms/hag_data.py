@@ -28,6 +28,16 @@ class HagData(Data):
     rest; numbers of nodes and of aggregation nodes get their offsets in a batch. Whoever reads ``data.edge_index`` (or
     that of a batch) gets the tensor for which fused layers then find the HAG. It carries a fingerprint of the edges:
     once these are others (a subgraph, added edges), the HAG is not used.
+
+    Example:
+        >>> from pygfuse.transforms import ToHAG
+        >>> edge_index = torch.tensor([[2, 3, 4, 2, 3, 4], [0, 0, 0, 1, 1, 1]])
+        >>> data = ToHAG(for_batches=True, min_saving=1)(Data(edge_index=edge_index, num_nodes=5))
+        >>> data.hag.num_aggregation_nodes
+        1
+        >>> data.edge_index = edge_index[:, :5]
+        >>> data.hag is None
+        True
     """
 
     @property
