@@ -9,8 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.aggregate import Edges, aggregate, aggregate_with_weights, new_seed
-from pygfuse.conv.attention import attention_in_order, attention_result, head_products
+from pygfuse.aggregate import Edges, new_seed
+from pygfuse.conv.attention import attend, attention_in_order, attention_result, head_products
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -97,11 +97,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
             *self._program(x_src, x_dst, edge, edges),
             *(self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed),
         )
-        weights = None
-        if return_attention_weights:
-            out, weights = aggregate_with_weights(*arguments)
-        else:
-            out = aggregate(*arguments)
+        out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res

@@ -9,8 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.aggregate import aggregate, aggregate_with_weights, new_seed
-from pygfuse.conv.attention import attention_in_order, attention_result
+from pygfuse.aggregate import new_seed
+from pygfuse.conv.attention import attend, attention_in_order, attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -95,11 +95,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
             *(GATV2, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, seed),
         )
-        weights = None
-        if return_attention_weights:
-            out, weights = aggregate_with_weights(*arguments)
-        else:
-            out = aggregate(*arguments)
+        out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from pygfuse import autocast
-from pygfuse.aggregate import aggregate, aggregate_with_weights, new_seed
-from pygfuse.conv.attention import attention_in_order, attention_result
+from pygfuse.aggregate import new_seed
+from pygfuse.conv.attention import attend, attention_in_order, attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -96,11 +96,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, new_seed(pair[0]) if dropout > 0.0 else None),
         )
-        weights = None
-        if return_attention_weights is not None:
-            out, weights = aggregate_with_weights(*arguments)
-        else:
-            out = aggregate(*arguments)
+        out, weights = attend(*arguments, with_weights=return_attention_weights is not None)
         out = out.to(query.dtype)  # under autocast, what belongs to edges is more precise than PyG's
         out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
         # before dropout, as in PyG
