@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pygfuse.adjacency import FLOWS
-from pygfuse.cpu import knn as cpu
 from pygfuse.graph import Graph
+from pygfuse.targets import neighbour_search_of
 
 __all__ = ['knn', 'knn_graph']
 
@@ -174,7 +174,8 @@ def _knn(
     batch_y = _checked_batch(batch_names[1], batch_y, queries, batch_size)
     ptr_x, ptr_y = _pointers(batch_x, batch_y, points, queries, batch_size)
     lengths = (ptr_x.diff() - int(without_self)).clamp(min=0, max=k)
-    search = cpu.nearest if points.device.type == 'cpu' else nearest_by_torch
+    own = neighbour_search_of(points.device)
+    search = nearest_by_torch if own is None else own.nearest
     return search(points, queries, ptr_x, ptr_y, lengths, without_self, flow == FLOWS[1])
 
 

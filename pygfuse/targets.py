@@ -59,6 +59,11 @@ def edge_tiles_of(device: torch.device) -> ModuleType:
     return importlib.import_module(f'pygfuse.{device.type}.edge_tiles')
 
 
+def neighbour_search_of(device: torch.device) -> ModuleType | None:
+    """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
+    return importlib.import_module('pygfuse.cpu.knn') if device.type == 'cpu' else None
+
+
 def row_search_of(device: torch.device) -> ModuleType:
     """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``LOOKS_WAIT``,
     whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``
