@@ -19,6 +19,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse import autocast, products, reference
 from pygfuse.adjoint import unread_rows
+from pygfuse.batched import is_batched
 from pygfuse.call import Call, Dropout, common_dtype, statistics_dtype
 from pygfuse.execution_path import forced_paths, paths_as_in_forward, prepare, reported_to, running
 from pygfuse.graph import Graph
@@ -341,9 +342,10 @@ def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor | None], unread: C
 
 def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor | None]]:
     """What `_keep` was given; tensors whose values were not saved hold anything."""
-    names = ctx.arguments.names.split(',')
-    token, seed, *output = ctx.saved_tensors[len(names) :]
-    tensors = dict(zip(names, ctx.saved_tensors, strict=False))
+    # once: reading them a second time would compute a checkpoint a second time, which it refuses
+    saved, names = ctx.saved_tensors, ctx.arguments.names.split(',')
+    token, seed, *output = saved[len(names) :]
+    tensors = dict(zip(names, saved, strict=False))
     for name, (shape, dtype, device) in ctx.unread.items():
         tensors[name] = torch.empty(shape, dtype=dtype, device=device)
     return ctx.arguments._replace(tensors=list(tensors.values()), token=token, seed=seed), output
@@ -371,7 +373,7 @@ def _backward(ctx, grad_out, *_):
     needed = _needed(ctx, arguments)
     gradients: dict[str, Tensor] = {}
     if grad_out is not None and needed:
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(grad_out)):
             gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
             with reported_to(ctx.layer), paths_as_in_forward(ctx.paths):

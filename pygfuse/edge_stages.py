@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pygfuse.activation import Activation
 from pygfuse.aggregate import Edges
+from pygfuse.batched import is_batched
 from pygfuse.targets import edge_tiles_of
 from pygfuse.tiles import Tile, tiles_of
 
@@ -372,8 +373,8 @@ def _gradients(ctx, found: Sequence[Tensor | None]) -> tuple:
 def _backward(ctx, first, second):
     source, target, *tensors, token, kept = ctx.saved_tensors
     operands = (source, target, tensors)
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return _gradients(ctx, _differentiable(ctx, operands, token, kept, first, second))
+    if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(first)):
+        return _gradients(ctx, _by_reference(ctx, operands, token, kept, first, second))
     if _reduce_of(ctx.rest) is not None:
         found = torch.ops.pygfuse.edge_reduce_backward(*operands, ctx.text, token, *ctx.rest, kept, first)
     else:
@@ -381,18 +382,20 @@ def _backward(ctx, first, second):
     return _gradients(ctx, found)
 
 
-def _differentiable(ctx, operands, token, kept, first, second) -> list[Tensor | None]:
-    """The gradients as functions of the operands again (a double backward), by the reference."""
-    # an operand may be computed from another: a view of its own keeps their gradients apart
-    source, target, *tensors = [t.view_as(t) for t in (operands[0], operands[1], *operands[2])]
-    stages, edges = _read(ctx.text, tensors), Edges(token, *ctx.rest[:3])
-    reduce = _reduce_of(ctx.rest)
-    if reduce is not None:
-        outputs, grads = reference_reduce(source, target, stages, edges, reduce, kept), first
-    else:
-        outputs, grads = reference_moments(source, target, stages, edges), (first, second)
-    wanted = [t for t in (source, target, *tensors) if t.requires_grad]
-    found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=True, allow_unused=True))
+def _by_reference(ctx, operands, token, kept, first, second) -> list[Tensor | None]:
+    """The gradients by the reference, as functions of the operands again if gradients are enabled."""
+    with_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # an operand may be computed from another: a view of its own keeps their gradients apart
+        source, target, *tensors = [t.view_as(t) for t in (operands[0], operands[1], *operands[2])]
+        stages, edges = _read(ctx.text, tensors), Edges(token, *ctx.rest[:3])
+        reduce = _reduce_of(ctx.rest)
+        if reduce is not None:
+            outputs, grads = reference_reduce(source, target, stages, edges, reduce, kept), first
+        else:
+            outputs, grads = reference_moments(source, target, stages, edges), (first, second)
+        wanted = [t for t in (source, target, *tensors) if t.requires_grad]
+        found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=with_graph, allow_unused=True))
     return [next(found) if t.requires_grad else None for t in (source, target, *tensors)]
 
 

@@ -13,6 +13,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch.overrides import has_torch_function
 
+from pygfuse.batched import is_batched
 from pygfuse.execution_path import forced_paths
 from pygfuse.hooks import has_hooks
 from pygfuse.targets import row_search_of
@@ -133,6 +134,8 @@ def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
         grad: ``[nodes, out]``.
         x: What was mapped, ``[nodes, in]``.
     """
+    if is_batched(grad):
+        return None
     on, limit = forced_paths(), MOST_SHARE
     if on is None:
         limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())
@@ -153,7 +156,7 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
     zero gradient times an infinite or NaN feature, which is NaN, is left out.
 
     Args:
-        module: A linear map; one with hooks, or of a class of one's own, is called as it is.
+        module: A linear map; one with hooks, or of a class or a forward of one's own, is called as it is.
         x: ``[nodes, in]``.
     """
     if torch.compiler.is_compiling() or has_torch_function((x,)) or not _is_plain(module) or not _is_large(x):
@@ -166,7 +169,8 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
 
 
 def _is_plain(module: torch.nn.Module) -> bool:
-    return type(module) in (torch.nn.Linear, torch_geometric.nn.Linear) and not has_hooks(module)
+    known = type(module) in (torch.nn.Linear, torch_geometric.nn.Linear)
+    return known and 'forward' not in module.__dict__ and not has_hooks(module)
 
 
 def _is_large(x: Tensor) -> bool:

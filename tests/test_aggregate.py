@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from pygfuse import reference
 from pygfuse.aggregate import Edges, aggregate, new_seed
@@ -356,3 +357,20 @@ def test_a_sum_can_be_differentiated_twice(nan_in_new_memory):
             strict=True,
         ):
             torch.testing.assert_close(of_found, of_wanted)
+
+
+@pytest.mark.parametrize('reduce', ['sum', 'max'])
+def test_a_checkpoint_that_is_computed_when_backward_reads_it(reduce):
+    chosen, edges = PROGRAMS['weighted'], random_edges()
+    operands = random_operands(used(chosen), edges, 2, 8)
+
+    def run(*tensors):
+        return aggregate(chosen, edges, dict(zip(operands, tensors, strict=True)), 2, 8, reduce)
+
+    kept = run(*operands.values())
+    again = checkpoint(run, *operands.values(), use_reentrant=False)
+    grad, inputs = torch.randn_like(kept), leaves(operands)
+    for found, right in zip(
+        torch.autograd.grad(again, inputs, grad), torch.autograd.grad(kept, inputs, grad), strict=True
+    ):
+        assert torch.equal(found, right)

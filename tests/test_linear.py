@@ -12,6 +12,8 @@ from pygfuse.conv import GATConv, GCNConv, SAGEConv
 from pygfuse.execution_path import execution_paths
 from pygfuse.linear import apply_linear, linear_of_rows, weight_gradient
 
+ROWS = torch.tensor([1, 4, 5, 70])
+
 
 @pytest.mark.parametrize('with_bias', [False, True])
 @pytest.mark.parametrize('count', [0, 3, 500])
@@ -59,6 +61,18 @@ def test_rows_without_a_gradient_are_left_out(every_map, active, kind, monkeypat
     assert [rows.tolist() for rows in seen] == ([mask.nonzero().flatten().tolist()] if active <= 50 else [])
 
 
+@pytest.mark.parametrize('map_of_rows', [apply_linear, lambda module, x: linear_of_rows(x, ROWS, *module.parameters())])
+def test_a_batch_of_gradients(every_map, map_of_rows):
+    module, x = torch.nn.Linear(5, 3).double(), torch.randn(100, 5).double().requires_grad_()
+    given, grads = (x, *module.parameters()), torch.randn(2, len(ROWS), 3).double()
+    out = map_of_rows(module, x)
+    out = out if len(out) == len(ROWS) else out[ROWS]
+    found = torch.autograd.grad(out, given, grads, is_grads_batched=True)
+    expected = torch.autograd.grad(module(x)[ROWS], given, grads, is_grads_batched=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_hooks_and_twice_differentiated_maps(every_map):
     module, x = torch.nn.Linear(3, 2).double(), torch.randn(9, 3).double().requires_grad_()
     assert torch.autograd.gradgradcheck(lambda x: apply_linear(module, x)[:2].tanh(), (x,))
@@ -66,6 +80,8 @@ def test_hooks_and_twice_differentiated_maps(every_map):
     module.register_forward_hook(lambda *_: seen.append(1))
     apply_linear(module, x)
     assert seen == [1]
+    module.forward = lambda x: x
+    assert apply_linear(module, x) is x
 
 
 @pytest.mark.parametrize('kind', [GCNConv, GATConv, SAGEConv])

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch_geometric.nn
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
@@ -20,7 +20,7 @@ from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
 from pygfuse.execution_path import Activity, run_by
 from pygfuse.graph import Graph
-from pygfuse.hooks import has_hooks
+from pygfuse.hooks import has_hooks, why_not_linear
 from pygfuse.switches import switches
 
 _HOOKS = (
@@ -35,6 +35,14 @@ _HOOKS = (
     '_edge_update_forward_pre_hooks',
     '_edge_update_forward_hooks',
 )
+# PyG's names of simple aggregations -> what runs them
+_AGGREGATIONS = {
+    'add': SumAggregation,
+    'sum': SumAggregation,
+    'mean': MeanAggregation,
+    'max': MaxAggregation,
+    'min': MinAggregation,
+}
 _METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
 
 
@@ -62,7 +70,7 @@ class FusedConv(MessagePassing):
             return 'decomposed_layers is greater than 1'
         if self.rests_on_reorganisation and not switches().reorganisation:
             return 'reorganisation is switched off'
-        return self._what_is_overridden()
+        return self._what_is_overridden() or self._what_aggregates()
 
     def _what_is_overridden(self) -> str | None:
         plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, FusedConv))
@@ -70,6 +78,15 @@ class FusedConv(MessagePassing):
             if name in self.__dict__ or getattr(type(self), name) is not getattr(plain, name):
                 return f'{name} is overridden'
         return None
+
+    def _what_aggregates(self) -> str | None:
+        """The reason, if any, for which the layer aggregates otherwise than its `aggr` says."""
+        expected = _AGGREGATIONS.get(self.aggr) if isinstance(self.aggr, str) else None
+        if expected is None:
+            return None
+        if type(self.aggr_module) is not expected:
+            return f'aggr_module is a {type(self.aggr_module).__name__}, not what aggr={self.aggr!r} stands for'
+        return 'a hook is registered on aggr_module' if has_hooks(self.aggr_module) else None
 
     def why_not_with(
         self, adjacency: Any, x: tuple[Tensor, Tensor | None], parameter: Tensor | None = None, **others: Tensor | None
@@ -165,7 +182,8 @@ def edges_of(
     Raises:
         ValueError: If the adjacency is not one, or names nodes that are not there.
     """
-    if torch.compiler.is_compiling() and type(adjacency) is Tensor and not is_torch_sparse_tensor(adjacency):
+    # torch.export hands over tensors of classes of its own
+    if torch.compiler.is_compiling() and is_edge_index(adjacency) and not isinstance(adjacency, EdgeIndex):
         return Edges(adjacency, num_sources, num_targets, flow, loops), None
     graph = Graph.of(adjacency, num_sources=num_sources, num_targets=num_targets, flow=flow)
     edges = Edges(graph.token, num_sources, num_targets, flow, loops)
@@ -282,15 +300,12 @@ def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
 
 
 def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
-    """The reason, if any, for which a linear map inside the layer cannot be taken apart: somebody hooked it."""
+    """The reason, if any, for which a linear map inside the layer cannot be taken apart: it is more than that."""
     for name in names:
         module = getattr(conv, name, None)
-        if module is None:
-            continue
-        if not isinstance(module, (torch.nn.Linear, torch_geometric.nn.Linear)):
-            return f'{name} is no Linear but a {type(module).__name__}'
-        if has_hooks(module):
-            return f'a hook is registered on {name}'
+        reason = None if module is None else why_not_linear(module, name)
+        if reason is not None:
+            return reason
     return None
 
 

@@ -374,6 +374,20 @@ def test_a_double_backward(layer):
             torch.testing.assert_close(got, expected)
 
 
+@every
+def test_a_batch_of_gradients(layer):
+    found = []
+    for conv in layer.pair(torch.float64):
+        inputs = {name: value.requires_grad_() for name, value in layer.inputs(SMALL, dtype=torch.float64).items()}
+        out = conv(edge_index=SMALL.edge_index, **inputs)
+        grads = torch.randn(3, *out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        given = [*inputs.values(), *conv.parameters()]
+        found.append(torch.autograd.grad(out, given, grads, is_grads_batched=True))
+    assert conv.last_reason is None
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
 # Dropout
 
 
@@ -492,6 +506,16 @@ def test_compiled_without_a_graph_break(layer):
     compiled_and_eager(layer, 'aot_eager')
 
 
+@every
+def test_exported(layer):
+    _, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    program = torch.export.export(fused, (), inputs)
+    inputs['edge_index'] = RANDOM.edge_index.flip(1)
+    assert torch.equal(program.module()(**inputs), fused(**inputs))
+    assert any('pygfuse' in str(node.target) for node in program.graph.nodes)
+
+
 # What falls back
 
 
@@ -531,6 +555,26 @@ def test_a_subclass_that_changes_the_message_is_not_overruled(layer):
     message = fused.message
     fused.message = lambda *arguments, **named: 2 * message(*arguments, **named)
     assert 'message' in fused.why_not()
+
+
+@every
+def test_another_aggregation_put_into_a_layer_falls_back(layer):
+    pyg, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    for conv in (pyg, fused):
+        conv.aggr_module = torch_geometric.nn.aggr.MinAggregation()
+    assert torch.equal(fused(**inputs), pyg(**inputs))
+    assert fused.last_reason.startswith('aggr_module is a MinAggregation')
+
+
+@every
+def test_hooks_of_the_aggregation_are_called(layer):
+    pyg, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    for conv in (pyg, fused):
+        conv.aggr_module.register_forward_hook(lambda module, given, found: 2 * found)
+    assert torch.equal(fused(**inputs), pyg(**inputs))
+    assert fused.last_reason == 'a hook is registered on aggr_module'
 
 
 def other_aggregations():
@@ -620,6 +664,31 @@ def test_hooks_of_the_linear_maps_are_called(layer, name):
     fused.get_submodule(name).register_forward_hook(lambda *arguments: called.append(1))
     fused(edge_index=RANDOM.edge_index, **layer.inputs(RANDOM))
     assert called
+
+
+class Doubled(torch.nn.Linear):
+    """A class of one's own, as those that add a low-rank map."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize('by_class', [False, True])
+@pytest.mark.parametrize(('layer', 'name'), list(maps()))
+def test_linear_maps_with_a_forward_of_their_own(layer, name, by_class):
+    pyg, fused = layer.pair()
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
+    before = pyg(**inputs)
+    for conv in (pyg, fused):
+        module = conv.get_submodule(name)
+        if by_class and isinstance(module, (torch.nn.Linear, torch_geometric.nn.Linear)):
+            module.__class__ = Doubled
+        else:
+            forward = module.forward
+            module.forward = lambda *given, forward=forward: 2 * forward(*given)
+    expected = pyg(**inputs)
+    assert not torch.allclose(expected, before)
+    torch.testing.assert_close(fused(**inputs), expected)
 
 
 # Bad input

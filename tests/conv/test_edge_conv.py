@@ -428,6 +428,18 @@ def test_a_double_backward(name):
             torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize('aggr', ['max', 'mean'])
+def test_a_batch_of_gradients(aggr):
+    found = []
+    for conv in pair(NETWORKS['two, norm after each'](), aggr):
+        x = SMALL.x(FEATURES).double().requires_grad_()
+        out = conv(x, SMALL.edge_index)
+        grads = torch.randn(3, *out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        found.append(torch.autograd.grad(out, [x, *conv.parameters()], grads, is_grads_batched=True))
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
 @pytest.mark.parametrize('aggr', ['max', 'sum'])
 @pytest.mark.parametrize('name', ['norm, relu', 'gelu, norm', 'two, norm after each'])
 def test_compiled_without_a_graph_break(name, aggr):
