@@ -49,7 +49,7 @@ format: $(VENV)/.lint
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis quickstart.png
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis quickstart.png dgcnn.png hag.png gpu-benchmark.*
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \

@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import numpy
 import torch
 import torch_geometric
 import torch_geometric.nn as pyg
@@ -58,10 +59,7 @@ def planetoid(root: str, name: str) -> tuple[Tensor, int]:
 
 def snap(path: str) -> tuple[Tensor, int]:
     """A list of edges in text, as SNAP has them: two nodes a line, comments after ``#``."""
-    import pandas
-
-    pairs = pandas.read_csv(path, sep=r'\s+', comment='#', header=None).to_numpy()
-    edge_index = torch.from_numpy(pairs).t().contiguous()
+    edge_index = torch.from_numpy(numpy.loadtxt(path, dtype=numpy.int64)).t().contiguous()
     return edge_index, int(edge_index.max()) + 1
 
 

@@ -138,7 +138,9 @@ def main() -> None:
     parser.add_argument('--pyg-repeats', type=int, default=2)
     parser.add_argument('--what', nargs='*', default=['times', 'memory'], choices=['times', 'memory'])
     parser.add_argument('--peak-of-last', action='store_true', help='memory of the last layer alone')
-    parser.add_argument('--sides', nargs='*', default=['pyg', 'pygfuse'], help='of the memory')
+    parser.add_argument(
+        '--sides', nargs='*', default=['pyg', 'pygfuse'], choices=['pyg', 'pygfuse'], help='of the memory'
+    )
     options = parser.parse_args()
     nodes = options.clouds * options.points
     print(

@@ -26,9 +26,9 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
-import pandas
 import torch
 import torch_geometric
 from convs import Timer, quartiles
@@ -54,8 +54,7 @@ def pubmed(root: Path) -> tuple[Tensor, int]:
 
 
 def web_notredame(root: Path) -> tuple[Tensor, int]:
-    path = root / 'snap/web-NotreDame/web-NotreDame.txt.gz'
-    return _columns(pandas.read_csv(path, sep='\t', comment='#', header=None)), 10
+    return _pairs(root / 'snap/web-NotreDame/web-NotreDame.txt.gz'), 10
 
 
 def ego_twitter(root: Path) -> tuple[Tensor, int]:
@@ -65,11 +64,11 @@ def ego_twitter(root: Path) -> tuple[Tensor, int]:
 
 
 def github(root: Path) -> tuple[Tensor, int]:
-    return _columns(pandas.read_csv(root / 'musae/git_edges.csv.gz')), 2
+    return _pairs(root / 'musae/git_edges.csv.gz', delimiter=',', skiprows=1), 2
 
 
-def _columns(table: pandas.DataFrame) -> Tensor:
-    return torch.from_numpy(table.to_numpy()).t().contiguous()
+def _pairs(path: Path, **options: Any) -> Tensor:
+    return torch.from_numpy(numpy.loadtxt(path, dtype=numpy.int64, **options)).t().contiguous()
 
 
 # the graphs, and how many classes the last layer has (10 where there are none, as in GNNAdvisor)
@@ -90,11 +89,13 @@ def machine() -> str:
     )
 
 
-class GCN(torch.nn.Module):
-    def __init__(self, classes: int, layers: int) -> None:
+class Model(torch.nn.Module):
+    """Convolutions one after another, the last one with a channel for each class."""
+
+    def __init__(self, conv: type, layers: int, classes: int) -> None:
         super().__init__()
         widths = [FEATURES, *[WIDTH] * (layers - 1), classes]
-        self.convs = torch.nn.ModuleList(GCNConv(*pair) for pair in itertools.pairwise(widths))
+        self.convs = torch.nn.ModuleList(conv(*pair) for pair in itertools.pairwise(widths))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         for conv in self.convs[:-1]:
@@ -107,7 +108,7 @@ class Side:
 
     def __init__(self, data: Data, layers: int, classes: int, on: bool | None) -> None:
         torch.manual_seed(0)
-        self.data, self.on, self.model = data, on, GCN(classes, layers)
+        self.data, self.on, self.model = data, on, Model(GCNConv, layers, classes)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.steps, self.aggregations = Timer(), Timer()
 
@@ -213,7 +214,8 @@ def measure(name: str, root: Path, layers: int, ratio: float, directed: bool, re
 
 HEADER = [
     'graph', 'layers', 'train', 'edges walked, by layer', 'backward aggregation: off', 'prepared', 'on the fly',
-    'prepared', 'on the fly', 'step: off', 'prepared', 'on the fly', 'prepared', 'on the fly', 'preparation', 'paths',
+    'ratio, prepared', 'on the fly', 'step: off', 'prepared', 'on the fly', 'ratio, prepared', 'on the fly',
+    'preparation', 'paths',
 ]  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import gc
 import importlib.metadata
 import importlib.util
 import json
@@ -41,6 +40,7 @@ import pygfuse.conv
 from pygfuse.aggregate import Edges, aggregate
 from pygfuse.cuda.capture import capture
 from pygfuse.graph import Graph
+from pygfuse.memory import peak_bytes
 from pygfuse.programs.gatv2 import GATV2
 from pygfuse.programs.transformer import TRANSFORMER
 
@@ -120,15 +120,7 @@ def shown(samples: list[float] | None) -> str:
 
 def peak(device: torch.device, function: Callable[[], Any]) -> int | None:
     """Bytes that a call allocates at its peak, above what was there."""
-    if device.type != 'cuda':
-        return None
-    gc.collect()
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    function()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+    return peak_bytes(function, device=device) if device.type == 'cuda' else None
 
 
 def copy_bandwidth(timer: Timer, size: int = 2**30) -> float:

@@ -1,8 +1,11 @@
 """The graphs on which group sizes are measured: generated and real ones to fit choosers on, and others to judge them.
 
-R-MAT graphs ("R-MAT: A Recursive Model for Graph Mining", Chakrabarti et al., 2004) and data sets in ``--data DATA``,
-as PyTorch Geometric keeps them. Of the larger ones an execution path is a graph too: the edges into a random tenth of
-the targets, by source, which is what the last layer's backward walks.
+R-MAT graphs ("R-MAT: A Recursive Model for Graph Mining", Chakrabarti et al., 2004) and data sets in ``--data DATA``:
+what ``execution_paths.py`` reads there; the raw files that PyTorch Geometric downloads of Planetoid
+(``planetoid/NAME/raw``), Amazon (``amazon/NAME/raw``), TU (``tu/NAME/raw``) and Tolokers
+(``heterophilous/tolokers/raw``); and ``acm/pap.npz``, papers that share an author as arrays ``row`` and ``col``. Of the
+larger ones an execution path is a graph too: the edges into a random tenth of the targets, by source, which is what the
+last layer's backward walks.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
-import pandas
 import torch
 from execution_paths import ego_twitter, github, web_notredame
 from torch import Tensor
 from torch_geometric.utils import to_undirected
 
+from pygfuse.cpu.paths import by_source
 from pygfuse.csr import Csr
 from pygfuse.execution_path import ExecutionPath
 from pygfuse.graph import Graph
@@ -70,8 +73,8 @@ def tu(name: str) -> Callable[[Path], Tensor]:
     """All graphs of a TU data set as one batch."""
 
     def load(data: Path) -> Tensor:
-        pairs = pandas.read_csv(data / f'tu/{name}/raw/{name}_A.txt', header=None)
-        return torch.from_numpy(pairs.to_numpy()).t().contiguous() - 1
+        pairs = numpy.loadtxt(data / f'tu/{name}/raw/{name}_A.txt', dtype=numpy.int64, delimiter=',')
+        return torch.from_numpy(pairs).t().contiguous() - 1
 
     return load
 
@@ -111,7 +114,7 @@ def rows_of(edge_index: Tensor) -> Iterator[tuple[str, Csr]]:
     yield '', graph.csr
     if graph.num_edges >= EDGES_WORTH_A_PATH:
         active = torch.rand(num_nodes, generator=torch.Generator().manual_seed(0)) < PATH_SHARE
-        path = ExecutionPath(graph, active.to(torch.uint8)).csc(graph)
+        path = by_source(ExecutionPath(graph, active.to(torch.uint8)), graph)
         yield ', path', Csr(path.indptr, path.index, path.edge_id)
 
 

@@ -5,7 +5,15 @@ two kinds: with the paper's capacity, a quarter of the nodes, whatever a node sa
 32 aggregations, as `ToHAG` keeps them. "levels alone" is the HAG without aggregation nodes: the same walks over the
 plain edges. "expected" is what the cost model says of the ratio to that.
 
-    python benchmarks/hag.py --data FOLDER --graphs COLLAB IMDB-BINARY
+With ``--search`` nothing is aggregated: the search alone is timed, from the edges as they come to the HAG. The peak of
+the process's memory is that of all graphs so far, so that one is given at a time.
+
+    python benchmarks/hag.py --data DATA --graphs COLLAB IMDB-BINARY
+    python benchmarks/hag.py --data DATA --graphs Tolokers --search --budget 1
+    python benchmarks/hag.py --data DATA --graphs Tolokers --search --capacity none --block-size 1024
+
+DATA has ``tu/other/COLLAB.npz``, ``tu/NAME/raw``, ``amazon/Computers/raw``, ``heterophilous/tolokers/raw`` and
+``snap/ego-twitter-undirected``; the hubs are generated.
 """
 
 from __future__ import annotations
@@ -15,7 +23,6 @@ import os
 import platform
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -87,13 +94,27 @@ def twitter(data: Path) -> Loaded:
     return torch.cat([pair, pair.flip(0)], dim=1), len(indptr) - 1
 
 
+HUB_DEGREE = 1_000_000
+
+
 def hub(data: Path) -> Loaded:
     """A node that a million others are neighbours of, and that is theirs; groups of 20 share 10 neighbours."""
-    degree, generator = 1_000_000, torch.Generator().manual_seed(0)
-    targets, sources = (torch.randint(degree, size, generator=generator) for size in ((10_000, 20, 1), (10_000, 1, 10)))
+    generator, shapes = torch.Generator().manual_seed(0), ((10_000, 20, 1), (10_000, 1, 10))
+    targets, sources = (torch.randint(HUB_DEGREE, shape, generator=generator) for shape in shapes)
     related = torch.stack([sources.expand(-1, 20, -1).flatten(), targets.expand(-1, -1, 10).flatten()])
-    into = torch.stack([torch.arange(degree), torch.full((degree,), degree)])
-    return torch.cat([into, into.flip(0), related], dim=1), degree + 1
+    return with_hub(related), HUB_DEGREE + 1
+
+
+def random_hub(data: Path) -> Loaded:
+    """The same hub, and as many edges at random."""
+    related = torch.randint(HUB_DEGREE, (2, 2_000_000), generator=torch.Generator().manual_seed(0))
+    return with_hub(related), HUB_DEGREE + 1
+
+
+def with_hub(edge_index: Tensor) -> Tensor:
+    """Edges, and a node more with an edge to and from each other one."""
+    into = torch.stack([torch.arange(HUB_DEGREE), torch.full((HUB_DEGREE,), HUB_DEGREE)])
+    return torch.cat([into, into.flip(0), edge_index], dim=1)
 
 
 GRAPHS: dict[str, Callable[[Path], Loaded]] = {
@@ -104,6 +125,7 @@ GRAPHS: dict[str, Callable[[Path], Loaded]] = {
     'Tolokers': tolokers,
     'ego-Twitter': twitter,
     'hub': hub,
+    'random hub': random_hub,
 }
 
 
@@ -167,6 +189,35 @@ def measure(name: str, edge_index: Tensor, num_nodes: int, arguments: argparse.N
     return rows
 
 
+def search(name: str, edge_index: Tensor, num_nodes: int, arguments: argparse.Namespace) -> list[str]:
+    """A row on the search alone."""
+    find_hag(edge_index[:, :100], num_nodes)  # loads the kernels
+    start = time.perf_counter()
+    hag = find_hag(
+        edge_index,
+        num_nodes,
+        capacity=arguments.capacity,
+        budget_s=arguments.budget,
+        block_size=arguments.block_size,
+    )
+    seconds, found = time.perf_counter() - start, hag.num_aggregations
+    limit = 'none' if arguments.budget is None else f'{arguments.budget:g} s'
+    return [
+        *(name, limit, f'{arguments.block_size:,}', f'{seconds:.2f}'),
+        *(f'{found.before:,} -> {found.after:,} ({found.ratio:.2f}x)', f'{peak_gigabytes():.2f} GB'),
+    ]
+
+
+def peak_gigabytes() -> float:
+    """The peak of the process's memory so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def share(text: str) -> float | None:
+    """A number, or none."""
+    return None if text == 'none' else float(text)
+
+
 def sequences(name: str, edge_index: Tensor, num_nodes: int) -> str:
     """What sharing the beginnings of ordered neighbour lists saves."""
     tree = find_prefix_tree(edge_index[:, edge_index[0].argsort(stable=True)], num_nodes)
@@ -174,33 +225,45 @@ def sequences(name: str, edge_index: Tensor, num_nodes: int) -> str:
     return f'{name}: {found.before:,} -> {found.after:,} ({found.ratio:.2f}x), steps {steps.ratio:.2f}x'
 
 
+HEADER = [
+    'graph', 'HAG', 'nodes', 'levels', 'aggregations', 'transfers', 'search s', 'plain ms', 'HAG ms', 'HAG / plain',
+    'HAG / levels alone', 'expected',
+]  # fmt: skip
+SEARCH_HEADER = ['graph', 'limit', 'blocks of', 'whole search s', 'aggregations', 'memory']
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--data', type=Path, default=Path('data'), help='where the graphs lie (default: %(default)s)')
     parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=list(GRAPHS))
     parser.add_argument('--reduce', choices=['sum', 'mean', 'max', 'min'], default='sum', help='default: sum')
     parser.add_argument('--width', type=int, default=64)
     parser.add_argument('--repeats', type=int, default=11)
-    parser.add_argument('--budget', type=float, default=120.0, help='seconds for a search (default: 120)')
+    parser.add_argument('--budget', type=float, help='seconds for a search (default: no limit)')
     parser.add_argument('--sequences', action='store_true', help='also the tree of common beginnings')
+    parser.add_argument('--search', action='store_true', help='the search alone')
+    parser.add_argument(
+        '--capacity', type=share, default=0.25, help='with --search: aggregation nodes a node, or none (default: 0.25)'
+    )
+    parser.add_argument('--block-size', type=int, default=2048, help='with --search (default: 2048)')
     arguments = parser.parse_args()
     threads = f'{os.cpu_count()} cores, {torch.get_num_threads()} threads'
     versions = f'torch {torch.__version__}, PyG {torch_geometric.__version__}'
     machine = platform.processor() or platform.machine()
     print(f'{machine}, {threads}; {versions}; {arguments.reduce}, width {arguments.width}')
-    header = ['graph', 'HAG', 'nodes', 'levels', 'aggregations', 'transfers', 'search s', 'plain ms', 'HAG ms',
-              'HAG / plain', 'HAG / levels alone', 'expected']  # fmt: skip
+    header = SEARCH_HEADER if arguments.search else HEADER
     print('| ' + ' | '.join(header) + ' |\n' + '| --- ' * len(header) + '|')
     lines = []
     for name in arguments.graphs:
         edge_index, num_nodes = GRAPHS[name](arguments.data)
-        for row in measure(name, edge_index, num_nodes, arguments):
+        given = (name, edge_index, num_nodes, arguments)
+        rows = [search(*given)] if arguments.search else measure(*given)
+        for row in rows:
             print('| ' + ' | '.join(row) + ' |', flush=True)
         if arguments.sequences:
             lines.append(sequences(name, edge_index, num_nodes))
     print(*lines, sep='\n')
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f'peak memory of the process: {peak:.1f} GB', file=sys.stdout)
+    print(f'peak memory of the process: {peak_gigabytes():.1f} GB')
 
 
 if __name__ == '__main__':

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 from convs import Timer, quartiles
-from execution_paths import FEATURES, GRAPHS, WIDTH, data_of, machine
+from execution_paths import GRAPHS, Model, data_of, machine
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -31,18 +31,6 @@ from pygfuse.cpu import target
 from pygfuse.execution_path import execution_paths
 
 CONVS = {'GCN': GCNConv, 'GAT': GATConv, 'SAGE': SAGEConv}
-
-
-class Model(torch.nn.Module):
-    def __init__(self, conv: type, layers: int, classes: int) -> None:
-        super().__init__()
-        widths = [FEATURES, *[WIDTH] * (layers - 1), classes]
-        self.convs = torch.nn.ModuleList(conv(*pair) for pair in itertools.pairwise(widths))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        for conv in self.convs[:-1]:
-            x = conv(x, edge_index).relu()
-        return self.convs[-1](x, edge_index)
 
 
 class Side:

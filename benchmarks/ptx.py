@@ -259,7 +259,12 @@ def _is_quick(name: str, architecture: tuple[int, int]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--names', default='', help='only kernels whose names contain this')
-    parser.add_argument('--architectures', nargs='+', default=['8.0', '9.0', '10.0'], help='compute capabilities')
+    parser.add_argument(
+        '--architectures',
+        nargs='+',
+        default=['{}.{}'.format(*pair) for pair in ARCHITECTURES],
+        help='compute capabilities',
+    )
     parser.add_argument('--workers', type=int, default=os.cpu_count(), help='processes that compile')
     parser.add_argument(
         '--quick',

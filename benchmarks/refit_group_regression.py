@@ -1,6 +1,6 @@
 """Fits the regression of group sizes to a machine: prints its coefficients, and with ``--remember`` has them used.
 
-Generated graphs are measured first (about a minute), or the times are those of a file that
+Generated graphs are measured first (about two minutes), or the times are those of a file that
 ``benchmarks/measure_group_sizes.py`` wrote. What is remembered lies beside the compiled kernels and holds for this
 processor with as many threads; ``pygfuse.groups.chooser.TABLE.forget()`` brings the published coefficients back.
 

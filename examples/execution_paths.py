@@ -13,6 +13,7 @@ import argparse
 import statistics
 import time
 
+import numpy as np
 import torch
 from torch_geometric.data import Data
 
@@ -24,10 +25,7 @@ from pygfuse.transforms import ToExecutionPaths
 def graph_of(options: argparse.Namespace) -> Data:
     """Nodes with random features and labels, some of them to train on."""
     if options.edges:
-        import pandas
-
-        pairs = pandas.read_csv(options.edges, sep=r'\s+', comment='#', header=None).to_numpy()
-        edge_index = torch.from_numpy(pairs).t().contiguous()
+        edge_index = torch.from_numpy(np.loadtxt(options.edges, dtype=np.int64)).t().contiguous()
     else:
         edge_index = torch.randint(options.nodes, (2, options.nodes * options.degree))
     nodes = int(edge_index.max()) + 1

@@ -104,7 +104,7 @@ class Adjacency:
         if pointer[0] != 0 or pointer[-1] != index.numel() or bool((pointer.diff() < 0).any()):
             raise ValueError(
                 f"Expected the row pointer of the sparse adjacency 'edge_index' to rise from 0 to its number "
-                f'of edges, {index.numel()}'
+                f'of edges, {index.numel()} (got one from {int(pointer[0])} to {int(pointer[-1])})'
             )
 
 

@@ -39,6 +39,10 @@ class Edges:
         num_targets: Number of target nodes.
         flow: PyG's flow.
         loops: None, or the number of nodes that get exactly one self-loop.
+
+    Example:
+        >>> Edges(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_sources=3, num_targets=3).graph()
+        Graph(num_sources=3, num_targets=3, num_user_edges=3)
     """
 
     token: Tensor
@@ -141,6 +145,14 @@ def aggregate(
 
     Raises:
         ValueError: If an operand has another shape, type or device than expected.
+
+    Example:
+        >>> from pygfuse.programs.neighbours import NEIGHBOURS
+        >>> edges, x = Edges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 3, 3), torch.arange(6.0).view(3, 1, 2)
+        >>> aggregate(NEIGHBOURS, edges, {'x': x}, heads=1, channels=2).flatten(1)
+        tensor([[0., 0.],
+                [4., 6.],
+                [2., 3.]])
     """
     if not torch.compiler.is_compiling():
         tensors = tuple(products.parts_of(operands).values())
@@ -169,6 +181,13 @@ def aggregate_with_weights(
     Returns:
         ``[num_targets, H, C]``, and the weight of each edge before dropout, ``[edge ids, H]``. Both may be
         differentiated; the gradient of the weights takes PyTorch's operators, with tensors of edges x features.
+
+    Example:
+        >>> from pygfuse.programs.gat import GAT
+        >>> edges = Edges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 3, 3)
+        >>> operands = {'x': torch.ones(3, 1, 2), 'alpha_src': torch.zeros(3, 1), 'negative_slope': 0.2}
+        >>> aggregate_with_weights(GAT, edges, operands, heads=1, channels=2)[1].flatten()
+        tensor([0.5000, 1.0000, 0.5000])
     """
     out, arguments, statistics = _run(program, edges, operands, heads, channels, reduce, dropout, seed)
     with autocast.off(out.device):

@@ -75,6 +75,16 @@ WORTHWHILE = 0.03
 CPU_COSTS = Costs()
 
 
+def edge_cost(row_bytes: int, costs: Costs = CPU_COSTS) -> float:
+    """The estimated time in ns of one worker of gathering a row along an edge and adding it.
+
+    Args:
+        row_bytes: Bytes of a row of channels.
+        costs: The device's prices.
+    """
+    return costs.edge + costs.edge_byte * row_bytes
+
+
 def walk_cost(shape: Shape, row_bytes: int, mapping: Mapping, costs: Costs = CPU_COSTS) -> float:
     """The estimated time in ns of a walk by rows.
 
@@ -104,7 +114,7 @@ def walk_cost(shape: Shape, row_bytes: int, mapping: Mapping, costs: Costs = CPU
         slots, longest = shape.max_degree / longest + 1, (1 + HEAVY_PARTS) * longest
     else:
         longest += shape.max_degree
-    edge = costs.edge + costs.edge_byte * row_bytes
+    edge = edge_cost(row_bytes, costs)
     total = shape.num_edges * edge + shape.num_rows * (costs.row + costs.row_byte * row_bytes)
     total += slots * (costs.slot + costs.slot_byte * row_bytes) + parts * costs.part
     return total / costs.workers + longest * edge / 2 * (parts > 1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from numba.core.registry import cpu_target
 
-from pygfuse.cpu.cache import cache_directory
+from pygfuse.cache import cache_directory, write
 
 
 def device_name() -> str:
@@ -68,14 +67,8 @@ class DeviceTable:
         self.reload()
         path, table = self.path, self._load()
         table.setdefault(device_name(), {}).update(values)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, suffix='.partial')
-            with os.fdopen(handle, 'w') as file:
-                json.dump(table, file, indent=1, sort_keys=True)
-            os.replace(temporary, path)
-        except OSError:
-            return
+        with contextlib.suppress(OSError):
+            write(path, json.dumps(table, indent=1, sort_keys=True).encode())
 
     def forget(self) -> None:
         """Forgets all, what is on disk too."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from pygfuse.activation import Activation
 from pygfuse.aggregate import Edges
 from pygfuse.batched import is_batched
-from pygfuse.cpu import edge_tiles
-from pygfuse.cpu.edge_tiles import Tile, tiles_of
+from pygfuse.targets import edge_tiles_of
+from pygfuse.tiles import Tile, tiles_of
 
 # of the widest value of a tile
 TILE_BYTES = 2**21
@@ -102,7 +102,7 @@ def _written(stages: Sequence[EdgeStage]) -> tuple[str, list[Tensor]]:
             words.append(' '.join([stage.name, *map(repr, stage.numbers)]))
         else:
             words.append(_NAMES[type(stage)])
-            tensors += [getattr(stage, field.name) for field in dataclasses.fields(stage)]
+            tensors += _tensors(stage)
     return ';'.join(words), tensors
 
 
@@ -134,7 +134,7 @@ class _Tape:
         self, source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, backward: bool
     ) -> None:
         self.source, self.target, self.stages = source.contiguous(), target.contiguous(), list(stages)
-        self.csr = edges.graph().csr
+        self.csr, self.kernels = edges.graph().csr, edge_tiles_of(source.device)
         widths = [source.shape[1]]
         for stage in self.stages:
             widths.append(stage.weight.shape[0] if isinstance(stage, Map) else widths[-1])
@@ -159,7 +159,7 @@ class _Tape:
     def forward(self, tile: Tile) -> list[Tensor]:
         """The values before and after each stage."""
         values = [buffer[: tile.edges] for buffer in self.values]
-        edge_tiles.add_ends(self.csr, tile, self.source, self.target, values[0])
+        self.kernels.add_ends(self.csr, tile, self.source, self.target, values[0])
         for stage, before, after in zip(self.stages, values, values[1:], strict=False):
             if isinstance(stage, Map):
                 torch.addmm(stage.bias, before, stage.weight.t(), out=after)
@@ -181,8 +181,8 @@ class _Tape:
         grads = [buffer[: tile.edges] for buffer in self.grads]
         for i in reversed(range(len(self.stages))):
             self._adjoint(i, values[i], values[i + 1], grads[i], grads[i + 1])
-        edge_tiles.add_to_targets(self.csr, tile, grads[0], self.grad_target)
-        edge_tiles.add_to_sources(self.csr, tile, grads[0], self.grad_source)
+        self.kernels.add_to_targets(self.csr, tile, grads[0], self.grad_target)
+        self.kernels.add_to_sources(self.csr, tile, grads[0], self.grad_source)
 
     def _adjoint(self, i: int, before: Tensor, after: Tensor, grad_before: Tensor, grad: Tensor) -> None:
         stage, gradients = self.stages[i], self.gradients[i]
@@ -223,9 +223,9 @@ def _edge_reduce(
     for tile in tape.tiles:
         values = tape.forward(tile)[-1]
         if reduce == 'max':
-            edge_tiles.keep_largest(tape.csr, tile, values, out, winners)
+            tape.kernels.keep_largest(tape.csr, tile, values, out, winners)
         else:
-            edge_tiles.add_to_targets(tape.csr, tile, values, out)
+            tape.kernels.add_to_targets(tape.csr, tile, values, out)
     return out, winners
 
 
@@ -253,7 +253,7 @@ def _edge_reduce_backward(
     for tile in tape.tiles:
         values = tape.forward(tile)
         chosen = winners if reduce == 'max' else None
-        edge_tiles.spread(tape.csr, tile, grad_out, chosen, tape.grad_of_values(tile))
+        tape.kernels.spread(tape.csr, tile, grad_out, chosen, tape.grad_of_values(tile))
         tape.backward(tile, values)
     return tape.found()
 
@@ -264,11 +264,11 @@ def _backward_of_winners(
     """Where a map is last, only its rows of winning edges and channels have a gradient: no product is needed."""
     weight = stages[-1].weight.contiguous()
     tape = _Tape(source, target, stages[:-1], edges, True)
-    summands = weight.new_zeros(edge_tiles.WEIGHT_PARTS, *weight.shape)
+    summands = weight.new_zeros(tape.kernels.WEIGHT_PARTS, *weight.shape)
     grad_weight = torch.zeros_like(weight)
     for i, tile in enumerate(tape.tiles, start=1):
         values = tape.forward(tile)
-        edge_tiles.map_adjoint_at_winners(
+        tape.kernels.map_adjoint_at_winners(
             tape.csr, tile, grad_out, winners, weight, values[-1], tape.grad_of_values(tile), summands
         )
         tape.backward(tile, values)
@@ -352,12 +352,17 @@ def _keep(ctx, inputs, output):
     source, target, tensors, text, token, *rest = inputs
     ctx.text, ctx.rest = text, rest
     ctx.count = len(tensors)
-    ctx.save_for_backward(source, target, *tensors, token, *_kept_of(output, rest))
+    ctx.save_for_backward(source, target, *tensors, token, _kept_of(output, rest))
 
 
-def _kept_of(output: tuple[Tensor, Tensor], rest: Sequence) -> tuple[Tensor]:
+def _reduce_of(rest: Sequence) -> str | None:
+    """How values are reduced, from the arguments behind the edges' token; None for moments."""
+    return rest[3] if len(rest) == 4 else None
+
+
+def _kept_of(output: tuple[Tensor, Tensor], rest: Sequence) -> Tensor:
     """Of a maximum its winners, of moments the mean."""
-    return (output[1],) if len(rest) == 4 else (output[0],)
+    return output[0] if _reduce_of(rest) is None else output[1]
 
 
 def _gradients(ctx, found: Sequence[Tensor | None]) -> tuple:
@@ -370,7 +375,7 @@ def _backward(ctx, first, second):
     operands = (source, target, tensors)
     if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(first)):
         return _gradients(ctx, _by_reference(ctx, operands, token, kept, first, second))
-    if len(ctx.rest) == 4:
+    if _reduce_of(ctx.rest) is not None:
         found = torch.ops.pygfuse.edge_reduce_backward(*operands, ctx.text, token, *ctx.rest, kept, first)
     else:
         found = torch.ops.pygfuse.edge_moments_backward(*operands, ctx.text, token, *ctx.rest, kept, first, second)
@@ -384,8 +389,9 @@ def _by_reference(ctx, operands, token, kept, first, second) -> list[Tensor | No
         # an operand may be computed from another: a view of its own keeps their gradients apart
         source, target, *tensors = [t.view_as(t) for t in (operands[0], operands[1], *operands[2])]
         stages, edges = _read(ctx.text, tensors), Edges(token, *ctx.rest[:3])
-        if len(ctx.rest) == 4:
-            outputs, grads = reference_reduce(source, target, stages, edges, ctx.rest[3], kept), first
+        reduce = _reduce_of(ctx.rest)
+        if reduce is not None:
+            outputs, grads = reference_reduce(source, target, stages, edges, reduce, kept), first
         else:
             outputs, grads = reference_moments(source, target, stages, edges), (first, second)
         wanted = [t for t in (source, target, *tensors) if t.requires_grad]

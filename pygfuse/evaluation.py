@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pygfuse import autocast
+from pygfuse.adjacency import version_of
 from pygfuse.aggregate import Edges, aggregate
 from pygfuse.execution_path import Activity, run_by, running
 from pygfuse.linear import linear_of_rows
@@ -41,7 +42,7 @@ class Node:
         self.inputs = tuple(inputs)
         self.kept: tuple[RowSet | None, Any] | None = None
         self.with_grad, self.in_inference_mode = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        self._versions = [(tensor, _version(tensor)) for tensor in constants]
+        self._versions = [(tensor, version_of(tensor)) for tensor in constants]
 
     def needs(self, rows: RowSet | None) -> list[RowSet | None]:
         """The rows of each input that these rows need."""
@@ -54,15 +55,11 @@ class Node:
     def check_unwritten(self) -> None:
         """Raises a RuntimeError if something that was to be read has been written to since."""
         for tensor, version in self._versions:
-            if _version(tensor) != version:
+            if version_of(tensor) != version:
                 raise RuntimeError(
                     f'A tensor of shape {list(tensor.shape)} was written to after it entered a computation within '
                     '`pygfuse.active` and before the result was read: read the result first'
                 )
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
 
 
 class Given(Node):

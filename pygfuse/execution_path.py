@@ -34,14 +34,13 @@ import torch
 from torch import Tensor
 
 from pygfuse.adjacency import state_of
-from pygfuse.choice import CPU_COSTS
-from pygfuse.cpu.active_rows import UNREACHED, active_share, kept_columns
+from pygfuse.choice import edge_cost
 from pygfuse.graph import Graph
 from pygfuse.identity_cache import IdentityCache
-from pygfuse.mapping import Cut, splits
-from pygfuse.program import SOURCE
 from pygfuse.targets import row_search_of
 
+# the distance of a node from which no path leads to where a gradient begins
+UNREACHED = 255
 # prices in ns of one worker: of a look at a gradient, at one of its rows and at a byte of it; of an edge and a row of
 # the whole graph when a path is made
 LOOK, LOOK_ROW, LOOK_BYTE = 500_000.0, 1.0, 0.05
@@ -56,62 +55,6 @@ PATHS_LIMIT = 8
 SHRINKS = 0.6
 # paths are joined if the joint one has at most so many times the edges
 JOINS = 1.15
-
-
-class PathRows:
-    """One direction of an execution path: the edges of each row that has any, side by side.
-
-    Attributes:
-        rows: The nodes with edges, ascending, of the graph's index type.
-        indptr: Where each one's edges begin, and the end.
-        index: The node at the other end of each edge.
-        edge_id: The user's number of each edge.
-    """
-
-    def __init__(self, indptr: Tensor, index: Tensor, edge_id: Tensor) -> None:
-        self.rows = (indptr.diff() > 0).nonzero().flatten().to(indptr.dtype)
-        self.indptr = torch.cat([indptr[:1], indptr[1:][self.rows]])
-        self.index = index
-        self.edge_id = edge_id
-        self._cuts: dict[Cut, Cut] = {}
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return self.index.numel()
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of its tensors."""
-        return sum(tensor.nbytes for tensor in (self.rows, self.indptr, self.index, self.edge_id))
-
-    def cut(self, parts: Cut, kept_before: Callable[[int, int], int]) -> Cut:
-        """The whole graph's parts without the edges left out, in rows of this list.
-
-        A row lies in the same pieces as before, so that its sum is added up in the same order.
-
-        Args:
-            parts: Parts of the whole graph.
-            kept_before: How many edges of a row are kept of those before a place among the whole graph's.
-        """
-        found = self._cuts.get(parts)
-        if found is None:
-            found = self._cuts[parts] = self._cut(parts, kept_before)
-        return found
-
-    def _cut(self, parts: Cut, kept_before: Callable[[int, int], int]) -> Cut:
-        nodes, places = parts.bounds.view(-1, 2).unbind(1)
-        before = torch.zeros_like(nodes)
-        for i in torch.isin(nodes, parts.split_rows).nonzero().flatten().tolist():
-            before[i] = kept_before(int(nodes[i]), int(places[i]))
-        rows = torch.searchsorted(self.rows, nodes.to(self.rows.dtype))
-        edges = self.indptr[rows] + before
-        ends = self.indptr[(rows + 1).clamp(max=len(self.rows))]
-        cuts = (before > 0) & (edges < ends)
-        # all that a row keeps lies before the cut: the next part begins with the next row
-        rows = torch.where((before > 0) & ~cuts, rows + 1, rows)
-        split, *slots = splits(rows, cuts)
-        return Cut(torch.stack([rows, edges], dim=1).flatten(), self.rows[split].to(torch.int64), *slots)
 
 
 class ExecutionPath:
@@ -130,15 +73,13 @@ class ExecutionPath:
         self.active = active
         self.num_edges = _edges_into(graph, active)
         self._part: Graph | None = None
-        self._csr: PathRows | None = None
-        self._csc: PathRows | None = None
-        self._place_in_csc: Tensor | None = None
+        # what a target keeps of it: tensors and `pygfuse.path_rows.PathRows`
+        self.kept: dict[str, Any] = {}
 
     @property
     def num_bytes(self) -> int:
         """Bytes of what has been made of it for a CPU's walks."""
-        rows = sum(rows.num_bytes for rows in (self._csr, self._csc) if rows is not None)
-        return self.active.nbytes + rows + (0 if self._place_in_csc is None else self._place_in_csc.nbytes)
+        return self.active.nbytes + sum(made.nbytes for made in self.kept.values())
 
     def contains(self, active: Tensor) -> bool:
         """Whether every active target is one of the path's.
@@ -154,49 +95,6 @@ class ExecutionPath:
             kept = row_search_of(graph.device).kept_rows(graph.csr, self.active)
             self._part = graph.part(*kept, graph.num_sources)
         return self._part
-
-    def csr(self, graph: Graph) -> PathRows:
-        """The path's edges by target."""
-        if self._csr is None:
-            self._csr = PathRows(*row_search_of(graph.device).kept_rows(graph.csr, self.active))
-        return self._csr
-
-    def csc(self, graph: Graph) -> PathRows:
-        """The path's edges by source."""
-        if self._csc is None:
-            self._csc = PathRows(*kept_columns(graph.csc, self.active, graph.csc.edge_id))
-        return self._csc
-
-    def place_in_csc(self, graph: Graph) -> Tensor:
-        """For each of the path's edges by target, its place among those by source."""
-        if self._place_in_csc is None:
-            _, targets, position = kept_columns(graph.csc, self.active, graph.csc.position)
-            degree = graph.csr.indptr.diff()
-            left_out = (degree * (1 - self.active)).cumsum(0, dtype=degree.dtype)
-            places = torch.empty_like(position)
-            # nothing is left out of an active row itself
-            places[position - left_out[targets]] = torch.arange(position.numel(), dtype=position.dtype)
-            self._place_in_csc = places
-        return self._place_in_csc
-
-    def of(self, graph: Graph, side: str, parts: Cut) -> tuple[PathRows, Cut]:
-        """The path's edges by rows of one side, and the whole graph's parts without the edges left out.
-
-        Args:
-            graph: The graph that the path was made from.
-            side: ``'source'`` or ``'target'``.
-            parts: Parts of the whole graph by rows of that side.
-        """
-
-        def kept_before_in_column(node: int, place: int) -> int:
-            return int(self.active[graph.csc.index[graph.csc.indptr[node] : place]].sum(dtype=torch.int64))
-
-        def kept_before_in_row(node: int, place: int) -> int:
-            return int(self.active[node]) * (place - int(graph.csr.indptr[node]))
-
-        if side == SOURCE:
-            return self.csc(graph), self.csc(graph).cut(parts, kept_before_in_column)
-        return self.csr(graph), self.csr(graph).cut(parts, kept_before_in_row)
 
 
 def _edges_into(graph: Graph, active: Tensor) -> int:
@@ -252,7 +150,7 @@ class _Paths:
             indptr = graph.csr.indptr
             places = (torch.arange(SAMPLES) * graph.num_edges // SAMPLES).to(indptr.dtype)
             self.sampled_targets = torch.searchsorted(indptr, places, right=True) - 1
-        return active_share(grad, self.sampled_targets)
+        return row_search_of(graph.device).active_share(grad, self.sampled_targets)
 
     def are_worth_a_look(self, graph: Graph, grad: Tensor, row_bytes: int, price: float) -> bool:
         """Whether to look which rows of a gradient are zero: on a CPU, where the host is who looks.
@@ -476,7 +374,7 @@ def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath 
     if forced is False or not all_edges or not grad.numel() or _is_captured(graph):
         return None, whole
     search, paths = row_search_of(graph.device), _paths.setdefault(graph, _Paths())
-    price = CPU_COSTS.edge + CPU_COSTS.edge_byte * row_bytes
+    price = edge_cost(row_bytes)
     if forced is None:
         most_edges *= WORTH_A_WALK
         if search.LOOKS_WAIT:

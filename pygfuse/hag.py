@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pygfuse.cpu import sort
 from pygfuse.csr import Csr
 from pygfuse.graph import Graph
 from pygfuse.hag_drawing import draw
+from pygfuse.targets import sorting_of
 
 
 class BeforeAfter(NamedTuple):
@@ -103,7 +103,7 @@ class Rows:
 
 def _sorted(row: Tensor, index: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
     columns = int(index.max()) + 1 if index.numel() else 0
-    return sort.sort_by_target(row.long(), index.long(), num_rows, columns, None, torch.int32)
+    return sorting_of(row.device).sort_by_target(row.long(), index.long(), num_rows, columns, None, torch.int32)
 
 
 _by_serial: weakref.WeakValueDictionary[int, Hag] = weakref.WeakValueDictionary()

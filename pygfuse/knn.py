@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse.cpu import knn as cpu
+from pygfuse.adjacency import FLOWS
 from pygfuse.graph import Graph
+from pygfuse.targets import neighbour_search_of
 
 __all__ = ['knn', 'knn_graph']
 
-FLOWS = ('source_to_target', 'target_to_source')
 NAMES = 'x,y,batch_x,batch_y'
 # distances that exist at once where torch searches
 _TORCH_TILE = 1 << 22
@@ -174,7 +174,8 @@ def _knn(
     batch_y = _checked_batch(batch_names[1], batch_y, queries, batch_size)
     ptr_x, ptr_y = _pointers(batch_x, batch_y, points, queries, batch_size)
     lengths = (ptr_x.diff() - int(without_self)).clamp(min=0, max=k)
-    search = cpu.nearest if points.device.type == 'cpu' else nearest_by_torch
+    own = neighbour_search_of(points.device)
+    search = nearest_by_torch if own is None else own.nearest
     return search(points, queries, ptr_x, ptr_y, lengths, without_self, flow == FLOWS[1])
 
 
@@ -238,8 +239,15 @@ def _checked_batch(name: str, batch: Tensor | None, points: Tensor, batch_size: 
     if batch.is_floating_point() or batch.is_complex() or batch.dtype == torch.bool:
         raise ValueError(f"Expected '{name}' to be of an integer type (got {batch.dtype})")
     batch = batch.to('cpu', torch.int64)
-    if len(batch) and (int(batch[0]) < 0 or bool((batch.diff() < 0).any())):
-        raise ValueError(f"Expected '{name}' to ascend from 0 or more: points of one cloud side by side")
+    if len(batch) and int(batch[0]) < 0:
+        raise ValueError(f"Expected '{name}' to ascend from 0 or more (got {int(batch[0])} first)")
+    falls = (batch.diff() < 0).nonzero()
+    if len(falls):
+        place = int(falls[0]) + 1
+        raise ValueError(
+            f"Expected '{name}' to ascend from 0 or more, points of one cloud side by side (got {int(batch[place])} "
+            f'after {int(batch[place - 1])} at position {place})'
+        )
     if len(batch) and batch_size is not None and int(batch[-1]) >= batch_size:
         raise ValueError(f"Expected '{name}' to hold numbers below batch_size, {batch_size} (got {int(batch[-1])})")
     return batch

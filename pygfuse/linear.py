@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from pygfuse.batched import is_batched
-from pygfuse.cpu.active_rows import active_rows, active_share
-from pygfuse.cpu.rows import zeros
 from pygfuse.execution_path import forced_paths
 from pygfuse.hooks import has_hooks
+from pygfuse.targets import row_search_of
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -120,7 +119,7 @@ class _LinearOfFewGradients(torch.autograd.Function):
         else:
             grad = grad.index_select(0, rows)
             if ctx.needs_input_grad[0]:
-                of_x = zeros(grad, *x.shape).index_copy_(0, rows, grad @ weight)
+                of_x = row_search_of(x.device).among_zeros(grad @ weight, rows, len(x))
             if ctx.needs_input_grad[1]:
                 of_weight = weight_gradient(x, rows, grad)
         if ctx.needs_input_grad[2]:
@@ -142,10 +141,10 @@ def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
         limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())
     if on is False or not grad.numel() or grad.dtype not in (torch.float32, torch.float64):
         return None
-    grad = grad.contiguous()
-    if on is None and active_share(grad, torch.arange(0, len(grad), max(1, len(grad) // SAMPLES))) > limit:
+    grad, search = grad.contiguous(), row_search_of(grad.device)
+    if on is None and search.active_share(grad, torch.arange(0, len(grad), max(1, len(grad) // SAMPLES))) > limit:
         return None
-    active, count, _ = active_rows(grad, None)
+    active, count, _ = search.active_rows(grad, None)
     return active.nonzero().flatten() if count <= limit * len(grad) else None
 
 

@@ -14,6 +14,11 @@ INT32 = ir.IntType(32)
 FLAGS = ('contract', 'nsz')
 
 
+def power_of_two_at_least(n: int) -> int:
+    """The smallest power of two that is not below `n`."""
+    return 1 << (n - 1).bit_length()
+
+
 def constant(vector: ir.VectorType, value: float) -> ir.Constant:
     """`value` in every lane."""
     return ir.Constant(vector, [value] * vector.count)

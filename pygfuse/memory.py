@@ -84,11 +84,11 @@ def peak_bytes(function: Callable[[], object], *, device: torch.device | str = '
     """
     device = torch.device(device)
     if warmup < 0:
-        raise ValueError(f'`warmup` must be at least 0, got {warmup}')
+        raise ValueError(f"Expected 'warmup' to be at least 0 (got {warmup})")
     if device.type == 'cuda':
         return _peak_bytes_cuda(function, device, warmup)
     if device.type != 'cpu':
-        raise ValueError(f"`device` must be a CPU or a CUDA device, got '{device}'")
+        raise ValueError(f"Expected 'device' to be a CPU or a CUDA device (got '{device}')")
 
     for _ in range(warmup):  # under the profiler too, or it would not recognise these blocks when they are freed
         _allocations(function)
@@ -142,10 +142,10 @@ def _quiet_profiler() -> Iterator[None]:
 
 def _tensors(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     if isinstance(tensors, Tensor):
-        raise TypeError(f'`exclude` must be an iterable of tensors, got a tensor of shape {[*tensors.shape]}')
+        raise TypeError(f"Expected 'exclude' to be an iterable of tensors (got a tensor of shape {[*tensors.shape]})")
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
-            raise TypeError(f'`exclude` must hold tensors only, got a {type(tensor).__name__}')
+            raise TypeError(f"Expected 'exclude' to hold tensors only (got a {type(tensor).__name__})")
         yield tensor
 
 

@@ -26,6 +26,15 @@ class Product(NamedTuple):
         features: ``[edges, D]``.
         weight: ``[D, H]`` for an operand of heads, ``[D, H * C]`` for one of channels.
         loops: Features of self-loops that were put in, ``[loops, D]``, or None.
+
+    Example:
+        >>> from pygfuse.aggregate import Edges, aggregate
+        >>> from pygfuse.programs.gine import GINE
+        >>> edges, x = Edges(torch.tensor([[0, 1], [1, 1]]), 2, 2), torch.zeros(2, 1, 2)
+        >>> edge = Product(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0, 10.0]]))
+        >>> aggregate(GINE, edges, {'x': x, 'edge': edge}, heads=1, channels=2).flatten(1)
+        tensor([[ 0.,  0.],
+                [ 3., 30.]])
     """
 
     features: Tensor

@@ -15,7 +15,6 @@ DTYPES = {
 }
 
 
-@functools.cache
 def why_not(kind: str) -> str | None:
     """The reason, if any, for which devices of a kind have no kernels.
 
@@ -27,10 +26,16 @@ def why_not(kind: str) -> str | None:
     """
     if kind not in DTYPES:
         return f'the device {kind!r} has no fused kernels'
-    if kind == 'cuda' and importlib.util.find_spec('numba_cuda') is None:
+    if kind == 'cuda' and not _has_numba_cuda():
         major = (torch.version.cuda or '13').split('.')[0]
         return f"fused kernels for CUDA need numba-cuda (pip install 'pygfuse[cuda{major}]')"
     return None
+
+
+# not `why_not` itself: torch.compile warns of caches that it looks through
+@functools.cache
+def _has_numba_cuda() -> bool:
+    return importlib.util.find_spec('numba_cuda') is not None
 
 
 def target_of(device: torch.device) -> ModuleType:
@@ -54,9 +59,20 @@ def levels_of(device: torch.device) -> ModuleType:
     return importlib.import_module(f'pygfuse.{device.type}.levels')
 
 
+def edge_tiles_of(device: torch.device) -> ModuleType:
+    """The module that works on tiles of edges on this device (`pygfuse.cpu.edge_tiles`); there is none for GPUs."""
+    return importlib.import_module(f'pygfuse.{device.type}.edge_tiles')
+
+
+def neighbour_search_of(device: torch.device) -> ModuleType | None:
+    """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
+    return importlib.import_module('pygfuse.cpu.knn') if device.type == 'cpu' else None
+
+
 def row_search_of(device: torch.device) -> ModuleType:
     """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``LOOKS_WAIT``,
-    whether a look makes the host wait for the device."""
+    whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``
+    and ``distances`` too."""
     return importlib.import_module(f'pygfuse.{device.type}.active_rows')
 
 

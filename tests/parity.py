@@ -57,6 +57,12 @@ def random_edges(num_sources: int, num_targets: int, num_edges: int, seed: int =
     return torch.stack(rows)
 
 
+def cliques(count: int, size: int = 30) -> Tensor:
+    """Edges of complete graphs side by side, without self-loops."""
+    pairs = torch.cartesian_prod(torch.arange(size), torch.arange(size)).t()
+    return torch.cat([_without_loops(pairs) + size * i for i in range(count)], dim=1)
+
+
 def _square(edge_index: Any, num_nodes: int) -> Example:
     return Example(torch.as_tensor(edge_index).view(2, -1), num_nodes, num_nodes)
 

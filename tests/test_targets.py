@@ -8,9 +8,9 @@ from pygfuse import targets
 
 @pytest.fixture(autouse=True)
 def _forget():
-    targets.why_not.cache_clear()
+    targets._has_numba_cuda.cache_clear()
     yield
-    targets.why_not.cache_clear()
+    targets._has_numba_cuda.cache_clear()
 
 
 def test_cuda_without_its_compiler_says_what_to_install(monkeypatch):
@@ -35,4 +35,6 @@ def test_targets_have_the_same_functions(kind, monkeypatch):
     assert all(callable(getattr(levels, name)) for name in ('sums', 'extremes', 'extremes_backward'))
     search = targets.row_search_of(torch.device(kind))
     assert all(callable(getattr(search, name)) for name in ('active_rows', 'kept_rows'))
+    if kind == 'cpu':
+        assert all(callable(getattr(search, name)) for name in ('active_share', 'among_zeros', 'distances'))
     assert search.LOOKS_WAIT is (kind == 'cuda')

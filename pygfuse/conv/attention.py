@@ -13,7 +13,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 from torch_geometric.utils.sparse import set_sparse_value
 
 from pygfuse import autocast
-from pygfuse.aggregate import dropout_factors
+from pygfuse.aggregate import aggregate, aggregate_with_weights, dropout_factors
 from pygfuse.call import common_dtype
 from pygfuse.conv.fused import is_edge_index, is_sparse_tensor
 from pygfuse.graph import Graph
@@ -46,6 +46,16 @@ def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Ten
     identity = torch.eye(heads, dtype=x.dtype, device=x.device).unsqueeze(1)
     matrix = torch.cat([(vector[0].unsqueeze(-1) * identity).flatten(0, 1) for vector in vectors], dim=1)
     return list((x.flatten(1) @ matrix).split(heads, dim=1))
+
+
+def attend(*arguments: Any, with_weights: bool) -> tuple[Tensor, Tensor | None]:
+    """The output of `pygfuse.aggregate.aggregate`, and the weights of edges if they are wanted, else None.
+
+    Args:
+        arguments: Those of `aggregate`.
+        with_weights: Whether the weights are wanted.
+    """
+    return aggregate_with_weights(*arguments) if with_weights else (aggregate(*arguments), None)
 
 
 def attention_in_order(graph: Graph, weights: Tensor, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:

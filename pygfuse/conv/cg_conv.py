@@ -15,9 +15,9 @@ from pygfuse.conv.fused import (
     FusedConv,
     checked_edge_attr,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
     why_not_rows,
 )
 from pygfuse.products import Product
@@ -93,6 +93,4 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
             return 'no features of the targets'
         if reason is None and edge_attr is not None and not self.dim:
             return 'edge_attr without dim'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
-        return reason
+        return reason or why_not_reversed(self.flow, pair)

@@ -15,8 +15,8 @@ from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_reduce,
+    why_not_reversed,
     why_not_rows,
 )
 from pygfuse.edge_stages import PLACES_LIMIT
@@ -49,8 +49,7 @@ class EdgeNetworkConv(FusedConv):
         reason = self.why_not_with(adjacency, pair, **tensors_of(stages)) or why_not_rows(pair[0])
         if reason is None and pair[1] is None:
             return 'no features of the targets'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
+        reason = reason or why_not_reversed(self.flow, pair)
         if reason is None and pair[0].device.type != 'cpu' and not _is_one_program(stages):
             return f'networks of several stages have no fused kernels for the device {pair[0].device.type!r}'
         return reason or self._why_not_extreme(stages, pair, adjacency)

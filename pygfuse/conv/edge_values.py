@@ -11,6 +11,7 @@ from pygfuse.aggregate import Edges, aggregate
 from pygfuse.conv.edge_network import Linear, Norm, Slope, Stage
 from pygfuse.degrees import degrees
 from pygfuse.edge_stages import Affine, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
+from pygfuse.program import EdgeProgram
 from pygfuse.programs.edge_conv import EDGE_SQUARES, EDGE_VALUES
 
 
@@ -21,7 +22,7 @@ class EdgeValues:
     are linear maps and activations, with at most one scale and shift after an activation.
 
     Args:
-        x: Features of sources and of targets.
+        pair: Features of sources and of targets.
         edges: The edges.
         num_edges: Their number.
     """
@@ -234,7 +235,7 @@ class EdgeValues:
             return stage.name, dict(zip(('first', 'second'), stage.numbers, strict=False))
         return None
 
-    def _walk(self, program, operands: dict[str, Tensor | float], reduce: str) -> Tensor:
+    def _walk(self, program: EdgeProgram, operands: dict[str, Tensor | float], reduce: str) -> Tensor:
         operands = {'x': self.source, 'x_dst': self.target, **operands}
         return aggregate(program, self.edges, operands, 1, self.source.shape[1], reduce).flatten(1)
 

@@ -16,7 +16,7 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse import autocast, targets
-from pygfuse.adjacency import values_of
+from pygfuse.adjacency import FLOWS, values_of
 from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
 from pygfuse.execution_path import Activity, run_by
@@ -233,14 +233,14 @@ def edge_values(adjacency: Any) -> Tensor | None:
     return values if values is not None and values.dim() > 1 else None
 
 
-def same_nodes_if_reversed(
-    flow: str, pair: tuple[Tensor, Tensor | None], size: tuple[int | None, int | None] | None
-) -> bool:
-    """False where PyG's reversed flow meets two sets of different sizes, which it confuses."""
-    if flow == 'source_to_target':
-        return True
+def why_not_reversed(
+    flow: str, pair: tuple[Tensor, Tensor | None], size: tuple[int | None, int | None] | None = None
+) -> str | None:
+    """The reason, if any, for which a reversed flow runs PyG's own path: it confuses two sets of different sizes."""
+    if flow == FLOWS[0]:
+        return None
     rows = {pair[0].shape[0], *(size or ())} | ({pair[1].shape[0]} if pair[1] is not None else set())
-    return len(rows - {None}) == 1
+    return None if len(rows - {None}) == 1 else 'flow target_to_source between different sets of nodes'
 
 
 def check_features(conv: Any, pair: tuple[Tensor, Tensor | None], shared: bool) -> None:

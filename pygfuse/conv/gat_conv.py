@@ -9,8 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.aggregate import Edges, aggregate, aggregate_with_weights, new_seed
-from pygfuse.conv.attention import attention_in_order, attention_result, head_products
+from pygfuse.aggregate import Edges, new_seed
+from pygfuse.conv.attention import attend, attention_in_order, attention_result, head_products
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -18,9 +18,9 @@ from pygfuse.conv.fused import (
     checked_edge_attr,
     is_edge_index,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.graph import Graph
@@ -97,11 +97,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
             *self._program(x_src, x_dst, edge, edges),
             *(self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed),
         )
-        weights = None
-        if return_attention_weights:
-            out, weights = aggregate_with_weights(*arguments)
-        else:
-            out = aggregate(*arguments)
+        out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res
@@ -122,8 +118,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         reason = self.why_not_with(
             adjacency, pair, self.att_src, edge_attr=None if self.lin_edge is None else edge_attr
         )
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
-            return 'flow target_to_source between different sets of nodes'
+        reason = reason or why_not_reversed(self.flow, pair, size)
         if reason is None and weights and torch.compiler.is_compiling():
             return 'return_attention_weights while torch compiles'
         if reason is None and self.lin_edge is not None and self.add_self_loops and not is_edge_index(adjacency):

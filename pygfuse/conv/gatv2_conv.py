@@ -9,8 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.aggregate import aggregate, aggregate_with_weights, new_seed
-from pygfuse.conv.attention import attention_in_order, attention_result
+from pygfuse.aggregate import new_seed
+from pygfuse.conv.attention import attend, attention_in_order, attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
@@ -18,9 +18,9 @@ from pygfuse.conv.fused import (
     checked_edge_attr,
     is_edge_index,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.linear import apply_linear
@@ -95,11 +95,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
             *(GATV2, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, seed),
         )
-        weights = None
-        if return_attention_weights:
-            out, weights = aggregate_with_weights(*arguments)
-        else:
-            out = aggregate(*arguments)
+        out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res
@@ -117,8 +113,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
             return 'no features of the targets'
         if reason is None and weights and torch.compiler.is_compiling():
             return 'return_attention_weights while torch compiles'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
+        reason = reason or why_not_reversed(self.flow, pair)
         if reason is None and edge_attr is not None and self.lin_edge is None:
             return 'edge_attr without edge_dim'
         if reason is None and self.lin_edge is not None and self.add_self_loops and not is_edge_index(adjacency):

@@ -16,8 +16,8 @@ from pygfuse.conv.fused import (
     check_features,
     checked_edge_attr,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.products import Product
 from pygfuse.program import EdgeProgram
@@ -132,6 +132,4 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any
     ) -> str | None:
         reason = self.why_not_with(adjacency, pair, self.g, edge_attr=edge_attr)
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
-            return 'flow target_to_source between different sets of nodes'
-        return reason
+        return reason or why_not_reversed(self.flow, pair, size)

@@ -16,9 +16,9 @@ from pygfuse.conv.fused import (
     is_edge_index,
     is_sparse_tensor,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_reduce,
     why_not_repeats,
+    why_not_reversed,
     why_not_rows,
     why_not_ties,
 )
@@ -42,8 +42,7 @@ class NeighbourConv(FusedConv):
         reason = self.why_not_with(adjacency, pair, edge_weight=edge_weight) or why_not_rows(pair[0])
         if reason is None and edge_weight is not None and edge_weight.dim() > 1 and edge_weight[:1].numel() > 1:
             return 'edge weights of more than one number an edge'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, size):
-            return 'flow target_to_source between different sets of nodes'
+        reason = reason or why_not_reversed(self.flow, pair, size)
         before = [self.lin.weight] if getattr(self, 'project', False) else []
         return reason or why_not_repeats(self, adjacency) or why_not_ties(self, adjacency, pair[0], *before)
 

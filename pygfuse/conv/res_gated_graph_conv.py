@@ -17,9 +17,9 @@ from pygfuse.conv.fused import (
     check_features,
     checked_edge_attr,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.products import Product
 from pygfuse.programs.res_gated import RES_GATED
@@ -93,9 +93,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
             return 'no features of the targets'
         if reason is None and edge_attr is not None and self.edge_dim is None:
             return 'edge_attr without edge_dim'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
-        return reason
+        return reason or why_not_reversed(self.flow, pair)
 
 
 def _of_nodes(linear: Any, x: Tensor) -> Tensor:

@@ -11,17 +11,17 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from pygfuse import autocast
-from pygfuse.aggregate import aggregate, aggregate_with_weights, new_seed
-from pygfuse.conv.attention import attention_in_order, attention_result
+from pygfuse.aggregate import new_seed
+from pygfuse.conv.attention import attend, attention_in_order, attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
     check_features,
     checked_edge_attr,
     nodes_of,
-    same_nodes_if_reversed,
     why_not_map,
     why_not_reduce,
+    why_not_reversed,
 )
 from pygfuse.linear import apply_linear
 from pygfuse.products import Product
@@ -96,11 +96,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, new_seed(pair[0]) if dropout > 0.0 else None),
         )
-        weights = None
-        if return_attention_weights is not None:
-            out, weights = aggregate_with_weights(*arguments)
-        else:
-            out = aggregate(*arguments)
+        out, weights = attend(*arguments, with_weights=return_attention_weights is not None)
         out = out.to(query.dtype)  # under autocast, what belongs to edges is more precise than PyG's
         out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
         # before dropout, as in PyG
@@ -125,6 +121,4 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             return 'return_attention_weights while torch compiles'
         if reason is None and edge_attr is not None and self.lin_edge is None:
             return 'edge_attr without edge_dim'
-        if reason is None and not same_nodes_if_reversed(self.flow, pair, None):
-            return 'flow target_to_source between different sets of nodes'
-        return reason
+        return reason or why_not_reversed(self.flow, pair)

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import place_at
+from pygfuse.cpu.rows import zeros
 from pygfuse.csr import Csr
+from pygfuse.execution_path import UNREACHED
 from pygfuse.mapping import default_count, make_cut
 
 # rows that one part looks at, and the most values of a row that are looked at together
 _ROWS, _VALUES = 4096, 16
-UNREACHED = 255
 # nobody waits for a look but its caller
 LOOKS_WAIT = False
 _AS_INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -153,6 +154,21 @@ def active_share(values: Tensor, rows: Tensor) -> float:
     bits_dtype = _AS_INTEGERS[values.dtype]
     count_sampled(1, values.view(bits_dtype), values.shape[1], rows, torch.iinfo(bits_dtype).max, count)
     return int(count) / len(rows)
+
+
+def among_zeros(values: Tensor, rows: Tensor, total: int) -> Tensor:
+    """Rows at their places among `total`, the others zeros.
+
+    Args:
+        values: ``[rows, width]``.
+        rows: The place of each, at most once, int64.
+        total: Number of rows of the result.
+
+    Example:
+        >>> among_zeros(torch.tensor([[2.0], [3.0]]), torch.tensor([3, 1]), 4).flatten()
+        tensor([0., 3., 0., 2.])
+    """
+    return zeros(values, total, *values.shape[1:]).index_copy_(0, rows, values)
 
 
 def _whole_rows(csr: Csr) -> tuple[int, Tensor]:

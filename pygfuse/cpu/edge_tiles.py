@@ -6,7 +6,6 @@ its first left. Within a tile each row, or each block of channels, belongs to on
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -18,38 +17,15 @@ from pygfuse import vocabulary
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import Layout, place_at
-from pygfuse.cpu.walks.backward import SETTLED_AFTER
 from pygfuse.csr import Csr
+from pygfuse.precision import SETTLED_AFTER
+from pygfuse.tiles import Tile
 
 _EDGES_A_PART = 128
 _ROW_PARTS = 64
 # parts of a tile that sum the gradient of a weight apart
 WEIGHT_PARTS = 8
 _REGISTERS = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Tile:
-    """The edges `first` to `last` (exclusive) by target, which lie in the rows `row` to `row + rows`."""
-
-    first: int
-    last: int
-    row: int
-    rows: int
-
-    @property
-    def edges(self) -> int:
-        return self.last - self.first
-
-
-def tiles_of(csr: Csr, size: int) -> list[Tile]:
-    """All edges in tiles of at most `size`."""
-    firsts = torch.arange(0, csr.num_edges, size, dtype=csr.indptr.dtype)
-    lasts = (firsts + size).clamp(max=csr.num_edges)
-    begins = torch.searchsorted(csr.indptr, firsts, right=True) - 1
-    ends = torch.searchsorted(csr.indptr, lasts)
-    found = zip(firsts.tolist(), lasts.tolist(), begins.tolist(), ends.tolist(), strict=True)
-    return [Tile(first, last, begin, end - begin) for first, last, begin, end in found]
 
 
 @functools.lru_cache(maxsize=256)

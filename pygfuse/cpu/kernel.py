@@ -27,7 +27,8 @@ from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from pygfuse.cpu import cache, team
+from pygfuse import cache
+from pygfuse.cpu import team
 
 _log = logging.getLogger(__name__)
 

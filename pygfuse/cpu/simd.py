@@ -33,6 +33,7 @@ from pygfuse.llvm import (
     divide,
     multiply,
     negate,
+    power_of_two_at_least,
     relu,
     shuffle,
     splat,
@@ -48,10 +49,6 @@ def register_bytes() -> int:
     if '+avx512f' in features:
         return 64
     return 32 if '+avx2' in features else 16
-
-
-def power_of_two_at_least(n: int) -> int:
-    return 1 << (n - 1).bit_length()
 
 
 def llvm_element(element: types.Float) -> ir.Type:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from pygfuse.adjoint import BackwardPlan, backward_plans
 from pygfuse.call import Call, Dropout
 from pygfuse.choice import choose, mapping_for
 from pygfuse.coo import Coo
+from pygfuse.cpu import paths
 from pygfuse.cpu import plan as planning
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.pages import on_huge_pages
@@ -31,6 +33,7 @@ from pygfuse.csr import Csr
 from pygfuse.execution_path import ExecutionPath, path_of
 from pygfuse.groups.paths import grouped
 from pygfuse.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
+from pygfuse.path_rows import PathRows
 from pygfuse.philox import threshold_and_scale
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.trace import CHANNELS, HEADS, SCALAR
@@ -255,6 +258,49 @@ def _copies_for_adding(call: Call) -> int:
     return copies_for_adding(call.graph.csr, call.heads * call.like().element_size())
 
 
+class _Walked(NamedTuple):
+    """The edges that a walk of the adjoint takes.
+
+    Attributes:
+        edges: By row, of a path the rows that have any, or in no order.
+        tiling: What is held of a row at once.
+        parts: The parts of the work; None for edges in no order.
+        bounds: The parts' bounds.
+        rows_of: The list of rows, their pointer, the other ends and the ids of edges, as the walk takes them.
+        pieces: Number of parts.
+        slots: Number of partial results.
+    """
+
+    edges: Csr | Coo | PathRows
+    tiling: planning.Tiling
+    parts: Cut | None
+    bounds: Tensor
+    rows_of: tuple[Tensor | None, ...]
+    pieces: int
+    slots: int
+
+
+def _walked(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> _Walked:
+    edges, mapping = choose(call, plan.side)
+    tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
+    if isinstance(edges, Coo):
+        bounds, rows_of = scattered_bounds(edges), (_no_rows(edges.rows), edges.rows, edges.index, None)
+        pieces = len(bounds) // 2 - 1
+        return _Walked(edges, tiling, None, bounds, rows_of, pieces, pieces * edges.num_rows)
+    if plan.added:
+        mapping = in_parts(edges, mapping, _copies_for_adding(call))
+    parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
+    if path is not None:
+        edges, parts = paths.rows_and_parts(path, call.graph, plan.side, parts)
+        if not plan.added:  # whose copies are few
+            parts = grouped(edges, parts, mapping, call.row_bytes)
+        listed = edges.rows
+        if edges.num_edges < FEW_EDGES * len(listed):
+            tiling = _tiling(call, planning.BACKWARD_REGISTERS, False, FEW_EDGES)
+    rows_of = (listed, edges.indptr, edges.index, edges.edge_id)
+    return _Walked(edges, tiling, parts, parts.bounds, rows_of, parts.count, parts.num_slots)
+
+
 def _walk(
     call: Call,
     plan: BackwardPlan,
@@ -265,25 +311,8 @@ def _walk(
     delta: Tensor | None,
 ) -> dict[str, Tensor]:
     graph, like, bound = call.graph, call.like(), call.bound
-    edges, mapping = choose(call, plan.side)
-    tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
-    scattered = isinstance(edges, Coo)
-    if scattered:
-        bounds, rows_of = scattered_bounds(edges), (_no_rows(edges.rows), edges.rows, edges.index, None)
-        pieces, slots = len(bounds) // 2 - 1, (len(bounds) // 2 - 1) * edges.num_rows
-    else:
-        if plan.added:
-            mapping = in_parts(edges, mapping, _copies_for_adding(call))
-        parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
-        if path is not None:
-            edges, parts = path.of(graph, plan.side, parts)
-            if not plan.added:  # whose copies are few
-                parts = grouped(edges, parts, mapping, call.row_bytes)
-            listed = edges.rows
-            if edges.num_edges < FEW_EDGES * len(listed):
-                tiling = _tiling(call, planning.BACKWARD_REGISTERS, False, FEW_EDGES)
-        bounds, rows_of = parts.bounds, (listed, edges.indptr, edges.index, edges.edge_id)
-        pieces, slots = parts.count, parts.num_slots
+    walked = _walked(call, plan, path)
+    edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, walked.parts is None
     num_rows, num_others = graph.num_targets, graph.num_sources
     if plan.side == SOURCE:
         num_rows, num_others = num_others, num_rows
@@ -304,12 +333,12 @@ def _walk(
     sums = tuple(zeros(like, pieces, call.width) for _ in plan.parameters)
     head_sums = tuple(zeros(like, pieces, call.heads) for _ in plan.parameter_heads)
     new = functools.partial(zeros, like) if scattered else like.new_empty
-    partial_heads = tuple(new(slots, call.heads) for _ in plan.heads)
-    partial_rows = tuple(new(slots, call.width) for _ in plan.channels)
+    partial_heads = tuple(new(walked.slots, call.heads) for _ in plan.heads)
+    partial_rows = tuple(new(walked.slots, call.width) for _ in plan.channels)
     edge_scalars = tuple(zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
     _backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
-        *(tiling.tiles, bounds, *rows_of),
+        *(tiling.tiles, walked.bounds, *walked.rows_of),
         *_operands(call, plan.side),
         *(call.heads, call.width, num_rows, num_others, edges.num_edges, *_dropout(call)),
         *(grad_out, out, logsumexp, delta, call.weights),
@@ -324,7 +353,7 @@ def _walk(
         found |= {name: added_up(values.view(pieces, num_rows, -1)) for name, values in copies}
     else:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
-        _combine_sums(call, tiling, parts, (partial_heads, partial_rows), resident)
+        _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)
     found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
     found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
     found |= {name: _sum_passed(call, tiling, path, values) for name, values in zip(plan.passed, passed, strict=True)}
@@ -356,9 +385,9 @@ def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None,
     if path is None:
         rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
     else:
-        edges, parts = path.of(graph, TARGET, parts)
+        edges, parts = paths.rows_and_parts(path, graph, TARGET, parts)
         parts = grouped(edges, parts, mapping, call.row_bytes)
-        rows_of = edges.rows, edges.indptr, path.place_in_csc(graph)
+        rows_of = edges.rows, edges.indptr, paths.place_by_source(path, graph)
     partial = passed.new_empty(parts.num_slots, call.heads)
     _passed_sum_kernel(tiling)(
         parts.count * tiling.count,

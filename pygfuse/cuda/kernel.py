@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pygfuse.cpu import cache
+from pygfuse import cache
 from pygfuse.cuda.layout import Layout
 
 _log = logging.getLogger(__name__)

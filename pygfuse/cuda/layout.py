@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from pygfuse.llvm import power_of_two_at_least
+
 WARP = 32
 # the widest load of one lane
 LOAD_BYTES = 16
 ITEM_BYTES = {'float64': 8, 'float32': 4, 'float16': 2, 'bfloat16': 2}
-
-
-def power_of_two_at_least(n: int) -> int:
-    """The smallest power of two that is not below `n`."""
-    return 1 << (n - 1).bit_length()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ def _weights_kernel(bound: BoundProgram, layout: Layout) -> Kernel:
     return _kernel(make, layout, f'{bound.program.name} weights', _key(bound))
 
 
-def _made(body, bound, rest, lanes):
+def _made(body: Callable, bound: BoundProgram, rest: tuple, lanes: Any) -> Callable:
     return body(bound, lanes, *rest)
 
 
@@ -77,7 +78,7 @@ def _factors_kernel(layout: Layout) -> Kernel:
     return _kernel(factors_body, layout, 'dropout factors', ())
 
 
-def _kernel(make, layout: Layout, name: str, key: tuple[str, ...]) -> Kernel:
+def _kernel(make: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...]) -> Kernel:
     return Kernel(make, layout, f'{name}, {layout.heads} x {layout.channels}, {layout.element}', (name, *key))
 
 

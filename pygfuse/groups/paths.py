@@ -6,9 +6,9 @@ import dataclasses
 import weakref
 
 from pygfuse.csr import Csr
-from pygfuse.execution_path import PathRows
 from pygfuse.groups.chooser import chooser_in_force, with_group_size
 from pygfuse.mapping import Cut, Mapping, cut, forced
+from pygfuse.path_rows import PathRows
 
 # a path's edges as a graph of the rows that have any
 _csrs: weakref.WeakKeyDictionary[PathRows, Csr] = weakref.WeakKeyDictionary()

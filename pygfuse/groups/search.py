@@ -12,13 +12,13 @@ import torch
 
 from pygfuse.call import Call
 from pygfuse.choice import modelled
-from pygfuse.cpu import target
 from pygfuse.csr import Csr
 from pygfuse.graph import Graph
 from pygfuse.groups.chooser import TABLE
 from pygfuse.mapping import PARTS_LIMIT, Mapping, force_mapping
 from pygfuse.measured import Shape, key_of
 from pygfuse.programs.neighbours import NEIGHBOURS
+from pygfuse.targets import target_of
 
 # rounds of a search; sizes that take at most so many times the least time count as equally fast
 ROUNDS, TOLERANCE = 7, 1.02
@@ -52,7 +52,7 @@ def walk_times(csr: Csr, row_bytes: int, sizes: Sequence[int], rounds: int) -> d
     graph = Graph.of(edge_index, num_sources=len(x), num_targets=csr.num_rows)
     call = Call(NEIGHBOURS.bind(('x',)), graph, {'x': x}, {}, 1, width)
     balance = modelled(Shape.of(csr), row_bytes).balance
-    times: dict[int, list[float]] = {size: [] for size in sizes}
+    target, times = target_of(x.device), {size: [] for size in sizes}
     for i in range(rounds + 1):
         for size, found in times.items():
             with force_mapping(Mapping(balance, size)):

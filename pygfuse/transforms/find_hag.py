@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 from tqdm import tqdm
 
-from pygfuse.cpu.levels import component_bounds
 from pygfuse.graph import Graph
 from pygfuse.hag import Hag, hag_of_graph
+from pygfuse.hag_components import component_bounds
 from pygfuse.transforms.hag_prune import Pruning
 from pygfuse.transforms.hag_search import search_merges
 

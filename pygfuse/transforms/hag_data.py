@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.hag import Hag, hag_of
@@ -28,6 +28,16 @@ class HagData(Data):
     rest; numbers of nodes and of aggregation nodes get their offsets in a batch. Whoever reads ``data.edge_index`` (or
     that of a batch) gets the tensor for which fused layers then find the HAG. It carries a fingerprint of the edges:
     once these are others (a subgraph, added edges), the HAG is not used.
+
+    Example:
+        >>> from pygfuse.transforms import ToHAG
+        >>> edge_index = torch.tensor([[2, 3, 4, 2, 3, 4], [0, 0, 0, 1, 1, 1]])
+        >>> data = ToHAG(for_batches=True, min_saving=1)(Data(edge_index=edge_index, num_nodes=5))
+        >>> data.hag.num_aggregation_nodes
+        1
+        >>> data.edge_index = edge_index[:, :5]
+        >>> data.hag is None
+        True
     """
 
     @property
@@ -62,6 +72,16 @@ class HagData(Data):
 
 # what `torch.load` may read without being told
 torch.serialization.add_safe_globals([HagData])
+
+
+def as_kind(data: Data, kind: type[HagData]) -> HagData:
+    """The same data, or a batch of them, as an object of a class that carries more."""
+    if isinstance(data, kind):
+        return data
+    made = Batch(_base_cls=kind) if isinstance(data, Batch) else kind()
+    made.__dict__.update(data.__dict__)
+    made._store._parent = made
+    return made
 
 
 def tensors_of(hag: Hag, edge_index: Tensor) -> dict[str, Tensor]:

@@ -21,6 +21,18 @@ class PathData(HagData):
     distance of every node to the training nodes and a fingerprint of the edges. Whoever reads ``data.edge_index`` (or
     that of a batch) gets the tensor for whose gradients fused layers then know the paths. Once the edges or the mask
     are others, the distances are not used. It may carry a HAG too.
+
+    Example:
+        >>> from torch_geometric.data import Data
+        >>> from pygfuse.transforms import ToExecutionPaths
+        >>> train_mask = torch.tensor([False, False, True])
+        >>> data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), train_mask=train_mask, num_nodes=3)
+        >>> data = ToExecutionPaths(num_layers=2)(data)
+        >>> data.path_distances
+        tensor([255,   1,   0], dtype=torch.uint8)
+        >>> data.train_mask = ~train_mask
+        >>> data.path_distances is None
+        True
     """
 
     @property

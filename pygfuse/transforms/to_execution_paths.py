@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from pygfuse.cpu.active_rows import UNREACHED, distances
+from pygfuse.execution_path import UNREACHED
 from pygfuse.graph import Graph
+from pygfuse.targets import row_search_of
+from pygfuse.transforms.hag_data import as_kind
 from pygfuse.transforms.path_data import KEY, PathData, tensors_of
 
 
@@ -56,26 +58,21 @@ class ToExecutionPaths(BaseTransform):
     def forward(self, data: Data) -> PathData:
         """The data with the distances of nodes to the training nodes."""
         kind = type(data)
-        is_batch = isinstance(data, Batch) and not isinstance(data, PathData)
         if not issubclass(kind, PathData) and not {Data, *PathData.__mro__[:2]} & {kind, *kind.__bases__}:
             raise ValueError(
                 f"Expected 'data' to be a Data, a Batch of them or a PathData (got {kind.__name__}; a class of one's "
                 'own can be derived from pygfuse.transforms.PathData)'
             )
         if 'edge_index' not in data:
-            raise ValueError("Expected 'data' to have an 'edge_index'")
+            raise ValueError(f"Expected 'data' to have an 'edge_index' (got {list(data.keys())})")
         mask, edge_index, num_nodes = data.get(self.mask), data['edge_index'], data.num_nodes
         if mask is None or tuple(mask.shape) != (num_nodes,):
             got = 'nothing' if mask is None else f'shape {list(mask.shape)}'
             raise ValueError(f"Expected '{self.mask}' to hold one value for each of {num_nodes} nodes (got {got})")
         edge_index, mask = edge_index.cpu(), mask.cpu()
         graph = Graph.of(edge_index, num_sources=num_nodes, num_targets=num_nodes, flow=self.flow)
-        found = distances(graph.csr, mask, self.num_layers - 1)
-        if not isinstance(data, PathData):
-            made = Batch(_base_cls=PathData) if is_batch else PathData()
-            made.__dict__.update(data.__dict__)
-            made._store._parent = made
-            data = made
+        found = row_search_of(graph.device).distances(graph.csr, mask, self.num_layers - 1)
+        data = as_kind(data, PathData)
         data[KEY] = tensors_of(found, edge_index, self.mask)
         return data
 

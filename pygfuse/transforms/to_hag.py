@@ -8,7 +8,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from pygfuse.transforms.find_hag import check_options, find_hag, why_not_worth
-from pygfuse.transforms.hag_data import KEY, HagData, tensors_of
+from pygfuse.transforms.hag_data import KEY, HagData, as_kind, tensors_of
 
 _log = logging.getLogger(__name__)
 
@@ -74,17 +74,13 @@ class ToHAG(BaseTransform):
                 'own can be derived from pygfuse.transforms.HagData)'
             )
         if data.edge_index is None:
-            raise ValueError("Expected 'data' to have an 'edge_index'")
+            raise ValueError(f"Expected 'data' to have an 'edge_index' (got {list(data.keys())})")
         hag = find_hag(data.edge_index, data.num_nodes, **self.options)
         reason = why_not_worth(hag)
         if reason is not None and not self.for_batches:
             _log.warning('left as it was, a HAG was not attached: %s', reason)
             return data
-        if not isinstance(data, HagData):
-            made = Batch(_base_cls=HagData) if is_batch else HagData()
-            made.__dict__.update(data.__dict__)
-            made._store._parent = made
-            data = made
+        data = as_kind(data, HagData)
         data[KEY] = tensors_of(hag, data['edge_index'])
         return data
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from parity import random_edges
 
-from pygfuse.cpu.active_rows import UNREACHED, active_rows, active_share, distances, kept_columns, kept_rows
+from pygfuse.cpu.active_rows import active_rows, active_share, distances, kept_columns, kept_rows
+from pygfuse.execution_path import UNREACHED
 from pygfuse.graph import Graph
 
 

@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 
-from pygfuse.cpu import cache
 from pygfuse.cpu.kernel import Kernel
 
 SCRIPT = """
@@ -62,22 +61,6 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     done = run(blocked / 'cache')
     assert 'pygfuse: compiling' in done.stderr
     assert blocked.read_text() == 'no folder'
-
-
-def test_where_kernels_are_kept(monkeypatch, tmp_path):
-    monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
-    assert cache.cache_directory() == tmp_path
-    monkeypatch.delenv('PYGFUSE_CACHE_DIR')
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-    assert cache.cache_directory() == tmp_path / 'pygfuse'
-    assert cache.entry_path('a', 'b') == cache.entry_path('a', 'b') != cache.entry_path('a', 'c')
-
-
-def test_what_cannot_be_loaded_is_none(tmp_path):
-    assert cache.load(tmp_path / 'missing') is None
-    for content in (b'', b'garbage', b'\x80\x05'):
-        (tmp_path / 'entry').write_bytes(content)
-        assert cache.load(tmp_path / 'entry') is None
 
 
 @pytest.mark.parametrize('threads', [1, 2, 7])

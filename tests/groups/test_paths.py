@@ -5,6 +5,7 @@ import torch
 
 from pygfuse import execution_paths, force_mapping, group_sizes
 from pygfuse.conv import SAGEConv
+from pygfuse.cpu.paths import by_source, rows_and_parts
 from pygfuse.execution_path import ExecutionPath, known_paths
 from pygfuse.graph import Graph
 from pygfuse.groups import paths
@@ -22,7 +23,7 @@ def walked():
     graph = Graph.of(edge_index, num_sources=NODES, num_targets=NODES)
     active = (torch.arange(NODES) % 4 == 0).to(torch.uint8)
     mapping = Mapping('edge', 100)
-    rows, parts = ExecutionPath(graph, active).of(graph, 'source', cut(graph.csc, mapping))
+    rows, parts = rows_and_parts(ExecutionPath(graph, active), graph, 'source', cut(graph.csc, mapping))
     return rows, parts, mapping
 
 
@@ -60,12 +61,13 @@ def test_backward_walks_a_paths_own_groups(monkeypatch):
         conv(x, edge_index)[:20].sum().backward()
     path = known_paths(Graph.of(edge_index, num_sources=NODES, num_targets=NODES))[0]
     assert 0 < path.num_edges < 1000
-    rows = path.csc(Graph.of(edge_index, num_sources=NODES, num_targets=NODES))
+    rows = by_source(path, Graph.of(edge_index, num_sources=NODES, num_targets=NODES))
     assert [parts.count for parts in found] == [-(-(len(rows.rows) + rows.num_edges) // 30)]
 
 
 def test_a_path_without_edges():
     graph = Graph.of(torch.tensor([[0, 1], [1, 2]]), num_sources=3, num_targets=3)
-    rows, parts = ExecutionPath(graph, torch.zeros(3, dtype=torch.uint8)).of(graph, 'target', cut(graph.csr))
+    path = ExecutionPath(graph, torch.zeros(3, dtype=torch.uint8))
+    rows, parts = rows_and_parts(path, graph, 'target', cut(graph.csr))
     with group_sizes('regression'):
         assert grouped(rows, parts, Mapping(), 32).bounds.tolist() == [0, 0, 0, 0]

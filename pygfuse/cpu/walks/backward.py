@@ -1,4 +1,4 @@
-"""The adjoint's walks of the vertex-balanced mapping."""
+"""The adjoint's walk, and the sums of what it leaves of rows that lie in several parts or passes along edges."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from pygfuse.cpu.pieces import piece_of, rows_of
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.forward import AHEAD
 from pygfuse.cpu.walks.score import group_scorer
+from pygfuse.precision import SETTLED_AFTER
 from pygfuse.program import TARGET, BoundProgram
-
-# a sum over so many edges joins the sum of such sums: float32 would lose digits in one long sum
-SETTLED_AFTER = 256
 
 
 def _message_adjoint(

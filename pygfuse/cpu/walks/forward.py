@@ -13,6 +13,7 @@ from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.pieces import piece_of, rows_of
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.score import group_scorer
+from pygfuse.precision import SLACK, lowest
 from pygfuse.program import BoundProgram
 
 # softmax in one pass; or its statistics first, and then the sums
@@ -20,14 +21,6 @@ ONE_PASS, STATISTICS, GIVEN = 'one pass', 'statistics', 'given'
 
 # how many edges ahead their features are asked for
 AHEAD = 16
-
-# the running maximum is only raised when a score exceeds it by this much: exp(8) is far from overflow
-SLACK = 8.0
-
-
-def _lowest(layout: Layout) -> float:
-    """Where a running maximum begins: finite, so that a score of -inf is below it and gets the weight 0."""
-    return float(np.finfo(str(layout.element)).min)
 
 
 def _finisher(layout: Layout, softmax: bool, reduce: str, form: str) -> Callable:
@@ -88,7 +81,7 @@ def forward_body(
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
     fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
-    finish, lowest = _finisher(layout, softmax, reduce, form), _lowest(layout)
+    finish, least = _finisher(layout, softmax, reduce, form), lowest(str(layout.element))
     group, heads = layout.group, layout.heads
     load_heads, load_row, mask_edges = layout.load_heads, layout.load_row, layout.mask_edges
     store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
@@ -120,7 +113,7 @@ def forward_body(
                 begin, end = max(row_begin, first_edge), min(row_end, last_edge)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
-            top, total, result, ties = heads_full(lowest), edges_full(0.0), row_zeros(), row_zeros()
+            top, total, result, ties = heads_full(least), edges_full(0.0), row_zeros(), row_zeros()
             if given:
                 normaliser = repeat(load_heads(statistics, v * total_heads + head))
             if extreme:
@@ -188,7 +181,7 @@ def forward_body(
 def combine_body(layout: Layout, softmax: bool, reduce: str, form: str = ONE_PASS) -> Callable:
     """Finishes the rows that lie in several parts, from what their parts left, in the order of edges."""
     extreme, softmax = reduce in ('max', 'min'), softmax and form != GIVEN
-    finish, lowest = _finisher(layout, softmax, reduce, form), _lowest(layout)
+    finish, least = _finisher(layout, softmax, reduce, form), lowest(str(layout.element))
     load_heads, load_row = layout.load_heads, layout.load_row
     heads_full, row_zeros = layout.heads_full, layout.row_zeros
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
@@ -199,7 +192,7 @@ def combine_body(layout: Layout, softmax: bool, reduce: str, form: str = ONE_PAS
     ):  # fmt: skip
         _, split, head, channel = piece_of(part, tiles)
         v = split_rows[split]
-        top, total, result, ties = heads_full(lowest), heads_full(0.0), row_zeros(), row_zeros()
+        top, total, result, ties = heads_full(least), heads_full(0.0), row_zeros(), row_zeros()
         if extreme:
             result = result - np.inf
         for k in range(split_indptr[split], split_indptr[split + 1]):

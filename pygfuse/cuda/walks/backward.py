@@ -17,10 +17,8 @@ from pygfuse.cuda.walks.edges import (
     piece_reader,
     positions,
 )
+from pygfuse.precision import SETTLED_AFTER
 from pygfuse.program import TARGET, BoundProgram
-
-# a sum over so many edges joins the sum of such sums: float32 would lose digits in one long sum
-SETTLED_AFTER = 256
 
 
 def _message_adjoint(

@@ -19,15 +19,8 @@ from pygfuse.cuda.walks.edges import (
     piece_reader,
     positions,
 )
+from pygfuse.precision import SLACK, lowest
 from pygfuse.program import BoundProgram
-
-# the running maximum is only raised when a score exceeds it by this much: exp(8) is far from overflow
-SLACK = 8.0
-
-
-def _lowest(lanes: Any) -> float:
-    """Where a running maximum begins: finite, so that a score of -inf is below it and gets the weight 0."""
-    return float(np.finfo(lanes.layout.compute).min)
 
 
 def _finisher(lanes: Any, softmax: bool, reduce: str) -> Callable:
@@ -140,7 +133,11 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
         lanes.tile_number,
     )
     exp, maximum = vocabulary.exp, vocabulary.maximum
-    lowest, finish, merge = _lowest(lanes), _finisher(lanes, softmax, reduce), _group_merger(lanes, softmax, extreme)
+    least, finish, merge = (
+        lowest(layout.compute),
+        _finisher(lanes, softmax, reduce),
+        _group_merger(lanes, softmax, extreme),
+    )
     places, load_edges = positions(lanes, batch, groups), mapped(
         lanes, edge_loader(lanes, bound), batch, ['places'], EDGE_ARGUMENTS
     )  # fmt: skip
@@ -190,7 +187,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                 begin, end = max(row_begin, first_edge), min(row_end, last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)
                 own_row = load_row(resident_channels, v * width + channel)
-                top, total, state = heads_full(lowest), heads_full(0.0), (row_full(0.0), row_full(0.0))
+                top, total, state = heads_full(least), heads_full(0.0), (row_full(0.0), row_full(0.0))
                 if extreme:
                     state = (row_full(-np.inf), row_full(0.0))
                 for q in range(begin, end, step):
@@ -235,7 +232,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
 def combine_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
     """Finishes the rows that lie in several parts, from what their parts left, in the order of edges."""
     extreme = reduce in ('max', 'min')
-    finish, lowest = _finisher(lanes, softmax, reduce), _lowest(lanes)
+    finish, least = _finisher(lanes, softmax, reduce), lowest(lanes.layout.compute)
     place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
     heads_full, row_full, group_number, tile_number = (
         lanes.heads_full, lanes.row_full, lanes.group_number, lanes.tile_number,
@@ -251,7 +248,7 @@ def combine_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
         head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
         for split in range(team_number(), splits, team_count()):
             v = place_at(split_rows, split)
-            top, total, result, ties = heads_full(lowest), heads_full(0.0), row_full(0.0), row_full(0.0)
+            top, total, result, ties = heads_full(least), heads_full(0.0), row_full(0.0), row_full(0.0)
             if extreme:
                 result = row_full(-np.inf)
             for k in range(place_at(split_indptr, split), place_at(split_indptr, split + 1)):

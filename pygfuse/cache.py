@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -28,7 +29,7 @@ def cache_directory() -> Path:
 def environment_digest() -> bytes:
     """A digest of this package's sources, the compiler's versions and the processor."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob('*.py')):
+    for path in sorted(Path(__file__).parent.rglob('*.py')):
         digest.update(path.read_bytes())
     facts = (
         numba.__version__,
@@ -57,12 +58,19 @@ def load(path: Path) -> object | None:
 
 
 def store(path: Path, payload: object) -> None:
-    """Writes atomically, so that several processes may compile at once; a read-only folder is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix='.partial')
-        with os.fdopen(handle, 'wb') as file:
-            file.write(pickle.dumps(payload))
-        os.replace(temporary, path)
-    except OSError:
-        return
+    """Keeps an object where `load` finds it; a read-only folder is no error."""
+    with contextlib.suppress(OSError):
+        write(path, pickle.dumps(payload))
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all, so that several processes may do so at once.
+
+    Raises:
+        OSError: If the folder cannot be written to.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix='.partial')
+    with os.fdopen(handle, 'wb') as file:
+        file.write(content)
+    os.replace(temporary, path)

@@ -1,12 +1,14 @@
-"""Machine code that several processes kept on disk, met in one process."""
+"""What is kept on disk: by which key, and machine code of several processes met in one."""
 
 import os
 import subprocess
 import sys
 
+from pygfuse import cache
+
 SYMBOLS = """
 import sys
-from pygfuse.cpu import cache
+from pygfuse import cache
 from pygfuse.cpu.kernel import Kernel
 import torch
 
@@ -36,3 +38,19 @@ def test_kernels_of_different_processes_have_different_symbols(tmp_path):
     symbols = [entry_symbol(name, tmp_path / name) for name in ('add', 'multiply')]
     assert all('entry' in symbol for symbol in symbols)
     assert symbols[0] != symbols[1]
+
+
+def test_where_kernels_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
+    assert cache.cache_directory() == tmp_path
+    monkeypatch.delenv('PYGFUSE_CACHE_DIR')
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    assert cache.cache_directory() == tmp_path / 'pygfuse'
+    assert cache.entry_path('a', 'b') == cache.entry_path('a', 'b') != cache.entry_path('a', 'c')
+
+
+def test_what_cannot_be_loaded_is_none(tmp_path):
+    assert cache.load(tmp_path / 'missing') is None
+    for content in (b'', b'garbage', b'\x80\x05'):
+        (tmp_path / 'entry').write_bytes(content)
+        assert cache.load(tmp_path / 'entry') is None
