@@ -27,9 +27,10 @@ _IN_PLACE_OPERATORS = {
     '__isub__': '__sub__',
     '__imul__': '__mul__',
     '__itruediv__': '__truediv__',
+    '__ipow__': '__pow__',
 }
 _WRITERS = {
-    '__setitem__', '__set__', '__delete__', '__ifloordiv__', '__imod__', '__ipow__', '__iand__', '__ior__', '__ixor__',
+    '__setitem__', '__set__', '__delete__', '__ifloordiv__', '__imod__', '__iand__', '__ior__', '__ixor__',
     '__ilshift__', '__irshift__', *_IN_PLACE_OPERATORS,
 }  # fmt: skip
 
@@ -91,7 +92,8 @@ def without_in_place(function: Callable, args: tuple, kwargs: dict[str, Any]) ->
     """
     if not inspect.isfunction(function):
         return args, kwargs, False
-    names = inspect.signature(function).parameters
+    # what PyTorch wraps may be a builtin without a signature
+    names = inspect.signature(function, follow_wrapped=False).parameters
     if 'inplace' not in names:
         return args, kwargs, False
     place = [*names].index('inplace')

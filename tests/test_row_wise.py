@@ -19,6 +19,7 @@ def given(tensor: torch.Tensor) -> Deferred:
 
 PUT_OFF = {
     'add': lambda x: 1 + x + x * x - (2 - x) / (3 + x.abs()),
+    'powers': lambda x: x**2 + 2**x + x.abs() ** x,
     'with rows': lambda x: x * torch.arange(NODES * 4.0).view(NODES, 4) + torch.arange(4.0),
     'with as many channels as rows': lambda x: F.linear(x, torch.ones(NODES, 4)) + torch.arange(float(NODES)),
     'of a row that is the same for all': lambda x: x * torch.arange(4.0).view(1, 4),
@@ -164,8 +165,9 @@ def test_in_place_keeps_shape_and_type():
     with pytest.raises(RuntimeError, match="can't be cast"):
         (given(torch.arange(NODES)[:, None]) + 1).mul_(0.5)
     found += torch.ones(NODES, 1, dtype=torch.double)
+    found **= 2
     assert found.dtype == found[:].dtype == torch.float32
-    torch.testing.assert_close(found[1:3], x[1:3] + 1)
+    torch.testing.assert_close(found[1:3], (x[1:3] + 1) ** 2)
 
 
 def test_what_requires_a_gradient():
