@@ -297,13 +297,18 @@ def _(*given):
 def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor | None]) -> None:
     ctx.save_for_backward(*arguments.tensors, arguments.token, arguments.seed, *output)
     ctx.arguments = arguments._replace(tensors=(), token=None, seed=None)
+    # what hooks of saved tensors give back may be a copy, for which no graph is kept
+    ctx.token = None if torch.compiler.is_compiling() else arguments.token
 
 
 def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor | None]]:
     """What `_keep` was given."""
     count = len(ctx.needs_input_grad[_Arguments._fields.index('tensors')])
-    token, seed, *output = ctx.saved_tensors[count:]
-    return ctx.arguments._replace(tensors=list(ctx.saved_tensors[:count]), token=token, seed=seed), output
+    # checkpoints give them once only
+    saved = ctx.saved_tensors
+    token, seed, *output = saved[count:]
+    token = token if ctx.token is None else ctx.token
+    return ctx.arguments._replace(tensors=list(saved[:count]), token=token, seed=seed), output
 
 
 def _setup_context(ctx, inputs, output):
