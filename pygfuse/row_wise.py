@@ -52,12 +52,15 @@ _VIEWS = {
 
 
 def _functions(name: str) -> set[Callable]:
-    return {getattr(place, name) for place in (torch, F, Tensor) if hasattr(place, name)}
+    # PyG puts functions of its own in place of some of torch's, which call the true ones
+    places = (torch, torch._C._VariableFunctions, F, Tensor)
+    return {getattr(place, name) for place in places if hasattr(place, name)}
 
 
 ELEMENTWISE = {function for name in _ELEMENTWISE for function in _functions(name)}
 ALONG = {function: place for name, place in _ALONG.items() for function in _functions(name)}
 VIEWS = {function for name in _VIEWS for function in _functions(name)}
+SELECTIONS = {Tensor.__getitem__} | _functions('index_select')
 JOINS = _functions('cat') | _functions('concat') | _functions('stack')
 DETACHING = _functions('detach')
 _ADDS_A_DIMENSION = _functions('stack') | _functions('unsqueeze')

@@ -227,6 +227,22 @@ def test_outputs_elsewhere_raise_or_are_nan():
     assert bool(conv.lin.weight.grad.isfinite().all())
 
 
+ALLOWED = torch.tensor([4, 7, 2])
+OTHER_INDICES = [
+    ALLOWED.view(3, 1), ALLOWED[0], ALLOWED.numpy(), ALLOWED.numpy()[1], (torch.arange(NODES) == 4).numpy(),
+    (torch.arange(NODES) == 7).tolist(), (ALLOWED.view(3, 1), torch.arange(2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('index', OTHER_INDICES, ids=str)
+def test_rows_in_the_mask_can_be_read_by_any_index(index):
+    edge_index, x, _ = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(torch.isin(torch.arange(NODES), ALLOWED)):
+        out = conv(x, edge_index)
+    torch.testing.assert_close(out[index], conv(x, edge_index)[index])
+
+
 def test_within_the_block_everything_can_be_read():
     edge_index, x, mask = random_graph()
     conv = GCNConv(WIDTH, WIDTH)

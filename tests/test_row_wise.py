@@ -35,6 +35,7 @@ PUT_OFF = {
     'stack': lambda x: torch.stack([x, x * 2], dim=-1).sum(-1),
     'split': lambda x: x.split(2, dim=1)[1] - x.chunk(2, dim=-1)[0],
     'view': lambda x: x.view(-1, 2, 2).mean(dim=1).unsqueeze(1).flatten(1).reshape(NODES, 2, 1).squeeze(-1),
+    'a column': lambda x: x.select(1, 2) + torch.select(x, 1, 0),
     'columns': lambda x: x[:, 1:3] + x[:, :1],
     'product': lambda x: x @ torch.arange(8.0).view(4, 2) + torch.matmul(x, torch.ones(4, 2)),
     'layer norm': lambda x: F.layer_norm(x, (4,), torch.arange(4.0)),
@@ -91,7 +92,8 @@ def test_elements_are_read():
     torch.testing.assert_close(found[rows, columns], x[rows, columns])
     torch.testing.assert_close(found[2, 1], x[2, 1])
     torch.testing.assert_close(found[1:3, 0], x[1:3, 0])
-    torch.testing.assert_close(found.index_select(0, rows), x[rows])
+    for read in (found.index_select(0, rows), torch.index_select(found, 0, rows)):
+        torch.testing.assert_close(read, x[rows])
     torch.testing.assert_close(found.index_select(1, columns)[rows], x[rows][:, columns])
     torch.testing.assert_close(found[torch.arange(NODES) > 3, 1], x[4:, 1])
 
@@ -114,7 +116,7 @@ def test_a_deferred_tensor_looks_like_a_tensor():
     assert (found.shape, found.dim(), len(found), found.numel()) == (x.shape, 2, NODES, 24)
     assert (found.dtype, found.device, found.requires_grad) == (x.dtype, x.device, True)
     assert torch.equal(found.new_zeros(2), x.new_zeros(2))
-    assert repr(found) == 'Deferred(shape=[6, 4], dtype=torch.float32)'
+    assert repr(found) == f'{found}' == 'Deferred(shape=[6, 4], dtype=torch.float32)'
     assert pygfuse.deferred.is_plain(found.tolist())
 
 
