@@ -93,7 +93,9 @@ _OF_SHAPE = {getattr(Tensor, name).__get__ for name in _PROPERTIES if hasattr(Te
 }
 # what they give shares memory with the tensor, and is none itself
 _EXPORTS = {Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.untyped_storage}
+# what they give has the type, or the shape too, of the tensor, and none of its values
 _NEW = {Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_zeros, Tensor.new_tensor}
+_LIKE = {torch.empty_like, torch.full_like, torch.ones_like, torch.rand_like, torch.randn_like, torch.zeros_like}
 
 
 class Deferred(Tensor):
@@ -149,9 +151,9 @@ class Deferred(Tensor):
         if func in _OF_SHAPE:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        if func in _NEW:
+        if args and func in _NEW | _LIKE:
             first = args[0]
-            return func(torch.empty(0, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
+            return func(torch.empty(first.shape, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
         if func == Tensor.is_leaf.__get__:
             return not args[0]._requires_a_gradient()
         own = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Deferred)]

@@ -315,6 +315,15 @@ def test_gradients_that_would_be_lost_are_refused(function):
         out[mask].sum().backward()
 
 
+def test_values_are_not_read_for_their_shape():
+    edge_index, x, mask = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(mask):
+        out = conv(x, edge_index)
+    assert torch.zeros_like(out).shape == out.shape
+    assert conv.last_forward is None
+
+
 def test_without_gradients():
     edge_index, x, mask = random_graph()
     model = pygfuse.fuse(pyg.GAT(WIDTH, WIDTH, 2)).eval()

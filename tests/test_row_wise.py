@@ -116,6 +116,8 @@ def test_a_deferred_tensor_looks_like_a_tensor():
     assert (found.shape, found.dim(), len(found), found.numel()) == (x.shape, 2, NODES, 24)
     assert (found.dtype, found.device, found.requires_grad) == (x.dtype, x.device, True)
     assert torch.equal(found.new_zeros(2), x.new_zeros(2))
+    assert torch.equal(torch.ones_like(found), torch.ones_like(x))
+    assert torch.full_like(found, 2, dtype=torch.int64).dtype == torch.int64
     assert repr(found) == f'{found}' == 'Deferred(shape=[6, 4], dtype=torch.float32)'
     assert pygfuse.deferred.is_plain(found.tolist())
 
