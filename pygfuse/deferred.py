@@ -161,6 +161,8 @@ class Deferred(Tensor):
             one.check_without_history()
         if func == Tensor.grad_fn.__get__:
             return args[0]._history()
+        if func is torch.autograd.grad:
+            _check_inputs(args[1])
         found = NotImplemented
         # nothing that writes in place is cast automatically
         if func in row_wise.SELECTIONS or not is_passed_by() or row_wise.writes_to_first(func, args, kwargs):
@@ -219,6 +221,15 @@ def _refuse_gradient(_: Tensor) -> None:
         'A torch.autograd.Function took a result of layers within `pygfuse.active` that was not computed yet: its '
         'gradient would be lost. Give it rows, x[index], or call the layers outside of the block'
     )
+
+
+def _check_inputs(inputs: Any) -> None:
+    """Raises a RuntimeError if gradients are wanted with respect to what was not computed: nothing depends on it."""
+    if any(isinstance(one, Deferred) and one._node.kept is None for one in tree_flatten(inputs)[0]):
+        raise RuntimeError(
+            'A gradient is wanted with respect to a result of layers within `pygfuse.active` that was not read: take '
+            'its values, x = x[:], before others are computed from them'
+        )
 
 
 def _evaluated(node: Node, rows: RowSet | None) -> Tensor:

@@ -315,6 +315,21 @@ def test_gradients_that_would_be_lost_are_refused(function):
         out[mask].sum().backward()
 
 
+def test_gradients_of_what_was_not_read_are_refused():
+    edge_index, x, mask = random_graph()
+    first, second = GCNConv(WIDTH, WIDTH), GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(mask):
+        hidden = first(x, edge_index).tanh()
+        loss = second(hidden, edge_index)[mask].sum()
+        with pytest.raises(RuntimeError, match='was not read'):
+            torch.autograd.grad(loss, hidden, allow_unused=True)
+        values = hidden[:]
+        (found,) = torch.autograd.grad(second(values, edge_index)[mask].sum(), values)
+    hidden = first(x, edge_index).tanh()
+    (expected,) = torch.autograd.grad(second(hidden, edge_index)[mask].sum(), hidden)
+    torch.testing.assert_close(found, expected)
+
+
 def test_values_are_not_read_for_their_shape():
     edge_index, x, mask = random_graph()
     conv = GCNConv(WIDTH, WIDTH)
