@@ -338,6 +338,8 @@ def _keep(ctx, arguments: _Arguments, output: Sequence[Tensor | None], unread: C
     tensors = (None if name in unread else tensor for name, tensor in by_name.items())
     ctx.save_for_backward(*tensors, arguments.token, arguments.seed, *output)
     ctx.arguments = arguments._replace(tensors=(), token=None, seed=None)
+    # what hooks of saved tensors give back may be a copy, for which no graph is kept
+    ctx.token = None if torch.compiler.is_compiling() else arguments.token
 
 
 def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor | None]]:
@@ -345,6 +347,7 @@ def _kept_arguments(ctx) -> tuple[_Arguments, Sequence[Tensor | None]]:
     # once: reading them a second time would compute a checkpoint a second time, which it refuses
     saved, names = ctx.saved_tensors, ctx.arguments.names.split(',')
     token, seed, *output = saved[len(names) :]
+    token = token if ctx.token is None else ctx.token
     tensors = dict(zip(names, saved, strict=False))
     for name, (shape, dtype, device) in ctx.unread.items():
         tensors[name] = torch.empty(shape, dtype=dtype, device=device)

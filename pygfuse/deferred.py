@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -90,10 +91,11 @@ _OF_SHAPE = {getattr(Tensor, name).__get__ for name in _PROPERTIES if hasattr(Te
     *(Tensor.is_inference, Tensor.ndimension, Tensor.nelement, Tensor.numel, Tensor.size),
     *(torch.is_floating_point, torch.is_complex, torch.numel),
 }
-_SELECTIONS = {Tensor.__getitem__, Tensor.index_select, torch.index_select}
 # what they give shares memory with the tensor, and is none itself
 _EXPORTS = {Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.untyped_storage}
+# what they give has the type, or the shape too, of the tensor, and none of its values
 _NEW = {Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_zeros, Tensor.new_tensor}
+_LIKE = {torch.empty_like, torch.full_like, torch.ones_like, torch.rand_like, torch.randn_like, torch.zeros_like}
 
 
 class Deferred(Tensor):
@@ -149,9 +151,9 @@ class Deferred(Tensor):
         if func in _OF_SHAPE:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        if func in _NEW:
+        if args and func in _NEW | _LIKE:
             first = args[0]
-            return func(torch.empty(0, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
+            return func(torch.empty(first.shape, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
         if func == Tensor.is_leaf.__get__:
             return not args[0]._requires_a_gradient()
         own = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Deferred)]
@@ -159,9 +161,11 @@ class Deferred(Tensor):
             one.check_without_history()
         if func == Tensor.grad_fn.__get__:
             return args[0]._history()
+        if func is torch.autograd.grad:
+            _check_inputs(args[1])
         found = NotImplemented
         # nothing that writes in place is cast automatically
-        if func in _SELECTIONS or not is_passed_by() or row_wise.writes_to_first(func, args, kwargs):
+        if func in row_wise.SELECTIONS or not is_passed_by() or row_wise.writes_to_first(func, args, kwargs):
             found = deferred(own[0]._session, func, args, kwargs)
         if found is NotImplemented:
             found = _read_by(func, args, kwargs)
@@ -201,6 +205,10 @@ class Deferred(Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f'Deferred(shape={list(self.shape)}, dtype={self.dtype})'
 
+    def __format__(self, format_spec: str) -> str:
+        # as `Tensor` does it where there are dimensions
+        return object.__format__(self, format_spec)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.read(None, 'Copying').__reduce_ex__(protocol)
 
@@ -213,6 +221,15 @@ def _refuse_gradient(_: Tensor) -> None:
         'A torch.autograd.Function took a result of layers within `pygfuse.active` that was not computed yet: its '
         'gradient would be lost. Give it rows, x[index], or call the layers outside of the block'
     )
+
+
+def _check_inputs(inputs: Any) -> None:
+    """Raises a RuntimeError if gradients are wanted with respect to what was not computed: nothing depends on it."""
+    if any(isinstance(one, Deferred) and one._node.kept is None for one in tree_flatten(inputs)[0]):
+        raise RuntimeError(
+            'A gradient is wanted with respect to a result of layers within `pygfuse.active` that was not read: take '
+            'its values, x = x[:], before others are computed from them'
+        )
 
 
 def _evaluated(node: Node, rows: RowSet | None) -> Tensor:
@@ -263,7 +280,7 @@ def deferred(session: Session, func: Callable, args: tuple, kwargs: dict[str, An
     kwargs = {name: value for name, value in kwargs.items() if name != 'out'}
     if func is aggregate:
         return _put_off_aggregation(session, *args, **kwargs)
-    if func in _SELECTIONS:
+    if func in row_wise.SELECTIONS:
         found = _selected(func, args, kwargs)
         if found is not NotImplemented:
             return found
@@ -502,14 +519,15 @@ def _selected(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         rows = torch.tensor([first], device=x.device)
         values = x.read(RowSet.of(rows, total), f'Reading row {first}')
         return _apart(values[(0 if total > 1 else first, *rest)], [values])
-    if isinstance(first, list) and first and all(type(one) is int for one in first):
-        first = torch.tensor(first, device=x.device)
-    if not isinstance(first, Tensor) or first.dim() != 1:
+    is_list = isinstance(first, list) and all(isinstance(one, (int, np.integer)) for one in first)
+    if is_list or isinstance(first, (np.ndarray, np.integer)):
+        first = torch.as_tensor(first, device=x.device)
+    if not isinstance(first, Tensor):
         return NotImplemented
-    is_mask = first.dtype == torch.bool and first.shape[0] == total
+    is_mask = first.dtype == torch.bool and first.shape == (total,)
     if not is_mask and first.dtype not in (torch.int64, torch.int32):
         return NotImplemented
-    wanted = RowSet.of(first if is_mask else first.long(), total)
+    wanted = RowSet.of(first if is_mask else first.long().flatten(), total)
     values = x.read(wanted, f'Reading rows by {"a mask" if is_mask else "their numbers"}')
     if is_mask and not rest:
         return _apart(values, [values])

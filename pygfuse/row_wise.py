@@ -27,9 +27,10 @@ _IN_PLACE_OPERATORS = {
     '__isub__': '__sub__',
     '__imul__': '__mul__',
     '__itruediv__': '__truediv__',
+    '__ipow__': '__pow__',
 }
 _WRITERS = {
-    '__setitem__', '__set__', '__delete__', '__ifloordiv__', '__imod__', '__ipow__', '__iand__', '__ior__', '__ixor__',
+    '__setitem__', '__set__', '__delete__', '__ifloordiv__', '__imod__', '__iand__', '__ior__', '__ixor__',
     '__ilshift__', '__irshift__', *_IN_PLACE_OPERATORS,
 }  # fmt: skip
 
@@ -51,12 +52,15 @@ _VIEWS = {
 
 
 def _functions(name: str) -> set[Callable]:
-    return {getattr(place, name) for place in (torch, F, Tensor) if hasattr(place, name)}
+    # PyG puts functions of its own in place of some of torch's, which call the true ones
+    places = (torch, torch._C._VariableFunctions, F, Tensor)
+    return {getattr(place, name) for place in places if hasattr(place, name)}
 
 
 ELEMENTWISE = {function for name in _ELEMENTWISE for function in _functions(name)}
 ALONG = {function: place for name, place in _ALONG.items() for function in _functions(name)}
 VIEWS = {function for name in _VIEWS for function in _functions(name)}
+SELECTIONS = {Tensor.__getitem__} | _functions('index_select')
 JOINS = _functions('cat') | _functions('concat') | _functions('stack')
 DETACHING = _functions('detach')
 _ADDS_A_DIMENSION = _functions('stack') | _functions('unsqueeze')
@@ -91,7 +95,8 @@ def without_in_place(function: Callable, args: tuple, kwargs: dict[str, Any]) ->
     """
     if not inspect.isfunction(function):
         return args, kwargs, False
-    names = inspect.signature(function).parameters
+    # what PyTorch wraps may be a builtin without a signature
+    names = inspect.signature(function, follow_wrapped=False).parameters
     if 'inplace' not in names:
         return args, kwargs, False
     place = [*names].index('inplace')

@@ -227,6 +227,22 @@ def test_outputs_elsewhere_raise_or_are_nan():
     assert bool(conv.lin.weight.grad.isfinite().all())
 
 
+ALLOWED = torch.tensor([4, 7, 2])
+OTHER_INDICES = [
+    ALLOWED.view(3, 1), ALLOWED[0], ALLOWED.numpy(), ALLOWED.numpy()[1], (torch.arange(NODES) == 4).numpy(),
+    (torch.arange(NODES) == 7).tolist(), (ALLOWED.view(3, 1), torch.arange(2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('index', OTHER_INDICES, ids=str)
+def test_rows_in_the_mask_can_be_read_by_any_index(index):
+    edge_index, x, _ = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(torch.isin(torch.arange(NODES), ALLOWED)):
+        out = conv(x, edge_index)
+    torch.testing.assert_close(out[index], conv(x, edge_index)[index])
+
+
 def test_within_the_block_everything_can_be_read():
     edge_index, x, mask = random_graph()
     conv = GCNConv(WIDTH, WIDTH)
@@ -297,6 +313,30 @@ def test_gradients_that_would_be_lost_are_refused(function):
         out = function.apply(conv(x, edge_index))
     with pytest.raises(RuntimeError, match='its gradient would be lost'):
         out[mask].sum().backward()
+
+
+def test_gradients_of_what_was_not_read_are_refused():
+    edge_index, x, mask = random_graph()
+    first, second = GCNConv(WIDTH, WIDTH), GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(mask):
+        hidden = first(x, edge_index).tanh()
+        loss = second(hidden, edge_index)[mask].sum()
+        with pytest.raises(RuntimeError, match='was not read'):
+            torch.autograd.grad(loss, hidden, allow_unused=True)
+        values = hidden[:]
+        (found,) = torch.autograd.grad(second(values, edge_index)[mask].sum(), values)
+    hidden = first(x, edge_index).tanh()
+    (expected,) = torch.autograd.grad(second(hidden, edge_index)[mask].sum(), hidden)
+    torch.testing.assert_close(found, expected)
+
+
+def test_values_are_not_read_for_their_shape():
+    edge_index, x, mask = random_graph()
+    conv = GCNConv(WIDTH, WIDTH)
+    with pygfuse.active(mask):
+        out = conv(x, edge_index)
+    assert torch.zeros_like(out).shape == out.shape
+    assert conv.last_forward is None
 
 
 def test_without_gradients():

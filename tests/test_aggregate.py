@@ -11,6 +11,7 @@ from pygfuse import reference
 from pygfuse.aggregate import Edges, aggregate, new_seed
 from pygfuse.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
+from pygfuse.graph import Graph
 from pygfuse.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.memory import saved_bytes
 from pygfuse.products import Product, formed, parts_of
@@ -374,3 +375,20 @@ def test_a_checkpoint_that_is_computed_when_backward_reads_it(reduce):
         torch.autograd.grad(again, inputs, grad), torch.autograd.grad(kept, inputs, grad), strict=True
     ):
         assert torch.equal(found, right)
+
+
+def test_saved_tensors_may_pass_through_hooks():
+    x = torch.randn(7, 4, requires_grad=True)
+
+    def run() -> torch.Tensor:
+        # nobody else keeps the graph
+        graph = Graph.of(random_edges().token, num_sources=7, num_targets=5)
+        return aggregate(PROGRAMS['copy'], Edges(graph.token, 7, 5), {'x': x}, 1, 4).square().sum()
+
+    (expected,) = torch.autograd.grad(run(), x)
+    (found,) = torch.autograd.grad(checkpoint(run, use_reentrant=False), x)
+    assert torch.equal(found, expected)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda copy: copy):
+        loss = run()
+    (found,) = torch.autograd.grad(loss, x)
+    assert torch.equal(found, expected)

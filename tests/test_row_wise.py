@@ -19,6 +19,7 @@ def given(tensor: torch.Tensor) -> Deferred:
 
 PUT_OFF = {
     'add': lambda x: 1 + x + x * x - (2 - x) / (3 + x.abs()),
+    'powers': lambda x: x**2 + 2**x + x.abs() ** x,
     'with rows': lambda x: x * torch.arange(NODES * 4.0).view(NODES, 4) + torch.arange(4.0),
     'with as many channels as rows': lambda x: F.linear(x, torch.ones(NODES, 4)) + torch.arange(float(NODES)),
     'of a row that is the same for all': lambda x: x * torch.arange(4.0).view(1, 4),
@@ -34,6 +35,7 @@ PUT_OFF = {
     'stack': lambda x: torch.stack([x, x * 2], dim=-1).sum(-1),
     'split': lambda x: x.split(2, dim=1)[1] - x.chunk(2, dim=-1)[0],
     'view': lambda x: x.view(-1, 2, 2).mean(dim=1).unsqueeze(1).flatten(1).reshape(NODES, 2, 1).squeeze(-1),
+    'a column': lambda x: x.select(1, 2) + torch.select(x, 1, 0),
     'columns': lambda x: x[:, 1:3] + x[:, :1],
     'product': lambda x: x @ torch.arange(8.0).view(4, 2) + torch.matmul(x, torch.ones(4, 2)),
     'layer norm': lambda x: F.layer_norm(x, (4,), torch.arange(4.0)),
@@ -90,7 +92,8 @@ def test_elements_are_read():
     torch.testing.assert_close(found[rows, columns], x[rows, columns])
     torch.testing.assert_close(found[2, 1], x[2, 1])
     torch.testing.assert_close(found[1:3, 0], x[1:3, 0])
-    torch.testing.assert_close(found.index_select(0, rows), x[rows])
+    for read in (found.index_select(0, rows), torch.index_select(found, 0, rows)):
+        torch.testing.assert_close(read, x[rows])
     torch.testing.assert_close(found.index_select(1, columns)[rows], x[rows][:, columns])
     torch.testing.assert_close(found[torch.arange(NODES) > 3, 1], x[4:, 1])
 
@@ -113,7 +116,9 @@ def test_a_deferred_tensor_looks_like_a_tensor():
     assert (found.shape, found.dim(), len(found), found.numel()) == (x.shape, 2, NODES, 24)
     assert (found.dtype, found.device, found.requires_grad) == (x.dtype, x.device, True)
     assert torch.equal(found.new_zeros(2), x.new_zeros(2))
-    assert repr(found) == 'Deferred(shape=[6, 4], dtype=torch.float32)'
+    assert torch.equal(torch.ones_like(found), torch.ones_like(x))
+    assert torch.full_like(found, 2, dtype=torch.int64).dtype == torch.int64
+    assert repr(found) == f'{found}' == 'Deferred(shape=[6, 4], dtype=torch.float32)'
     assert pygfuse.deferred.is_plain(found.tolist())
 
 
@@ -164,8 +169,9 @@ def test_in_place_keeps_shape_and_type():
     with pytest.raises(RuntimeError, match="can't be cast"):
         (given(torch.arange(NODES)[:, None]) + 1).mul_(0.5)
     found += torch.ones(NODES, 1, dtype=torch.double)
+    found **= 2
     assert found.dtype == found[:].dtype == torch.float32
-    torch.testing.assert_close(found[1:3], x[1:3] + 1)
+    torch.testing.assert_close(found[1:3], (x[1:3] + 1) ** 2)
 
 
 def test_what_requires_a_gradient():

@@ -95,7 +95,7 @@ def find_hag(
         if _cost(pruning, first) < _cost(pruning, kept):
             kept = first
     if max_depth is not None:
-        kept = kept & (pruning.levels(kept) <= max_depth)
+        kept = kept & (pruning.levels(kept) <= min(max_depth, merges.count))
     return pruning.hag(kept)
 
 
@@ -106,7 +106,7 @@ def _cost(pruning: Pruning, kept: Tensor) -> int:
 def _limit(capacity: int | float | None, num_targets: int, most: int) -> int:
     if capacity is None:
         return most
-    return min(most, int(capacity) if isinstance(capacity, numbers.Integral) else math.floor(capacity * num_targets))
+    return math.floor(min(most, capacity if isinstance(capacity, numbers.Integral) else capacity * num_targets))
 
 
 def check_options(
@@ -126,7 +126,7 @@ def check_options(
     for name, (value, smallest) in least.items():
         if not isinstance(value, numbers.Integral) or value < smallest:
             raise ValueError(f"Expected '{name}' to be an integer, at least {smallest} (got {value!r})")
-    if budget_s is not None and not budget_s > 0:
+    if budget_s is not None and (not isinstance(budget_s, numbers.Real) or not budget_s > 0):
         raise ValueError(f"Expected 'budget_s' to be a positive number of seconds, or None (got {budget_s!r})")
 
 

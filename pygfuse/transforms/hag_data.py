@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 
 from pygfuse.cpu.kernel import Kernel
@@ -127,6 +128,8 @@ def fingerprints(edge_index: Tensor, num_nodes: Tensor) -> Tensor:
     Returns:
         ``[graphs, 3]``: numbers of nodes and edges, and the sum of a hash over the edges, by nodes within the graph.
     """
+    # the rows of an `EdgeIndex` have no memory that a kernel could read
+    edge_index = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
     ends = num_nodes.cumsum(0)
     graph_of = torch.arange(num_nodes.numel()).repeat_interleave(num_nodes)
     sources, targets = (row.long().contiguous() for row in edge_index)

@@ -231,7 +231,7 @@ class Pruning:
         """Which merges to keep: those that go last, at most `capacity`, none that costs less than `min_loss`."""
         group = np.repeat(np.arange(len(self.merges.groups) - 1), np.diff(self.merges.groups))
         order = np.lexsort((group, self.rank.numpy(), self.loss.numpy()))[::-1][:capacity]
-        return self._mask(order) & (self.loss >= min_loss)
+        return self._mask(order) & (self.loss >= min(min_loss, _LOSS_LIMIT))
 
     def most_redundant(self, capacity: int) -> Tensor:
         """Which merges Algorithm 3 makes with this capacity: the first ones."""

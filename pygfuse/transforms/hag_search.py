@@ -60,7 +60,8 @@ def _time_limit(seconds: float | None) -> Iterator[Tensor]:
     """A flag that is set when the time is over."""
     is_over = seconds is not None and seconds <= 0
     stop = torch.full((1,), int(is_over))
-    timer = None if seconds is None or is_over else threading.Timer(seconds, lambda: stop.fill_(1))
+    waits = seconds is not None and not is_over and seconds < threading.TIMEOUT_MAX
+    timer = threading.Timer(seconds, lambda: stop.fill_(1)) if waits else None
     if timer is not None:
         timer.daemon = True
         timer.start()

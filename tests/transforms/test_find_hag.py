@@ -212,12 +212,28 @@ def test_whether_it_pays():
         ('min_saving', -1),
         ('max_depth', 1.5),
         ('budget_s', 0),
+        ('budget_s', '1'),
         ('block_size', 1),
     ],
 )
 def test_options_out_of_range(name, value):
     with pytest.raises(ValueError, match=f"'{name}'"):
         find_hag(clique(4), **{name: value})
+
+
+NO_LIMITS = [('capacity', float('inf')), ('max_depth', 2**40), ('budget_s', float('inf')), ('budget_s', 2**40)]
+
+
+@pytest.mark.parametrize(('name', 'value'), NO_LIMITS)
+@pytest.mark.filterwarnings('error::pytest.PytestUnhandledThreadExceptionWarning')
+def test_limits_that_are_none(name, value):
+    found, expected = (find_hag(clique(12), **{'capacity': None, name: one}) for one in (value, None))
+    assert torch.equal(found.cover(), expected.cover())
+    assert found.num_aggregation_nodes == expected.num_aggregation_nodes > 0
+
+
+def test_no_node_saves_so_much():
+    assert find_hag(clique(12), min_saving=2**40).num_aggregation_nodes == 0
 
 
 def test_progress_is_shown_when_it_takes_long(capsys, monkeypatch):

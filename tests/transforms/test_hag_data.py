@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch_geometric.transforms as T
 from parity import random_edges
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader, NeighborLoader
 
@@ -155,6 +156,14 @@ def test_the_order_of_edges_does_not_matter():
     data = graphs()[3]
     data.edge_index = data.edge_index[:, torch.randperm(data.num_edges)]
     check(data)
+
+
+def test_an_edge_index_of_pyg():
+    plain = graph(2)
+    expected = ALL(plain)
+    found = ALL(Data(edge_index=EdgeIndex(plain.edge_index, sparse_size=(14, 14)), num_nodes=14))
+    assert same_edges(found.hag.cover(), plain.edge_index)
+    assert torch.equal(found[hag_data.KEY]['hag_fingerprint'], expected[hag_data.KEY]['hag_fingerprint'])
 
 
 def test_nodes_out_of_range():
