@@ -26,7 +26,7 @@ from pygfuse.graph import Graph
 from pygfuse.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, BoundProgram, EdgeProgram
 from pygfuse.switches import switches
 from pygfuse.targets import target_of
-from pygfuse.trace import CHANNELS, HEADS, SCALAR
+from pygfuse.trace import HEADS, SCALAR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,14 +87,10 @@ class _Arguments(NamedTuple):
 
     def bound(self) -> BoundProgram:
         """The program with the operands that are given."""
-        names, program = self.names.split(','), PROGRAMS[self.program]
-        present = tuple(dict.fromkeys(products.operand_of(name) for name in (*names, *self.numbers())))
-        formed = tuple(
-            name
-            for name in present
-            if f'{name}:{products.WEIGHT}' in names and program.operands[name].level == CHANNELS
-        )
-        return program.bind(present, formed)
+        tensors, program = self.by_name(), PROGRAMS[self.program]
+        present = tuple(dict.fromkeys(products.operand_of(name) for name in (*tensors, *self.numbers())))
+        pairs = [name for name in present if f'{name}:{products.WEIGHT}' in tensors]
+        return program.bind(present, tuple(name for name in pairs if not products.is_formed(program, tensors, name)))
 
 
 _SCHEMA = (
@@ -318,7 +314,7 @@ def _aggregate_backward(*given) -> list[Tensor]:
     call = _call_of(arguments, weights)
     prepare(call.graph, arguments.token)
     wanted, program = needed.split(','), PROGRAMS[arguments.program]
-    walked = products.needed_of_walks(program, wanted)
+    walked = products.needed_of_walks(program, arguments.by_name(), wanted)
     with autocast.off(grad_out.device):
         found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
         return products.gradients_of_parts(program, arguments.by_name(), found, wanted)

@@ -1,8 +1,9 @@
 """Operands of edges given as features times a weight: kept in parts, formed when a walk needs them.
 
 The parts of an operand ``e`` travel as ``e:features`` ``[edges, D]``, ``e:weight`` ``[D, width]`` and, where self-loops
-are put in and have features of their own, ``e:loops`` ``[loops, D]``. What autograd keeps is what the user has anyway;
-values of heads ``[edges, H]`` exist only during a walk, and channels are formed edge by edge within it.
+are put in and have features of their own, ``e:loops`` ``[loops, D]``. What autograd keeps is what the user has anyway.
+Values of heads ``[edges, H]`` exist only during a walk. Channels are formed edge by edge within it; where they are no
+wider than the features, so that the user holds a larger tensor, they exist during a walk, as one matrix product.
 """
 
 from __future__ import annotations
@@ -62,8 +63,14 @@ def operand_of(name: str) -> str:
     return name.partition(':')[0]
 
 
+def is_formed(program: EdgeProgram, tensors: Mapping[str, Tensor], operand: str) -> bool:
+    """Whether a walk takes a product multiplied out."""
+    features, weight = tensors[f'{operand}:{FEATURES}'], tensors[f'{operand}:{WEIGHT}']
+    return program.operands[operand].level == HEADS or features.shape[1] >= weight.shape[1]
+
+
 def formed(program: EdgeProgram, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that a walk takes: features with those of loops, and values of heads multiplied out."""
+    """The tensors that a walk takes: features with those of loops, or what is multiplied out."""
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         operand, _, part = name.partition(':')
@@ -72,21 +79,21 @@ def formed(program: EdgeProgram, tensors: Mapping[str, Tensor]) -> dict[str, Ten
         if part == FEATURES:
             loops = tensors.get(f'{operand}:{LOOPS}')
             features = tensor if loops is None else torch.cat([tensor, loops])
-            if program.operands[operand].level == HEADS:
+            if is_formed(program, tensors, operand):
                 found[operand] = features @ tensors[f'{operand}:{WEIGHT}']
             else:
                 found[name] = features
-        elif not part or program.operands[operand].level != HEADS:
+        elif not part or not is_formed(program, tensors, operand):
             found[name] = tensor
     return found
 
 
-def needed_of_walks(program: EdgeProgram, needed: Collection[str]) -> set[str]:
+def needed_of_walks(program: EdgeProgram, tensors: Mapping[str, Tensor], needed: Collection[str]) -> set[str]:
     """The gradients that a walk has to give for those of `needed`."""
     wanted = set()
     for name in needed:
         operand, _, part = name.partition(':')
-        if part and program.operands[operand].level == HEADS:
+        if part and is_formed(program, tensors, operand):
             wanted.add(operand)
         else:
             wanted.add(f'{operand}:{FEATURES}' if part == LOOPS else name)
@@ -105,7 +112,7 @@ def _gradient(program: EdgeProgram, tensors: Mapping[str, Tensor], found: Mappin
     if not part:
         return found[name]
     rows = tensors[f'{operand}:{FEATURES}'].shape[0]
-    if program.operands[operand].level != HEADS:
+    if not is_formed(program, tensors, operand):
         if part == WEIGHT:
             return found[name]
         of_features = found[f'{operand}:{FEATURES}']

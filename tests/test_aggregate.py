@@ -68,7 +68,7 @@ def random_edges(num_sources=7, num_targets=5, num_edges=40, seed=0):
     return Edges(torch.stack([sources, targets]), num_sources, num_targets)
 
 
-def random_operands(bound_names, edges, heads, channels, products=False):
+def random_operands(bound_names, edges, heads, channels, products=0):
     torch.manual_seed(1)
     num_edges = edges.token.shape[1]
     rows = {'source': edges.num_sources, 'target': edges.num_targets, 'edge': num_edges, 'parameter': 1}
@@ -80,7 +80,7 @@ def random_operands(bound_names, edges, heads, channels, products=False):
             continue
         width = {'scalar': 1, 'heads': heads}.get(operand.level, heads * channels)
         if products and operand.side == 'edge' and operand.level != 'scalar':
-            pair = (torch.randn(num_edges, 3), torch.randn(3, width))
+            pair = (torch.randn(num_edges, products), torch.randn(products, width))
             operands[name] = Product(*(tensor.double().requires_grad_() for tensor in pair))
         else:
             operands[name] = torch.randn(rows[operand.side], width).double().requires_grad_()
@@ -149,20 +149,30 @@ def test_program_equals_its_reference(name, heads, channels):
     check(chosen, edges, random_operands(used(chosen), edges, heads, channels), heads, channels)
 
 
+# 16 features are as wide as a row: the product is formed before the walk
+@pytest.mark.parametrize('features', [3, 16])
 @pytest.mark.parametrize('name', ['gate', 'rectified', 'dot', 'deep', 'weighted', 'additive'])
-def test_edge_operands_may_be_products(name):
+def test_edge_operands_may_be_products(name, features):
     chosen, edges = PROGRAMS[name], random_edges()
-    check(chosen, edges, random_operands(used(chosen), edges, 2, 8, products=True), 2, 8)
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8, products=features), 2, 8)
 
 
+def test_products_are_formed_where_features_are_as_wide():
+    for features, is_formed in ((15, False), (16, True)):
+        operands = random_operands(['x', 'e', 'p'], random_edges(), 2, 8, products=features)
+        names = set(formed(PROGRAMS['rectified'], parts_of(operands)))
+        assert names == {'x', 'p', *(['e'] if is_formed else ['e:features', 'e:weight'])}
+
+
+@pytest.mark.parametrize('features', [3, 16])
 @pytest.mark.parametrize('name', ['additive', 'deep'])
-def test_products_with_features_of_loops(name):
+def test_products_with_features_of_loops(name, features):
     chosen, plain = PROGRAMS[name], random_edges(6, 6)
     edges = Edges(plain.token, 6, 6, loops=6)
-    operands = random_operands(used(chosen), edges, 2, 8, products=True)
+    operands = random_operands(used(chosen), edges, 2, 8, products=features)
     for key, value in operands.items():
         if isinstance(value, Product):
-            operands[key] = value._replace(loops=torch.randn(6, 3).double().requires_grad_())
+            operands[key] = value._replace(loops=torch.randn(6, features).double().requires_grad_())
     check(chosen, edges, operands, 2, 8)
 
 
@@ -265,7 +275,7 @@ UNSORTED = ['copy', 'add', 'gate', 'rectified', 'weighted', 'bounded', 'gaussian
 @pytest.mark.parametrize('reduce', ['sum', 'mean'])
 def test_edges_that_are_used_once_are_not_sorted(name, reduce):
     chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)
-    operands = random_operands(used(chosen), edges, 2, 8, products=name == 'gate')
+    operands = random_operands(used(chosen), edges, 2, 8, products=3 * (name == 'gate'))
     wanted = expected(chosen, dataclasses.replace(edges, token=edges.token.clone()), operands, 2, 8, reduce)
     grad, inputs = torch.randn_like(wanted), leaves(operands)
     rights = torch.autograd.grad(wanted, inputs, grad)
