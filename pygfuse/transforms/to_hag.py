@@ -21,7 +21,8 @@ class ToHAG(BaseTransform):
     only once; other layers ignore it. `pygfuse.report` says which. The numbers stay the same but for rounding.
 
     The HAG goes along when graphs are batched, moved, pickled or saved. Once the edges are others it is dropped.
-    Where a HAG is not expected to save time, the graph is left as it was and the log says so.
+    Where a HAG is not expected to save time, the graph is left as it was and the log says so: of the first graph at
+    level WARNING, of further ones at DEBUG, as a dataset may have thousands.
 
     Args:
         capacity, min_redundancy, max_depth, budget_s, block_size, progress: As in `pygfuse.transforms.find_hag`.
@@ -63,6 +64,7 @@ class ToHAG(BaseTransform):
             'progress': progress,
         }
         self.for_batches = for_batches
+        self._log_level = logging.WARNING
 
     def forward(self, data: Data) -> Data:
         """The data with a HAG, or as they were."""
@@ -78,7 +80,8 @@ class ToHAG(BaseTransform):
         hag = find_hag(data.edge_index, data.num_nodes, **self.options)
         reason = why_not_worth(hag)
         if reason is not None and not self.for_batches:
-            _log.warning('left as it was, a HAG was not attached: %s', reason)
+            _log.log(self._log_level, 'left as it was, a HAG was not attached: %s', reason)
+            self._log_level = logging.DEBUG
             return data
         data = as_kind(data, HagData)
         data[KEY] = tensors_of(hag, data['edge_index'])

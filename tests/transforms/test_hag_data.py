@@ -189,10 +189,13 @@ def test_nothing_keeps_the_edges_alive():
 
 def test_a_graph_that_a_hag_does_not_serve_is_left_as_it_was(caplog):
     data = Data(edge_index=torch.stack([torch.arange(29), torch.arange(1, 30)]), num_nodes=30)
-    left = ToHAG()(data)
+    transform = ToHAG()
+    left = transform(data)
     assert type(left) is Data
     assert left.to_dict() == data.to_dict()
     assert 'left as it was' in caplog.text
+    transform(data)
+    assert caplog.text.count('left as it was') == 1
 
 
 def test_other_data_are_refused():
