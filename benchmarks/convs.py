@@ -104,10 +104,10 @@ def layers(heads: int, channels: int) -> dict[str, tuple[tuple, dict, dict[str, 
     }
 
 
-def quartiles(times: list[float]) -> str:
+def quartiles(times: list[float], digits: int = 1) -> str:
     """Median and quartiles in ms."""
     low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
-    return f'{middle * 1e3:.1f} [{low * 1e3:.1f}, {high * 1e3:.1f}]'
+    return f'{middle * 1e3:.{digits}f} [{low * 1e3:.{digits}f}, {high * 1e3:.{digits}f}]'
 
 
 class Timer:

@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch_geometric
+from convs import quartiles
 from torch import Tensor
 
 from pygfuse.aggregate import Edges, aggregate
@@ -136,11 +137,6 @@ def step(function: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> Calla
     return run
 
 
-def quartiles(times: list[float]) -> str:
-    low, middle, high = statistics.quantiles(times, n=4)
-    return f'{middle * 1e3:.2f} [{low * 1e3:.2f}, {high * 1e3:.2f}]'
-
-
 def measure(name: str, edge_index: Tensor, num_nodes: int, arguments: argparse.Namespace) -> list[list[str]]:
     """A row of the table for each kind of HAG."""
     x = torch.randn(num_nodes, arguments.width, requires_grad=True)
@@ -182,7 +178,7 @@ def measure(name: str, edge_index: Tensor, num_nodes: int, arguments: argparse.N
                     f'{aggregations.after:,} ({aggregations.ratio:.2f}x)',
                     f'{transfers.after:,} ({transfers.ratio:.2f}x)',
                 ),
-                *(f'{seconds:.1f}' if seconds else '', quartiles(times['plain']), quartiles(times[kind])),
+                *(f'{seconds:.1f}' if seconds else '', quartiles(times['plain'], 2), quartiles(times[kind], 2)),
                 *(f'{ratios[0]:.2f}', f'{ratios[1]:.2f}', f'{1 / expected_gain(hag):.2f}'),
             ]
         )
