@@ -310,7 +310,8 @@ def why_not_repeats(conv: Any, adjacency: Any) -> str | None:
         conv: The layer.
         adjacency: What the user passed.
     """
-    if REDUCTIONS[conv.aggr] == 'sum' or not isinstance(adjacency, Tensor) or adjacency.layout != torch.sparse_coo:
+    is_told_apart = why_not_reduce(conv.aggr, ('mean', 'max', 'min')) is None
+    if not is_told_apart or not isinstance(adjacency, Tensor) or adjacency.layout != torch.sparse_coo:
         return None
     return None if adjacency.is_coalesced() else f'aggr={conv.aggr!r} over a sparse COO tensor that is not coalesced'
 
