@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Sequence
 
 from pygfuse.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
@@ -59,18 +60,24 @@ def used_by(trace: Trace | None, names: Sequence[str]) -> list[str]:
     return [name for name in names if name in available]
 
 
-def unread_rows(bound: BoundProgram, needed: Collection[str], reduce: str) -> list[str]:
+@functools.lru_cache(maxsize=256)
+def unread_rows(bound: BoundProgram, needed: tuple[str, ...], reduce: str) -> tuple[str, ...]:
     """The operands of nodes with values for channels that no walk for the gradients of `needed` reads.
 
     Of a sum those are what its message is linear in, unless the weights need a gradient.
+
+    Args:
+        bound: The program.
+        needed: Names of operands.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
     """
     if bound.softmax or reduce in ('max', 'min'):
-        return []
+        return ()
     of_score = [] if bound.score is None else bound.score.names()
-    through_score = ['weight'] if used_by(bound.score, list(needed)) else []
-    read = bound.message.read_by_adjoint([*through_score, *used_by(bound.message, list(needed))])
+    through_score = ['weight'] if used_by(bound.score, needed) else []
+    read = bound.message.read_by_adjoint([*through_score, *used_by(bound.message, needed)])
     rows = [*bound.names(SOURCE, CHANNELS), *bound.names(TARGET, CHANNELS)]
-    return [name for name in rows if name not in read and name not in of_score]
+    return tuple(name for name in rows if name not in read and name not in of_score)
 
 
 def backward_plans(bound: BoundProgram, needed: Collection[str], adding: bool = False) -> list[BackwardPlan]:

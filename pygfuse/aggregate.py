@@ -355,7 +355,7 @@ def _setup_context(ctx, inputs, output):
     program, (out, *rest) = PROGRAMS[arguments.program], output
     # a sum's adjoint does not read the sum: its owner may write to it
     is_read = program.softmax or arguments.reduce in ('max', 'min')
-    needed = [products.operand_of(name) for name, tensor in arguments.by_name().items() if tensor.requires_grad]
+    needed = tuple(products.operand_of(name) for name, tensor in arguments.by_name().items() if tensor.requires_grad)
     unread = unread_rows(arguments.bound(), needed, arguments.reduce)
     _keep(ctx, arguments, (out if is_read else None, *rest), unread)
     # a layer's other aggregations (degrees) do not walk along the edges

@@ -64,7 +64,13 @@ def operand_of(name: str) -> str:
 
 
 def is_formed(program: EdgeProgram, tensors: Mapping[str, Tensor], operand: str) -> bool:
-    """Whether a walk takes a product multiplied out."""
+    """Whether a walk takes a product multiplied out: values of heads, and rows that are no wider than the features.
+
+    Args:
+        program: The program.
+        tensors: The tensors by name, with the parts ``[edges, D]`` and ``[D, width]`` of the product.
+        operand: Its name.
+    """
     features, weight = tensors[f'{operand}:{FEATURES}'], tensors[f'{operand}:{WEIGHT}']
     return program.operands[operand].level == HEADS or features.shape[1] >= weight.shape[1]
 
