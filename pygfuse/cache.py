@@ -8,6 +8,7 @@ import hashlib
 import os
 import pickle
 import platform
+import re
 import tempfile
 from pathlib import Path
 
@@ -25,12 +26,13 @@ def cache_directory() -> Path:
     return Path(base) / 'pygfuse'
 
 
+# the module of an import statement, and the names that it imports from there
+_IMPORT = re.compile(r'^\s*(?:from|import) +([\w.]+)(?: import +(\([^)]*\)|.*))?', re.MULTILINE)
+
+
 @functools.cache
 def environment_digest() -> bytes:
-    """A digest of this package's sources, the compiler's versions and the processor."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob('*.py')):
-        digest.update(path.read_bytes())
+    """A digest of the compiler's versions and the processor."""
     facts = (
         numba.__version__,
         llvmlite.__version__,
@@ -38,14 +40,44 @@ def environment_digest() -> bytes:
         # the target, processor and features that Numba compiles for
         *map(str, cpu_target.target_context.codegen().magic_tuple()),
     )
-    digest.update('\0'.join(facts).encode())
+    return hashlib.sha256('\0'.join(facts).encode()).digest()
+
+
+@functools.cache
+def source_digest(module: str) -> bytes:
+    """A digest of the sources of a module and of all modules of this package that it imports, directly or not."""
+    digest, reached = hashlib.sha256(), {}
+    _reach(module, reached)
+    for name in sorted(reached):
+        digest.update(f'{name}\0'.encode() + reached[name])
     return digest.digest()
 
 
-def entry_path(*key: str) -> Path:
-    """Where the kernel of this key (name, signature, constants, ...) lies."""
-    digest = hashlib.sha256(environment_digest())
-    digest.update('\0'.join(key).encode())
+def _reach(module: str, reached: dict[str, bytes]) -> None:
+    """Adds the sources of a module and of what it imports of this package."""
+    package = __name__.rpartition('.')[0]
+    path = Path(__file__).parent.joinpath(*module.split('.')[1:])
+    path = path / '__init__.py' if path.is_dir() else path.with_suffix('.py')
+    if module in reached or not module.startswith(f'{package}.') or not path.is_file():
+        return
+    reached[module] = path.read_bytes()
+    for imported, names in _IMPORT.findall(reached[module].decode()):
+        _reach(imported, reached)
+        # what is imported from a package may be a module
+        for name in re.findall(r'\w+', names):
+            _reach(f'{imported}.{name}', reached)
+
+
+def entry_path(module: str, *key: str) -> Path:
+    """Where a kernel lies.
+
+    Args:
+        module: The module whose functions are compiled.
+        key: What else decided its machine code: name, signature, constants, ...
+    """
+    digest = hashlib.sha256(environment_digest() + source_digest(__name__.rpartition('.')[0] + '.cpu.kernel'))
+    digest.update(source_digest(module))
+    digest.update('\0'.join((module, *key)).encode())
     return cache_directory() / f'{digest.hexdigest()[:40]}.kernel'
 
 

@@ -101,7 +101,7 @@ class Kernel:
         """The machine code for arguments of these types, from disk if it was compiled before, and the kernel's name."""
         version = importlib.metadata.version('numba-cuda')
         facts = (repr(architecture), version, repr(self.layout), repr(description))
-        path = cache.entry_path('cuda', self.name, *facts, *self.key)
+        path = cache.entry_path('pygfuse.cuda.target', self.name, *facts, *self.key)
         stored = cache.load(path)
         if stored is None:
             from pygfuse.cuda import compilation
