@@ -26,8 +26,8 @@ from torch import Tensor
 
 import pygfuse
 import pygfuse.conv
-from pygfuse.cpu import target
-from pygfuse.graph import Graph
+from pygfuse.cpu import backend as target
+from pygfuse.graph.graph import Graph
 
 IN_CHANNELS = 64
 

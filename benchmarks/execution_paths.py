@@ -38,10 +38,10 @@ from torch_geometric.utils import coalesce, to_undirected
 
 import pygfuse
 from pygfuse.conv import GCNConv
-from pygfuse.cpu import target
-from pygfuse.execution_path import execution_paths, known_paths
-from pygfuse.graph import Graph
+from pygfuse.cpu import backend as target
+from pygfuse.graph.graph import Graph
 from pygfuse.memory import peak_bytes
+from pygfuse.partial.paths.path import execution_paths, known_paths
 from pygfuse.transforms import ToExecutionPaths
 
 FEATURES, WIDTH = 128, 16

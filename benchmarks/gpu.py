@@ -37,12 +37,12 @@ from torch import Tensor
 
 import pygfuse
 import pygfuse.conv
-from pygfuse.aggregate import Edges, aggregate
 from pygfuse.cuda.capture import capture
-from pygfuse.graph import Graph
+from pygfuse.graph.graph import Graph
 from pygfuse.memory import peak_bytes
-from pygfuse.programs.gatv2 import GATV2
-from pygfuse.programs.transformer import TRANSFORMER
+from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.program.library.gatv2 import GATV2
+from pygfuse.program.library.transformer import TRANSFORMER
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch_geometric.utils import to_undirected
 
 from pygfuse.cpu.paths import by_source
-from pygfuse.csr import Csr
-from pygfuse.execution_path import ExecutionPath
-from pygfuse.graph import Graph
+from pygfuse.graph.csr import Csr
+from pygfuse.graph.graph import Graph
+from pygfuse.partial.paths.path import ExecutionPath
 
 # with fewer edges than this, a path is too small to share out
 EDGES_WORTH_A_PATH, PATH_SHARE = 100_000, 0.1

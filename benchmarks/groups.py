@@ -42,17 +42,18 @@ from torch import Tensor
 from tqdm import tqdm
 
 import pygfuse
-from pygfuse.call import Call
-from pygfuse.choice import modelled
-from pygfuse.cpu import target
-from pygfuse.csr import Csr
-from pygfuse.execution_path import execution_paths
-from pygfuse.graph import Graph
-from pygfuse.groups import group_sizes, learned, search
-from pygfuse.groups.regression import PUBLISHED, Regression
-from pygfuse.mapping import cut
-from pygfuse.measured import Shape
-from pygfuse.programs.neighbours import NEIGHBOURS
+from pygfuse.call.call import Call
+from pygfuse.cpu import backend as target
+from pygfuse.graph.csr import Csr
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.choice import modelled
+from pygfuse.mapping.group_sizes import group_sizes, learned
+from pygfuse.mapping.group_sizes.regression import PUBLISHED, Regression
+from pygfuse.mapping.mapping import cut
+from pygfuse.mapping.records import Shape
+from pygfuse.partial.paths.path import execution_paths
+from pygfuse.program.library.neighbours import NEIGHBOURS
+from pygfuse.tune import group_sizes as search
 
 # each graph and width is measured for about so many seconds, at least and at most so many rounds
 SECONDS, ROUNDS = 0.5, (14, 100)

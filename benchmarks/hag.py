@@ -33,13 +33,13 @@ import torch_geometric
 from convs import quartiles
 from torch import Tensor
 
-from pygfuse.aggregate import Edges, aggregate
-from pygfuse.hag import Hag
-from pygfuse.hag_aggregate import hag_aggregate
-from pygfuse.prefix_tree import find_prefix_tree
-from pygfuse.programs.neighbours import NEIGHBOURS
+from pygfuse.hag.hag import Hag
+from pygfuse.hag.prefix_tree import find_prefix_tree
+from pygfuse.hag.search.find import expected_gain
+from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops.hag import hag_aggregate
+from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.transforms import find_hag
-from pygfuse.transforms.find_hag import expected_gain
 
 Loaded = tuple[Tensor, int]
 KINDS = {'a quarter of the nodes': 1, 'nodes that save 32': 32}

@@ -19,10 +19,10 @@ from pathlib import Path
 from group_graphs import TO_FIT, graphs
 from tqdm import tqdm
 
-from pygfuse.csr import Csr
-from pygfuse.device_table import device_name
-from pygfuse.groups.search import candidates, walk_times
-from pygfuse.measured import Shape
+from pygfuse._lib.device_table import device_name
+from pygfuse.graph.csr import Csr
+from pygfuse.mapping.records import Shape
+from pygfuse.tune.group_sizes import candidates, walk_times
 
 WIDTHS, ELEMENT_BYTES = (16, 64, 128), 4
 # each graph and width is measured for about so many seconds, at least and at most so many rounds

@@ -27,8 +27,8 @@ from torch_geometric.data import Data
 
 import pygfuse
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
-from pygfuse.cpu import target
-from pygfuse.execution_path import execution_paths
+from pygfuse.cpu import backend as target
+from pygfuse.partial.paths.path import execution_paths
 
 CONVS = {'GCN': GCNConv, 'GAT': GATConv, 'SAGE': SAGEConv}
 

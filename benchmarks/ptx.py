@@ -24,15 +24,15 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-import pygfuse.programs
-from pygfuse.call import Call, Dropout
-from pygfuse.cuda import target
+import pygfuse.program.library
+from pygfuse.call.call import Call, Dropout
+from pygfuse.cuda import backend as target
 from pygfuse.cuda.kernel import Kernel, describe
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
-from pygfuse.graph import Graph
-from pygfuse.mapping import Mapping, force_mapping
-from pygfuse.program import PROGRAMS, EdgeProgram
-from pygfuse.programs.gaussian import gaussian
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.mapping import Mapping, force_mapping
+from pygfuse.program.library.gaussian import gaussian
+from pygfuse.program.program import PROGRAMS, EdgeProgram
 
 ARCHITECTURES = ((8, 0), (9, 0), (10, 0))
 # every program at one shape; the most used ones at all of these
@@ -104,8 +104,8 @@ class Task:
 
 def programs() -> list[EdgeProgram]:
     """All programs of the package."""
-    for module in pkgutil.iter_modules(pygfuse.programs.__path__):
-        importlib.import_module(f'pygfuse.programs.{module.name}')
+    for module in pkgutil.iter_modules(pygfuse.program.library.__path__):
+        importlib.import_module(f'pygfuse.program.library.{module.name}')
     gaussian(2)
     return list(PROGRAMS.values())
 

@@ -2,7 +2,8 @@
 
 Generated graphs are measured first (about two minutes), or the times are those of a file that
 ``benchmarks/measure_group_sizes.py`` wrote. What is remembered lies beside the compiled kernels and holds for this
-processor with as many threads; ``pygfuse.groups.chooser.TABLE.forget()`` brings the published coefficients back.
+processor with as many threads; ``pygfuse.mapping.group_sizes.chooser.TABLE.forget()`` brings the published coefficients
+back.
 
     python benchmarks/refit_group_regression.py --remember
     python benchmarks/refit_group_regression.py --times benchmarks/results/group-sizes-cpu-2026-11-21.json
@@ -18,9 +19,9 @@ from group_graphs import TO_FIT, graphs
 from measure_group_sizes import WIDTHS, measured
 from tqdm import tqdm
 
-from pygfuse.groups import regression
-from pygfuse.groups.search import best_size
-from pygfuse.measured import Shape
+from pygfuse.mapping.group_sizes import regression
+from pygfuse.mapping.records import Shape
+from pygfuse.tune.group_sizes import best_size
 
 
 def shape_of(record: dict) -> Shape:

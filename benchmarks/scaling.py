@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 import pygfuse
 from pygfuse.conv import GATConv
-from pygfuse.graph import Graph
+from pygfuse.graph.graph import Graph
 
 HEADS, CHANNELS = 4, 16
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
-from pygfuse.groups import learned
-from pygfuse.groups.learned import SIZES, GroupSizeClassifier, numbers_of, structure_of
+from pygfuse.mapping.group_sizes import learned
+from pygfuse.mapping.group_sizes.learned import SIZES, GroupSizeClassifier, numbers_of, structure_of
 
 ELEMENT_BYTES = 4
 # graphs of a step

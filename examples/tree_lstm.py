@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse.prefix_tree import PrefixTree, find_prefix_tree
+from pygfuse.hag.prefix_tree import PrefixTree, find_prefix_tree
 
 INPUTS, KINDS = 3, 4  # a gate's inputs; a signal, and three kinds of gates
 

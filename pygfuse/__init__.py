@@ -5,15 +5,15 @@
 """
 
 from pygfuse import conv, transforms
-from pygfuse.active import active
-from pygfuse.choice import used_once
-from pygfuse.execution_path import execution_paths
-from pygfuse.fuse import fuse, report, unfuse
-from pygfuse.groups import group_sizes
-from pygfuse.knn import knn, knn_graph
-from pygfuse.mapping import Mapping, force_mapping
-from pygfuse.switches import ablation
-from pygfuse.tuning import autotune
+from pygfuse._lib.modes import ablation
+from pygfuse.mapping.choice import used_once
+from pygfuse.mapping.group_sizes import group_sizes
+from pygfuse.mapping.mapping import Mapping, force_mapping
+from pygfuse.ops.knn import knn, knn_graph
+from pygfuse.partial.paths.path import execution_paths
+from pygfuse.partial.rows.active import active
+from pygfuse.swap import fuse, report, unfuse
+from pygfuse.tune.autotune import autotune
 
 __all__ = [
     'Mapping',

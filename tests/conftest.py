@@ -10,7 +10,7 @@ import torch_geometric.nn as pyg
 
 import pygfuse.conv
 
-pytest.register_assert_rewrite('parity')
+pytest.register_assert_rewrite('tests.support.parity')
 
 
 @pytest.fixture(scope='session', autouse=True)

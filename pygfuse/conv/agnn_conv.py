@@ -8,9 +8,9 @@ import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 
-from pygfuse.aggregate import aggregate
-from pygfuse.conv.fused import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_rows
-from pygfuse.programs.agnn import AGNN
+from pygfuse.conv._layer import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_rows
+from pygfuse.ops.aggregate import aggregate
+from pygfuse.program.library.agnn import AGNN
 
 
 class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):

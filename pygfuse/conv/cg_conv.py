@@ -9,8 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.aggregate import aggregate
-from pygfuse.conv.fused import (
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     checked_edge_attr,
@@ -20,8 +19,9 @@ from pygfuse.conv.fused import (
     why_not_reversed,
     why_not_rows,
 )
-from pygfuse.products import Product
-from pygfuse.programs.crystal import CRYSTAL
+from pygfuse.ops.aggregate import aggregate
+from pygfuse.program.library.crystal import CRYSTAL
+from pygfuse.program.products import Product
 
 
 class CGConv(FusedConv, torch_geometric.nn.CGConv):

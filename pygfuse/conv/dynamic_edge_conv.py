@@ -11,7 +11,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import PairTensor
 
 from pygfuse.conv.edge_conv import EdgeConv
-from pygfuse.knn import check_k, neighbours_of
+from pygfuse.ops.knn import check_k, neighbours_of
 
 
 class DynamicEdgeConv(EdgeConv, torch_geometric.nn.DynamicEdgeConv):

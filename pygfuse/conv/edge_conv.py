@@ -9,18 +9,20 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
-from pygfuse.conv.edge_network import Linear, Norm, NotUnderstood, Slope, Stage, check_widths, stages_of, tensors_of
-from pygfuse.conv.edge_values import EdgeValues
-from pygfuse.conv.fused import (
-    REDUCTIONS,
-    FusedConv,
-    nodes_of,
-    why_not_reduce,
-    why_not_reversed,
-    why_not_rows,
+from pygfuse.conv._edge_mlp.network import (
+    Linear,
+    Norm,
+    NotUnderstood,
+    Slope,
+    Stage,
+    check_widths,
+    stages_of,
+    tensors_of,
 )
-from pygfuse.edge_stages import PLACES_LIMIT
-from pygfuse.programs.edge_conv import EDGE_VALUES
+from pygfuse.conv._edge_mlp.values import EdgeValues
+from pygfuse.conv._layer import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_reversed, why_not_rows
+from pygfuse.ops.edge_mlp import PLACES_LIMIT
+from pygfuse.program.library.edge_values import EDGE_VALUES
 
 
 class EdgeNetworkConv(FusedConv):

@@ -9,9 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.aggregate import aggregate, new_seed
-from pygfuse.conv.attention import attention_result
-from pygfuse.conv.fused import (
+from pygfuse.conv._attention import attention_result
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     checked_edge_weight,
@@ -20,8 +19,9 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_rows,
 )
-from pygfuse.conv.norm_cache import cached_factors
-from pygfuse.programs.fa import FA, NORMALISED_FA
+from pygfuse.conv._norm_cache import cached_factors
+from pygfuse.ops.aggregate import aggregate, new_seed
+from pygfuse.program.library.fa import FA, NORMALISED_FA
 
 
 class FAConv(FusedConv, torch_geometric.nn.FAConv):

@@ -9,9 +9,9 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.aggregate import Edges, new_seed
-from pygfuse.conv.attention import attend, attention_in_order, attention_result, head_products
-from pygfuse.conv.fused import (
+from pygfuse._lib.modes import switches
+from pygfuse.conv._attention import attend, attention_in_order, attention_result, head_products
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
@@ -22,13 +22,13 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
-from pygfuse.conv.self_loops import loop_values
-from pygfuse.graph import Graph
-from pygfuse.linear import apply_linear
-from pygfuse.products import Product
-from pygfuse.program import EdgeProgram
-from pygfuse.programs.gat import GAT, UNREORGANISED_GAT
-from pygfuse.switches import switches
+from pygfuse.conv._self_loops import loop_values
+from pygfuse.graph.graph import Graph
+from pygfuse.ops.aggregate import Edges, new_seed
+from pygfuse.ops.linear import apply_linear
+from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
+from pygfuse.program.products import Product
+from pygfuse.program.program import EdgeProgram
 
 
 class GATConv(FusedConv, torch_geometric.nn.GATConv):

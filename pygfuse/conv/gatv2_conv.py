@@ -9,9 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.aggregate import new_seed
-from pygfuse.conv.attention import attend, attention_in_order, attention_result
-from pygfuse.conv.fused import (
+from pygfuse.conv._attention import attend, attention_in_order, attention_result
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
@@ -22,10 +21,11 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
-from pygfuse.conv.self_loops import loop_values
-from pygfuse.linear import apply_linear
-from pygfuse.products import Product
-from pygfuse.programs.gatv2 import GATV2
+from pygfuse.conv._self_loops import loop_values
+from pygfuse.ops.aggregate import new_seed
+from pygfuse.ops.linear import apply_linear
+from pygfuse.program.library.gatv2 import GATV2
+from pygfuse.program.products import Product
 
 
 class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import OptTensor
 
-from pygfuse.adjacency import values_of
-from pygfuse.aggregate import Edges, aggregate
-from pygfuse.conv.fused import (
+from pygfuse.conv._hag import usable_hag
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     as_features,
@@ -25,12 +24,13 @@ from pygfuse.conv.fused import (
     why_not_rows,
     why_not_ties,
 )
-from pygfuse.conv.gcn_norm import with_remaining_loops
-from pygfuse.conv.hags import usable_hag
-from pygfuse.conv.norm_cache import cached_factors
-from pygfuse.hag_aggregate import hag_aggregate
-from pygfuse.linear import apply_linear
-from pygfuse.programs.neighbours import (
+from pygfuse.conv._norm_cache import cached_factors
+from pygfuse.conv._normalise import with_remaining_loops
+from pygfuse.graph.adjacency import values_of
+from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops.hag import hag_aggregate
+from pygfuse.ops.linear import apply_linear
+from pygfuse.program.library.neighbours import (
     NEIGHBOURS,
     NORMALISED_NEIGHBOURS,
     NORMALISED_WEIGHTED_NEIGHBOURS,

@@ -8,11 +8,11 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.aggregate import aggregate
-from pygfuse.conv.fused import REDUCTIONS, checked_edge_attr, nodes_of, why_not_map
-from pygfuse.conv.neighbours import NeighbourConv
-from pygfuse.products import Product
-from pygfuse.programs.gine import GINE
+from pygfuse.conv._layer import REDUCTIONS, checked_edge_attr, nodes_of, why_not_map
+from pygfuse.conv._neighbours import NeighbourConv
+from pygfuse.ops.aggregate import aggregate
+from pygfuse.program.library.gine import GINE
+from pygfuse.program.products import Product
 
 
 class GINConv(NeighbourConv, torch_geometric.nn.GINConv):

@@ -9,8 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.aggregate import Edges, aggregate
-from pygfuse.conv.fused import (
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
@@ -19,9 +18,10 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
-from pygfuse.products import Product
-from pygfuse.program import EdgeProgram
-from pygfuse.programs.gaussian import gaussian, separate_gaussians
+from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.program.library.gaussian import gaussian, separate_gaussians
+from pygfuse.program.products import Product
+from pygfuse.program.program import EdgeProgram
 
 _EPSILON = 1e-15
 

@@ -8,9 +8,9 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv.fused import check_features
-from pygfuse.conv.neighbours import NeighbourConv
-from pygfuse.linear import apply_linear
+from pygfuse.conv._layer import check_features
+from pygfuse.conv._neighbours import NeighbourConv
+from pygfuse.ops.linear import apply_linear
 
 
 class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):

@@ -10,8 +10,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from pygfuse.aggregate import aggregate
-from pygfuse.conv.fused import (
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
@@ -21,8 +20,9 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
-from pygfuse.products import Product
-from pygfuse.programs.res_gated import RES_GATED
+from pygfuse.ops.aggregate import aggregate
+from pygfuse.program.library.res_gated import RES_GATED
+from pygfuse.program.products import Product
 
 _ACTIVATIONS = {torch.nn.Sigmoid: 'sigmoid', torch.nn.Tanh: 'tanh', torch.nn.ReLU: 'relu'}
 

@@ -9,12 +9,12 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor
 
-from pygfuse import autocast
-from pygfuse.conv.fused import FusedConv, check_features, nodes_of
-from pygfuse.conv.lstm import tree_of, why_not_lstm, why_not_shared
-from pygfuse.conv.neighbours import NeighbourConv
-from pygfuse.linear import apply_linear
-from pygfuse.prefix_tree import lstm_aggregate
+from pygfuse.conv._layer import FusedConv, check_features, nodes_of
+from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
+from pygfuse.conv._neighbours import NeighbourConv
+from pygfuse.hag.prefix_tree import lstm_aggregate
+from pygfuse.ops import autocast
+from pygfuse.ops.linear import apply_linear
 
 
 class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):

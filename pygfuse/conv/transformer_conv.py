@@ -10,10 +10,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from pygfuse import autocast
-from pygfuse.aggregate import new_seed
-from pygfuse.conv.attention import attend, attention_in_order, attention_result
-from pygfuse.conv.fused import (
+from pygfuse.conv._attention import attend, attention_in_order, attention_result
+from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
@@ -23,9 +21,11 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
-from pygfuse.linear import apply_linear
-from pygfuse.products import Product
-from pygfuse.programs.transformer import TRANSFORMER
+from pygfuse.ops import autocast
+from pygfuse.ops.aggregate import new_seed
+from pygfuse.ops.linear import apply_linear
+from pygfuse.program.library.transformer import TRANSFORMER
+from pygfuse.program.products import Product
 
 
 class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygfuse import vocabulary
+from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import Layout, place_at
-from pygfuse.csr import Csr
-from pygfuse.precision import SETTLED_AFTER
-from pygfuse.tiles import Tile
+from pygfuse.graph.csr import Csr
+from pygfuse.mapping.edge_tiles import Tile
+from pygfuse.program import vocabulary
 
 _EDGES_A_PART = 128
 _ROW_PARTS = 64

@@ -27,7 +27,7 @@ from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from pygfuse import cache
+from pygfuse._lib import disk as cache
 from pygfuse.cpu import team
 
 _log = logging.getLogger(__name__)

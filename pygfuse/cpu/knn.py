@@ -22,9 +22,9 @@ from numba import types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from pygfuse import llvm
+from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
-from pygfuse.cpu.functions import inlined
+from pygfuse.cpu.inlining import inlined
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import INT64, Layout
 from pygfuse.cpu.simd import ChannelRow

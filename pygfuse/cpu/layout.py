@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from pygfuse import llvm
+from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 

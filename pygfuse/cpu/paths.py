@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse.cpu.active_rows import kept_columns, kept_rows
-from pygfuse.execution_path import ExecutionPath
-from pygfuse.graph import Graph
-from pygfuse.mapping import Cut
-from pygfuse.path_rows import PathRows
-from pygfuse.program import SOURCE
+from pygfuse.cpu.row_search import kept_columns, kept_rows
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.mapping import Cut
+from pygfuse.partial.paths.path import ExecutionPath
+from pygfuse.partial.paths.rows import PathRows
+from pygfuse.program.program import SOURCE
 
 
 def by_target(path: ExecutionPath, graph: Graph) -> PathRows:

@@ -1,4 +1,4 @@
-"""Dropout from a counter: `pygfuse.philox`, keyed by seed, edge and head.
+"""Dropout from a counter: `pygfuse.codegen.philox`, keyed by seed, edge and head.
 
 Nothing is stored: forward and backward, and any order of walking the edges, draw the same number for the same edge
 and head.
@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from pygfuse import llvm, philox
-from pygfuse.call import Dropout
+from pygfuse.call.call import Dropout
+from pygfuse.codegen import llvm, philox
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import INT64, Layout, group_rows

@@ -7,12 +7,12 @@ import functools
 from numba import uint64
 from torch import Tensor
 
-from pygfuse.cpu import plan
+from pygfuse.cpu import row_tiling as plan
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.pages import on_huge_pages
-from pygfuse.cpu.pieces import piece_of
-from pygfuse.vocabulary import sum_channels
+from pygfuse.cpu.work import piece_of
+from pygfuse.program.vocabulary import sum_channels
 
 _ROWS = 1024
 

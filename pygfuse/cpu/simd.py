@@ -3,7 +3,8 @@
 Two Numba types hold them. `HeadVector` has one lane per head, for one edge or for several edges side by side, so that
 the arithmetic on scores fills the registers whatever the number of heads. `ChannelRow` has one lane per head and
 channel, as a list of register-sized blocks; a block never splits a head that fits into one. Both take Python's
-operators and the words of `pygfuse.vocabulary`; a head vector meets a channel row by being spread over it, a shuffle.
+operators and the words of `pygfuse.program.vocabulary`; a head vector meets a channel row by being spread over it, a
+shuffle.
 
 What reads and writes memory is in `pygfuse.cpu.layout`.
 """
@@ -24,8 +25,8 @@ from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import register_model
 
-from pygfuse import llvm, vocabulary
-from pygfuse.llvm import (
+from pygfuse.codegen import llvm
+from pygfuse.codegen.llvm import (
     add,
     call,
     concatenate,
@@ -40,6 +41,7 @@ from pygfuse.llvm import (
     subtract,
     suffix,
 )
+from pygfuse.program import vocabulary
 
 
 @functools.cache

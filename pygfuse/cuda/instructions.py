@@ -14,14 +14,14 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from pygfuse import vocabulary
+from pygfuse.cuda.arithmetic import Values
 from pygfuse.cuda.lanes import LaneHeads, LaneRow
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.loads import Loads
-from pygfuse.cuda.place import number_of, shift, special, thread
 from pygfuse.cuda.random import Random
 from pygfuse.cuda.shuffles import Shuffles
-from pygfuse.cuda.values import Values
+from pygfuse.cuda.thread import number_of, shift, special, thread
+from pygfuse.program import vocabulary
 
 
 class Instructions(Loads, Values, Shuffles, Random):

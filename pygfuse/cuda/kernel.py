@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pygfuse import cache
+from pygfuse._lib import disk as cache
 from pygfuse.cuda.layout import Layout
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Kernel:
         """The machine code for arguments of these types, from disk if it was compiled before, and the kernel's name."""
         version = importlib.metadata.version('numba-cuda')
         facts = (repr(architecture), version, repr(self.layout), repr(description))
-        path = cache.entry_path('pygfuse.cuda.target', self.name, *facts, *self.key)
+        path = cache.entry_path('pygfuse.cuda.backend', self.name, *facts, *self.key)
         stored = cache.load(path)
         if stored is None:
             from pygfuse.cuda import compilation

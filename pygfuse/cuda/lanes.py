@@ -1,9 +1,9 @@
 """The values of an edge program as one lane of a warp holds them: Numba types over LLVM vectors.
 
 `LaneRow` has this lane's channels of a row, `LaneHeads` a value for each of this lane's heads (see
-`pygfuse.cuda.layout`). Both take Python's operators and the words of `pygfuse.vocabulary`; heads meet a row by being
-spread over their channels, which costs nothing. What reads and writes memory, and what passes between lanes, is in
-`pygfuse.cuda.instructions`.
+`pygfuse.cuda.layout`). Both take Python's operators and the words of `pygfuse.program.vocabulary`; heads meet a row by
+being spread over their channels, which costs nothing. What reads and writes memory, and what passes between lanes, is
+in `pygfuse.cuda.instructions`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from numba.cuda.extending import register_model
 from numba.cuda.typing import signature
 from numba.cuda.typing.templates import AbstractTemplate
 
-from pygfuse import llvm, vocabulary
+from pygfuse.codegen import llvm
 from pygfuse.cuda.layout import Layout
+from pygfuse.program import vocabulary
 
 ELEMENTS = {'float32': types.float32, 'float64': types.float64}
 LLVM_ELEMENTS = {'float32': ir.FloatType(), 'float64': ir.DoubleType()}

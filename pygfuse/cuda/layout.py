@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from pygfuse.llvm import power_of_two_at_least
+from pygfuse.codegen.llvm import power_of_two_at_least
 
 WARP = 32
 # the widest load of one lane

@@ -8,13 +8,13 @@ from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from pygfuse import llvm
+from pygfuse.codegen import llvm
 from pygfuse.cuda import memory
 from pygfuse.cuda.lanes import ELEMENTS, LLVM_ELEMENTS, LaneHeads, LaneRow, broadcast
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32
-from pygfuse.cuda.place import Place, number_of
-from pygfuse.cuda.tuples import items_of, like, made
+from pygfuse.cuda.packs import items_of, like, made
+from pygfuse.cuda.thread import Place, number_of
 
 
 class Loads:

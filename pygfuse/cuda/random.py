@@ -8,11 +8,11 @@ from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from pygfuse import llvm, philox
+from pygfuse.codegen import llvm, philox
 from pygfuse.cuda.lanes import LaneHeads, broadcast
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32, INT64
-from pygfuse.cuda.place import Place
+from pygfuse.cuda.thread import Place
 
 
 class Random:

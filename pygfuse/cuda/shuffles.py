@@ -9,11 +9,12 @@ from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from pygfuse import llvm, vocabulary
+from pygfuse.codegen import llvm
 from pygfuse.cuda.lanes import ELEMENTS, LaneHeads, LaneRow
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32, INT64
-from pygfuse.cuda.place import Place, number_of, thread
+from pygfuse.cuda.thread import Place, number_of, thread
+from pygfuse.program import vocabulary
 
 # lanes of a shuffle that may read each other: all 32
 _WHOLE_WARP, _BUTTERFLY = 0x1F, 3

@@ -1,6 +1,6 @@
 """What can be prepared once for a dataset."""
 
-from pygfuse.transforms.find_hag import find_hag
+from pygfuse.hag.search.find import find_hag
 from pygfuse.transforms.hag_data import HagData
 from pygfuse.transforms.path_data import PathData
 from pygfuse.transforms.to_execution_paths import ToExecutionPaths

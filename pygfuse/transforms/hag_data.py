@@ -9,11 +9,11 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 
+from pygfuse._lib.backends import why_not
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.hag import Hag, hag_of
-from pygfuse.hag_registry import attach, attached
-from pygfuse.targets import why_not
-from pygfuse.transforms.find_hag import why_not_worth
+from pygfuse.hag.attach import attach, attached
+from pygfuse.hag.hag import Hag, hag_of
+from pygfuse.hag.search.find import why_not_worth
 
 KEY = 'hag_tensors'
 _AGGREGATION_INDEX = ('hag_aggregation_of_aggregation', 'hag_aggregation_of_target')

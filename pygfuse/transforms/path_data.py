@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse.execution_path import are_attached, attach_distances
-from pygfuse.targets import why_not
+from pygfuse._lib.backends import why_not
+from pygfuse.partial.paths.path import are_attached, attach_distances
 from pygfuse.transforms.hag_data import HagData, fingerprints
 
 KEY = 'execution_paths'

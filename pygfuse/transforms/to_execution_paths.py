@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from pygfuse.execution_path import UNREACHED
-from pygfuse.graph import Graph
-from pygfuse.targets import row_search_of
+from pygfuse._lib.backends import row_search_of
+from pygfuse.graph.graph import Graph
+from pygfuse.partial.paths.path import UNREACHED
 from pygfuse.transforms.hag_data import as_kind
 from pygfuse.transforms.path_data import KEY, PathData, tensors_of
 

@@ -7,7 +7,7 @@ import logging
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
-from pygfuse.transforms.find_hag import check_options, find_hag, why_not_worth
+from pygfuse.hag.search.find import check_options, find_hag, why_not_worth
 from pygfuse.transforms.hag_data import KEY, HagData, as_kind, tensors_of
 
 _log = logging.getLogger(__name__)

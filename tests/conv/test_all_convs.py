@@ -8,11 +8,14 @@ import io
 import pickle
 
 import pytest
-import table
 import torch
 import torch_geometric.nn
-from parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Example, random_edges
-from table import (
+from torch.autograd import forward_ad, gradcheck
+from torch_geometric import EdgeIndex
+
+import pygfuse
+from tests.support import cases as table
+from tests.support.cases import (
     CHANNELS,
     EDGE,
     FA,
@@ -28,10 +31,7 @@ from table import (
     TRANSFORMER_EDGES,
     Layer,
 )
-from torch.autograd import forward_ad, gradcheck
-from torch_geometric import EdgeIndex
-
-import pygfuse
+from tests.support.parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Example, random_edges
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
 
@@ -837,7 +837,7 @@ SPARSE_FEATURES = {
 
 @pytest.mark.parametrize('layout', SPARSE_FEATURES)
 def test_sparse_features(layout, monkeypatch):
-    monkeypatch.setattr('pygfuse.linear.LEAST_BYTES', 0)
+    monkeypatch.setattr('pygfuse.ops.linear.LEAST_BYTES', 0)
     for layer in SPARSE_FEATURES[layout]:
         found = []
         for conv in layer.pair(torch.float64):

@@ -12,7 +12,7 @@ from torch.nn import BatchNorm1d, Linear, Module, ReLU, Sequential
 
 import pygfuse
 from pygfuse.conv import DynamicEdgeConv
-from pygfuse.knn import knn, knn_graph
+from pygfuse.ops.knn import knn, knn_graph
 
 FEATURES, CHANNELS, K = 3, 8, 5
 BATCH = torch.arange(4).repeat_interleave(torch.tensor([20, 3, 30, 7]))

@@ -9,7 +9,7 @@ import torch_geometric.nn as pyg
 from torch.nn import BatchNorm1d, Dropout, Identity, Linear, PReLU, ReLU, Sequential
 
 from pygfuse.conv import EdgeConv
-from pygfuse.conv.edge_network import NotUnderstood, check_widths, stages_of, tensors_of
+from pygfuse.conv._edge_mlp.network import NotUnderstood, check_widths, stages_of, tensors_of
 
 
 def kinds(nn) -> list[str]:

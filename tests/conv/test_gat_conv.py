@@ -13,16 +13,16 @@ import torch
 import torch_geometric.nn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Parity, random_edges
 from torch.autograd import gradcheck, gradgradcheck
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import GATConv as PyGATConv
 from torch_geometric.utils import scatter
 
 import pygfuse
-from pygfuse.aggregate import Edges, aggregate
 from pygfuse.conv import GATConv
-from pygfuse.program import PROGRAMS
+from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.program.program import PROGRAMS
+from tests.support.parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Parity, random_edges
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse')
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import table
 import torch
-from parity import ADJACENCIES, GRAPHS
-from table import EDGE_DIM, FEATURES, GATV2, GATV2_EDGES, TRANSFORMER, Layer
+
+from tests.support import cases as table
+from tests.support.cases import EDGE_DIM, FEATURES, GATV2, GATV2_EDGES, TRANSFORMER, Layer
+from tests.support.parity import ADJACENCIES, GRAPHS
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse')
 

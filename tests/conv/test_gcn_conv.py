@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
-import table
 import torch
-from parity import ADJACENCIES, GRAPHS, random_edges
-from table import FEATURES
 from torch_geometric.utils import add_remaining_self_loops
 
 from pygfuse.conv import GCNConv
+from tests.support import cases as table
+from tests.support.cases import FEATURES
+from tests.support.parity import ADJACENCIES, GRAPHS, random_edges
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor')
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from parity import Parity, random_edges
 
 import pygfuse.conv
+from tests.support.parity import Parity, random_edges
 
 PARITY = Parity(pyg.SAGEConv, pygfuse.conv.SAGEConv)
 OPTIONS = {'in_channels': 6, 'out_channels': 4, 'aggr': 'lstm'}

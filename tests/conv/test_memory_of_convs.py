@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch_geometric.nn
-from parity import random_edges
 
 import pygfuse
 import pygfuse.conv
 from pygfuse.memory import peak_bytes, saved_bytes
+from tests.support.parity import random_edges
 
 FEATURES, HEADS, CHANNELS = 8, 2, 4
 HEADED = {'out_channels': CHANNELS, 'heads': HEADS}

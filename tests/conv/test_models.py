@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
-from parity import random_edges
 
 import pygfuse
+from tests.support.parity import random_edges
 
 NODES, FEATURES, HIDDEN, CLASSES, STEPS = 200, 8, 8, 4, 20
 MODELS = {

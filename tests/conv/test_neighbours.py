@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import table
 import torch
-from parity import ADJACENCIES, GRAPHS, random_edges
-from table import FEATURES, GCN, GIN, GRAPH, GRAPH_WEIGHTS, SAGE
+
+from tests.support import cases as table
+from tests.support.cases import FEATURES, GCN, GIN, GRAPH, GRAPH_WEIGHTS, SAGE
+from tests.support.parity import ADJACENCIES, GRAPHS, random_edges
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor')
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pygfuse.cpu import edge_tiles
-from pygfuse.graph import Graph
-from pygfuse.tiles import tiles_of
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.edge_tiles import tiles_of
 
 # rows of 3, 0, 5, 0 and 1 edges
 EDGES = torch.tensor([[0, 1, 2, 0, 1, 2, 1, 0, 2], [0, 0, 0, 2, 2, 2, 2, 2, 4]])

@@ -15,7 +15,10 @@ AVX2 = '+sse2,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c'
 @pytest.mark.parametrize(('name', 'features'), [('haswell', AVX2), ('x86-64', '+sse2')])
 @pytest.mark.parametrize(
     ('tests', 'chosen'),
-    [('test_aggregate.py', 'equals and (1-5 or 3-17)'), ('test_knn.py', 'dimensions or neighbours or chunk or fused')],
+    [
+        ('ops/test_aggregate.py', 'equals and (1-5 or 3-17)'),
+        ('ops/test_knn.py', 'dimensions or neighbours or chunk or fused'),
+    ],
 )
 def test_kernels_compiled_for_another_processor(tests, chosen, name, features, tmp_path):
     command = [sys.executable, '-m', 'pytest', '-q', str(Path(__file__).parents[1] / tests), '-k', chosen]

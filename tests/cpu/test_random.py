@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from pygfuse.call import Dropout
+from pygfuse.call.call import Dropout
+from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.cpu.random import dropout_factors
-from pygfuse.philox import threshold_and_scale
 
 WORD = 2**32
 # of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", for Philox-4x32 with seven rounds:

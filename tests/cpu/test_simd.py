@@ -11,7 +11,7 @@ from numba import types
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.simd import blocks_of, register_bytes
-from pygfuse.vocabulary import exp, leaky_relu, log, maximum, positive, sum_channels
+from pygfuse.program.vocabulary import exp, leaky_relu, log, maximum, positive, sum_channels
 
 DTYPES = [torch.float32, torch.float64]
 SHAPES = [(1, 1), (1, 7), (4, 8), (3, 5), (8, 3), (5, 17), (2, 16), (1, 64), (7, 1)]

@@ -5,21 +5,23 @@ import os
 import pytest
 import torch
 import torch_geometric.nn
-from comparison import NAMES, check, random_call, random_graph
 
-from pygfuse import aggregate as aggregation
-from pygfuse import reference
-from pygfuse.call import Dropout
+from pygfuse.call import reference
+from pygfuse.call.call import Dropout
 from pygfuse.conv import GATConv
 from pygfuse.cpu import random
-from pygfuse.cuda import plan, sort, target
+from pygfuse.cuda import backend as target
+from pygfuse.cuda import row_tiling as plan
+from pygfuse.cuda import sort
 from pygfuse.cuda.kernel import Kernel, describe
-from pygfuse.mapping import Mapping, force_mapping
-from pygfuse.program import PROGRAMS
+from pygfuse.mapping.mapping import Mapping, force_mapping
+from pygfuse.ops import aggregate as aggregation
+from pygfuse.program.program import PROGRAMS
+from tests.support.comparison import NAMES, check, random_call, random_graph
 
 if os.environ.get('CI', '').lower() not in ('1', 'true'):
     pytest.importorskip('numba_cuda')
-from interpreter import InterpretedKernel
+from tests.support.interpreter import InterpretedKernel
 
 TOLERANCE = 2e-5
 
@@ -50,7 +52,7 @@ def test_edge_operands_as_products(name):
 
 @pytest.mark.parametrize('name', ['gat', pytest.param('transformer', marks=pytest.mark.slow)])
 def test_rows_in_several_parts(name, monkeypatch):
-    monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
+    monkeypatch.setattr('pygfuse.mapping.mapping.HEAVY_PARTS', 1)
     graph = random_graph(5, 4, 10, hub=12, seed=1)
     with force_mapping(Mapping('edge', part_work=3)):
         assert len(plan.parts_of(graph.csr, 32).split_rows) > 0
@@ -128,7 +130,7 @@ def test_dropout_draws_what_the_cpu_draws():
 def _in_place_of_the_cpu(monkeypatch):
     """The operator, sorting and walks of the CUDA target, in place of the CPU's."""
     monkeypatch.setattr(aggregation, 'target_of', lambda device: target)
-    monkeypatch.setattr('pygfuse.graph.sorting_of', lambda device: sort)
+    monkeypatch.setattr('pygfuse.graph.graph.sorting_of', lambda device: sort)
 
 
 def _layers():
@@ -153,7 +155,7 @@ def test_a_layer_from_end_to_end():
 
 @pytest.mark.usefixtures('_in_place_of_the_cpu')
 def test_under_autocast_operands_keep_their_types(monkeypatch):
-    monkeypatch.setattr('pygfuse.autocast.MIXING', ('cpu',))
+    monkeypatch.setattr('pygfuse.ops.autocast.MIXING', ('cpu',))
     conv, pyg, inputs = _layers()
     launched = []
     run = InterpretedKernel.__call__

@@ -3,30 +3,27 @@
 import contextlib
 import copy
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch_geometric.nn
-from comparison import NAMES, check, random_call, random_graph
 from torch_geometric.data import Data
 
 import pygfuse
 import pygfuse.conv
-from pygfuse.aggregate import dropout_factors
 from pygfuse.cuda.capture import capture
-from pygfuse.execution_path import execution_paths, known_paths
-from pygfuse.graph import Graph
-from pygfuse.hag_aggregate import hag_aggregate
-from pygfuse.knn import knn_graph
-from pygfuse.mapping import Mapping, force_mapping
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.memory import peak_bytes
-from pygfuse.program import PROGRAMS
+from pygfuse.ops.aggregate import dropout_factors
+from pygfuse.ops.hag import hag_aggregate
+from pygfuse.ops.knn import knn_graph
+from pygfuse.partial.paths.path import execution_paths, known_paths
+from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import ToExecutionPaths, find_hag
-
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 'conv')]
-from parity import GRAPHS, assert_close  # noqa: E402
-from table import LAYERS  # noqa: E402
+from tests.support.cases import LAYERS
+from tests.support.comparison import NAMES, check, random_call, random_graph
+from tests.support.parity import GRAPHS, assert_close
 
 pytestmark = pytest.mark.cuda
 TOLERANCE = 2e-5
@@ -35,7 +32,7 @@ TOLERANCE = 2e-5
 @pytest.fixture(scope='module')
 def target():
     pytest.importorskip('numba_cuda')
-    from pygfuse.cuda import target
+    from pygfuse.cuda import backend as target
 
     return target
 
@@ -118,7 +115,7 @@ def test_the_same_bits_in_every_run(target):
 
 
 def on_gpu(call):
-    from comparison import moved
+    from tests.support.comparison import moved
 
     return moved(call, 'cuda')
 

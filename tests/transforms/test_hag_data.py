@@ -7,13 +7,13 @@ import pickle
 import pytest
 import torch
 import torch_geometric.transforms as T
-from parity import random_edges
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader, NeighborLoader
 
-from pygfuse.hag_registry import attached
+from pygfuse.hag.attach import attached
 from pygfuse.transforms import HagData, ToHAG, hag_data
+from tests.support.parity import random_edges
 
 ALL = ToHAG(capacity=None, min_saving=1, for_batches=True)
 

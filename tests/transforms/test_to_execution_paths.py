@@ -7,14 +7,14 @@ import pickle
 import pytest
 import torch
 import torch_geometric.transforms as T
-from parity import random_edges
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from pygfuse.conv import GCNConv, SAGEConv
-from pygfuse.execution_path import execution_paths, known_paths
-from pygfuse.graph import Graph
+from pygfuse.graph.graph import Graph
+from pygfuse.partial.paths.path import execution_paths, known_paths
 from pygfuse.transforms import PathData, ToExecutionPaths, ToHAG
+from tests.support.parity import random_edges
 
 LAYERS = 3
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pygfuse import vocabulary
-from pygfuse.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
-from pygfuse.cpu.functions import (
+from pygfuse.codegen.precision import SETTLED_AFTER
+from pygfuse.cpu.inlining import (
     add_tuples,
     compiled,
     copies,
@@ -17,12 +16,13 @@ from pygfuse.cpu.functions import (
     spread,
 )
 from pygfuse.cpu.layout import Layout, place_at
-from pygfuse.cpu.pieces import piece_of, rows_of
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.forward import AHEAD
 from pygfuse.cpu.walks.score import group_scorer
-from pygfuse.precision import SETTLED_AFTER
-from pygfuse.program import TARGET, BoundProgram
+from pygfuse.cpu.work import piece_of, rows_of
+from pygfuse.program import vocabulary
+from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
+from pygfuse.program.program import TARGET, BoundProgram
 
 
 def _message_adjoint(

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pygfuse import vocabulary
-from pygfuse.adjoint import BY_TARGET
-from pygfuse.cpu.functions import compiled, edge_row_loader, edge_row_prefetcher, inlined
+from pygfuse.codegen.precision import SLACK, lowest
+from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher, inlined
 from pygfuse.cpu.layout import Layout, place_at
-from pygfuse.cpu.pieces import piece_of, rows_of
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.score import group_scorer
-from pygfuse.precision import SLACK, lowest
-from pygfuse.program import BoundProgram
+from pygfuse.cpu.work import piece_of, rows_of
+from pygfuse.program import vocabulary
+from pygfuse.program.adjoint import BY_TARGET
+from pygfuse.program.program import BoundProgram
 
 # softmax in one pass; or its statistics first, and then the sums
 ONE_PASS, STATISTICS, GIVEN = 'one pass', 'statistics', 'given'

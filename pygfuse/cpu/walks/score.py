@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pygfuse.cpu.functions import compiled, edge_row_loader, inlined
+from pygfuse.cpu.inlining import compiled, edge_row_loader, inlined
 from pygfuse.cpu.layout import Layout, place_at
-from pygfuse.program import BoundProgram
+from pygfuse.program.program import BoundProgram
 
 
 def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -> Callable:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pygfuse import vocabulary
-from pygfuse.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
+from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cuda.walks.edges import (
     EDGE_ARGUMENTS,
     RESIDENT,
@@ -17,8 +16,9 @@ from pygfuse.cuda.walks.edges import (
     piece_reader,
     positions,
 )
-from pygfuse.precision import SETTLED_AFTER
-from pygfuse.program import TARGET, BoundProgram
+from pygfuse.program import vocabulary
+from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
+from pygfuse.program.program import TARGET, BoundProgram
 
 
 def _message_adjoint(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pygfuse.program import BoundProgram
+from pygfuse.program.program import BoundProgram
 
 # what `edge_loader` takes after the place of an edge
 EDGE_ARGUMENTS = (

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pygfuse import vocabulary
-from pygfuse.adjoint import BY_TARGET
+from pygfuse.codegen.precision import SLACK, lowest
 from pygfuse.cuda.walks.edges import (
     EDGE_ARGUMENTS,
     RESIDENT,
@@ -19,8 +18,9 @@ from pygfuse.cuda.walks.edges import (
     piece_reader,
     positions,
 )
-from pygfuse.precision import SLACK, lowest
-from pygfuse.program import BoundProgram
+from pygfuse.program import vocabulary
+from pygfuse.program.adjoint import BY_TARGET
+from pygfuse.program.program import BoundProgram
 
 
 def _finisher(lanes: Any, softmax: bool, reduce: str) -> Callable:

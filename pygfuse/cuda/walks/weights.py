@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pygfuse import vocabulary
-from pygfuse.adjoint import BY_TARGET
-from pygfuse.cuda.walks.edges import EDGE_ARGUMENTS, RESIDENT, edge_loader, edge_scorer, mapped, piece_reader, positions
-from pygfuse.program import BoundProgram
+from pygfuse.cuda.walks.edges import (
+    EDGE_ARGUMENTS,
+    RESIDENT,
+    edge_loader,
+    edge_scorer,
+    mapped,
+    piece_reader,
+    positions,
+)
+from pygfuse.program import vocabulary
+from pygfuse.program.adjoint import BY_TARGET
+from pygfuse.program.program import BoundProgram
 
 
 def weights_body(bound: BoundProgram, lanes: Any) -> Callable:

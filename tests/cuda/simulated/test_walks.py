@@ -4,18 +4,31 @@ from weakref import ref
 
 import pytest
 import torch
-from comparison import NAMES, WITH_EDGE_ROWS, by_cpu, by_reference, check, close, random_call, random_graph
-from emulation import SimulatedKernel
 
-from pygfuse import execution_path, reference
-from pygfuse.call import Dropout
+from pygfuse.call import reference
+from pygfuse.call.call import Dropout
 from pygfuse.cpu import random
-from pygfuse.cuda import active_rows, levels, plan, target
-from pygfuse.execution_path import execution_paths, reported_to
-from pygfuse.graph import Graph
-from pygfuse.mapping import Mapping, force_mapping
-from pygfuse.program import PROGRAMS
+from pygfuse.cuda import backend as target
+from pygfuse.cuda import hag as levels
+from pygfuse.cuda import row_search as active_rows
+from pygfuse.cuda import row_tiling as plan
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.mapping import Mapping, force_mapping
+from pygfuse.partial.paths import path as execution_path
+from pygfuse.partial.paths.path import execution_paths, reported_to
+from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import find_hag
+from tests.support.comparison import (
+    NAMES,
+    WITH_EDGE_ROWS,
+    by_cpu,
+    by_reference,
+    check,
+    close,
+    random_call,
+    random_graph,
+)
+from tests.support.emulation import SimulatedKernel
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +42,7 @@ def _simulated(monkeypatch):
 @pytest.fixture(params=['vertex', 'edge'])
 def small_parts(request, monkeypatch):
     """Forces a mapping, with parts so small that rows are cut."""
-    monkeypatch.setattr('pygfuse.mapping.HEAVY_PARTS', 1)
+    monkeypatch.setattr('pygfuse.mapping.mapping.HEAVY_PARTS', 1)
     with force_mapping(Mapping(request.param, part_work=3)):
         yield request.param
 

@@ -1,0 +1,82 @@
+"""Which target serves a device, and what it takes."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from types import ModuleType
+
+import torch
+
+DTYPES = {
+    'cpu': (torch.float32, torch.float64),
+    'cuda': (torch.float32, torch.float64, torch.float16, torch.bfloat16),
+}
+
+
+def why_not(kind: str) -> str | None:
+    """The reason, if any, for which devices of a kind have no kernels.
+
+    Example:
+        >>> why_not('cpu') is None
+        True
+        >>> why_not('mps')
+        "the device 'mps' has no fused kernels"
+    """
+    if kind not in DTYPES:
+        return f'the device {kind!r} has no fused kernels'
+    if kind == 'cuda' and not _has_numba_cuda():
+        major = (torch.version.cuda or '13').split('.')[0]
+        return f"fused kernels for CUDA need numba-cuda (pip install 'pygfuse[cuda{major}]')"
+    return None
+
+
+# not `why_not` itself: torch.compile warns of caches that it looks through
+@functools.cache
+def _has_numba_cuda() -> bool:
+    return importlib.util.find_spec('numba_cuda') is not None
+
+
+def target_of(device: torch.device) -> ModuleType:
+    """The target that runs calls whose tensors are on this device: it has ``forward``, ``backward``, ``weights`` and
+    ``dropout_factors``.
+
+    Raises:
+        ValueError: If there is none, saying what to install where that helps.
+    """
+    _check(device)
+    return importlib.import_module(f'pygfuse.{device.type}.backend')
+
+
+def sorting_of(device: torch.device) -> ModuleType:
+    """The module that sorts edges on this device: it has ``sort_by_target`` and ``transpose``."""
+    return importlib.import_module(f'pygfuse.{device.type}.sort')
+
+
+def levels_of(device: torch.device) -> ModuleType:
+    """The module that aggregates over HAGs on this device: it has ``sums``, ``extremes`` and ``extremes_backward``."""
+    return importlib.import_module(f'pygfuse.{device.type}.hag')
+
+
+def edge_tiles_of(device: torch.device) -> ModuleType:
+    """The module that works on tiles of edges on this device (`pygfuse.cpu.edge_tiles`); there is none for GPUs."""
+    return importlib.import_module(f'pygfuse.{device.type}.edge_tiles')
+
+
+def neighbour_search_of(device: torch.device) -> ModuleType | None:
+    """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
+    return importlib.import_module('pygfuse.cpu.knn') if device.type == 'cpu' else None
+
+
+def row_search_of(device: torch.device) -> ModuleType:
+    """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``LOOKS_WAIT``,
+    whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``
+    and ``distances`` too."""
+    return importlib.import_module(f'pygfuse.{device.type}.row_search')
+
+
+def _check(device: torch.device) -> None:
+    reason = why_not(device.type)
+    if reason is not None:
+        raise ValueError(f"Expected tensors on a device that has kernels (got '{device}': {reason})")

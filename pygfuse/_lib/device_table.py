@@ -1,0 +1,76 @@
+"""What was measured on this device, remembered on disk beside the compiled kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from numba.core.registry import cpu_target
+
+from pygfuse._lib.disk import cache_directory, write
+
+
+def device_name() -> str:
+    """The processor and the number of threads: what a measurement holds for."""
+    processor = cpu_target.target_context.codegen().magic_tuple()[1]
+    return f'{platform.machine()} {processor}, {torch.get_num_threads()} threads'
+
+
+class DeviceTable:
+    """Values by key and device, in a JSON file in the folder of compiled kernels.
+
+    Args:
+        name: The file's name.
+
+    Attributes:
+        generation: A number that changes when something is remembered or forgotten.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.generation = 0
+        self._read: dict[Path, dict[str, dict[str, Any]]] = {}
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies."""
+        return cache_directory() / self.name
+
+    def reload(self) -> None:
+        """Has the file read anew."""
+        self.generation += 1
+        self._read.clear()
+
+    def _load(self) -> dict[str, dict[str, Any]]:
+        path = self.path
+        if path not in self._read:
+            try:
+                found = json.loads(path.read_text())
+            except (OSError, ValueError):
+                found = {}
+            self._read[path] = found if isinstance(found, dict) else {}
+        return self._read[path]
+
+    def get(self, key: str) -> Any | None:
+        """The value remembered for this device, or None."""
+        table = self._load()
+        # naming the device takes longer than looking into an empty table
+        return table.get(device_name(), {}).get(key) if table else None
+
+    def remember(self, values: Mapping[str, Any]) -> None:
+        """Keeps values for this device; in a folder that cannot be written to, for this process."""
+        self.reload()
+        path, table = self.path, self._load()
+        table.setdefault(device_name(), {}).update(values)
+        with contextlib.suppress(OSError):
+            write(path, json.dumps(table, indent=1, sort_keys=True).encode())
+
+    def forget(self) -> None:
+        """Forgets all, what is on disk too."""
+        self.reload()
+        self.path.unlink(missing_ok=True)

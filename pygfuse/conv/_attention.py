@@ -1,0 +1,100 @@
+"""What attention layers return besides their output, in PyG's forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.typing import torch_sparse
+from torch_geometric.utils import add_self_loops, remove_self_loops
+from torch_geometric.utils.sparse import set_sparse_value
+
+from pygfuse.call.call import common_dtype
+from pygfuse.conv._layer import is_edge_index, is_sparse_tensor
+from pygfuse.graph.graph import Graph
+from pygfuse.ops import autocast
+from pygfuse.ops.aggregate import aggregate, aggregate_with_weights, dropout_factors
+
+# above so many columns, multiplying with the zeros of the block-diagonal matrix costs more than it saves
+_WIDEST_MATRIX = 32
+
+
+def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
+    """The dots of each head's features with one vector a head, for several sets of vectors.
+
+    As long as they are few, all are one product with a block-diagonal matrix: the features are read once. Autocast does
+    not make them products of a narrow type.
+
+    Args:
+        x: ``[nodes, H, C]``.
+        vectors: Each ``[1, H, C]``.
+
+    Returns:
+        For each set, ``[nodes, H]``.
+    """
+    heads, dtype = x.shape[1], common_dtype((x, *vectors))
+    with autocast.off(x.device):
+        return _head_products(x.to(dtype), [vector.to(dtype) for vector in vectors], heads)
+
+
+def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Tensor]:
+    if heads * len(vectors) > _WIDEST_MATRIX:
+        return [(x * vector).sum(dim=-1) for vector in vectors]
+    identity = torch.eye(heads, dtype=x.dtype, device=x.device).unsqueeze(1)
+    matrix = torch.cat([(vector[0].unsqueeze(-1) * identity).flatten(0, 1) for vector in vectors], dim=1)
+    return list((x.flatten(1) @ matrix).split(heads, dim=1))
+
+
+def attend(*arguments: Any, with_weights: bool) -> tuple[Tensor, Tensor | None]:
+    """The output of `pygfuse.ops.aggregate.aggregate`, and the weights of edges if they are wanted, else None.
+
+    Args:
+        arguments: Those of `aggregate`.
+        with_weights: Whether the weights are wanted.
+    """
+    return aggregate_with_weights(*arguments) if with_weights else (aggregate(*arguments), None)
+
+
+def attention_in_order(graph: Graph, weights: Tensor, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:
+    """The weights of edges in PyG's order of them, ``[edges, H]``.
+
+    Args:
+        graph: The edges that were walked.
+        weights: ``[edge ids, H]``, before dropout.
+        dropout: Probability of dropping, if what the walk dropped shall be 0.
+        seed: As given to the walk, or None.
+    """
+    ids = graph.edge_ids_in_coo_order()
+    if seed is not None:
+        weights = weights * dropout_factors(len(weights), weights.shape[1], dropout, seed, weights)
+    return weights[ids]
+
+
+def attention_result(out: Tensor, adjacency: Any, graph: Graph, alpha: Tensor) -> Any:
+    """The output with the attention weights, as PyG's layers return them.
+
+    Args:
+        out: The layer's output.
+        adjacency: What the user passed.
+        graph: The edges that were walked.
+        alpha: ``[edges, H]`` in PyG's order of these edges.
+
+    Returns:
+        ``(out, (edge_index, alpha))``, with a sparse tensor in place of ``edge_index`` if such a one was passed, or
+        ``(out, SparseTensor)``.
+    """
+    with_loops = graph.num_loops is not None
+    if is_sparse_tensor(adjacency):
+        adjacency = torch_sparse.set_diag(adjacency) if with_loops else adjacency
+        return out, adjacency.set_value(alpha, layout='coo')
+    if is_edge_index(adjacency):
+        if isinstance(adjacency, EdgeIndex) and with_loops:
+            adjacency = add_self_loops(remove_self_loops(adjacency)[0], num_nodes=graph.num_loops)[0]
+            return out, (adjacency, alpha)
+        return out, (graph.coo() if with_loops else adjacency, alpha)
+    if with_loops:
+        adjacency = add_self_loops(remove_self_loops(adjacency)[0])[0]
+    return out, (set_sparse_value(adjacency, alpha), alpha)

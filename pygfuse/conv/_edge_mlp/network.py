@@ -1,0 +1,231 @@
+"""The network inside an EdgeConv, taken apart into stages that can be fused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn
+from torch import Tensor
+
+from pygfuse._lib.hooks import has_hooks
+from pygfuse.program.activation import Activation
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Linear:
+    """A linear map.
+
+    Attributes:
+        module: torch's or PyG's.
+        name: Where it is, for errors.
+    """
+
+    module: torch.nn.Module
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Norm:
+    """A batch normalisation over edges.
+
+    Attributes:
+        module: torch's.
+        name: Where it is, for errors.
+        allow_single: Whether a single edge is normalised by the running statistics, as an option of PyG's says.
+    """
+
+    module: torch.nn.BatchNorm1d
+    name: str
+    allow_single: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Slope:
+    """A PReLU.
+
+    Attributes:
+        weight: One slope, or one for each channel.
+        name: Where it is, for errors.
+    """
+
+    weight: Tensor
+    name: str
+
+
+Stage = Linear | Norm | Slope | Activation
+
+
+class NotUnderstood(Exception):
+    """A network cannot be taken apart; the text says why."""
+
+
+_LINEAR = (torch.nn.Linear, torch_geometric.nn.Linear)
+_NOTHING = (torch.nn.Identity,)
+_SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+_ACTIVATIONS = {
+    torch.nn.ReLU: lambda module: Activation('relu'),
+    torch.nn.LeakyReLU: lambda module: Activation('leaky_relu', (float(module.negative_slope),)),
+    torch.nn.ELU: lambda module: Activation('elu', (float(module.alpha), 1.0)),
+    torch.nn.SELU: lambda module: Activation('elu', _SELU),
+    torch.nn.SiLU: lambda module: Activation('silu'),
+    torch.nn.GELU: lambda module: Activation('gelu' if module.approximate == 'none' else 'gelu_tanh'),
+    torch.nn.Tanh: lambda module: Activation('tanh'),
+    torch.nn.Sigmoid: lambda module: Activation('sigmoid'),
+    torch.nn.Softplus: lambda module: Activation('softplus', (float(module.beta), float(module.threshold))),
+}
+_FUNCTIONS = {
+    torch.relu: Activation('relu'),
+    F.relu: Activation('relu'),
+    F.elu: Activation('elu', (1.0, 1.0)),
+    F.selu: Activation('elu', _SELU),
+    F.leaky_relu: Activation('leaky_relu', (0.01,)),
+    F.silu: Activation('silu'),
+    F.gelu: Activation('gelu'),
+    torch.tanh: Activation('tanh'),
+    torch.sigmoid: Activation('sigmoid'),
+    F.softplus: Activation('softplus', (1.0, 20.0)),
+}
+
+
+def stages_of(nn: object) -> list[Stage]:
+    """The stages of a network, in order.
+
+    Args:
+        nn: A linear map; a `torch.nn.Sequential` of linear maps, batch normalisations, activations and dropouts that
+            drop nothing; or PyG's `MLP`.
+
+    Raises:
+        NotUnderstood: If it is something else; the text says what.
+
+    Example:
+        >>> network = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU())
+        >>> [type(stage).__name__ for stage in stages_of(network)]
+        ['Linear', 'Norm', 'Activation']
+    """
+    stages = list(_taken_apart(nn, 'nn'))
+    if not stages or not isinstance(stages[0], Linear):
+        raise NotUnderstood('nn does not begin with a Linear')
+    return stages
+
+
+def _taken_apart(module: object, name: str) -> Iterator[Stage]:
+    if not isinstance(module, torch.nn.Module):
+        raise NotUnderstood(f'{name} is no module')
+    kind = type(module)
+    # a lazy layer hooks itself until its first call
+    if kind in _LINEAR and isinstance(module.weight, torch.nn.UninitializedParameter):
+        raise NotUnderstood(f'{name} has no parameters before its first call')
+    _check_untouched(module, name)
+    if kind is torch.nn.Sequential:
+        # not named_children(), which has a module that comes twice once
+        for key, child in module._modules.items():
+            yield from _taken_apart(child, f'{name}.{key}')
+    elif kind is torch_geometric.nn.MLP:
+        yield from _of_mlp(module, name)
+    elif kind in _LINEAR:
+        yield Linear(module, name)
+    elif kind is torch.nn.BatchNorm1d:
+        yield Norm(module, name)
+    elif kind is torch_geometric.nn.BatchNorm:
+        _check_untouched(module.module, f'{name}.module')
+        yield Norm(module.module, name, module.allow_single_element)
+    elif kind is torch.nn.PReLU:
+        yield Slope(module.weight, name)
+    elif kind in _ACTIVATIONS:
+        yield _ACTIVATIONS[kind](module)
+    elif kind is torch.nn.Dropout:
+        _check_dropout(module.p if module.training else 0.0, name)
+    elif kind not in _NOTHING:
+        raise NotUnderstood(f'{name} is a {kind.__name__}')
+
+
+def _of_mlp(mlp: torch_geometric.nn.MLP, name: str) -> Iterator[Stage]:
+    if mlp.supports_norm_batch:
+        raise NotUnderstood(f'{name} normalises by batch')
+    for i, (linear, norm) in enumerate(zip(mlp.lins, mlp.norms, strict=False)):
+        yield from _taken_apart(linear, f'{name}.lins.{i}')
+        if mlp.act_first:
+            yield from _activation(mlp.act, f'{name}.act')
+        yield from _taken_apart(norm, f'{name}.norms.{i}')
+        if not mlp.act_first:
+            yield from _activation(mlp.act, f'{name}.act')
+        _check_dropout(mlp.dropout[i] if mlp.training else 0.0, name)
+    if mlp.plain_last:
+        yield from _taken_apart(mlp.lins[-1], f'{name}.lins.{len(mlp.lins) - 1}')
+        _check_dropout(mlp.dropout[-1] if mlp.training else 0.0, name)
+
+
+def _activation(act: object, name: str) -> Iterator[Stage]:
+    if act is None:
+        return
+    if isinstance(act, torch.nn.Module):
+        yield from _taken_apart(act, name)
+        return
+    try:
+        yield _FUNCTIONS[act]
+    except (KeyError, TypeError):
+        raise NotUnderstood(f'{name} is {getattr(act, "__name__", act)!r}') from None
+
+
+def _check_dropout(probability: float, name: str) -> None:
+    if probability > 0.0:
+        raise NotUnderstood(f'{name} drops out values of edges')
+
+
+def _check_untouched(module: torch.nn.Module, name: str) -> None:
+    if has_hooks(module):
+        raise NotUnderstood(f'a hook is registered on {name}')
+    if 'forward' in module.__dict__:
+        raise NotUnderstood(f'forward of {name} is overridden')
+
+
+def check_widths(stages: list[Stage]) -> None:
+    """Raises a ValueError that names the first stage that takes another number of features than comes into it.
+
+    Args:
+        stages: As of `stages_of`; how many features the first takes is not looked at.
+
+    Example:
+        >>> check_widths(stages_of(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.PReLU(4))))
+        Traceback (most recent call last):
+        ValueError: Expected 'nn.1' (PReLU) to take 8 features, as many as come into it (got 4)
+    """
+    width = stages[0].module.weight.shape[0]
+    for stage in stages[1:]:
+        if isinstance(stage, Activation):
+            continue
+        kind = 'PReLU' if isinstance(stage, Slope) else type(stage.module).__name__
+        for taken in _widths_of(stage):
+            if taken != width:
+                raise ValueError(
+                    f"Expected '{stage.name}' ({kind}) to take {width} features, as many as come into it (got {taken})"
+                )
+        if isinstance(stage, Linear):
+            width = stage.module.weight.shape[0]
+
+
+def _widths_of(stage: Linear | Norm | Slope) -> list[int]:
+    """How many features each tensor of a stage is for, but those that are for any number."""
+    if isinstance(stage, Linear):
+        return [stage.module.weight.shape[1]]
+    if isinstance(stage, Slope):
+        return [len(stage.weight)] if len(stage.weight) > 1 else []
+    module = stage.module
+    tensors = (module.weight, module.bias, module.running_mean, module.running_var)
+    return [len(tensor) for tensor in tensors if tensor is not None]
+
+
+def tensors_of(stages: list[Stage]) -> dict[str, Tensor]:
+    """The parameters and running statistics of the stages, by a name that tells them apart."""
+    found: dict[str, Tensor] = {}
+    for i, stage in enumerate(stages):
+        if isinstance(stage, Slope):
+            found[f'slope {i} of nn'] = stage.weight
+        elif not isinstance(stage, Activation):
+            for name, tensor in (*stage.module.named_parameters(), *stage.module.named_buffers()):
+                if name != 'num_batches_tracked':
+                    found[f'{name} {i} of nn'] = tensor
+    return found

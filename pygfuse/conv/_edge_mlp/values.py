@@ -1,0 +1,250 @@
+"""Values on all edges that are never formed: what a network makes of the two ends of an edge, and its aggregation."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pygfuse.conv._edge_mlp.network import Linear, Norm, Slope, Stage
+from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops.degrees import degrees
+from pygfuse.ops.edge_mlp import Affine, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
+from pygfuse.program.activation import Activation
+from pygfuse.program.library.edge_values import EDGE_SQUARES, EDGE_VALUES
+from pygfuse.program.program import EdgeProgram
+
+
+class EdgeValues:
+    """``stages(target_i + source_j)`` on every edge (j, i), with nothing of edges in memory.
+
+    A batch normalisation is folded into what comes before or after it once its statistics are known, so that stages
+    are linear maps and activations, with at most one scale and shift after an activation.
+
+    Args:
+        pair: Features of sources and of targets.
+        edges: The edges.
+        num_edges: Their number.
+    """
+
+    def __init__(self, pair: tuple[Tensor, Tensor], edges: Edges, num_edges: int) -> None:
+        self.source, self.target = pair
+        self.edges, self.num_edges = edges, num_edges
+        self.begun = False
+        self.stages: list[EdgeStage] = []
+        # the mean over edges that was moved out of both ends
+        self.middle: Tensor | None = None
+        self._degrees: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def degrees(self) -> tuple[Tensor, Tensor]:
+        """Number of edges of each target and of each source."""
+        if self._degrees is None:
+            self._degrees = degrees(self.edges, self.source)
+        return self._degrees
+
+    @property
+    def channels(self) -> int:
+        """Values of an edge."""
+        maps = [stage for stage in self.stages if isinstance(stage, Map)]
+        return maps[-1].weight.shape[0] if maps else self.source.shape[1]
+
+    def apply(self, stage: Stage) -> None:
+        """Adds a stage of the network."""
+        if isinstance(stage, Linear):
+            self._linear(stage.module.weight, stage.module.bias)
+        elif isinstance(stage, Norm):
+            self._normalise(stage)
+        elif isinstance(stage, Slope):
+            self.stages.append(Rectifier(stage.weight.expand(self.channels)))
+        else:
+            self.stages.append(stage)
+
+    def _linear(self, weight: Tensor, bias: Tensor | None) -> None:
+        if not self.begun:
+            # W [x_i, x_j - x_i] = (W_1 - W_2) x_i + W_2 x_j
+            width = self.source.shape[1]
+            of_target, of_difference = weight[:, :width], weight[:, width:]
+            self.source = self.source @ of_difference.t()
+            self.target = F.linear(self.target, of_target - of_difference, bias)
+            self.begun = True
+            return
+        bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
+        if self.stages and isinstance(self.stages[-1], Affine):
+            before = self.stages.pop()
+            weight, bias = weight * before.scale, torch.addmv(bias, weight, before.shift)
+        self.stages.append(Map(weight, bias))
+
+    # Batch normalisation
+
+    def _normalise(self, norm: Norm) -> None:
+        module = norm.module
+        by_batch = module.training or (module.running_mean is None and module.running_var is None)
+        if norm.allow_single and self.num_edges <= 1:
+            by_batch = False
+        elif module.training and module.track_running_stats and module.num_batches_tracked is not None:
+            module.num_batches_tracked.add_(1)
+        if by_batch and self.num_edges == 1:
+            raise ValueError(
+                f'Expected more than 1 value per channel when training, got input size {torch.Size([1, self.channels])}'
+            )
+        if not by_batch or self.num_edges == 0:
+            if module.running_mean is not None:
+                mean, variance = module.running_mean, module.running_var
+            else:
+                mean, variance = self.source.new_zeros(self.channels), self.source.new_ones(self.channels)
+        else:
+            mean, variance = self._statistics()
+            if module.training and module.track_running_stats:
+                _update(module, mean.detach(), variance.detach() * (self.num_edges / (self.num_edges - 1)))
+        scale = torch.rsqrt(variance + module.eps)
+        if module.weight is not None:
+            scale = scale * module.weight
+        self._scale_and_shift(mean, scale, module.bias)
+
+    def _statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and (biased) variance of the values over all edges."""
+        if not self.stages:
+            self._centre()
+            squares = self._walk(EDGE_SQUARES['none'], {}, 'sum')
+            return self.middle, squares.sum(dim=0) / self.num_edges
+        known = self._program_of_last() if len(self.stages) == 1 else None
+        if known is not None:
+            name, operands = known
+            mean = self._walk(EDGE_VALUES[name], operands, 'sum').sum(dim=0) / self.num_edges
+            # the variance does not change with the shift at the mean: no gradient through it
+            squares = self._walk(EDGE_SQUARES[name], {**operands, 'shift': mean.detach().unsqueeze(0)}, 'sum')
+            return mean, squares.sum(dim=0) / self.num_edges
+        last = self.stages[-1]
+        if isinstance(last, Activation | Rectifier):
+            mean, covariance = self._moments(self.stages)
+            return mean.to(self.source.dtype), covariance.diagonal().to(self.source.dtype)
+        weight, bias = (last.scale.diag(), last.shift) if isinstance(last, Affine) else (last.weight, last.bias)
+        mean, covariance = self._moments(self.stages[:-1])
+        weight = weight.double()
+        variance = ((weight @ covariance) * weight).sum(dim=1)
+        return (weight @ mean + bias.double()).to(self.source.dtype), variance.to(self.source.dtype)
+
+    def _moments(self, stages: list[EdgeStage]) -> tuple[Tensor, Tensor]:
+        return edge_moments(self.source, self.target, stages, self.edges)
+
+    def _centre(self) -> None:
+        """Moves the mean over edges out of both ends: what is squared then does not cancel."""
+        of_targets, of_sources = self.degrees
+        first, second = of_targets @ self.target / self.num_edges, of_sources @ self.source / self.num_edges
+        self.target, self.source = self.target - first, self.source - second
+        self.middle = first + second
+
+    def _scale_and_shift(self, mean: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+        if not self.stages:
+            if self.middle is not mean:
+                self.target = self.target - mean
+            self.source, self.target = self.source * scale, self.target * scale
+            self.target = self.target if bias is None else self.target + bias
+            return
+        shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
+        last = self.stages[-1]
+        if isinstance(last, Map):
+            self.stages[-1] = Map(last.weight * scale.unsqueeze(1), torch.addcmul(shift, last.bias, scale))
+        elif isinstance(last, Affine):
+            self.stages[-1] = Affine(last.scale * scale, torch.addcmul(shift, last.shift, scale))
+        else:
+            self.stages.append(Affine(scale, shift))
+
+    # Aggregation
+
+    def aggregate(self, reduce: str) -> Tensor:
+        """The values of each target's edges, reduced: ``[targets, channels]``, 0 where there are none.
+
+        Args:
+            reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+        """
+        return self._total(reduce) if reduce in ('sum', 'mean') else self._extreme(reduce == 'min')
+
+    def _total(self, reduce: str) -> Tensor:
+        """What is affine at the end is done after the sum, once a node."""
+        after: list[EdgeStage] = []
+        while self.stages and isinstance(self.stages[-1], Map | Affine):
+            after.append(self.stages.pop())
+        out = self._reduced(reduce)
+        if after:
+            count = self.degrees[0].unsqueeze(1)
+            count = count.clamp(max=1) if reduce == 'mean' else count
+        for stage in reversed(after):
+            if isinstance(stage, Map):
+                out = torch.addmm(count * stage.bias, out, stage.weight.t())
+            else:
+                out = torch.addcmul(count * stage.shift, out, stage.scale)
+        return out
+
+    def _extreme(self, smallest: bool) -> Tensor:
+        """What never falls or is affine at the end is done after the maximum, once a node.
+
+        Where a scale is negative the maximum of what it scales becomes the minimum.
+        """
+        after: list[EdgeStage] = []
+        direction = None
+        while self.stages and (isinstance(self.stages[-1], Affine) or getattr(self.stages[-1], 'rises', False)):
+            stage = self.stages.pop()
+            after.append(stage)
+            if isinstance(stage, Affine):
+                sign = torch.where(stage.scale.detach() < 0, -1.0, 1.0).to(stage.scale.dtype)
+                direction = sign if direction is None else direction * sign
+        out = self._extreme_towards(direction, smallest)
+        for stage in reversed(after):
+            out = torch.addcmul(stage.shift, out, stage.scale) if isinstance(stage, Affine) else stage(out)
+        if any(isinstance(stage, Affine) or not stage.keeps_zero for stage in after):
+            out = torch.where(self.degrees[0].unsqueeze(1) > 0, out, 0.0)
+        return out
+
+    def _extreme_towards(self, direction: Tensor | None, smallest: bool) -> Tensor:
+        """The maximum of each channel where `direction` is 1 (or None), the minimum where it is -1; or the reverse."""
+        if direction is None and self._is_walked():
+            return self._reduced('min' if smallest else 'max')
+        if direction is None and not smallest:
+            return self._reduced('max')
+        ones = self.source.new_ones(self.channels)
+        direction = (ones if direction is None else direction) * (-1.0 if smallest else 1.0)
+        if not self.stages:
+            self.source, self.target = self.source * direction, self.target * direction
+        elif isinstance(self.stages[-1], Map):
+            last = self.stages[-1]
+            self.stages[-1] = Map(last.weight * direction.unsqueeze(1), last.bias * direction)
+        else:
+            self.stages.append(Affine(direction, torch.zeros_like(direction)))
+        return self._reduced('max') * direction
+
+    def _is_walked(self) -> bool:
+        return not self.stages or (len(self.stages) == 1 and self._program_of_last() is not None)
+
+    def _reduced(self, reduce: str) -> Tensor:
+        if not self.stages:
+            return self._walk(EDGE_VALUES['none'], {}, reduce)
+        if self._is_walked():
+            name, operands = self._program_of_last()
+            return self._walk(EDGE_VALUES[name], operands, reduce)
+        out = edge_reduce(self.source, self.target, self.stages, self.edges, 'max' if reduce == 'max' else 'sum')
+        return out / self.degrees[0].clamp(min=1).unsqueeze(1) if reduce == 'mean' else out
+
+    def _program_of_last(self) -> tuple[str, dict[str, Tensor | float]] | None:
+        """The name and operands of the program that has the last stage, an activation; None if there is none."""
+        stage = self.stages[-1]
+        if isinstance(stage, Rectifier):
+            return 'prelu', {'slope': stage.slope.unsqueeze(0)}
+        if isinstance(stage, Activation) and stage.name in EDGE_VALUES:
+            return stage.name, dict(zip(('first', 'second'), stage.numbers, strict=False))
+        return None
+
+    def _walk(self, program: EdgeProgram, operands: dict[str, Tensor | float], reduce: str) -> Tensor:
+        operands = {'x': self.source, 'x_dst': self.target, **operands}
+        return aggregate(program, self.edges, operands, 1, self.source.shape[1], reduce).flatten(1)
+
+
+def _update(module: torch.nn.BatchNorm1d, mean: Tensor, variance: Tensor) -> None:
+    """Moves the running statistics as torch does."""
+    factor = module.momentum
+    if factor is None:
+        factor = 1.0 / float(module.num_batches_tracked)
+    with torch.no_grad():
+        module.running_mean.mul_(1 - factor).add_(mean, alpha=factor)
+        module.running_var.mul_(1 - factor).add_(variance, alpha=factor)

@@ -1,0 +1,49 @@
+"""Symmetric normalisation of an adjacency, kept with the nodes: no tensor of edges where there are no edge weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygfuse.conv._layer import user_rows
+from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.program.library.edge_sum import EDGE_SUM
+
+
+def inverse_root(degree: Tensor) -> Tensor:
+    """``degree ** -0.5``, and 0 where that is infinite."""
+    root = degree.pow(-0.5)
+    return root.masked_fill(root == float('inf'), 0.0)
+
+
+def gcn_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Tensor:
+    """The factor of each node, as source and as target: its degree to the power of -1/2, ``[nodes, 1]``.
+
+    Args:
+        edges: The edges, self-loops put in where the layer wants them.
+        edge_weight: One number for each edge id ``[edge ids, 1]``, or None for ones.
+        like: A tensor of the wanted type.
+    """
+    if edge_weight is None:
+        ones = like.new_ones(1, 1).expand(num_edge_ids(edges), 1)
+        degree = aggregate(EDGE_SUM, edges, {'value': ones}, 1, 1)
+    else:
+        degree = aggregate(EDGE_SUM, edges, {'value': edge_weight}, 1, 1)
+    return inverse_root(degree.flatten(1))
+
+
+def num_edge_ids(edges: Edges) -> int:
+    """Length of a tensor of one row for each edge id."""
+    return edges.token.shape[1] + (edges.loops or 0)
+
+
+def with_remaining_loops(edge_weight: Tensor, edges: Edges, fill: float) -> Tensor:
+    """Edge weights ``[edges, 1]`` continued by those of the self-loops put in.
+
+    A node that had a self-loop keeps its weight, the others get `fill`: PyG's ``add_remaining_self_loops``.
+    """
+    first, second = user_rows(edges)
+    places = (first == second).nonzero().flatten()
+    loops = edge_weight.new_full((edges.loops, 1), fill)
+    loops = loops.index_put((first[places],), edge_weight[places])
+    return torch.cat([edge_weight, loops])

@@ -1,0 +1,401 @@
+"""The CPU target: runs a call's walks."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pygfuse.call.call import Call, Dropout
+from pygfuse.codegen.philox import threshold_and_scale
+from pygfuse.cpu import paths
+from pygfuse.cpu import row_tiling as planning
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.pages import on_huge_pages
+from pygfuse.cpu.random import dropout_factors as draw_factors
+from pygfuse.cpu.rows import added_up, head_dots, zeros
+from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
+from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS, combine_body, forward_body, weights_body
+from pygfuse.graph.coo import Coo
+from pygfuse.graph.csr import Csr
+from pygfuse.mapping.choice import choose, mapping_for
+from pygfuse.mapping.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
+from pygfuse.partial.paths.cuts import grouped
+from pygfuse.partial.paths.path import ExecutionPath, path_of
+from pygfuse.partial.paths.rows import PathRows
+from pygfuse.program.adjoint import BackwardPlan, backward_plans
+from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
+from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+
+# a row of a path that has fewer edges on average is scored so many edges at a time
+FEW_EDGES = 8
+
+
+def _key(bound: BoundProgram, tiling: planning.Tiling, *rest: object) -> tuple[str, ...]:
+    """What, beside its arguments, decides a walk's machine code."""
+    texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
+    layout = tiling.layout
+    return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
+
+
+@functools.lru_cache(maxsize=256)
+def _forward_kernel(
+    bound: BoundProgram, tiling: planning.Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
+) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        forward_body(bound, layout, reduce, form, scattered),
+        f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling, reduce, form, scattered),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _weights_kernel(bound: BoundProgram, tiling: planning.Tiling) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        weights_body(bound, layout),
+        f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _backward_kernel(
+    bound: BoundProgram, tiling: planning.Tiling, plan: BackwardPlan, reduce: str, scattered: bool
+) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        backward_body(bound, layout, plan, reduce, scattered),
+        f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _passed_sum_kernel(tiling: planning.Tiling) -> Kernel:
+    layout = tiling.layout
+    return Kernel(passed_sum_body(layout), f'row sums, {layout.heads}, {layout.element}', (str(layout.edges),))
+
+
+@functools.lru_cache(maxsize=256)
+def _combine_kernel(tiling: planning.Tiling, softmax: bool, reduce: str, form: str) -> Kernel:
+    layout = tiling.layout
+    key = repr((layout.row, layout.edges, softmax, reduce, form))
+    return Kernel(combine_body(layout, softmax, reduce, form), f'combination of rows ({form}), {layout.row}', (key,))
+
+
+@functools.lru_cache(maxsize=256)
+def _combine_sums_kernel(tiling: planning.Tiling, num_heads: int, num_rows: int) -> Kernel:
+    layout = tiling.layout
+    key = repr((layout.row, layout.edges, num_heads, num_rows))
+    return Kernel(combine_sums_body(layout, num_heads, num_rows), f'combination of sums, {layout.row}', (key,))
+
+
+def _tiling(call: Call, registers: int, split_channels: bool, group_limit: int | None = None) -> planning.Tiling:
+    return planning.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels, group_limit)
+
+
+def _operands(call: Call, side: str) -> tuple:
+    """The operands as a walk by rows of `side` takes them."""
+    other = SOURCE if side == TARGET else TARGET
+    tensors, bound = call.tensors, call.bound
+    return (
+        *(call.operands(side, HEADS), call.operands(side, CHANNELS)),
+        *(call.operands(other, HEADS), call.operands(other, CHANNELS)),
+        *(call.operands(EDGE, HEADS), call.operands(EDGE, SCALAR)),
+        tuple(tensors[name] for name in bound.edge_rows),
+        tuple(tensors[f'{name}:features'] for name in bound.edge_products),
+        tuple(tensors[f'{name}:weight'] for name in bound.edge_products),
+        *(call.operands(PARAMETER, HEADS), call.operands(PARAMETER, CHANNELS)),
+        tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
+    )
+
+
+def _dropout(call: Call) -> tuple:
+    if call.dropout is None:
+        return None, None, None
+    return call.dropout.seed, *threshold_and_scale(call.dropout.probability)
+
+
+def forward(call: Call) -> tuple[Tensor, Tensor | None]:
+    """The output ``[targets, H * C]``, and what its adjoint needs of it.
+
+    That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that share each
+    value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
+    """
+    edges, mapping = choose(call, TARGET)
+    if isinstance(edges, Coo):
+        return _sum_scattered(call, edges), None
+    like = call.like()
+    out = on_huge_pages(like.new_empty(call.graph.num_targets, call.width))
+    statistics = None
+    if call.bound.softmax:
+        statistics = like.new_empty(call.graph.num_targets, call.heads)
+    elif call.reduce in ('max', 'min'):
+        statistics = on_huge_pages(torch.empty_like(out))
+    two_pass = mapping.two_pass and call.bound.softmax
+    for form in (STATISTICS, GIVEN) if two_pass else (ONE_PASS,):
+        _sum_rows(call, form, edges, cut(edges, mapping), out, statistics)
+    return out, statistics
+
+
+def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statistics: Tensor | None) -> None:
+    # statistics belong to whole heads
+    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable and form != STATISTICS)
+    partial = _partial_states(call, parts)
+    _forward_kernel(call.bound, tiling, call.reduce, form)(
+        parts.count * tiling.count,
+        *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+        *_operands(call, TARGET),
+        *(call.heads, call.width, csr.num_rows, *_dropout(call), out, statistics, *partial),
+    )
+    _combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
+        len(parts.split_rows) * tiling.count,
+        *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, csr.indptr),
+        *(call.heads, call.width, *partial, out, statistics),
+    )
+
+
+def _sum_scattered(call: Call, coo: Coo) -> Tensor:
+    """The output from edges in no order: each part adds to its own copy of all rows, and the copies are added up."""
+    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
+    bounds = scattered_bounds(coo)
+    copies = zeros(call.like(), len(bounds) // 2 - 1, coo.num_rows, call.width)
+    _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
+        len(copies) * tiling.count,
+        *(tiling.tiles, bounds, coo.rows, coo.index, None),
+        *_operands(call, TARGET),
+        *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
+    )
+    out = added_up(copies)
+    return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
+
+
+def _divisors(degree: Tensor) -> Tensor:
+    return degree.clamp(min=1).unsqueeze(-1)
+
+
+def weights(call: Call, statistics: Tensor | None) -> Tensor:
+    """The weight of each edge before dropout, ``[edge ids, H]``; 0 for ids of edges that are not walked.
+
+    Args:
+        call: A call of a program with a score.
+        statistics: For softmax, the second result of `forward`.
+    """
+    csr = call.graph.csr
+    result = zeros(call.like(), call.graph.num_edge_ids, call.heads)
+    tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
+    parts = cut(csr, mapping_for(csr, call))
+    _weights_kernel(call.bound, tiling)(
+        parts.count * tiling.count,
+        *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+        *_operands(call, TARGET),
+        *(call.heads, call.width, statistics if call.bound.softmax else None, result),
+    )
+    return result
+
+
+def _partial_states(call: Call, parts: Cut) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for the state of rows that lie in several parts: sums, running maxima or ties, softmax totals."""
+    like, slots = call.like(), parts.num_slots
+    tops = call.width if call.reduce in ('max', 'min') else call.heads
+    return like.new_empty(slots, call.width), like.new_empty(slots, tops), like.new_empty(slots, call.heads)
+
+
+def backward(
+    call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, needed: Collection[str]
+) -> dict[str, Tensor]:
+    """The gradients of the operands `needed`, by name, in the shapes of the operands.
+
+    Args:
+        call: What `forward` was called with.
+        out: Its first result.
+        statistics: Its second result.
+        grad_out: The gradient that reaches the output, contiguous.
+        needed: Names of operands.
+    """
+    delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
+    edges, _ = choose(call, TARGET)
+    path = None if isinstance(edges, Coo) else path_of(call.graph, grad_out, call.row_bytes)
+    if call.reduce == 'mean':
+        grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
+    elif call.reduce in ('max', 'min'):
+        # no edge attains NaN, and what is divided by 0 there goes nowhere
+        grad_out = grad_out / statistics
+    summed = call.bound.summed_sources
+    if summed is not None and path is None and call.reduce in ('sum', 'mean') and not isinstance(edges, Coo):
+        return {summed: _sum_transposed(call, summed, grad_out)}
+    logsumexp = statistics if call.bound.softmax else None
+    gradients: dict[str, Tensor] = {}
+    adding = isinstance(edges, Coo) or _copies_for_adding(call) > 0
+    for plan in backward_plans(call.bound, needed, adding):
+        gradients |= _walk(call, plan, path, out, logsumexp, grad_out, delta)
+    return gradients
+
+
+def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
+    """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
+    edges, mapping = choose(call, SOURCE)
+    found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
+    transposed = dataclasses.replace(call, tensors={name: grad_out}, reduce='sum')
+    _sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
+    return found
+
+
+def _copies_for_adding(call: Call) -> int:
+    return copies_for_adding(call.graph.csr, call.heads * call.like().element_size())
+
+
+class _Walked(NamedTuple):
+    """The edges that a walk of the adjoint takes.
+
+    Attributes:
+        edges: By row, of a path the rows that have any, or in no order.
+        tiling: What is held of a row at once.
+        parts: The parts of the work; None for edges in no order.
+        bounds: The parts' bounds.
+        rows_of: The list of rows, their pointer, the other ends and the ids of edges, as the walk takes them.
+        pieces: Number of parts.
+        slots: Number of partial results.
+    """
+
+    edges: Csr | Coo | PathRows
+    tiling: planning.Tiling
+    parts: Cut | None
+    bounds: Tensor
+    rows_of: tuple[Tensor | None, ...]
+    pieces: int
+    slots: int
+
+
+def _walked(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> _Walked:
+    edges, mapping = choose(call, plan.side)
+    tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
+    if isinstance(edges, Coo):
+        bounds, rows_of = scattered_bounds(edges), (_no_rows(edges.rows), edges.rows, edges.index, None)
+        pieces = len(bounds) // 2 - 1
+        return _Walked(edges, tiling, None, bounds, rows_of, pieces, pieces * edges.num_rows)
+    if plan.added:
+        mapping = in_parts(edges, mapping, _copies_for_adding(call))
+    parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
+    if path is not None:
+        edges, parts = paths.rows_and_parts(path, call.graph, plan.side, parts)
+        if not plan.added:  # whose copies are few
+            parts = grouped(edges, parts, mapping, call.row_bytes)
+        listed = edges.rows
+        if edges.num_edges < FEW_EDGES * len(listed):
+            tiling = _tiling(call, planning.BACKWARD_REGISTERS, False, FEW_EDGES)
+    rows_of = (listed, edges.indptr, edges.index, edges.edge_id)
+    return _Walked(edges, tiling, parts, parts.bounds, rows_of, parts.count, parts.num_slots)
+
+
+def _walk(
+    call: Call,
+    plan: BackwardPlan,
+    path: ExecutionPath | None,
+    out: Tensor,
+    logsumexp: Tensor | None,
+    grad_out: Tensor,
+    delta: Tensor | None,
+) -> dict[str, Tensor]:
+    graph, like, bound = call.graph, call.like(), call.bound
+    walked = _walked(call, plan, path)
+    edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, walked.parts is None
+    num_rows, num_others = graph.num_targets, graph.num_sources
+    if plan.side == SOURCE:
+        num_rows, num_others = num_others, num_rows
+    # rows that no path reaches are not walked
+    result = like.new_empty if path is None else functools.partial(zeros, like)
+    found = {name: on_huge_pages(result(*call.tensors[name].shape)) for name in (*plan.heads, *plan.channels)}
+    rows = [name for name in plan.edge_channels if name in bound.edge_rows]
+    # edges of the user that are not walked (self-loops that were replaced) have no gradient
+    found |= {name: zeros(like, *call.tensors[name].shape) for name in (*plan.edges, *rows)}
+    products = [name for name in plan.edge_channels if name in bound.edge_products]
+    weight_sums = tuple(zeros(like, pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
+    features = tuple(
+        zeros(like, graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
+        for name in plan.features
+    )
+    passed = tuple(on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed)
+    added = tuple(zeros(like, pieces, num_others, call.heads) for _ in plan.added)
+    sums = tuple(zeros(like, pieces, call.width) for _ in plan.parameters)
+    head_sums = tuple(zeros(like, pieces, call.heads) for _ in plan.parameter_heads)
+    new = functools.partial(zeros, like) if scattered else like.new_empty
+    partial_heads = tuple(new(walked.slots, call.heads) for _ in plan.heads)
+    partial_rows = tuple(new(walked.slots, call.width) for _ in plan.channels)
+    edge_scalars = tuple(zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
+    _backward_kernel(bound, tiling, plan, call.reduce, scattered)(
+        pieces * tiling.count,
+        *(tiling.tiles, walked.bounds, *walked.rows_of),
+        *_operands(call, plan.side),
+        *(call.heads, call.width, num_rows, num_others, edges.num_edges, *_dropout(call)),
+        *(grad_out, out, logsumexp, delta, call.weights),
+        tuple(found[name] for name in plan.heads),
+        tuple(found[name] for name in plan.channels),
+        tuple(found[name] for name in plan.edges),
+        tuple(found[name] for name in rows),
+        *(weight_sums, features, passed, added, sums, edge_scalars, head_sums, partial_heads, partial_rows),
+    )
+    if scattered:
+        copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
+        found |= {name: added_up(values.view(pieces, num_rows, -1)) for name, values in copies}
+    else:
+        resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
+        _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)
+    found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
+    found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    found |= {name: _sum_passed(call, tiling, path, values) for name, values in zip(plan.passed, passed, strict=True)}
+    found |= {name: added_up(values) for name, values in zip(plan.added, added, strict=True)}
+    found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
+    found |= {
+        name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameter_heads, head_sums, strict=True)
+    }
+    found |= {
+        name: values.sum(dim=1, keepdim=True) for name, values in zip(plan.edge_scalars, edge_scalars, strict=True)
+    }
+    return found
+
+
+def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:
+    """Adds partial sums of heads and of rows into the rows that lie in several parts."""
+    _combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
+        len(parts.split_rows) * tiling.count,
+        *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, call.heads, call.width, *partial, *whole),
+    )
+
+
+def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None, passed: Tensor) -> Tensor:
+    graph = call.graph
+    mapping = mapping_for(graph.csr, call)
+    parts = cut(graph.csr, mapping)
+    new = passed.new_empty if path is None else functools.partial(zeros, passed)
+    result = on_huge_pages(new(graph.num_targets, call.heads))
+    if path is None:
+        rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
+    else:
+        edges, parts = paths.rows_and_parts(path, graph, TARGET, parts)
+        parts = grouped(edges, parts, mapping, call.row_bytes)
+        rows_of = edges.rows, edges.indptr, paths.place_by_source(path, graph)
+    partial = passed.new_empty(parts.num_slots, call.heads)
+    _passed_sum_kernel(tiling)(
+        parts.count * tiling.count,
+        *(tiling.tiles, parts.bounds, *rows_of),
+        *(call.heads, len(passed), passed, result, partial),
+    )
+    _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
+    return result
+
+
+def dropout_factors(rows: int, heads: int, dropout: Dropout, like: Tensor) -> Tensor:
+    """The factors, 0 or ``1 / (1 - probability)``, that walks draw for edges 0 to ``rows - 1``: ``[rows, heads]``."""
+    return draw_factors(rows, heads, dropout, like.dtype)
+
+
+def _no_rows(like: Tensor) -> Tensor:
+    """What a walk by all rows of a graph takes for its list of rows."""
+    return like.new_empty(0)

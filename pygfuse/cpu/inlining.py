@@ -1,0 +1,170 @@
+"""Small functions made for a program, to be inlined into its walks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from pygfuse.cpu import simd
+from pygfuse.cpu.layout import Layout, prefetch
+from pygfuse.program import vocabulary
+
+# functions of a body are never called from Python: without the wrappers a small one compiles in half the time
+inlined = functools.partial(numba.njit, error_model='numpy', no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# a call costs a row of registers stored and loaded again, and LLVM would call what has a loop
+forced_inline = functools.partial(inlined, forceinline=True)
+
+
+def compiled(text: str, **scope: object) -> Callable:
+    """The function of a text that speaks the vocabulary."""
+    names = {**vocabulary.WORDS, **scope}
+    exec(text, names)
+    return inlined(names[text.split('(')[0].removeprefix('def ')])
+
+
+@intrinsic
+def add_tuples(typingctx, a, b):
+    """``add_tuples(a, b)``: two tuples of tiles, item by item."""
+
+    def emit(context, builder, signature, arguments):
+        sums = []
+        for i, (kind, other) in enumerate(zip(*signature.args, strict=True)):
+            mine = simd.unpack(builder, kind, builder.extract_value(arguments[0], i))
+            theirs = simd.broadcast(context, builder, other, builder.extract_value(arguments[1], i), kind)
+            vectors = [simd.add(builder, x, y) for x, y in zip(mine, theirs, strict=True)]
+            sums.append(simd.pack(builder, context, kind, vectors))
+        return context.make_tuple(builder, signature.return_type, sums)
+
+    return a(a, b), emit
+
+
+def copies(length: int) -> Callable:
+    """A function that repeats a value `length` times, as a tuple."""
+
+    @intrinsic
+    def copy(typingctx, value):
+        def emit(context, builder, signature, arguments):
+            return context.make_tuple(builder, signature.return_type, [arguments[0]] * length)
+
+        return types.Tuple((value,) * length)(value), emit
+
+    return copy
+
+
+def spread(layout: Layout, names: Sequence[str], used: Sequence[str]) -> Callable:
+    """A function that makes rows of the gradients of the operands `used`, with zeros for the others of `names`."""
+    row = layout.row
+
+    @intrinsic
+    def fill(typingctx, found):
+        def emit(context, builder, signature, arguments):
+            zeros = ir.Constant(context.get_data_type(row), None)
+            rows = []
+            for name in names:
+                if name not in used:
+                    rows.append(zeros)
+                    continue
+                i = used.index(name)
+                value = builder.extract_value(arguments[0], i)
+                rows.append(simd.pack(builder, context, row, simd.broadcast(context, builder, found[i], value, row)))
+            return context.make_tuple(builder, signature.return_type, rows)
+
+        return types.Tuple((row,) * len(names))(found), emit
+
+    return fill
+
+
+@intrinsic
+def _no_rows(typingctx, rows, features, weights, row, width, channel):
+    """Stands for a loader where edges have no channels."""
+
+    def emit(context, builder, signature, arguments):
+        return context.make_tuple(builder, signature.return_type, [])
+
+    return types.Tuple(())(rows, features, weights, row, width, channel), emit
+
+
+def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
+    """``load(rows, features, weights, row, width, channel)``: the channels operands of one edge, as a tuple.
+
+    Args:
+        layout: What is held of a row.
+        rows: Number of operands that are given as rows ``[edge ids, width]``.
+        products: Number of operands that are given as features ``[edge ids, D]`` times a weight ``[D, width]``: their
+            rows are made here and never stored.
+    """
+    if not rows and not products:
+        return _no_rows
+    load_row, row_zeros = layout.load_row, layout.row_zeros
+
+    @forced_inline
+    def product(features, weight, row, width, channel):
+        size = len(weight) // width
+        result = row_zeros()
+        for d in range(size):
+            result = result + features[np.uint64(row * size + d)] * load_row(weight, d * width + channel)
+        return result
+
+    items = [f'load_row(rows[{i}], row * width + channel), ' for i in range(rows)]
+    items += [f'product(features[{i}], weights[{i}], row, width, channel), ' for i in range(products)]
+    text = f'def load(rows, features, weights, row, width, channel):\n    return ({"".join(items)})'
+    return compiled(text, load_row=load_row, product=product)
+
+
+def edge_row_prefetcher(rows: int, products: int) -> Callable:
+    """``fetch(rows, features, weights, row, width)``: asks for what `edge_row_loader` will read of an edge.
+
+    Edges are walked in another order than their features lie in memory, so that no processor guesses the place.
+    """
+    lines = [f'    prefetch(rows[{i}], row * width)' for i in range(rows)]
+    lines += [f'    prefetch(features[{i}], row * (len(weights[{i}]) // width))' for i in range(products)]
+    text = '\n'.join(['def fetch(rows, features, weights, row, width):', *lines, '    return'])
+    return compiled(text, prefetch=prefetch)
+
+
+def product_adjoint(layout: Layout, products: Sequence[int], of_features: Sequence[int]) -> Callable:
+    """``adjoint(gradients, features, weights, row, width, channel, sums, piece, grad_features, tiles, tile)``.
+
+    For operands that are features times a weight: adds the outer product of the edge's features and its gradient to
+    the sums of this piece of the work in `sums`, and writes the gradient of the features of this tile's channels.
+
+    Args:
+        layout: What is held of a row.
+        products: Which of the gradients belong to which product, in order: positions in `features` and `weights`.
+        of_features: Positions in `products` whose features need a gradient.
+    """
+    load_row, store_row, total = layout.load_row, layout.store_row, layout.total
+
+    @forced_inline
+    def outer(gradient, features, weight, row, width, channel, sums, piece):
+        size = len(weight) // width
+        for d in range(size):
+            place = piece * len(weight) + d * width + channel
+            store_row(sums, place, load_row(sums, place) + features[np.uint64(row * size + d)] * gradient)
+
+    @forced_inline
+    def inner(gradient, weight, row, width, channel, grad_features, tiles, tile):
+        size = len(weight) // width
+        for d in range(size):
+            grad_features[np.uint64((row * tiles + tile) * size + d)] = total(
+                gradient * load_row(weight, d * width + channel)
+            )
+
+    header = 'gradients, features, weights, row, width, channel, weight_sums, piece, grad_features, tiles, tile'
+    lines = []
+    for i, position in enumerate(products):
+        lines.append(
+            f'    outer(gradients[{i}], features[{position}], weights[{position}], row, width, channel, '
+            f'weight_sums[{i}], piece)'
+        )
+    for j, i in enumerate(of_features):
+        lines.append(
+            f'    inner(gradients[{i}], weights[{products[i]}], row, width, channel, grad_features[{j}], tiles, tile)'
+        )
+    return compiled(f'def adjoint({header}):\n' + '\n'.join([*lines, '    return']), outer=outer, inner=inner)

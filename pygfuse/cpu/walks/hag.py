@@ -1,0 +1,160 @@
+"""The walks over one level of a HAG.
+
+A row aggregates rows of two places: first nodes of the graph, then aggregation nodes of the levels before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.work import piece_of, rows_of
+from pygfuse.program import vocabulary
+
+
+def sum_body(layout: Layout) -> Callable:
+    """Sums. Rows of nodes are multiplied by `node_factors`, results by `row_factors`, where these are given."""
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+
+    def sums(part, tiles, bounds, indptr, middle, index, nodes, node_factors, values, row_factors, width, out, partial):
+        _, piece, _, channel = piece_of(part, tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            change = min(max(place_at(middle, v), begin), end)
+            result = row_zeros()
+            for q in range(begin, change):
+                u = place_at(index, q)
+                row = load_row(nodes, u * width + channel)
+                if node_factors is not None:
+                    row = row * node_factors[u]
+                result = result + row
+            for q in range(change, end):
+                result = result + load_row(values, place_at(index, q) * width + channel)
+            if begin == row_begin and end == row_end:
+                if row_factors is not None:
+                    result = result * row_factors[v]
+                store_row(out, v * width + channel, result)
+            else:
+                store_row(partial, (2 * piece + (begin == row_begin)) * width + channel, result)
+
+    return sums
+
+
+def component_sum_body(layout: Layout) -> Callable:
+    """All levels of sums in one walk: a part is a run of components, so that no other part needs what it computes.
+
+    `bounds` holds, for each part, the first row and the end of each level of aggregation nodes, then of targets.
+    """
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+
+    def component_sums(
+        part, tiles, bounds, num_levels, inner_indptr, inner_middle, inner_index, indptr, middle, index,
+        nodes, node_factors, values, row_factors, width, out,
+    ):  # fmt: skip
+        _, piece, _, channel = piece_of(part, tiles)
+        for level in range(num_levels + 1):
+            at = 2 * (piece * (num_levels + 1) + level)
+            if level < num_levels:
+                begins, changes, inputs, results = inner_indptr, inner_middle, inner_index, values
+            else:
+                begins, changes, inputs, results = indptr, middle, index, out
+            for v in range(bounds[at], bounds[at + 1]):
+                change = place_at(changes, v)
+                result = row_zeros()
+                for q in range(place_at(begins, v), change):
+                    u = place_at(inputs, q)
+                    row = load_row(nodes, u * width + channel)
+                    if node_factors is not None:
+                        row = row * node_factors[u]
+                    result = result + row
+                for q in range(change, place_at(begins, v + 1)):
+                    result = result + load_row(values, place_at(inputs, q) * width + channel)
+                if row_factors is not None and level == num_levels:
+                    result = result * row_factors[v]
+                store_row(results, v * width + channel, result)
+
+    return component_sums
+
+
+def extreme_body(layout: Layout, smallest: bool) -> Callable:
+    """Maxima (or minima), and the number of edges of the graph that attain each: of aggregation nodes it is given.
+
+    For targets (`is_last`) torch counts the zero that a row begins with among the ties, although it takes no part.
+    """
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    maximum, equal = vocabulary.maximum, vocabulary.equal
+
+    def extremes(
+        part, tiles, bounds, indptr, middle, index, nodes, values, value_ties, is_last, width, out, ties_out, partial,
+        partial_ties,
+    ):  # fmt: skip
+        _, piece, _, channel = piece_of(part, tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            change = min(max(place_at(middle, v), begin), end)
+            result, ties = row_zeros() - np.inf, row_zeros()
+            for q in range(begin, change):
+                found = load_row(nodes, place_at(index, q) * width + channel)
+                if smallest:
+                    found = -found
+                best = maximum(found, result)
+                ties = equal(found, best, equal(result, best, ties, 0.0) + 1.0, ties)
+                result = best
+            for q in range(change, end):
+                found = load_row(values, place_at(index, q) * width + channel)
+                theirs = load_row(value_ties, place_at(index, q) * width + channel)
+                if smallest:
+                    found = -found
+                best = maximum(found, result)
+                ties = equal(found, best, equal(result, best, ties, 0.0) + theirs, ties)
+                result = best
+            if smallest:
+                result = -result
+            if begin == row_begin and end == row_end:
+                if end == begin:
+                    result = row_zeros()
+                if is_last:
+                    ties = equal(result, 0.0, ties + 1.0, ties)
+                store_row(out, v * width + channel, result)
+                store_row(ties_out, v * width + channel, ties)
+            else:
+                slot = 2 * piece + (begin == row_begin)
+                store_row(partial, slot * width + channel, result)
+                store_row(partial_ties, slot * width + channel, ties)
+
+    return extremes
+
+
+def winners_body(layout: Layout) -> Callable:
+    """The adjoint of maxima and minima, along the reversed HAG: a gradient goes to whatever equals the result."""
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    equal = vocabulary.equal
+
+    def winners(
+        part, tiles, bounds, indptr, middle, index, own, outs, grads, values, value_grads, width, result_grads, partial
+    ):
+        _, piece, _, channel = piece_of(part, tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
+            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
+            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            change = min(max(place_at(middle, v), begin), end)
+            mine, result = load_row(own, v * width + channel), row_zeros()
+            for q in range(begin, change):
+                at = place_at(index, q) * width + channel
+                result = result + equal(load_row(outs, at), mine, load_row(grads, at), 0.0)
+            for q in range(change, end):
+                at = place_at(index, q) * width + channel
+                result = result + equal(load_row(values, at), mine, load_row(value_grads, at), 0.0)
+            if begin == row_begin and end == row_end:
+                store_row(result_grads, v * width + channel, result)
+            else:
+                store_row(partial, (2 * piece + (begin == row_begin)) * width + channel, result)
+
+    return winners

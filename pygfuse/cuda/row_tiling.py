@@ -1,0 +1,113 @@
+"""How a call is cut for this target: how much of a row the lanes of a warp hold, and how many edges are in flight."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import torch
+
+from pygfuse.cuda.kernel import KINDS
+from pygfuse.cuda.layout import WARP, Layout
+from pygfuse.graph.csr import Csr
+from pygfuse.mapping.group_sizes.chooser import with_group_size
+from pygfuse.mapping.mapping import EDGE, PART_WORK, VERTEX, Cut, Mapping, cut, forced
+
+# values of a row that one lane holds: a forward walk keeps one sum, the adjoint the resident row and its sum
+FORWARD_VALUES = 16
+BACKWARD_VALUES = 8
+# values of gathered rows that one lane has in flight, and the most edges at once
+VALUES_IN_FLIGHT = 16
+LARGEST_BATCH = 4
+# a device runs some thousand teams at once; parts that are twice as many even out, and smaller ones cost
+PARTS_WANTED = 16384
+# edges and rows of a part: it must pay for its beginning, and partial states of cut rows for their memory
+SMALLEST_PART, LARGEST_PART = 8, 2048
+PARTS_LIMIT = 2**30
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tiling:
+    """A row of heads x channels in tiles that all have one layout.
+
+    Attributes:
+        layout: What a team holds of a row.
+        tiles: First head and first channel (of the whole row) of each tile, one after another, int64, on the device.
+    """
+
+    layout: Layout
+    tiles: torch.Tensor
+
+    @property
+    def count(self) -> int:
+        return len(self.tiles) // 2
+
+
+@functools.lru_cache(maxsize=256)
+def tiling(
+    dtype: torch.dtype,
+    device: torch.device,
+    heads: int,
+    channels: int,
+    limit: int,
+    split_channels: bool = False,
+    rows: int = 1,
+    degree: int = 1,
+) -> Tiling:
+    """Tiles of whole heads, as many as fit; a wider head is split if the program allows it.
+
+    The last of a head's tiles may overlap the one before it: both compute the same values there.
+
+    Args:
+        dtype: Type of the features.
+        device: Where the tiles are needed.
+        heads: Heads of a row.
+        channels: Channels of each.
+        limit: Values of a row that one lane may hold.
+        split_channels: Whether a head may be split.
+        rows: Rows that are gathered for each edge.
+        degree: A power of two: groups of lanes that find edges of their own in a typical row.
+    """
+    element = KINDS[dtype]
+    widest = limit * WARP
+    if channels <= widest or not split_channels:
+        fitting = (d for d in range(heads, 0, -1) if heads % d == 0 and Layout(element, d, channels).values <= limit)
+        held = next(fitting, 1)
+        starts = [(head, head * channels) for head in range(0, heads, held)]
+        layout = Layout(element, held, channels)
+    else:
+        offsets = [min(start, channels - widest) for start in range(0, channels, widest)]
+        starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
+        layout = Layout(element, 1, widest, stride=channels)
+    groups = min(WARP // layout.lanes, degree)
+    batch = max(1, min(LARGEST_BATCH, VALUES_IN_FLIGHT // (layout.values * max(1, rows))))
+    tiles = torch.tensor([number for start in starts for number in start], device=device)
+    return Tiling(dataclasses.replace(layout, groups=groups, batch=batch), tiles)
+
+
+def typical_degree(mean: float) -> int:
+    """The largest power of two that is not above the mean degree, at most a warp's lanes."""
+    return 1 << max(0, min(WARP, int(mean)).bit_length() - 1)
+
+
+def parts_of(csr: Csr, row_bytes: int) -> Cut:
+    """The parts of a graph's edges: what a team takes at a time.
+
+    They follow from the graph alone. What `pygfuse.force_mapping` forces holds here too, except that edges are never
+    scattered: sorting them on a GPU costs less than atomic additions. So do the sizes of `pygfuse.group_sizes`.
+
+    Args:
+        csr: The edges by row.
+        row_bytes: Bytes of a row of channels.
+    """
+    chosen = forced()
+    work = csr.num_edges + csr.num_rows
+    part_work = max(SMALLEST_PART, min(LARGEST_PART, work // PARTS_WANTED))
+    if chosen is None:
+        group_size = with_group_size(Mapping(VERTEX, part_work), csr, row_bytes).part_work
+        # at most a part a row, so that partial states have the size of nodes
+        part_work = max(group_size, min(part_work, -(-work // max(csr.num_rows, 1))))
+    elif chosen.part_work != PART_WORK:
+        part_work = chosen.part_work
+    balance = EDGE if chosen is not None and chosen.balance == EDGE else VERTEX
+    return cut(csr, Mapping(balance, part_work), PARTS_LIMIT)

@@ -1,0 +1,67 @@
+"""Aggregation where autocast is on: which types operands have when they meet, and what is computed without it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import DTYPES
+from pygfuse.call.call import common_dtype
+
+NARROW = (torch.float16, torch.bfloat16)
+# kinds of devices whose walks load each operand in its own type
+MIXING = ('cuda',)
+
+
+def is_on(device: torch.device) -> bool:
+    """Whether autocast is on for tensors of this device."""
+    return torch.is_autocast_enabled(device.type)
+
+
+def off(device: torch.device) -> AbstractContextManager:
+    """A ``with`` block in which autocast is off for tensors of this device."""
+    return torch.autocast(device.type, enabled=False) if is_on(device) else contextlib.nullcontext()
+
+
+def is_on_anywhere() -> bool:
+    """Whether autocast is on for tensors of any device that layers run on."""
+    return any(torch.is_autocast_enabled(kind) for kind in DTYPES)
+
+
+@contextlib.contextmanager
+def off_everywhere() -> Iterator[None]:
+    """A ``with`` block in which autocast is off for tensors of all devices."""
+    with contextlib.ExitStack() as blocks:
+        for kind in DTYPES:
+            if torch.is_autocast_enabled(kind):
+                blocks.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def operands(tensors: Mapping[str, Tensor], reduce: str) -> dict[str, Tensor]:
+    """The operands of a call in types that the device's walks take.
+
+    Layers under autocast pass what linear maps give in a narrow type beside float32. Walks of a GPU load each operand
+    in its own type and compute in float32, so that only the parts of products are converted; elsewhere, and for
+    extremes, which must be found again in backward, all are taken to the type in which they meet, at least float32 if
+    the device has no other walks.
+
+    Args:
+        tensors: By name.
+        reduce: How messages are reduced.
+
+    Example:
+        >>> tensors = {'x': torch.ones(2, 3, dtype=torch.bfloat16), 'weight': torch.ones(1, 3)}
+        >>> [tensor.dtype for tensor in operands(tensors, 'sum').values()]
+        [torch.float32, torch.float32]
+    """
+    kind, dtype = next(iter(tensors.values())).device.type, common_dtype(tensors.values())
+    if kind in MIXING and reduce in ('sum', 'mean'):
+        return {name: tensor.to(dtype) if ':' in name else tensor for name, tensor in tensors.items()}
+    if dtype not in DTYPES[kind]:
+        dtype = torch.promote_types(dtype, torch.float32)
+    return {name: tensor.to(dtype) for name, tensor in tensors.items()}

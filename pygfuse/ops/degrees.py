@@ -1,0 +1,33 @@
+"""Numbers of edges at nodes, as an operator."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygfuse.ops.aggregate import Edges
+
+
+def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of edges into each target and out of each source: ``[targets]``, ``[sources]``, of the type of `like`.
+
+    Example:
+        >>> degrees(Edges(torch.tensor([[0, 0, 1], [1, 2, 2]]), 2, 3), torch.zeros(1))
+        (tensor([0., 1., 2.]), tensor([2., 1.]))
+    """
+    return torch.ops.pygfuse.degrees(
+        edges.token, edges.num_sources, edges.num_targets, edges.flow, edges.loops, like.detach()
+    )
+
+
+@torch.library.custom_op('pygfuse::degrees', mutates_args=())
+def _degrees(
+    token: Tensor, num_sources: int, num_targets: int, flow: str, loops: int | None, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    graph = Edges(token, num_sources, num_targets, flow, loops).graph()
+    return graph.csr.indptr.diff().to(like.dtype), graph.csc.indptr.diff().to(like.dtype)
+
+
+@_degrees.register_fake
+def _(token, num_sources, num_targets, flow, loops, like):
+    return like.new_empty(num_targets), like.new_empty(num_sources)

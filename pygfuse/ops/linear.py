@@ -1,0 +1,177 @@
+"""Linear maps of nodes of which only some rows are wanted, forward or backward.
+
+Rows are taken block by block: they are never copied all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+from pygfuse._lib.backends import row_search_of
+from pygfuse._lib.hooks import has_hooks
+from pygfuse.ops.batched import is_batched
+from pygfuse.partial.paths.path import forced_paths
+
+# bytes of the rows that are copied together: they should stay in a core's cache
+BLOCK_BYTES = 2**20
+# the least bytes of a map's input, and the largest share of rows with a gradient, for which the others are left out;
+# the wider a row, the less it counts that its gradient has to be looked at and copied
+LEAST_BYTES, MOST_SHARE, SHARE_PER_BYTE = 2**22, 0.5, 1 / 1280
+# rows of a gradient that tell roughly how many are not zero
+SAMPLES = 64
+
+
+def _blocks(x: Tensor, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """The places of some of the rows, and these rows."""
+    at_once = max(64, BLOCK_BYTES // max(x.shape[1] * x.element_size(), 1))
+    if len(rows) <= at_once:
+        yield slice(None), x.index_select(0, rows)
+        return
+    room = x.new_empty(at_once, x.shape[1])
+    for begin in range(0, len(rows), at_once):
+        places = slice(begin, begin + at_once)
+        block = rows[places]
+        yield places, torch.index_select(x, 0, block, out=room[: len(block)])
+
+
+def weight_gradient(x: Tensor, rows: Tensor, grad: Tensor) -> Tensor:
+    """The gradient of a weight from some rows, ``grad.t() @ x[rows]``.
+
+    Args:
+        x: What was mapped, ``[nodes, in]``.
+        rows: The rows that count, int64.
+        grad: The gradient of their results, ``[rows, out]``.
+    """
+    result = grad.new_zeros(grad.shape[1], x.shape[1])
+    for places, block in _blocks(x, rows):
+        result.addmm_(grad[places].t(), block)
+    return result
+
+
+class _LinearOfRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, rows, weight)
+        out = x.new_empty(len(rows), weight.shape[0])
+        for places, block in _blocks(x, rows):
+            if bias is None:
+                torch.mm(block, weight.t(), out=out[places])
+            else:
+                torch.addmm(bias, block, weight.t(), out=out[places])
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, rows, weight = ctx.saved_tensors
+        of_x = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            of_x = torch.zeros_like(x).index_copy(0, rows, grad @ weight)
+        if ctx.needs_input_grad[2]:
+            # this may be differentiated again
+            with_graph = torch.is_grad_enabled()
+            of_weight = grad.t() @ x.index_select(0, rows) if with_graph else weight_gradient(x, rows, grad)
+        if ctx.needs_input_grad[3]:
+            of_bias = grad.sum(0)
+        return of_x, None, of_weight, of_bias
+
+
+def linear_of_rows(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``torch.nn.functional.linear(x[rows], weight, bias)``.
+
+    Args:
+        x: ``[nodes, in]``.
+        rows: Numbers of rows, each at most once, int64.
+        weight: ``[out, in]``.
+        bias: ``[out]``, or None.
+
+    Example:
+        >>> x, weight, rows = torch.randn(9, 4), torch.randn(3, 4), torch.tensor([2, 5])
+        >>> torch.allclose(linear_of_rows(x, rows, weight), F.linear(x[rows], weight))
+        True
+    """
+    if x.device.type != 'cpu':
+        return F.linear(x.index_select(0, rows), weight, bias)
+    return _LinearOfRows.apply(x, rows, weight, bias)
+
+
+class _LinearOfFewGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        rows = None if torch.is_grad_enabled() else few_rows(grad, x)
+        of_x = of_weight = of_bias = None
+        if rows is None:
+            if ctx.needs_input_grad[0]:
+                of_x = grad @ weight
+            if ctx.needs_input_grad[1]:
+                of_weight = grad.t() @ x
+        else:
+            grad = grad.index_select(0, rows)
+            if ctx.needs_input_grad[0]:
+                of_x = row_search_of(x.device).among_zeros(grad @ weight, rows, len(x))
+            if ctx.needs_input_grad[1]:
+                of_weight = weight_gradient(x, rows, grad)
+        if ctx.needs_input_grad[2]:
+            of_bias = grad.sum(0)
+        return of_x, of_weight, of_bias
+
+
+def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
+    """The rows of a gradient that are not zero, if they are so few that leaving out the others pays, else None.
+
+    Args:
+        grad: ``[nodes, out]``.
+        x: What was mapped, ``[nodes, in]``.
+    """
+    if is_batched(grad):
+        return None
+    on, limit = forced_paths(), MOST_SHARE
+    if on is None:
+        limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())
+    if on is False or not grad.numel() or grad.dtype not in (torch.float32, torch.float64):
+        return None
+    grad, search = grad.contiguous(), row_search_of(grad.device)
+    if on is None and search.active_share(grad, torch.arange(0, len(grad), max(1, len(grad) // SAMPLES))) > limit:
+        return None
+    active, count, _ = search.active_rows(grad, None)
+    return active.nonzero().flatten() if count <= limit * len(grad) else None
+
+
+def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
+    """``module(x)``, of a linear map of nodes whose backward leaves out rows without a gradient where that pays.
+
+    Where the loss reads few nodes, most rows of the gradients of weights are products with zero. Weight gradients then
+    differ from those of all rows by rounding; as along execution paths (`pygfuse.execution_paths` turns both off), a
+    zero gradient times an infinite or NaN feature, which is NaN, is left out.
+
+    Args:
+        module: A linear map; one with hooks, or of a class or a forward of one's own, is called as it is.
+        x: ``[nodes, in]``.
+    """
+    if torch.compiler.is_compiling() or has_torch_function((x,)) or not _is_plain(module) or not _is_large(x):
+        return module(x)
+    if not torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type) or module.weight.dtype != x.dtype:
+        return module(x)
+    if not (module.weight.requires_grad or x.requires_grad):
+        return module(x)
+    return _LinearOfFewGradients.apply(x, module.weight, module.bias)
+
+
+def _is_plain(module: torch.nn.Module) -> bool:
+    known = type(module) in (torch.nn.Linear, torch_geometric.nn.Linear)
+    return known and 'forward' not in module.__dict__ and not has_hooks(module)
+
+
+def _is_large(x: Tensor) -> bool:
+    return x.device.type == 'cpu' and x.layout is torch.strided and x.dim() == 2 and x.nbytes >= LEAST_BYTES

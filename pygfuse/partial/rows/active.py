@@ -1,0 +1,80 @@
+"""Forward passes of which only some rows are wanted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from pygfuse.ops.aggregate import aggregate
+from pygfuse.partial.rows.row_set import RowSet
+from pygfuse.partial.rows.tensor import NAN, RAISE, Session, deferred, is_passed_by, putting_off
+
+
+class _PuttingOff(TorchFunctionMode):
+    """Begins to put off at linear maps of rows and at aggregations."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (F.linear, aggregate) and not is_passed_by():
+            found = deferred(self.session, func, args, kwargs)
+            if found is not NotImplemented:
+                return found
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
+    """Computes, within a ``with`` block, only the rows that are read of what layers give.
+
+    Where a loss reads the outputs of few nodes, the last layer is computed at these, the one before it at these and
+    their neighbours, and so on back to the features; gradients flow back the same way. Loss and gradients are those of
+    the whole computation, up to rounding, dropout included. Models stay as they are: linear maps of rows and
+    aggregations of fused layers are put off until something reads their result. Functions that compute each row from
+    the same rows (activations, dropout, layer normalisation, concatenation of channels, ...) are put off with them; any
+    other function reads all rows, so that, say, batch normalisation takes its statistics from all nodes, and what comes
+    before it is computed whole. `pygfuse.report` shows how many rows each layer computed.
+
+    Within the block whatever is read is computed. What leaves it has the rows of `mask` and no others. Models that are
+    compiled by ``torch.compile``, and those under autocast, compute all rows.
+
+    Args:
+        mask: The nodes whose outputs are wanted, ``[nodes]``, bool.
+        elsewhere: What reading an output of another node does after the block: ``'raise'`` a ValueError, or give
+            ``'nan'``.
+
+    Raises:
+        ValueError: If `mask` is no mask, or there is no such `elsewhere`.
+
+    Example:
+        >>> from pygfuse.conv import GCNConv
+        >>> conv, x, edge_index = GCNConv(8, 8), torch.randn(9, 8), torch.randint(9, (2, 40))
+        >>> mask = torch.arange(9) < 3
+        >>> with active(mask):
+        ...     out = conv(x, edge_index).relu()
+        >>> torch.allclose(out[mask], conv(x, edge_index).relu()[mask], atol=1e-6)
+        True
+        >>> out[5]  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: Reading row 5 needs rows outside of the mask given to `pygfuse.active`: ...
+    """
+    if not isinstance(mask, Tensor) or mask.dim() != 1 or mask.dtype != torch.bool:
+        got = f'shape {list(mask.shape)}, {mask.dtype}' if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"Expected 'mask' to be a bool tensor of shape [nodes] (got {got})")
+    if elsewhere not in (RAISE, NAN):
+        raise ValueError(f"Expected 'elsewhere' to be 'raise' or 'nan' (got {elsewhere!r})")
+    session = Session(RowSet.of(mask, len(mask)), len(mask), elsewhere)
+    try:
+        with putting_off(), _PuttingOff(session):
+            yield
+    finally:
+        session.is_open = False

@@ -1,0 +1,14 @@
+"""The sum (or mean) of values of edges over each target's edges."""
+
+from pygfuse.program.program import EdgeProgram, Operand
+
+
+def score(value):
+    return value
+
+
+def message(weight):
+    return weight
+
+
+EDGE_SUM = EdgeProgram('edge_sum', operands={'value': Operand('edge', 'heads')}, score=score, message=message)

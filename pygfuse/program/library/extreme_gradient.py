@@ -1,0 +1,14 @@
+"""What flows through maxima and minima: values of those neighbours that attain one."""
+
+from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.vocabulary import equal
+
+WINNERS = EdgeProgram(
+    'winners',
+    operands={
+        'own': Operand('target', 'channels'),
+        'found': Operand('source', 'channels'),
+        'value': Operand('source', 'channels'),
+    },
+    message=lambda own, found, value: equal(found, own, value, 0.0),
+)

@@ -1,0 +1,27 @@
+"""The residual gated graph convolution (Bresson and Laurent, 2017), with its gate's activations."""
+
+from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.vocabulary import relu, sigmoid, tanh
+
+
+def gated(activation):
+    def message(gate, gate_dst, value, gate_edge, value_edge):
+        return activation(gate_dst + gate + gate_edge) * (value + value_edge)
+
+    return message
+
+
+RES_GATED = {
+    activation.__name__: EdgeProgram(
+        f'res_gated_{activation.__name__}',
+        operands={
+            'gate': Operand('source', 'channels'),
+            'value': Operand('source', 'channels'),
+            'gate_dst': Operand('target', 'channels'),
+            'gate_edge': Operand('edge', 'channels'),
+            'value_edge': Operand('edge', 'channels'),
+        },
+        message=gated(activation),
+    )
+    for activation in (sigmoid, tanh, relu)
+}

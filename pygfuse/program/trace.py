@@ -1,0 +1,313 @@
+"""Traces of a program's functions, and their adjoints.
+
+A program's function is called once on traced values, which record every operation; the record is written out again as
+the text of a plain function, forward or reverse. So a program is written once, without its derivative, and what the
+targets compile is text that can be printed, hashed and compared.
+
+Example:
+    >>> from pygfuse.program.vocabulary import exp
+    >>> trace = Trace.of(lambda a, b: a * exp(b), {'a': 'heads', 'b': 'heads'})
+    >>> print(trace.adjoint_text('adjoint', [['a', 'b']]))
+    def adjoint(grad, a, b):
+        v0 = exp(b)
+        g0 = grad * v0
+        g1 = grad * a
+        g2 = g1 * v0
+        return ((g0,g2,),)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+SCALAR, HEADS, CHANNELS = 'scalar', 'heads', 'channels'
+_LEVELS = (SCALAR, HEADS, CHANNELS)
+_INFIX = {'add': '+', 'sub': '-', 'mul': '*', 'div': '/'}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """A recorded value: an operand (no word) or a word applied to values and numbers."""
+
+    name: str
+    level: str
+    word: str | None = None
+    arguments: tuple[Any, ...] = ()
+
+    def record_word(self, word: str, arguments: Sequence[Any]) -> Any:
+        return _record(word, arguments)
+
+    def __add__(self, other: Any) -> Any:
+        return _record('add', (self, other))
+
+    def __radd__(self, other: Any) -> Any:
+        return _record('add', (other, self))
+
+    def __sub__(self, other: Any) -> Any:
+        return _record('sub', (self, other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return _record('sub', (other, self))
+
+    def __mul__(self, other: Any) -> Any:
+        return _record('mul', (self, other))
+
+    def __rmul__(self, other: Any) -> Any:
+        return _record('mul', (other, self))
+
+    def __truediv__(self, other: Any) -> Any:
+        return _record('div', (self, other))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _record('div', (other, self))
+
+    def __neg__(self) -> Any:
+        return _record('neg', (self,))
+
+    def __bool__(self) -> bool:
+        raise TypeError('an edge program cannot branch on a value of an edge; use positive(x, then, otherwise)')
+
+
+def _level(argument: Any) -> str:
+    return argument.level if isinstance(argument, Value) else SCALAR
+
+
+def _is(argument: Any, number: float) -> bool:
+    return isinstance(argument, (int, float)) and argument == number
+
+
+def _simplified(word: str, arguments: Sequence[Any]) -> Any:
+    """The value of a word that does nothing here (an absent operand is the number 0), else None."""
+    if word == 'add' and (_is(arguments[0], 0) or _is(arguments[1], 0)):
+        return arguments[1] if _is(arguments[0], 0) else arguments[0]
+    if word == 'sub' and _is(arguments[1], 0):
+        return arguments[0]
+    if word == 'mul' and (_is(arguments[0], 1) or _is(arguments[1], 1)):
+        return arguments[1] if _is(arguments[0], 1) else arguments[0]
+    if word in ('mul', 'div') and _is(arguments[0], 0):
+        return 0.0
+    if word == 'mul' and _is(arguments[1], 0):
+        return 0.0
+    if word == 'neg' and _is(arguments[0], 0):
+        return 0.0
+    if word == 'sum_channels' and _level(arguments[0]) != CHANNELS:
+        raise TypeError('sum_channels takes a value of channels, not one of heads')
+    return None
+
+
+def _record(word: str, arguments: Sequence[Any]) -> Any:
+    known = _simplified(word, arguments)
+    if known is not None:
+        return known
+    level = HEADS if word == 'sum_channels' else max((_level(a) for a in arguments), key=_LEVELS.index)
+    return Value('', level, word, tuple(arguments))
+
+
+def _reverse_add(grad, out, x, y):
+    return grad, grad
+
+
+def _reverse_sub(grad, out, x, y):
+    return grad, -grad if isinstance(y, Value) else None
+
+
+def _reverse_mul(grad, out, x, y):
+    return grad * y, grad * x
+
+
+def _reverse_div(grad, out, x, y):
+    scaled = grad / y
+    return scaled, -(scaled * out) if isinstance(y, Value) else None
+
+
+def _reverse_neg(grad, out, x):
+    return (-grad,)
+
+
+def _reverse_exp(grad, out, x):
+    return (grad * out,)
+
+
+def _reverse_log(grad, out, x):
+    return (grad / x,)
+
+
+def _reverse_sqrt(grad, out, x):
+    return (grad * 0.5 / out,)
+
+
+def _reverse_sigmoid(grad, out, x):
+    return (grad * out * (1.0 - out),)
+
+
+def _reverse_tanh(grad, out, x):
+    return (grad * (1.0 - out * out),)
+
+
+def _reverse_softplus(grad, out, x):
+    return (grad * _record('sigmoid', (x,)),)
+
+
+def _reverse_relu(grad, out, x):
+    return (_record('positive', (x, grad, 0.0)),)
+
+
+def _reverse_positive(grad, out, x, then, otherwise):
+    return None, _record('positive', (x, grad, 0.0)), _record('positive', (x, 0.0, grad))
+
+
+def _reverse_equal(grad, out, x, y, then, otherwise):
+    return None, None, _record('equal', (x, y, grad, 0.0)), _record('equal', (x, y, 0.0, grad))
+
+
+def _reverse_maximum(grad, out, x, y):
+    difference = _record('sub', (x, y))
+    return _record('positive', (difference, grad, 0.0)), _record('positive', (difference, 0.0, grad))
+
+
+def _reverse_leaky_relu(grad, out, x, negative_slope):
+    return _record('positive', (x, grad, grad * negative_slope)), None
+
+
+def _reverse_sum_channels(grad, out, x):
+    return (grad,)
+
+
+REVERSE: dict[str, Callable] = {
+    name.removeprefix('_reverse_'): rule for name, rule in list(globals().items()) if name.startswith('_reverse_')
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What a function of edge values computes.
+
+    Attributes:
+        operands: The function's parameters in order, as values.
+        output: The recorded result.
+        level: The level of the result as it is used: a result of heads may serve as one of channels.
+    """
+
+    operands: tuple[Value, ...]
+    output: Value
+    level: str
+
+    @staticmethod
+    def of(function: Callable, levels: Mapping[str, str], level: str | None = None) -> Trace:
+        """Records `function`.
+
+        Args:
+            function: A function of edge values.
+            levels: For each of its parameters that is there, its level: ``'scalar'``, ``'heads'``, ``'channels'``. A
+                parameter that is not named is absent and enters as the number 0.
+            level: The level of the result as it is used, by default its own.
+        """
+        names = list(inspect.signature(function).parameters)
+        operands = {name: Value(name, levels[name]) for name in names if name in levels}
+        output = function(**{name: operands.get(name, 0.0) for name in names})
+        if not isinstance(output, Value):
+            raise TypeError(f'{function.__name__} returned {output!r}, not a value of its operands')
+        return Trace(tuple(operands.values()), output, level or output.level)
+
+    def names(self) -> list[str]:
+        """The parameters of the written functions (an adjoint has `grad` before them)."""
+        return [operand.name for operand in self.operands]
+
+    def text(self, name: str) -> str:
+        """The recorded function as the text of a function called `name`."""
+        writer = _Writer('v')
+        result = writer.write(self.output)
+        return writer.function(name, self.names(), result)
+
+    def gradients(self, wrt: Sequence[str], grad: Value) -> list[Any]:
+        """The gradients for the operands `wrt`, given that of the output: values, or 0.0 where none flows."""
+        if self.output.level == HEADS and grad.level == CHANNELS:
+            grad = _record('sum_channels', (grad,))
+        found: dict[int, Any] = {id(self.output): grad}
+        for value in reversed(_in_order(self.output)):
+            arriving = found.get(id(value))
+            if arriving is None or value.word is None:
+                continue
+            parts = REVERSE[value.word](arriving, value, *value.arguments)
+            for argument, part in zip(value.arguments, parts, strict=True):
+                if isinstance(argument, Value) and argument.level != SCALAR and part is not None:
+                    if argument.level == HEADS and _level(part) == CHANNELS:
+                        part = _record('sum_channels', (part,))
+                    found[id(argument)] = found[id(argument)] + part if id(argument) in found else part
+        by_name = {operand.name: operand for operand in self.operands}
+        return [found.get(id(by_name[name]), 0.0) for name in wrt]
+
+    def read_by_adjoint(self, wrt: Sequence[str]) -> set[str]:
+        """The operands whose values decide the gradients for the operands `wrt`."""
+        gradients = self.gradients(wrt, Value('grad', self.level))
+        needed = [value for gradient in gradients if isinstance(gradient, Value) for value in _in_order(gradient)]
+        return {value.name for value in needed if value.word is None} - {'grad'}
+
+    def adjoint_text(self, name: str, wrt: Sequence[Sequence[str]]) -> str:
+        """The text of ``name(grad, *operands)``: a tuple of the gradients' tuples, one for each group in `wrt`."""
+        grad = Value('grad', self.level)
+        gradients = self.gradients([operand for group in wrt for operand in group], grad)
+        writer = _Writer('v')
+        for value in _in_order(self.output):
+            if any(value in _in_order(g) for g in gradients if isinstance(g, Value)):
+                writer.write(value)
+        writer.prefix, writer.count = 'g', 0
+        results = iter([writer.write(gradient) for gradient in gradients])
+        groups = [_tuple_text(next(results) for _ in group) for group in wrt]
+        return writer.function(name, ['grad', *self.names()], _tuple_text(groups))
+
+
+def _tuple_text(items: Iterable[str]) -> str:
+    return f'({"".join(item + "," for item in items)})'
+
+
+def _in_order(output: Value) -> list[Value]:
+    """All values that `output` needs, operands first."""
+    seen: dict[int, Value] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Value) and id(value) not in seen:
+            for argument in value.arguments:
+                visit(argument)
+            seen[id(value)] = value
+
+    visit(output)
+    return list(seen.values())
+
+
+class _Writer:
+    """Writes values as assignments, each once; equal expressions share a line."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix, self.count = prefix, 0
+        self.lines: list[str] = []
+        self.names: dict[int, str] = {}
+        self.expressions: dict[str, str] = {}
+
+    def write(self, value: Any) -> str:
+        """The name of a value or the text of a number, after writing what it needs."""
+        if not isinstance(value, Value):
+            return repr(float(value))
+        if value.word is None:
+            return value.name
+        if id(value) not in self.names:
+            arguments = [self.write(argument) for argument in value.arguments]
+            expression = _expression(value.word, arguments)
+            if expression not in self.expressions:
+                self.expressions[expression] = f'{self.prefix}{self.count}'
+                self.lines.append(f'    {self.prefix}{self.count} = {expression}')
+                self.count += 1
+            self.names[id(value)] = self.expressions[expression]
+        return self.names[id(value)]
+
+    def function(self, name: str, parameters: Sequence[str], result: str) -> str:
+        return '\n'.join([f'def {name}({", ".join(parameters)}):', *self.lines, f'    return {result}'])
+
+
+def _expression(word: str, arguments: Sequence[str]) -> str:
+    if word in _INFIX:
+        return f'{arguments[0]} {_INFIX[word]} {arguments[1]}'
+    return f'-{arguments[0]}' if word == 'neg' else f'{word}({", ".join(arguments)})'

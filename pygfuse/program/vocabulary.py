@@ -1,0 +1,110 @@
+"""The words of an edge program, beside Python's own operators ``+ - * /`` and unary ``-``.
+
+A program is plain functions of *values on one edge*. A value is of one of two levels: *heads* (one number a head) or
+*channels* (one number a head and channel); a heads value meets a channels value as in NumPy, spread over the head's
+channels. Each target gives the words a meaning: SIMD vectors on a CPU, the scalars of a lane on a GPU. Called on
+tensors they compute the same with torch, where heads are ``[..., H, 1]`` and channels ``[..., H, C]``: that makes
+every program its own reference. Called on the values of a trace they are recorded (`pygfuse.program.trace`).
+
+Example:
+    >>> import torch
+    >>> leaky_relu(torch.tensor([-1.0, 2.0]), 0.2)
+    tensor([-0.2000,  2.0000])
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+WORDS: dict[str, Callable] = {}
+
+
+def word(function: Callable) -> Callable:
+    """Registers a word: recorded when any argument is traced, else computed by torch."""
+
+    @functools.wraps(function)
+    def said(*arguments: Any) -> Any:
+        for argument in arguments:
+            record = getattr(argument, 'record_word', None)
+            if record is not None:
+                return record(function.__name__, arguments)
+        return function(*arguments)
+
+    WORDS[function.__name__] = said
+    return said
+
+
+@word
+def exp(x: Any) -> Any:
+    """The exponential."""
+    return torch.exp(x)
+
+
+@word
+def log(x: Any) -> Any:
+    """The natural logarithm of a positive value."""
+    return torch.log(x)
+
+
+@word
+def sqrt(x: Any) -> Any:
+    """The square root."""
+    return torch.sqrt(x)
+
+
+@word
+def sigmoid(x: Any) -> Any:
+    """``1 / (1 + exp(-x))``."""
+    return torch.sigmoid(x)
+
+
+@word
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return torch.tanh(x)
+
+
+@word
+def softplus(x: Any) -> Any:
+    """``log(1 + exp(x))``."""
+    return torch.nn.functional.softplus(x)
+
+
+@word
+def positive(x: Any, then: Any, otherwise: Any) -> Any:
+    """`then` where x > 0, else `otherwise`: rectifiers and their derivatives."""
+    return torch.where(x > 0, then, otherwise)
+
+
+@word
+def equal(x: Any, y: Any, then: Any, otherwise: Any) -> Any:
+    """`then` where x equals y, else `otherwise`."""
+    return torch.where(x == y, then, otherwise)
+
+
+@word
+def maximum(x: Any, y: Any) -> Any:
+    """The greater of two values; NaN if either is."""
+    return torch.maximum(x, y)
+
+
+@word
+def relu(x: Any) -> Any:
+    """``x`` where x > 0, else 0."""
+    return torch.relu(x)
+
+
+@word
+def leaky_relu(x: Any, negative_slope: Any) -> Any:
+    """``x`` where x > 0, else ``negative_slope * x``."""
+    return torch.where(x > 0, x, x * negative_slope)
+
+
+@word
+def sum_channels(x: Any) -> Any:
+    """The sum of a channels value over each head's channels: a heads value."""
+    return x.sum(dim=-1, keepdim=True)

@@ -1,0 +1,124 @@
+"""Cuts of a graph's edges into parts."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pygfuse.graph.csr import Csr
+from pygfuse.mapping.mapping import PART_WORK, Mapping, cut, force_mapping, forced, make_cut
+
+
+def csr_of(degrees) -> Csr:
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(degrees, dtype=torch.int64).cumsum(0)])
+    return Csr(indptr, torch.zeros(int(indptr[-1]), dtype=torch.int64), None)
+
+
+def pieces(parts, indptr):
+    """What walks make of a cut: (row, first edge, end, slot or None) of every piece, in order."""
+    found = []
+    bounds = parts.bounds.tolist()
+    for p in range(parts.count):
+        first_row, first_edge, last_row, last_edge = bounds[2 * p : 2 * p + 4]
+        for v in range(first_row, last_row + (last_edge > indptr[last_row])):
+            begin, end = max(indptr[v], first_edge), min(indptr[v + 1], last_edge)
+            whole = (begin, end) == (indptr[v], indptr[v + 1])
+            found.append((v, begin, end, None if whole else 2 * p + (begin == indptr[v])))
+    return found
+
+
+@given(
+    degrees=st.lists(st.integers(0, 12) | st.just(60), min_size=1, max_size=12),
+    count=st.integers(1, 9),
+    cut_above=st.sampled_from([None, 0, 5]),
+)
+@settings(deadline=None, max_examples=300)
+def test_every_edge_is_in_one_piece_and_pieces_of_a_row_are_found(degrees, count, cut_above):
+    csr = csr_of(degrees)
+    indptr = csr.indptr.tolist()
+    parts = make_cut(csr, count, cut_above)
+    found = pieces(parts, indptr)
+    assert [begin for _, begin, end, _ in found if end > begin] == sorted(
+        {begin for _, begin, end, _ in found if end > begin}
+    )
+    assert sum(end - begin for _, begin, end, _ in found) == csr.num_edges
+    whole = [row for row, _, _, slot in found if slot is None]
+    assert len(whole) == len(set(whole))
+    split: dict[int, list[int]] = {}
+    for row, _, _, slot in found:
+        if slot is not None:
+            split.setdefault(row, []).append(slot)
+    assert sorted([*whole, *split]) == list(range(len(degrees)))
+    assert parts.split_rows.tolist() == sorted(split)
+    for i, row in enumerate(parts.split_rows.tolist()):
+        first, end = parts.split_indptr[i : i + 2].tolist()
+        assert parts.slots[first:end].tolist() == split[row]
+    slots = [slot for of_row in split.values() for slot in of_row]
+    assert len(slots) == len(set(slots))
+
+
+def work(parts) -> torch.Tensor:
+    rows, edges = parts.bounds.view(-1, 2).unbind(1)
+    return rows.diff() + edges.diff()
+
+
+def test_edge_balanced_parts_are_equal():
+    parts = make_cut(csr_of([3, 90_000, 0, 17, 5_000]), 16, cut_above=0)
+    assert int(work(parts).max()) <= 95_025 // 16 + 2
+
+
+def test_a_hub_is_cut_in_both_mappings():
+    csr = csr_of([*[20] * 500, 400_000, *[20] * 500])
+    for name in ('vertex', 'edge'):
+        parts = cut(csr, Mapping(name))
+        assert parts.split_rows.tolist().count(500) == 1
+        assert int(work(parts).max()) <= 2 * max(PART_WORK, 421_001 // parts.count)
+
+
+def test_vertex_balanced_leaves_rows_whole():
+    assert len(cut(csr_of([50] * 5000), Mapping('vertex')).split_rows) == 0
+    assert cut(csr_of([50] * 5000), Mapping('vertex')).num_slots == 0
+
+
+def test_a_cut_is_kept_and_does_not_depend_on_threads():
+    csr = csr_of([50] * 5000)
+    first = cut(csr, Mapping('edge'))
+    assert cut(csr, Mapping('edge')) is first
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        assert torch.equal(cut(csr_of([50] * 5000), Mapping('edge')).bounds, first.bounds)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_forcing_a_mapping():
+    assert forced() is None
+    with force_mapping('edge'):
+        assert forced() == Mapping('edge')
+        with force_mapping(Mapping('vertex', part_work=512, two_pass=True)):
+            assert forced() == Mapping('vertex', 512, True)
+        assert forced() == Mapping('edge')
+    assert forced() is None
+
+
+def test_wrong_mappings():
+    with pytest.raises(ValueError, match=r"'balance'.*'diagonal'"), force_mapping('diagonal'):
+        pass
+    with pytest.raises(ValueError, match="'part_work'"):
+        Mapping(part_work=0)
+
+
+def test_smaller_parts_are_more():
+    csr = csr_of([50] * 5000)
+    assert cut(csr, Mapping(part_work=1024)).count > cut(csr, Mapping()).count
+
+
+def test_wrong_counts():
+    with pytest.raises(ValueError, match="'count'"):
+        make_cut(csr_of([1, 2]), 0)
+
+
+def test_no_rows_and_no_edges():
+    assert make_cut(csr_of([]), 3).bounds.tolist() == [0, 0] * 4
+    assert work(make_cut(csr_of([0, 0, 0]), 2)).tolist() == [1, 2]

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn as pyg
+from torch import nn
+
+import pygfuse
+from pygfuse.conv import GATConv
+from tests.support.parity import GRAPHS, random_edges
+
+FEATURES = 6
+GRAPH = GRAPHS['random']()
+
+
+class Net(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first = pyg.GATConv(FEATURES, 8, heads=4, dropout=dropout)
+        self.blocks = nn.ModuleList([nn.ModuleDict({'conv': pyg.GATConv(32, 8, heads=4)})])
+        self.other = pyg.GCNConv(32, 3)
+
+    def forward(self, x, edge_index):
+        x = F.elu(self.first(x, edge_index))
+        x = F.elu(self.blocks[0]['conv'](x, edge_index))
+        return self.other(x, edge_index)
+
+
+class OwnConv(pyg.GATConv):
+    """A user's subclass."""
+
+
+def report_of(model) -> tuple[str, list]:
+    text = io.StringIO()
+    rows = list(pygfuse.report(model, file=text))
+    return text.getvalue(), rows
+
+
+def test_fuse_swaps_nested_layers_in_place():
+    model = Net()
+    layers = (model.first, model.blocks[0]['conv'])
+    assert pygfuse.fuse(model) is model
+    assert (model.first, model.blocks[0]['conv']) == layers
+    assert [type(layer) for layer in layers] == [GATConv, GATConv]
+    assert type(model.other) is pyg.GCNConv or type(model.other).__module__.startswith('pygfuse')
+
+
+def test_fuse_keeps_parameters_and_results():
+    model = Net()
+    parameters = dict(model.named_parameters())
+    keys, text = list(model.state_dict()), repr(model)
+    expected = model(GRAPH.x(FEATURES), GRAPH.edge_index)
+    pygfuse.fuse(model)
+    found = dict(model.named_parameters())
+    assert list(found) == list(parameters)
+    assert all(found[name] is parameter for name, parameter in parameters.items())
+    assert list(model.state_dict()) == keys
+    assert repr(model) == text
+    torch.testing.assert_close(model(GRAPH.x(FEATURES), GRAPH.edge_index), expected)
+
+
+def test_fuse_keeps_hooks_and_modes():
+    model = Net()
+    called = []
+    model.first.register_forward_hook(lambda *arguments: called.append('forward'))
+    model.first.register_forward_pre_hook(lambda *arguments: called.append('before'))
+    model.eval()
+    pygfuse.fuse(model)
+    assert not model.first.training
+    model(GRAPH.x(FEATURES), GRAPH.edge_index)
+    assert called == ['before', 'forward']
+    assert model.first.last_reason is None
+
+
+def test_fuse_keeps_what_an_optimizer_holds():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pygfuse.fuse(model)
+    before = model.first.lin.weight.detach().clone()
+    model(GRAPH.x(FEATURES), GRAPH.edge_index).sum().backward()
+    optimizer.step()
+    assert not torch.equal(model.first.lin.weight, before)
+
+
+def test_fuse_and_unfuse_may_be_repeated():
+    model = Net()
+    kinds = [type(module) for module in model.modules()]
+    for _ in range(2):
+        pygfuse.fuse(pygfuse.fuse(model))
+        assert type(model.first) is GATConv
+        pygfuse.unfuse(pygfuse.unfuse(model))
+        assert [type(module) for module in model.modules()] == kinds
+    model(GRAPH.x(FEATURES), GRAPH.edge_index)
+
+
+def test_fuse_of_a_single_layer():
+    conv = pyg.GATConv(FEATURES, 8)
+    assert type(pygfuse.fuse(conv)) is GATConv
+    assert type(pygfuse.unfuse(conv)) is pyg.GATConv
+
+
+@pytest.mark.parametrize('function', [pygfuse.fuse, pygfuse.unfuse])
+def test_what_is_no_module(function):
+    with pytest.raises(TypeError, match=r"'model'.*int"):
+        function(3)
+
+
+def test_a_subclass_is_left_alone():
+    model = nn.ModuleList([OwnConv(FEATURES, 8)])
+    pygfuse.fuse(model)
+    assert type(model[0]) is OwnConv
+    _, (row,) = report_of(model)
+    assert 'subclass of GATConv' in row.why_not
+
+
+def test_a_layer_used_twice_stays_one():
+    conv = pyg.GATConv(8, 8)
+    model = nn.ModuleList([conv, conv])
+    pygfuse.fuse(model)
+    assert model[0] is model[1] is conv
+
+
+def test_a_sequential_of_pyg_runs_fused():
+    torch.manual_seed(0)
+    model = pyg.Sequential(
+        'x, edge_index',
+        [(pyg.GATConv(FEATURES, 8, heads=4), 'x, edge_index -> x'), nn.ReLU(), (nn.Linear(32, 2), 'x -> x')],
+    )
+    twin = pygfuse.fuse(copy.deepcopy(model))
+    x = GRAPH.x(FEATURES)
+    torch.testing.assert_close(twin(x, GRAPH.edge_index), model(x, GRAPH.edge_index))
+    _, rows = report_of(twin)
+    assert [row.why_not for row in rows] == [None]
+
+
+def hetero() -> tuple[nn.Module, dict, dict]:
+    node_types, edge_types = ['a', 'b'], [('a', 'to', 'b'), ('b', 'back', 'a'), ('a', 'self', 'a')]
+
+    class Homogeneous(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.GATConv((-1, -1), 8, heads=4, add_self_loops=False)
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index).relu()
+
+    model = pyg.to_hetero(Homogeneous(), (node_types, edge_types))
+    sizes = {'a': 20, 'b': 30}
+    x = {name: torch.randn(size, FEATURES) for name, size in sizes.items()}
+    edges = {kind: random_edges(sizes[kind[0]], sizes[kind[2]], 80) for kind in edge_types}
+    return model, x, edges
+
+
+def test_a_model_made_heterogeneous_runs_fused():
+    torch.manual_seed(0)
+    model, x, edges = hetero()
+    expected = model(x, edges)
+    pygfuse.fuse(model)
+    found = model(x, edges)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name])
+    _, rows = report_of(model)
+    assert len(rows) == 3
+    assert all(row.why_not is None for row in rows)
+
+
+def test_a_hetero_conv_runs_fused():
+    torch.manual_seed(0)
+    edges = {('a', 'to', 'b'): random_edges(20, 30, 80), ('b', 'to', 'a'): random_edges(30, 20, 80)}
+    x = {'a': torch.randn(20, FEATURES), 'b': torch.randn(30, FEATURES)}
+    kinds = {kind: pyg.GATConv((FEATURES, FEATURES), 8, heads=4, add_self_loops=False) for kind in edges}
+    model = pyg.HeteroConv(kinds)
+    expected = model(x, edges)
+    found = pygfuse.fuse(model)(x, edges)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name])
+
+
+# The report
+
+
+def test_report_is_a_table():
+    model = nn.ModuleDict({'a': pyg.GATConv(16, 8), 'own': OwnConv(16, 8), 'lin': nn.Linear(2, 2)})
+    text, rows = report_of(model)
+    assert [(row.layer, row.module) for row in rows] == [
+        ('a', 'GATConv(16, 8, heads=1)'),
+        ('own', 'OwnConv(16, 8, heads=1)'),
+    ]
+    assert text.endswith('0 of 2 layers fused\n')
+    assert 'no: call pygfuse.fuse(model)' in text
+    text, _ = report_of(pygfuse.fuse(model))
+    lines = text.splitlines()
+    assert lines[0].split() == ['layer', 'class', 'fused']
+    assert lines[2] == 'a      GATConv(16, 8, heads=1)  yes'
+    assert lines[3].startswith('own    OwnConv(16, 8, heads=1)  no: a subclass of GATConv')
+    assert lines[-1] == '1 of 2 layers fused'
+
+
+def test_report_of_nothing():
+    assert report_of(nn.Linear(2, 2)) == ('no message passing layers\n', [])
+
+
+def test_report_goes_to_standard_output(capsys):
+    pygfuse.report(pyg.GATConv(2, 2))
+    assert 'GATConv(2, 2, heads=1)' in capsys.readouterr().out
+
+
+# Training
+
+
+def losses(model, x, edge_index, y, steps: int = 20) -> list[float]:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, edge_index), y)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def test_a_model_trains_as_with_pyg():
+    torch.manual_seed(0)
+    model = Net().double()
+    x, y = GRAPH.x(FEATURES).double(), torch.randint(3, (60,))
+    twin = pygfuse.fuse(copy.deepcopy(model))
+    expected = losses(model, x, GRAPH.edge_index, y)
+    found = losses(twin, x, GRAPH.edge_index, y)
+    assert expected[-1] < 0.9 * expected[0]
+    assert found == pytest.approx(expected, rel=1e-8)
+
+
+def test_a_model_trains_as_with_pyg_in_single_precision():
+    torch.manual_seed(0)
+    model = Net()
+    x, y = GRAPH.x(FEATURES), torch.randint(3, (60,))
+    twin = pygfuse.fuse(copy.deepcopy(model))
+    expected = losses(model, x, GRAPH.edge_index, y)
+    assert losses(twin, x, GRAPH.edge_index, y) == pytest.approx(expected, abs=1e-5)
