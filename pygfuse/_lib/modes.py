@@ -1,8 +1,9 @@
-"""Switches for the three ideas that pygfuse rests on, so that each one's share can be measured.
+"""What ``with`` blocks say about the calls inside them: one value, in one context variable.
 
-They are those of "Understanding GNN Computational Graph" (MLSys 2022, sections 4 to 6): linear maps are reorganised to
-run once a node instead of once an edge; the operators on edges are fused into one walk; backward recomputes what
-forward had on edges. Each builds on the one before.
+Each field is set by a public function in the folder that reads it. Three of them switch off the ideas of "Understanding
+GNN Computational Graph" (MLSys 2022, sections 4 to 6), so that each one's share can be measured: linear maps are
+reorganised to run once a node instead of once an edge; the operators on edges are fused into one walk; backward
+recomputes what forward had on edges. Each builds on the one before.
 """
 
 from __future__ import annotations
@@ -11,42 +12,76 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 
 @dataclasses.dataclass(frozen=True)
-class Switches:
-    """What is on.
+class Modes:
+    """What is said here.
 
     Attributes:
+        mapping: The mapping that `pygfuse.force_mapping` forces, or None.
+        group_sizes: The chooser that `pygfuse.group_sizes` names, or None.
+        shapes: A set that collects the shapes of all graphs that are walked by rows, or None.
+        used_once: Whether graphs that are met for the first time will not be met again (`pygfuse.used_once`).
+        execution_paths: What `pygfuse.execution_paths` says, or None.
+        active_blocks: How many `pygfuse.active` blocks are open.
+        note: Where a layer learns how its aggregations run, or None outside of one.
         reorganisation: Layers in which a linear map follows a gather take it apart. Off, they compute it on edges.
         fusion: Programs run as walks. Off, PyTorch computes them with tensors of edges x features.
         recomputation: Backward walks compute the weights of edges again. Off, forward keeps them, ``[edges, heads]``.
     """
 
+    mapping: Any = None
+    group_sizes: Any = None
+    shapes: set | None = None
+    used_once: bool = False
+    execution_paths: bool | None = None
+    active_blocks: int = 0
+    note: Any = None
     reorganisation: bool = True
     fusion: bool = True
     recomputation: bool = True
 
 
-_ALL_ON = Switches()
-_switches: contextvars.ContextVar[Switches] = contextvars.ContextVar('pygfuse_switches', default=_ALL_ON)
+_DEFAULTS = Modes()
+_modes: contextvars.ContextVar[Modes] = contextvars.ContextVar('pygfuse_modes', default=_DEFAULTS)
 
 
-def switches() -> Switches:
-    """What is on here; all of it while torch compiles."""
-    return _ALL_ON if torch.compiler.is_compiling() else _switches.get()
+def modes() -> Modes:
+    """What is said here; nothing while torch compiles."""
+    return _DEFAULTS if torch.compiler.is_compiling() else _modes.get()
 
 
 @contextlib.contextmanager
-def ablation(reorganisation: bool = True, fusion: bool = True, recomputation: bool = True) -> Iterator[None]:
+def changed(**fields: Any) -> Iterator[None]:
+    """Changes fields of `Modes` for this thread within a ``with`` block.
+
+    Example:
+        >>> with changed(used_once=True):
+        ...     modes().used_once
+        True
+        >>> modes().used_once
+        False
+    """
+    token = _modes.set(dataclasses.replace(_modes.get(), **fields))
+    try:
+        yield
+    finally:
+        _modes.reset(token)
+
+
+def ablation(
+    reorganisation: bool = True, fusion: bool = True, recomputation: bool = True
+) -> contextlib.AbstractContextManager[None]:
     """Turns ideas off for the forward passes of this thread within a ``with`` block, and for their backward passes.
 
     The numbers stay the same; time and memory do not.
 
     Args:
-        reorganisation, fusion, recomputation: See `Switches`.
+        reorganisation, fusion, recomputation: See `Modes`.
 
     Example:
         >>> import torch
@@ -57,8 +92,4 @@ def ablation(reorganisation: bool = True, fusion: bool = True, recomputation: bo
         >>> torch.allclose(slow, conv(x, edge_index), atol=1e-6)
         True
     """
-    token = _switches.set(Switches(reorganisation, fusion, recomputation))
-    try:
-        yield
-    finally:
-        _switches.reset(token)
+    return changed(reorganisation=reorganisation, fusion=fusion, recomputation=recomputation)

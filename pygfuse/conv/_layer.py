@@ -17,7 +17,7 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse._lib import backends as targets
 from pygfuse._lib.hooks import has_hooks, why_not_linear
-from pygfuse._lib.modes import switches
+from pygfuse._lib.modes import modes
 from pygfuse.conv._hag import note_hag
 from pygfuse.graph.adjacency import FLOWS, values_of
 from pygfuse.graph.graph import Graph
@@ -70,7 +70,7 @@ class FusedConv(MessagePassing):
                 return f'a hook is registered ({name.strip("_").removesuffix("s")})'
         if self.decomposed_layers > 1:
             return 'decomposed_layers is greater than 1'
-        if self.rests_on_reorganisation and not switches().reorganisation:
+        if self.rests_on_reorganisation and not modes().reorganisation:
             return 'reorganisation is switched off'
         return self._what_is_overridden() or self._what_aggregates()
 

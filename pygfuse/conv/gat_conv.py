@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse._lib.modes import switches
+from pygfuse._lib.modes import modes
 from pygfuse.conv._attention import attend, attention_in_order, attention_result, head_products
 from pygfuse.conv._layer import (
     REDUCTIONS,
@@ -139,7 +139,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         self, x_src: Tensor, x_dst: Tensor | None, edge: Product | None, edges: Edges
     ) -> tuple[EdgeProgram, Edges, dict[str, Any]]:
         operands: dict[str, Any] = {'x': x_src, 'negative_slope': float(self.negative_slope)}
-        if not switches().reorganisation:
+        if not modes().reorganisation:
             operands |= {'x_dst': x_dst, 'edge': edge, 'att_src': self.att_src, 'att_dst': self.att_dst}
             operands['att_edge'] = None if edge is None else self.att_edge
             return UNREORGANISED_GAT, edges, operands

@@ -18,7 +18,7 @@ from torch.library import CustomOpDef
 from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse._lib.backends import target_of
-from pygfuse._lib.modes import switches
+from pygfuse._lib.modes import modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call, Dropout, common_dtype, statistics_dtype
 from pygfuse.graph.graph import Graph
@@ -219,7 +219,7 @@ def _run(
         *(edges.token, edges.num_sources, edges.num_targets, edges.flow, edges.loops),
         *(heads, channels, reduce, dropout, seed if dropout > 0.0 else None),
     )
-    on = switches()
+    on = modes()
     with autocast.off(device):
         if on.fusion and heads * channels > 0:
             stash = not on.recomputation and program.score is not None

@@ -6,7 +6,7 @@ import torch_geometric.nn as pyg
 
 import pygfuse.conv
 from pygfuse import ablation
-from pygfuse._lib.modes import Switches, switches
+from pygfuse._lib.modes import Modes, modes
 from pygfuse.memory import saved_bytes
 
 OFF = {
@@ -76,6 +76,6 @@ def test_what_each_switch_saves():
 def test_blocks_nest_and_end():
     with ablation(fusion=False):
         with ablation(recomputation=False):
-            assert switches() == Switches(recomputation=False)
-        assert switches() == Switches(fusion=False)
-    assert switches() == Switches()
+            assert modes() == Modes(recomputation=False)
+        assert modes() == Modes(fusion=False)
+    assert modes() == Modes()
