@@ -6,7 +6,7 @@ sums for it stay in registers. The node at the other end of an edge is *gathered
 side; their weights pass through a few bytes of stack to the loop over the group's edges, which is where rows of
 channels are read.
 
-Work is dealt in parts (`pygfuse.mapping.mapping`), times tiles of the row where a row is wider than the registers. A row
+Work is dealt in parts (`pygfuse.mapping`), times tiles of the row where a row is wider than the registers. A row
 that is whole in its part is finished there; of others the parts leave partial results, which are combined afterwards.
 No part writes what another part writes, so results do not depend on the number of threads.
 """
