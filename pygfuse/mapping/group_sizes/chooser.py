@@ -48,9 +48,10 @@ _chosen: contextvars.ContextVar[str | Chooser | None] = contextvars.ContextVar('
 def group_sizes(chooser: str | Chooser) -> Iterator[None]:
     """Chooses the group size of every graph and every execution path within a ``with`` block.
 
-    Without it, all groups have ``PART_WORK`` edges and rows, unless `pygfuse.autotune` or the cost model found another size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most
-    ``PARTS_LIMIT`` groups, so that a smaller size counts as that share of the work. An execution
-    path is cut by itself, no longer at the places where the whole graph is.
+    Without it, all groups have ``PART_WORK`` edges and rows, unless `pygfuse.autotune` or the cost model found another
+    size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most ``PARTS_LIMIT`` groups, so that a
+    smaller size counts as that share of the work. An execution path is cut by itself, no longer at the places where the
+    whole graph is.
 
     The size decides which rows are summed in pieces: of rows that are cut, sums differ by rounding between sizes.
 
