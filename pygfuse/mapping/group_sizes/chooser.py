@@ -49,7 +49,7 @@ def group_sizes(chooser: str | Chooser) -> Iterator[None]:
     """Chooses the group size of every graph and every execution path within a ``with`` block.
 
     Without it, all groups have ``PART_WORK`` edges and rows, unless `pygfuse.autotune` or the cost model found another
-    size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most ``PARTS_LIMIT`` groups, so that a
+    size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most ``PARTS_LIMIT`` groups, so a
     smaller size counts as that share of the work. An execution path is cut by itself, no longer at the places where the
     whole graph is.
 
