@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from pygfuse import cache
+from pygfuse.compile_once import compile_once
 from pygfuse.cuda.layout import Layout
+from pygfuse.machine_code import MachineCode
 
 _log = logging.getLogger(__name__)
 
@@ -102,15 +104,18 @@ class Kernel:
         version = importlib.metadata.version('numba-cuda')
         facts = (repr(architecture), version, repr(self.layout), repr(description))
         path = cache.entry_path('pygfuse.cuda.target', self.name, *facts, *self.key)
-        stored = cache.load(path)
-        if stored is None:
+
+        def compile_new() -> MachineCode:
             from pygfuse.cuda import compilation
 
             _log.info('compiling %s', self.name)
             text, name = self.ptx(description, architecture)
-            stored = (compilation.to_machine_code(text, architecture), name)
+            stored = MachineCode((name,), (compilation.to_machine_code(text, architecture),))
             cache.store(path, stored)
-        return stored
+            return stored
+
+        stored = compile_once(path, lambda: cache.load(path), compile_new)
+        return stored.pieces[0], stored.names[0]
 
     def ptx(self, description: tuple, architecture: tuple[int, int]) -> tuple[str, str]:
         """The PTX for arguments of these types, and the kernel's name in it."""
