@@ -91,7 +91,12 @@ def test_one_of_eight_threads_compiles(tmp_path):
 
 @pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_process_that_dies_while_it_compiles(tmp_path, number):
-    with forked(Compiler(tmp_path, seconds=60)) as (child,):
+    def task():
+        # a shell has its background processes ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        Compiler(tmp_path, seconds=60)()
+
+    with forked(task) as (child,):
         wait_for(lambda: (tmp_path / 'log').exists())
         assert 'entry.lock' in names(tmp_path)
         os.kill(child.pid, number)
@@ -162,6 +167,21 @@ def test_a_lock_of_a_dead_process_is_taken(tmp_path):
     (tmp_path / 'entry.lock').touch()
     assert Compiler(tmp_path)() == b'code'
     assert names(tmp_path) == ['entry.kernel', 'log']
+
+
+def test_a_lock_whose_file_is_gone_is_none(tmp_path, monkeypatch):
+    # the process that held it removes the file and releases the lock between this one's opening and locking it
+    flock, locked_files = fcntl.flock, []
+
+    def late(handle, operation):
+        if not locked_files:
+            os.unlink(tmp_path / 'entry.lock')
+        locked_files.append(os.fstat(handle).st_nlink)
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, 'flock', late)
+    assert Compiler(tmp_path)() == b'code'
+    assert locked_files == [0, 1]
 
 
 @pytest.mark.parametrize('code', [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
