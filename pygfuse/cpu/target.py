@@ -170,15 +170,16 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
 
 def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     """The output from edges in no order: each part adds to its own copy of all rows, and the copies are added up."""
-    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
     bounds = scattered_bounds(coo)
     copies = zeros(call.like(), len(bounds) // 2 - 1, coo.num_rows, call.width)
-    _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
-        len(copies) * tiling.count,
-        *(tiling.tiles, bounds, coo.rows, coo.index, None),
-        *_operands(call, TARGET),
-        *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
-    )
+    of_values = call.like().dtype, call.heads, call.channels, planning.FORWARD_REGISTERS, call.bound.separable
+    for tiling in planning.apart(*of_values):
+        _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
+            len(copies) * tiling.count,
+            *(tiling.tiles, bounds, coo.rows, coo.index, None),
+            *_operands(call, TARGET),
+            *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
+        )
     out = added_up(copies)
     return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
 
