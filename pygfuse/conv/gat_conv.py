@@ -43,7 +43,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
     The products with the attention vectors are taken once a node (operator reorganisation, "Understanding GNN
     Computational Graph", section 4); the edge term is :math:`\mathbf{e}_{ij}` times one matrix of shape
     :math:`(D, H)`. Scores, softmax and sum are one walk over the edges; backward recomputes them. Saved for backward
-    are the inputs, the output and one log-sum-exp per node and head.
+    are the inputs, the output and two numbers per node and head.
 
     Args:
         in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,

@@ -164,7 +164,7 @@ def backward_body(
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
         total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
-        grad_out, out, logsumexp, delta, edge_alpha,
+        grad_out, out, normalisers, delta, edge_alpha,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
         grad_passed, grad_added, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
@@ -193,7 +193,8 @@ def backward_body(
                 if extreme:
                     reached = load_row(out, v * width + channel)
                 if softmax:
-                    normaliser = repeat(load_heads(logsumexp, v * total_heads + head))
+                    top = repeat(load_heads(normalisers, 2 * v * total_heads + head))
+                    factor = repeat(load_heads(normalisers, (2 * v + 1) * total_heads + head))
                     mean_dot = repeat(load_heads(delta, v * total_heads + head))
             head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_zeros())
             for q in range(begin, end, group):
@@ -207,8 +208,9 @@ def backward_body(
                         )  # fmt: skip
                         if softmax:
                             if not by_target:
-                                normaliser = gather_edges(logsumexp, index, q, end, total_heads, head)
-                            alpha = exp(alpha - normaliser)
+                                top = gather_edges(normalisers, index, q, end, 2 * total_heads, head)
+                                factor = gather_edges(normalisers, index, q, end, 2 * total_heads, total_heads + head)
+                            alpha = exp(alpha - top) * factor
                     else:
                         alpha = gather_edges(edge_alpha, edge_id, q, end, total_heads, head)
                         if of_heads:
