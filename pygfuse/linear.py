@@ -15,7 +15,7 @@ from torch.overrides import has_torch_function
 
 from pygfuse.batched import is_batched
 from pygfuse.execution_path import forced_paths
-from pygfuse.hooks import has_hooks
+from pygfuse.hooks import is_plain, why_not_as_it_is
 from pygfuse.targets import row_search_of
 
 # bytes of the rows that are copied together: they should stay in a core's cache
@@ -170,7 +170,7 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
 
 def _is_plain(module: torch.nn.Module) -> bool:
     known = type(module) in (torch.nn.Linear, torch_geometric.nn.Linear)
-    return known and 'forward' not in module.__dict__ and not has_hooks(module)
+    return known and why_not_as_it_is(module, 'it') is None and is_plain(module.weight)
 
 
 def _is_large(x: Tensor) -> bool:

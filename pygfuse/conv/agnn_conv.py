@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pygfuse.aggregate import aggregate
 from pygfuse.conv.fused import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_rows
+from pygfuse.hooks import some_parameter
 from pygfuse.programs.agnn import AGNN
 
 
@@ -43,7 +44,7 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
-        if not self.note(self.why_not_with(edge_index, (x, None), self.beta) or why_not_rows(x)):
+        if not self.note(self.why_not_with(edge_index, (x, None), some_parameter(self, 'beta')) or why_not_rows(x)):
             return super().forward(x, edge_index)
         edges, _ = nodes_of(self, (x, x), edge_index, None, self.add_self_loops)
         x_norm = F.normalize(x, p=2.0, dim=-1)

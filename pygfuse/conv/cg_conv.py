@@ -20,6 +20,7 @@ from pygfuse.conv.fused import (
     why_not_reversed,
     why_not_rows,
 )
+from pygfuse.hooks import some_parameter
 from pygfuse.products import Product
 from pygfuse.programs.crystal import CRYSTAL
 
@@ -88,7 +89,8 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
                 )
 
     def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.lin_f.weight, edge_attr=edge_attr) or why_not_rows(pair[0])
+        reason = self.why_not_with(adjacency, pair, some_parameter(self.lin_f), edge_attr=edge_attr)
+        reason = reason or why_not_rows(pair[0])
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and edge_attr is not None and not self.dim:

@@ -21,6 +21,7 @@ from pygfuse.conv.fused import (
     why_not_rows,
 )
 from pygfuse.conv.norm_cache import cached_factors
+from pygfuse.hooks import some_parameter
 from pygfuse.programs.fa import FA, NORMALISED_FA
 
 
@@ -91,7 +92,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         self, x: Tensor, x_0: Tensor, adjacency: Any, edge_weight: Tensor | None, weights: bool | None
     ) -> str | None:
         reason = self.why_not_with(
-            adjacency, (x, None), self.att_l.weight, x_0=x_0, edge_weight=edge_weight
+            adjacency, (x, None), some_parameter(self.att_l), x_0=x_0, edge_weight=edge_weight
         ) or why_not_rows(x)
         if reason is None and weights is not None and torch.compiler.is_compiling():
             return 'return_attention_weights while torch compiles'

@@ -21,7 +21,7 @@ from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
 from pygfuse.execution_path import Activity, run_by
 from pygfuse.graph import Graph
-from pygfuse.hooks import has_hooks, why_not_linear
+from pygfuse.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.switches import switches
 
 _HOOKS = (
@@ -45,6 +45,8 @@ _AGGREGATIONS = {
     'min': MinAggregation,
 }
 _METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
+# those that PyG writes anew for each class
+_TEMPLATES = ('propagate', 'edge_updater')
 
 
 class FusedConv(MessagePassing):
@@ -55,10 +57,34 @@ class FusedConv(MessagePassing):
     read them from sources that it caches by class name, and ours have the names of PyG's.
     """
 
+    # PyG's class behind the fused one
+    plain: ClassVar[type[MessagePassing]]
+    # values of `node_dim` that mean the nodes
+    node_dims: ClassVar[tuple[int, ...]] = (0, -2)
     # whether the fused form exists only because a linear map on edges was taken apart
     rests_on_reorganisation: ClassVar[bool] = False
     # whether the fused form has the types and the precision of PyG's layer under autocast
     runs_under_autocast: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # not along the order of resolution: mixins and classes made by torch may come before the fused class
+        found = [base for base in cls.__bases__ if not issubclass(base, FusedConv) and issubclass(base, MessagePassing)]
+        if found and not hasattr(cls, 'plain'):
+            cls.plain = found[0]
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        super()._set_jittable_templates(raise_on_error)
+        # PyG takes what the class inherits for the original, also the template of a parent, which knows no masks
+        kind = type(self)
+        for name in _TEMPLATES:
+            setattr(kind, f'_orig_{name}', _original(kind, name))
+
+    def __setstate__(self, data: dict[str, Any]) -> None:
+        super().__setstate__(data)
+        if self._explain or self._decomposed_layers > 1:
+            # a bound method is pickled by its name, which means the template
+            self.propagate = type(self)._orig_propagate.__get__(self, MessagePassing)
 
     def why_not(self) -> str | None:
         """The reason, if any, for which this layer as it stands runs PyG's own path."""
@@ -69,14 +95,21 @@ class FusedConv(MessagePassing):
                 return f'a hook is registered ({name.strip("_").removesuffix("s")})'
         if self.decomposed_layers > 1:
             return 'decomposed_layers is greater than 1'
+        if self.node_dim not in self.node_dims:
+            return f'node_dim={self.node_dim} is not the dimension of nodes'
         if self.rests_on_reorganisation and not switches().reorganisation:
             return 'reorganisation is switched off'
         return self._what_is_overridden() or self._what_aggregates()
 
     def _what_is_overridden(self) -> str | None:
-        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, FusedConv))
         for name in _METHODS:
-            if name in self.__dict__ or getattr(type(self), name) is not getattr(plain, name):
+            if name in self.__dict__ or getattr(type(self), name) is not getattr(self.plain, name):
+                return f'{name} is overridden'
+        for name in _TEMPLATES:
+            function = getattr(self, name)
+            function = getattr(function, '__func__', function)
+            known = function is getattr(MessagePassing, name)
+            if not known and not any(_is_template(kind, function, name) for kind in (type(self), self.plain)):
                 return f'{name} is overridden'
         return None
 
@@ -87,7 +120,7 @@ class FusedConv(MessagePassing):
             return None
         if type(self.aggr_module) is not expected:
             return f'aggr_module is a {type(self.aggr_module).__name__}, not what aggr={self.aggr!r} stands for'
-        return 'a hook is registered on aggr_module' if has_hooks(self.aggr_module) else None
+        return why_not_as_it_is(self.aggr_module, 'aggr_module')
 
     def why_not_with(
         self, adjacency: Any, x: tuple[Tensor, Tensor | None], parameter: Tensor | None = None, **others: Tensor | None
@@ -158,6 +191,18 @@ class FusedConv(MessagePassing):
             if self.last_forward is not None:
                 self.last_forward = None
         return reason is None
+
+
+def _is_template(kind: type, function: Any, name: str) -> bool:
+    """Whether PyG wrote a class's method by its template; where it cannot, it takes the method for both."""
+    return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
+
+
+def _original(kind: type, name: str) -> Any:
+    """The method of a class without PyG's templates."""
+    parents = (parent for parent in kind.__mro__ if name in vars(parent))
+    found = ((parent, vars(parent)[name]) for parent in parents)
+    return next(function for parent, function in found if not _is_template(parent, function, name))
 
 
 def check_tensors(given: Mapping[str, Any]) -> None:
@@ -255,10 +300,16 @@ def check_features(conv: Any, pair: tuple[Tensor, Tensor | None], shared: bool) 
             raise ValueError(
                 f"Expected '{name}' to be two-dimensional, [nodes, features] (got shape {list(features.shape)})"
             )
-        if width != -1 and features.shape[1] != width:
+        if width != -1 and features.shape[1] != width and not _may_take(conv, features.shape[1]):
             raise ValueError(
                 f"Expected '{name}' to have {width} features, as in_channels says (got shape {list(features.shape)})"
             )
+
+
+def _may_take(conv: torch.nn.Module, width: int) -> bool:
+    """Whether a linear map was replaced by one that takes, for all one knows, so many features."""
+    maps = [child for name, child in conv.named_children() if name.startswith('lin')]
+    return any(getattr(child, 'in_channels', getattr(child, 'in_features', width)) == width for child in maps)
 
 
 def check_rows(
@@ -316,7 +367,7 @@ def why_not_repeats(conv: Any, adjacency: Any) -> str | None:
     return None if adjacency.is_coalesced() else f'aggr={conv.aggr!r} over a sparse COO tensor that is not coalesced'
 
 
-def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
+def why_not_ties(conv: Any, adjacency: Any, x: Tensor, before: torch.nn.Module | None = None) -> str | None:
     """The reason, if any, for which a maximum or minimum over a sparse adjacency has other gradients in PyG.
 
     Layers that PyG runs as a product of matrices give the gradient of a tie to one edge; elsewhere its edges share it.
@@ -324,10 +375,12 @@ def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
     Args:
         conv: The layer.
         adjacency: What the user passed.
-        tensors: What decides whether the features that are reduced require a gradient.
+        x: The features.
+        before: What maps them before they are reduced, if anything does.
     """
     if conv.aggr not in ('max', 'min') or not conv.fuse or is_edge_index(adjacency):
         return None
+    tensors = (x,) if before is None else (x, *before.parameters())
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return f'aggr={conv.aggr!r} over a sparse adjacency gives the gradient of a tie to one edge'
     return None
@@ -341,6 +394,23 @@ def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
         if reason is not None:
             return reason
     return None
+
+
+def edge_map(
+    linear: torch.nn.Module, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
+) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """What a linear map of edges is taken apart into, each evaluated once: features, transposed weight and bias.
+
+    Returns:
+        None where there are no edge features.
+
+    Raises:
+        ValueError: If there is not one row of features for each edge, or the map takes another width.
+    """
+    if edge_attr is None and edge_values(adjacency) is None:
+        return None
+    weight, bias = linear.weight, linear.bias
+    return checked_edge_attr(adjacency, edge_attr, weight.shape[1], edges, graph), weight.t(), bias
 
 
 def checked_edge_attr(

@@ -15,7 +15,7 @@ from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
     check_features,
-    checked_edge_attr,
+    edge_map,
     is_edge_index,
     nodes_of,
     why_not_map,
@@ -24,6 +24,7 @@ from pygfuse.conv.fused import (
 )
 from pygfuse.conv.self_loops import loop_values
 from pygfuse.graph import Graph
+from pygfuse.hooks import some_parameter
 from pygfuse.linear import apply_linear
 from pygfuse.products import Product
 from pygfuse.program import EdgeProgram
@@ -69,9 +70,13 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
     propagate_type: ClassVar = {'x': OptPairTensor, 'alpha': Tensor}
     edge_updater_type: ClassVar = {'alpha': OptPairTensor, 'edge_attr': OptTensor}
     runs_under_autocast: ClassVar = True
+    node_dims: ClassVar = (0,)
 
     def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
+        reason = super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
+        if reason is None and self.lin_edge is not None and not switches().reorganisation:
+            return None if self.lin_edge.bias is None else 'lin_edge has a bias'
+        return reason
 
     def forward(
         self,
@@ -90,11 +95,10 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         res = None if self.res is None or pair[1] is None else self.res(pair[1])
         x_src, x_dst = self._transform(pair, shared=isinstance(x, Tensor))
         edges, graph = nodes_of(self, (x_src, x_dst), edge_index, size, self.add_self_loops)
-        edge = self._edge_operand(edge_index, edge_attr, edges, graph)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed(x_src) if dropout > 0.0 else None
         arguments = (
-            *self._program(x_src, x_dst, edge, edges),
+            *self._program(x_src, x_dst, edge_index, edge_attr, edges, graph),
             *(self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed),
         )
         out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
@@ -116,7 +120,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         weights: bool | None,
     ) -> str | None:
         reason = self.why_not_with(
-            adjacency, pair, self.att_src, edge_attr=None if self.lin_edge is None else edge_attr
+            adjacency, pair, some_parameter(self, 'att_src'), edge_attr=None if self.lin_edge is None else edge_attr
         )
         reason = reason or why_not_reversed(self.flow, pair, size)
         if reason is None and weights and torch.compiler.is_compiling():
@@ -136,30 +140,42 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         return x_src, None if pair[1] is None else apply_linear(self.lin_dst, pair[1]).view(shape)
 
     def _program(
-        self, x_src: Tensor, x_dst: Tensor | None, edge: Product | None, edges: Edges
+        self,
+        x_src: Tensor,
+        x_dst: Tensor | None,
+        adjacency: Any,
+        edge_attr: Tensor | None,
+        edges: Edges,
+        graph: Graph | None,
     ) -> tuple[EdgeProgram, Edges, dict[str, Any]]:
         operands: dict[str, Any] = {'x': x_src, 'negative_slope': float(self.negative_slope)}
         if not switches().reorganisation:
-            operands |= {'x_dst': x_dst, 'edge': edge, 'att_src': self.att_src, 'att_dst': self.att_dst}
-            operands['att_edge'] = None if edge is None else self.att_edge
+            operands |= {'x_dst': x_dst, 'att_src': self.att_src, 'att_dst': self.att_dst}
+            edge, _ = self._edge_operand(adjacency, edge_attr, edges, graph)
+            operands |= {'edge': edge, 'att_edge': None if edge is None else self.att_edge}
             return UNREORGANISED_GAT, edges, operands
+        att_src, att_dst = self.att_src, None if x_dst is None else self.att_dst
         if x_dst is x_src:
-            operands['alpha_src'], operands['alpha_dst'] = head_products(x_src, self.att_src, self.att_dst)
+            operands['alpha_src'], operands['alpha_dst'] = head_products(x_src, att_src, att_dst)
         else:
-            (operands['alpha_src'],) = head_products(x_src, self.att_src)
-            (operands['alpha_dst'],) = [None] if x_dst is None else head_products(x_dst, self.att_dst)
+            (operands['alpha_src'],) = head_products(x_src, att_src)
+            (operands['alpha_dst'],) = [None] if x_dst is None else head_products(x_dst, att_dst)
+        edge, bias = self._edge_operand(adjacency, edge_attr, edges, graph)
         if edge is not None:
+            att_edge = self.att_edge
             weight = edge.weight.view(-1, self.heads, self.out_channels)
-            operands['alpha_edge'] = edge._replace(weight=(weight * self.att_edge).sum(dim=-1))
+            operands['alpha_edge'] = edge._replace(weight=(weight * att_edge).sum(dim=-1))
+            if bias is not None:
+                of_edges = (bias.view(1, self.heads, self.out_channels) * att_edge).sum(dim=-1)
+                operands['alpha_src'] = operands['alpha_src'] + of_edges
         return GAT, edges, operands
 
     def _edge_operand(
         self, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
-    ) -> Product | None:
-        """Edge features times their weight; nothing of edges x heads x channels is made."""
-        if self.lin_edge is None:
-            return None
-        edge_attr = checked_edge_attr(adjacency, edge_attr, self.edge_dim, edges, graph)
-        if edge_attr is None:
-            return None
-        return Product(edge_attr, self.lin_edge.weight.t(), loop_values(edge_attr, self.fill_value, edges))
+    ) -> tuple[Product | None, Tensor | None]:
+        """Edge features times their weight, of which nothing of edges x heads x channels is made, and the bias."""
+        parts = None if self.lin_edge is None else edge_map(self.lin_edge, adjacency, edge_attr, edges, graph)
+        if parts is None:
+            return None, None
+        features, weight, bias = parts
+        return Product(features, weight, loop_values(features, self.fill_value, edges)), bias

@@ -78,7 +78,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
             or why_not_rows(x)
             or why_not_repeats(self, edge_index)
-            or why_not_ties(self, edge_index, x, self.lin.weight)
+            or why_not_ties(self, edge_index, x, self.lin)
         ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)

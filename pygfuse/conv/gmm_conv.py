@@ -19,6 +19,7 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
+from pygfuse.hooks import some_parameter
 from pygfuse.products import Product
 from pygfuse.program import EdgeProgram
 from pygfuse.programs.gaussian import gaussian, separate_gaussians
@@ -103,11 +104,11 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
 
     def _shared(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
         """The Gaussians are heads; their sum is taken once a node."""
-        factors = -0.5 / (_EPSILON + self.sigma.pow(2))
         operands: dict[str, Any] = {'x': x @ self.g}
+        mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         for d in range(self.dim):
             operands[f'pseudo_{d}'] = edge_attr[:, d : d + 1]
-            operands[f'mu_{d}'] = self.mu[:, d].unsqueeze(0)
+            operands[f'mu_{d}'] = mu[:, d].unsqueeze(0)
             operands[f'factor_{d}'] = factors[:, d].unsqueeze(0)
         program, reduce = _shared_program(self.dim), REDUCTIONS[self.aggr]
         return aggregate(program, edges, operands, self.kernel_size, self.out_channels, reduce).sum(dim=1)
@@ -115,7 +116,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def _separate(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
         """The inputs are heads, the outputs channels; the sum over inputs is taken once a node."""
         inputs, outputs = x.shape[1], self.out_channels
-        factors = -0.5 / (_EPSILON + self.sigma.pow(2))
+        mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         coefficients = self.g.view(inputs, outputs, self.kernel_size)
         operands: dict[str, Any] = {'x': x}
         for d in range(self.dim):
@@ -123,7 +124,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         for k in range(self.kernel_size):
             operands[f'g_{k}'] = coefficients[..., k].reshape(1, -1)
             for d in range(self.dim):
-                operands[f'mu_{k}_{d}'] = self.mu[..., k, d].reshape(1, -1)
+                operands[f'mu_{k}_{d}'] = mu[..., k, d].reshape(1, -1)
                 operands[f'factor_{k}_{d}'] = factors[..., k, d].reshape(1, -1)
         program, reduce = _separate_program(self.kernel_size, self.dim), REDUCTIONS[self.aggr]
         return aggregate(program, edges, operands, inputs, outputs, reduce).sum(dim=1)
@@ -131,5 +132,5 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def _why_not_call(
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any
     ) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.g, edge_attr=edge_attr)
+        reason = self.why_not_with(adjacency, pair, some_parameter(self, 'g'), edge_attr=edge_attr)
         return reason or why_not_reversed(self.flow, pair, size)

@@ -21,6 +21,7 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
+from pygfuse.hooks import some_parameter, why_not_as_it_is
 from pygfuse.products import Product
 from pygfuse.programs.res_gated import RES_GATED
 
@@ -59,6 +60,9 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         reason = super().why_not() or why_not_reduce(self.aggr)
         if reason is None and type(self.act) not in _ACTIVATIONS:
             return f'the activation {type(self.act).__name__} has no fused form'
+        reason = reason or why_not_as_it_is(self.act, 'act')
+        if self.edge_dim is None:  # the maps are called
+            return reason
         return reason or why_not_map(self, 'lin_key', 'lin_query', 'lin_value')
 
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
@@ -69,26 +73,27 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
             return super().forward(x, edge_index, edge_attr)
         check_features(self, pair, shared)
         edges, graph = nodes_of(self, pair, edge_index)
-        operands: dict[str, Any] = {
-            'gate': _of_nodes(self.lin_query, pair[0]),
-            'value': _of_nodes(self.lin_value, pair[0]),
-            'gate_dst': _of_nodes(self.lin_key, pair[1]),
-        }
-        if self.edge_dim is not None:
+        operands: dict[str, Any] = {}
+        if self.edge_dim is None:
+            operands['gate_dst'] = self.lin_key(pair[1])
+            operands['gate'], operands['value'] = self.lin_query(pair[0]), self.lin_value(pair[0])
+        else:
             edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
             if edge_attr is None:
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
-            of_gate = self.lin_key.weight[:, -self.edge_dim :] + self.lin_query.weight[:, -self.edge_dim :]
-            operands['gate_edge'] = Product(edge_attr, of_gate.t())
-            operands['value_edge'] = Product(edge_attr, self.lin_value.weight[:, -self.edge_dim :].t())
-        program = RES_GATED[_ACTIVATIONS[type(self.act)]]
-        out = aggregate(program, edges, operands, 1, self.out_channels, REDUCTIONS[self.aggr]).flatten(1)
+            operands['gate_dst'], of_key = _taken_apart(self.lin_key, pair[1], self.edge_dim)
+            operands['gate'], of_query = _taken_apart(self.lin_query, pair[0], self.edge_dim)
+            operands['value'], of_value = _taken_apart(self.lin_value, pair[0], self.edge_dim)
+            operands['gate_edge'] = Product(edge_attr, (of_key + of_query).t())
+            operands['value_edge'] = Product(edge_attr, of_value.t())
+        program, width = RES_GATED[_ACTIVATIONS[type(self.act)]], operands['value'].shape[1]
+        out = aggregate(program, edges, operands, 1, width, REDUCTIONS[self.aggr]).flatten(1)
         if self.root_weight:
             out = out + self.lin_skip(pair[1])
         return out if self.bias is None else out + self.bias
 
     def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.lin_key.weight, edge_attr=edge_attr)
+        reason = self.why_not_with(adjacency, pair, some_parameter(self.lin_key), edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and edge_attr is not None and self.edge_dim is None:
@@ -96,6 +101,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         return reason or why_not_reversed(self.flow, pair)
 
 
-def _of_nodes(linear: Any, x: Tensor) -> Tensor:
-    """The part of a linear map of [node, edge] features that concerns the node."""
-    return F.linear(x, linear.weight[:, : x.shape[1]], linear.bias)
+def _taken_apart(linear: Any, x: Tensor, edge_dim: int) -> tuple[Tensor, Tensor]:
+    """A linear map of [node, edge] features: what it makes of the nodes', and its weight for the edges'."""
+    weight = linear.weight
+    return F.linear(x, weight[:, : x.shape[1]], linear.bias), weight[:, -edge_dim:]

@@ -17,12 +17,13 @@ from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
     check_features,
-    checked_edge_attr,
+    edge_map,
     nodes_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
 )
+from pygfuse.hooks import some_parameter
 from pygfuse.linear import apply_linear
 from pygfuse.products import Product
 from pygfuse.programs.transformer import TRANSFORMER
@@ -57,6 +58,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
 
     propagate_type: ClassVar = {'query': Tensor, 'key': Tensor, 'value': Tensor, 'edge_attr': OptTensor}
     runs_under_autocast: ClassVar = True
+    node_dims: ClassVar = (0,)
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
@@ -76,22 +78,23 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         check_features(self, pair, shared)
         shape = (-1, self.heads, self.out_channels)
         edges, graph = nodes_of(self, pair, edge_index)
-        edge = None
-        if self.lin_edge is not None:
-            edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
-            if edge_attr is None:
-                raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
-            edge = Product(edge_attr, self.lin_edge.weight.t())
         dropout = self.dropout if self.training else 0.0
         query = apply_linear(self.lin_query, pair[1]).view(shape)
         if query.is_cuda and autocast.is_on(query.device):
             query = query.float()  # there torch sums the dots in float32, and what they weigh is float32 again
-        operands = {
-            'query': query / math.sqrt(self.out_channels),
-            'key': apply_linear(self.lin_key, pair[0]).view(shape),
-            'value': apply_linear(self.lin_value, pair[0]).view(shape),
-            'edge': edge,
-        }
+        key = apply_linear(self.lin_key, pair[0]).view(shape)
+        value = apply_linear(self.lin_value, pair[0]).view(shape)
+        edge = None
+        if self.lin_edge is not None:
+            parts = edge_map(self.lin_edge, edge_index, edge_attr, edges, graph)
+            if parts is None:
+                raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
+            features, weight, bias = parts
+            edge = Product(features, weight)
+            if bias is not None:
+                bias = bias.to(key.dtype).view(shape)
+                key, value = key + bias, value + bias
+        operands = {'query': query / math.sqrt(self.out_channels), 'key': key, 'value': value, 'edge': edge}
         arguments = (
             *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, new_seed(pair[0]) if dropout > 0.0 else None),
@@ -114,7 +117,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     def _why_not_call(
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, weights: bool | None
     ) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.lin_key.weight, edge_attr=edge_attr)
+        reason = self.why_not_with(adjacency, pair, some_parameter(self.lin_key), edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and weights is not None and torch.compiler.is_compiling():
