@@ -276,7 +276,8 @@ def _backward_of_winners(
             grad_weight.add_(summands.sum(dim=0))
             summands.zero_()
     has_edges = tape.csr.indptr.diff() > 0
-    return [*tape.found(), grad_weight, torch.where(has_edges.unsqueeze(1), grad_out, 0.0).sum(dim=0)]
+    of_bias = torch.where(winners.isnan(), winners, grad_out)
+    return [*tape.found(), grad_weight, torch.where(has_edges.unsqueeze(1), of_bias, 0.0).sum(dim=0)]
 
 
 def _like_operands(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -442,8 +443,12 @@ def reference_reduce(
         return out.index_reduce(0, csr.rows(), values, 'amax', include_self=False)
     indptr = csr.indptr.long()
     filled = indptr.diff().nonzero().squeeze(1)
-    winning = indptr[filled].unsqueeze(1) + winners[filled].long()
-    return out.index_copy(0, filled, values.gather(0, winning))
+    winning = indptr[filled].unsqueeze(1) + winners[filled].nan_to_num(0.0).long()
+    # where the largest is NaN, so is the gradient of all edges
+    poison = torch.where(winners.isnan(), winners, 0.0)
+    return out.index_copy(0, filled, values.gather(0, winning)) + out.index_add(
+        0, csr.rows(), values * poison[csr.rows()]
+    )
 
 
 def reference_moments(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
@@ -21,6 +20,8 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
+from pygfuse.degrees import counts_of
+from pygfuse.linear import Counts, apply_weight
 from pygfuse.products import Product
 from pygfuse.programs.res_gated import RES_GATED
 
@@ -69,10 +70,12 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
             return super().forward(x, edge_index, edge_attr)
         check_features(self, pair, shared)
         edges, graph = nodes_of(self, pair, edge_index)
+        # PyG's maps are of edges where these have features
+        as_dst, as_src = (None, None) if self.edge_dim is None else counts_of(edges, pair[0])
         operands: dict[str, Any] = {
-            'gate': _of_nodes(self.lin_query, pair[0]),
-            'value': _of_nodes(self.lin_value, pair[0]),
-            'gate_dst': _of_nodes(self.lin_key, pair[1]),
+            'gate': _of_nodes(self.lin_query, pair[0], as_src),
+            'value': _of_nodes(self.lin_value, pair[0], as_src),
+            'gate_dst': _of_nodes(self.lin_key, pair[1], as_dst),
         }
         if self.edge_dim is not None:
             edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
@@ -96,6 +99,6 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         return reason or why_not_reversed(self.flow, pair)
 
 
-def _of_nodes(linear: Any, x: Tensor) -> Tensor:
+def _of_nodes(linear: Any, x: Tensor, counts: Counts | None) -> Tensor:
     """The part of a linear map of [node, edge] features that concerns the node."""
-    return F.linear(x, linear.weight[:, : x.shape[1]], linear.bias)
+    return apply_weight(x, linear.weight[:, : x.shape[1]], linear.bias, counts)
