@@ -247,7 +247,7 @@ def _edge_reduce_backward(
 ) -> list[Tensor]:  # fmt: skip
     stages, edges = _read(text, tensors), Edges(token, num_sources, num_targets, flow)
     grad_out = grad_out.contiguous()
-    if reduce == 'max' and stages and isinstance(stages[-1], Map):
+    if reduce == 'max' and stages and isinstance(stages[-1], Map) and _all_finite(source, target, tensors):
         return _backward_of_winners(source, target, stages, edges, winners, grad_out)
     tape = _Tape(source, target, stages, edges, True)
     for tile in tape.tiles:
@@ -256,6 +256,11 @@ def _edge_reduce_backward(
         tape.kernels.spread(tape.csr, tile, grad_out, chosen, tape.grad_of_values(tile))
         tape.backward(tile, values)
     return tape.found()
+
+
+def _all_finite(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> bool:
+    """Whether a product with a gradient of zero is zero, so that it can be left out."""
+    return all(bool(tensor.isfinite().all()) for tensor in (source, target, *tensors))
 
 
 def _backward_of_winners(

@@ -16,6 +16,8 @@ import torch
 from parity import Example, random_edges, results
 
 INFINITE = (float('inf'), -float('inf'), float('nan'))
+# one map of edges stands for two of PyG's
+ONE_MAP = ('GATConv with edge_attr', 'ResGatedGraphConv with edge_attr')
 LARGEST = torch.finfo(torch.float32).max
 every = pytest.mark.parametrize('name', table.EVERY)
 
@@ -54,7 +56,8 @@ def test_what_is_not_finite_shows_where_it_does_in_pyg(value, name):
                 continue
             hidden, poisoned = ~tensor.isfinite() & found[key].isfinite(), tensor.isfinite() & ~found[key].isfinite()
             assert not bool(hidden.any()), f'{place}: {int(hidden.sum())} of {key} hide it'
-            assert not (is_input and bool(poisoned.any())), f'{place}: {int(poisoned.sum())} of {key} are poisoned'
+            spreads = not is_input or ('edge_attr' in place and name in ONE_MAP)
+            assert spreads or not bool(poisoned.any()), f'{place}: {int(poisoned.sum())} of {key} are poisoned'
 
 
 @every
