@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.program import EdgeProgram
+from pygfuse.row_products import sum_over_rows
 from pygfuse.trace import HEADS
 
 FEATURES, WEIGHT, LOOPS = 'features', 'weight', 'loops'
@@ -124,8 +125,8 @@ def _gradient(program: EdgeProgram, tensors: Mapping[str, Tensor], found: Mappin
         of_features = found[f'{operand}:{FEATURES}']
     elif part == WEIGHT:
         features, loops, grad = tensors[f'{operand}:{FEATURES}'], tensors.get(f'{operand}:{LOOPS}'), found[operand]
-        of_weight = features.t() @ grad[:rows]
-        return of_weight if loops is None else of_weight + loops.t() @ grad[rows:]
+        of_weight = sum_over_rows(features, grad[:rows])
+        return of_weight if loops is None else of_weight + sum_over_rows(loops, grad[rows:])
     else:
         of_features = found[operand] @ tensors[f'{operand}:{WEIGHT}'].t()
     # copies: an operator's results may not share memory

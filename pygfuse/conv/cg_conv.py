@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
@@ -20,7 +19,9 @@ from pygfuse.conv.fused import (
     why_not_reversed,
     why_not_rows,
 )
+from pygfuse.degrees import counts_of
 from pygfuse.hooks import some_parameter
+from pygfuse.linear import apply_weight
 from pygfuse.products import Product
 from pygfuse.programs.crystal import CRYSTAL
 
@@ -70,11 +71,12 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
             if edge_attr is None:
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has a 'dim' (got None)")
         operands: dict[str, Any] = {}
+        as_dst, as_src = counts_of(edges, pair[0])
         width_dst, width_src = pair[1].shape[1], pair[0].shape[1]
         for name, linear in (('f', self.lin_f), ('s', self.lin_s)):
             of_dst, of_src, of_edge = linear.weight.split([width_dst, width_src, self.dim], dim=1)
-            operands[name] = pair[0] @ of_src.t()
-            operands[f'{name}_dst'] = F.linear(pair[1], of_dst, linear.bias)
+            operands[name] = apply_weight(pair[0], of_src, None, as_src)
+            operands[f'{name}_dst'] = apply_weight(pair[1], of_dst, linear.bias, as_dst)
             if self.dim:
                 operands[f'{name}_edge'] = Product(edge_attr, of_edge.t())
         out = aggregate(CRYSTAL, edges, operands, 1, width_dst, REDUCTIONS[self.aggr]).flatten(1)

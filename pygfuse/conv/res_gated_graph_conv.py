@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
@@ -21,7 +20,9 @@ from pygfuse.conv.fused import (
     why_not_reduce,
     why_not_reversed,
 )
+from pygfuse.degrees import counts_of
 from pygfuse.hooks import some_parameter, why_not_as_it_is
+from pygfuse.linear import Counts, apply_weight
 from pygfuse.products import Product
 from pygfuse.programs.res_gated import RES_GATED
 
@@ -78,12 +79,14 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
             operands['gate_dst'] = self.lin_key(pair[1])
             operands['gate'], operands['value'] = self.lin_query(pair[0]), self.lin_value(pair[0])
         else:
+            # PyG's maps are of edges where these have features
+            as_dst, as_src = counts_of(edges, pair[0])
             edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
             if edge_attr is None:
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
-            operands['gate_dst'], of_key = _taken_apart(self.lin_key, pair[1], self.edge_dim)
-            operands['gate'], of_query = _taken_apart(self.lin_query, pair[0], self.edge_dim)
-            operands['value'], of_value = _taken_apart(self.lin_value, pair[0], self.edge_dim)
+            operands['gate_dst'], of_key = _taken_apart(self.lin_key, pair[1], self.edge_dim, as_dst)
+            operands['gate'], of_query = _taken_apart(self.lin_query, pair[0], self.edge_dim, as_src)
+            operands['value'], of_value = _taken_apart(self.lin_value, pair[0], self.edge_dim, as_src)
             operands['gate_edge'] = Product(edge_attr, (of_key + of_query).t())
             operands['value_edge'] = Product(edge_attr, of_value.t())
         program, width = RES_GATED[_ACTIVATIONS[type(self.act)]], operands['value'].shape[1]
@@ -101,7 +104,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         return reason or why_not_reversed(self.flow, pair)
 
 
-def _taken_apart(linear: Any, x: Tensor, edge_dim: int) -> tuple[Tensor, Tensor]:
+def _taken_apart(linear: Any, x: Tensor, edge_dim: int, counts: Counts) -> tuple[Tensor, Tensor]:
     """A linear map of [node, edge] features: what it makes of the nodes', and its weight for the edges'."""
     weight = linear.weight
-    return F.linear(x, weight[:, : x.shape[1]], linear.bias), weight[:, -edge_dim:]
+    return apply_weight(x, weight[:, : x.shape[1]], linear.bias, counts), weight[:, -edge_dim:]

@@ -37,7 +37,8 @@ _ACTIVATIONS: dict[str, Callable] = {
     'none': lambda z, first, second, slope: z,
     'relu': lambda z, first, second, slope: relu(z),
     'leaky_relu': lambda z, first, second, slope: leaky_relu(z, first),
-    'prelu': lambda z, first, second, slope: positive(z, z, z * slope),
+    # a positive z, infinite perhaps, has nothing to do with the slope
+    'prelu': lambda z, first, second, slope: positive(z, z, positive(z, 0.0, z) * slope),
     'elu': _elu,
     'silu': lambda z, first, second, slope: z * sigmoid(z),
     'gelu_tanh': _gelu_tanh,

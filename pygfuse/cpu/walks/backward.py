@@ -43,7 +43,8 @@ def _message_adjoint(
     def adjoint(grad, out, weight, own_row, other, row, parameters, scalars):
         if extreme:
             found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
-            grad = equal(found, out, grad, 0.0)
+            # as in torch, which multiplies with a mask: NaN for all edges of a NaN
+            grad = equal(found, out, grad, equal(out, out, grad - grad, out))
         flows = derive(grad, weight, (), own_row, (), other, (), row, (), parameters, scalars)
         return flows[0], fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
 

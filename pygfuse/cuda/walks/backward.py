@@ -40,7 +40,9 @@ def _message_adjoint(
     def adjoint(grad, reached, weight, own_row, other, row, parameters, scalars):
         if extreme:
             found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
-            grad = equal(rounded(row_full(0.0) + found), reached, grad, 0.0)
+            # as in torch, which multiplies with a mask: NaN for all edges of a NaN
+            other_edges = equal(reached, reached, grad - grad, reached)
+            grad = equal(rounded(row_full(0.0) + found), reached, grad, other_edges)
         flows = derive(grad, weight, (), own_row, (), other, (), row, (), parameters, scalars)
         return fill_weight(flows[0]), fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
 
