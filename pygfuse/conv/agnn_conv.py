@@ -9,13 +9,16 @@ import torch_geometric.nn
 from torch import Tensor
 
 from pygfuse.aggregate import aggregate
-from pygfuse.conv.fused import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_rows
+from pygfuse.conv.fused import REDUCTIONS, FusedConv, check_tensors, nodes_of, why_not_reduce, why_not_rows
 from pygfuse.hooks import some_parameter
 from pygfuse.programs.agnn import AGNN
 
 
 class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     r"""`torch_geometric.nn.AGNNConv`, fused: the same parameters, options and numbers.
+
+    From the `"Attention-based Graph Neural Network for Semi-Supervised Learning" <https://arxiv.org/abs/1803.03735>`_
+    paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha_{ij} \mathbf{x}_j, \quad
@@ -44,6 +47,7 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
+        check_tensors({'x': x})
         if not self.note(self.why_not_with(edge_index, (x, None), some_parameter(self, 'beta')) or why_not_rows(x)):
             return super().forward(x, edge_index)
         edges, _ = nodes_of(self, (x, x), edge_index, None, self.add_self_loops)

@@ -14,6 +14,7 @@ from pygfuse.conv.fused import (
     FusedConv,
     checked_edge_attr,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -28,6 +29,9 @@ from pygfuse.programs.crystal import CRYSTAL
 
 class CGConv(FusedConv, torch_geometric.nn.CGConv):
     r"""`torch_geometric.nn.CGConv`, fused: the same parameters, options and numbers.
+
+    From the `"Crystal Graph Convolutional Neural Networks for an Accurate and Interpretable Prediction of Material
+    Properties" <https://journals.aps.org/prl/abstract/10.1103/PhysRevLett.120.145301>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{x}_i + \sum_j \sigma (\mathbf{W}_f \mathbf{z}_{ij} + \mathbf{b}_f) \odot
@@ -61,7 +65,7 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
 
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``CGConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
             return super().forward(x, edge_index, edge_attr)
         self._check_widths(pair)

@@ -15,6 +15,7 @@ from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
     nodes_of,
+    pair_of,
     why_not_reduce,
     why_not_reversed,
     why_not_rows,
@@ -129,6 +130,8 @@ def _why_edges_tie(stages: list[Stage]) -> str | None:
 class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
     r"""`torch_geometric.nn.EdgeConv`, fused: the same parameters, options and numbers.
 
+    From the `"Dynamic Graph CNN for Learning on Point Clouds" <https://arxiv.org/abs/1801.07829>`_ paper.
+
     .. math::
         \mathbf{x}^{\prime}_i = \underset{j \in \mathcal{N}(i)}{\mathrm{aggr}} \; h_{\mathbf{\Theta}}
         (\mathbf{x}_i \, \Vert \, \mathbf{x}_j - \mathbf{x}_i)
@@ -170,7 +173,7 @@ class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
 
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self.why_not_edges(pair, edge_index)):
             return super().forward(x, edge_index)
         return self.over_edges(pair, edge_index)

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 import torch
 import torch_geometric.nn
 from torch import Tensor
-from torch_geometric.typing import OptPairTensor, OptTensor
+from torch_geometric.typing import OptTensor, PairTensor
 
 from pygfuse.aggregate import aggregate, new_seed
 from pygfuse.conv.attention import attention_result
 from pygfuse.conv.fused import (
     REDUCTIONS,
     FusedConv,
+    check_tensors,
     checked_edge_weight,
     is_edge_index,
     nodes_of,
@@ -27,6 +28,9 @@ from pygfuse.programs.fa import FA, NORMALISED_FA
 
 class FAConv(FusedConv, torch_geometric.nn.FAConv):
     r"""`torch_geometric.nn.FAConv`, fused: the same parameters, options and numbers.
+
+    From the `"Beyond Low-Frequency Information in Graph Convolutional Networks" <https://arxiv.org/abs/2101.00797>`_
+    paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \epsilon \mathbf{x}^{(0)}_i + \sum_j \frac{\alpha_{ij}}{\sqrt{d_i d_j}} \mathbf{x}_j,
@@ -49,7 +53,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         torch.Size([3, 16])
     """
 
-    propagate_type: ClassVar = {'x': Tensor, 'alpha': OptPairTensor, 'edge_weight': OptTensor}
+    propagate_type: ClassVar = {'x': Tensor, 'alpha': PairTensor, 'edge_weight': OptTensor}
 
     def why_not(self) -> str | None:
         reason = super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean'))
@@ -64,6 +68,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         return_attention_weights: bool | None = None,
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``FAConv.forward``."""
+        check_tensors({'x': x})
         if not self.note(self._why_not_call(x, x_0, edge_index, edge_weight, return_attention_weights)):
             return super().forward(x, x_0, edge_index, edge_weight, return_attention_weights)
         if x.shape[1] != self.channels:

@@ -19,6 +19,7 @@ from pygfuse import autocast, targets
 from pygfuse.adjacency import FLOWS, values_of
 from pygfuse.aggregate import Edges
 from pygfuse.conv.hags import note_hag
+from pygfuse.conv.scripting import as_scriptable
 from pygfuse.execution_path import Activity, run_by
 from pygfuse.graph import Graph
 from pygfuse.hooks import why_not_as_it_is, why_not_linear
@@ -141,12 +142,14 @@ class FusedConv(MessagePassing):
             return reason
         if torch.jit.is_scripting() or torch.jit.is_tracing():
             return 'TorchScript'
+        if torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export():
+            return 'an export to ONNX'
         if torch._C._are_functorch_transforms_active():
             return 'a transform of torch.func'
         if forward_ad._current_level >= 0:
             return 'forward-mode differentiation'
-        tensors = {'x[0]': x[0], 'x[1]': x[1], **others, 'a parameter of the layer': parameter}
-        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        tensors = {'x[1]': x[1], **others, 'a parameter of the layer': parameter}
+        given = {'x[0]': x[0], **{name: tensor for name, tensor in tensors.items() if tensor is not None}}
         check_tensors(given)
         check_adjacency(adjacency)
         check_devices(adjacency, given)
@@ -167,14 +170,12 @@ class FusedConv(MessagePassing):
         return None
 
     def __prepare_scriptable__(self) -> MessagePassing:
-        # torch would put what this returns into the user's model
-        raise NotImplementedError(
-            f'TorchScript cannot compile a fused {type(self).__name__}: script pygfuse.unfuse(copy.deepcopy(model)), '
-            'or export the model by torch.export'
-        )
+        return as_scriptable(self)
 
     # why the last call ran PyG's own path; None if it ran fused
     last_reason: str | None = None
+    # whether that was a reason of the layer as it stood, not of the call
+    last_was_of_layer: bool = False
     # what became of the HAG that belongs to the adjacency of the last call; None if there was none
     last_hag: str | None = None
     # what the last backward pass walked; None before there was one
@@ -186,6 +187,7 @@ class FusedConv(MessagePassing):
         """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
         if reason != self.last_reason:
             self.last_reason = reason
+            self.last_was_of_layer = reason is not None and reason == self.why_not()
         if not torch.compiler.is_compiling():
             run_by(self)
             if self.last_forward is not None:
@@ -203,6 +205,20 @@ def _original(kind: type, name: str) -> Any:
     parents = (parent for parent in kind.__mro__ if name in vars(parent))
     found = ((parent, vars(parent)[name]) for parent in parents)
     return next(function for parent, function in found if not _is_template(parent, function, name))
+
+
+def pair_of(x: Any) -> tuple[Tensor, Tensor | None]:
+    """Features of sources and of targets: one tensor for both, or PyG's pair.
+
+    Raises:
+        ValueError: If `x` is neither.
+    """
+    if isinstance(x, Tensor):
+        return x, x
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        got = f'{len(x)} of them' if isinstance(x, (tuple, list)) else type(x).__name__
+        raise ValueError(f"Expected 'x' to be a tensor of shape [nodes, features] or a pair of them (got {got})")
+    return x[0], x[1]
 
 
 def check_tensors(given: Mapping[str, Any]) -> None:
@@ -259,7 +275,8 @@ def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:
     pair = edges.token
     if pair.dim() != 2:  # the token of a graph
         pair = dataclasses.replace(edges, loops=None).graph().coo()
-    return pair[0], pair[1]
+    # to index with: torch takes uint8 for a mask and no other narrow type
+    return (pair[0].long(), pair[1].long()) if pair.element_size() < 4 else (pair[0], pair[1])
 
 
 def is_edge_index(adjacency: Any) -> bool:

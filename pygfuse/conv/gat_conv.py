@@ -18,6 +18,7 @@ from pygfuse.conv.fused import (
     edge_map,
     is_edge_index,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -34,6 +35,8 @@ from pygfuse.switches import switches
 
 class GATConv(FusedConv, torch_geometric.nn.GATConv):
     r"""`torch_geometric.nn.GATConv`, fused: the same parameters, options and numbers, in less time and memory.
+
+    From the `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha_{ij} \mathbf{\Theta} \mathbf{x}_j,
@@ -87,7 +90,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         return_attention_weights: bool | None = None,
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``GATConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(pair, edge_index, edge_attr, size, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         check_features(self, pair, shared=isinstance(x, Tensor))

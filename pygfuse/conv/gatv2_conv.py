@@ -18,6 +18,7 @@ from pygfuse.conv.fused import (
     edge_map,
     is_edge_index,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -31,6 +32,8 @@ from pygfuse.programs.gatv2 import GATV2
 
 class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
     r"""`torch_geometric.nn.GATv2Conv`, fused: the same parameters, options and numbers, in less time and memory.
+
+    From the `"How Attentive are Graph Attention Networks?" <https://arxiv.org/abs/2105.14491>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_j \alpha_{ij} \mathbf{\Theta}_s \mathbf{x}_j, \quad
@@ -74,7 +77,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``GATv2Conv.forward``."""
         shared = isinstance(x, Tensor)
-        pair = (x, x) if shared else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(pair, edge_index, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)

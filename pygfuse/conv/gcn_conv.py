@@ -17,6 +17,7 @@ from pygfuse.conv.fused import (
     FusedConv,
     as_features,
     check_features,
+    check_tensors,
     checked_edge_weight,
     is_edge_index,
     nodes_of,
@@ -40,6 +41,9 @@ from pygfuse.programs.neighbours import (
 
 class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     r"""`torch_geometric.nn.GCNConv`, fused: the same parameters, options and numbers.
+
+    From the `"Semi-supervised Classification with Graph Convolutional Networks" <https://arxiv.org/abs/1609.02907>`_
+    paper.
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{\hat{D}}^{-1/2} \mathbf{\hat{A}}
@@ -74,6 +78,8 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
+        if not isinstance(x, (tuple, list)):  # of a pair PyG says that it takes none
+            check_tensors({'x': x})
         if not isinstance(x, Tensor) or not self.note(
             self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
             or why_not_rows(x)

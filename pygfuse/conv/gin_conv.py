@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.aggregate import Edges, aggregate
-from pygfuse.conv.fused import REDUCTIONS, checked_edge_attr, edge_map, nodes_of, why_not_map
+from pygfuse.conv.fused import REDUCTIONS, checked_edge_attr, edge_map, nodes_of, pair_of, why_not_map
 from pygfuse.conv.neighbours import NeighbourConv
 from pygfuse.graph import Graph
 from pygfuse.products import Product
@@ -18,6 +18,8 @@ from pygfuse.programs.gine import GINE
 
 class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
     r"""`torch_geometric.nn.GINConv`, fused: the same parameters, options and numbers.
+
+    From the `"How Powerful are Graph Neural Networks?" <https://arxiv.org/abs/1810.00826>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = h \left( (1 + \epsilon) \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathbf{x}_j \right)
@@ -48,7 +50,7 @@ class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self.why_not_neighbours(edge_index, pair, size=size)):
             return super().forward(x, edge_index, size)
         out = self.neighbours(pair, edge_index, size=size, ignores_values=True)
@@ -57,6 +59,8 @@ class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
 
 class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
     r"""`torch_geometric.nn.GINEConv`, fused: the same parameters, options and numbers.
+
+    From the `"Strategies for Pre-training Graph Neural Networks" <https://arxiv.org/abs/1905.12265>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = h \left( (1 + \epsilon) \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathrm{ReLU}
@@ -95,7 +99,7 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINEConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
         edges, graph = nodes_of(self, pair, edge_index, size)

@@ -16,6 +16,7 @@ from pygfuse.conv.fused import (
     check_features,
     checked_edge_attr,
     nodes_of,
+    pair_of,
     why_not_reduce,
     why_not_reversed,
 )
@@ -43,6 +44,9 @@ def _separate_program(kernels: int, dim: int) -> EdgeProgram:
 
 class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     r"""`torch_geometric.nn.GMMConv`, fused: the same parameters and numbers.
+
+    From the `"Geometric Deep Learning on Graphs and Manifolds using Mixture Model CNNs"
+    <https://arxiv.org/abs/1611.08402>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathrm{aggr}_j \sum_{k=1}^K \mathbf{w}_k(\mathbf{e}_{ij}) \odot \mathbf{\Theta}_k
@@ -88,7 +92,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GMMConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
         check_features(self, pair, shared=isinstance(x, Tensor))

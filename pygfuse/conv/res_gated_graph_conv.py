@@ -16,6 +16,7 @@ from pygfuse.conv.fused import (
     check_features,
     checked_edge_attr,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -31,6 +32,8 @@ _ACTIVATIONS = {torch.nn.Sigmoid: 'sigmoid', torch.nn.Tanh: 'tanh', torch.nn.ReL
 
 class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
     r"""`torch_geometric.nn.ResGatedGraphConv`, fused: the same parameters, options and numbers.
+
+    From the `"Residual Gated Graph ConvNets" <https://arxiv.org/abs/1711.07553>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \sum_j \sigma (\mathbf{W}_3 \mathbf{x}_i + \mathbf{W}_4
@@ -69,7 +72,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``ResGatedGraphConv.forward``."""
         shared = isinstance(x, Tensor)
-        pair = (x, x) if shared else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
             return super().forward(x, edge_index, edge_attr)
         check_features(self, pair, shared)

@@ -9,6 +9,7 @@ import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
+from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse import autocast
 from pygfuse.aggregate import new_seed
@@ -19,6 +20,7 @@ from pygfuse.conv.fused import (
     check_features,
     edge_map,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -31,6 +33,9 @@ from pygfuse.programs.transformer import TRANSFORMER
 
 class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     r"""`torch_geometric.nn.TransformerConv`, fused: the same parameters, options and numbers.
+
+    From the `"Masked Label Prediction: Unified Message Passing Model for Semi-Supervised Classification"
+    <https://arxiv.org/abs/2009.03509>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \sum_j \alpha_{ij} \left( \mathbf{W}_2 \mathbf{x}_j +
@@ -72,7 +77,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``TransformerConv.forward``."""
         shared = isinstance(x, Tensor)
-        pair = (x, x) if shared else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)
@@ -102,8 +107,15 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         out, weights = attend(*arguments, with_weights=return_attention_weights is not None)
         out = out.to(query.dtype)  # under autocast, what belongs to edges is more precise than PyG's
         out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
-        # before dropout, as in PyG
-        return out if weights is None else attention_result(out, edge_index, graph, attention_in_order(graph, weights))
+        if weights is None:
+            return out
+        # before dropout and, with a torch.sparse matrix, beside it, as in PyG
+        alpha = attention_in_order(graph, weights)
+        return (
+            (out, (edge_index, alpha))
+            if is_torch_sparse_tensor(edge_index)
+            else attention_result(out, edge_index, graph, alpha)
+        )
 
     def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
         if not self.root_weight:
