@@ -13,6 +13,7 @@ from torch_geometric.nn import MessagePassing
 from pygfuse import conv
 from pygfuse.conv._hag import USED
 from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._scripting import turn_back
 from pygfuse.partial.paths.path import Activity
 
 # PyG's class -> the fused class of the same name
@@ -71,6 +72,8 @@ def _swap(model: torch.nn.Module, classes: dict[type, type]) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"Expected 'model' to be a torch.nn.Module (got {type(model).__name__})")
     for module in model.modules():
+        if isinstance(module, FusedConv):
+            turn_back(module)
         if type(module) in classes:
             module.__class__ = classes[type(module)]
     return model
@@ -163,7 +166,8 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
 def _why_not(module: MessagePassing) -> str | None:
     kind = type(module)
     if isinstance(module, FusedConv):
-        return module.why_not() or module.last_reason
+        # of the layer itself it is told as of now: an explainer may have left
+        return module.why_not() or (None if module.last_was_of_layer else module.last_reason)
     if kind in FUSED_CLASSES:
         return 'call pygfuse.fuse(model)'
     for parent in kind.__mro__:

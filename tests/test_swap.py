@@ -200,6 +200,16 @@ def test_report_is_a_table():
     assert lines[-1] == '1 of 2 layers fused'
 
 
+def test_report_after_an_explanation_tells_of_the_layer_as_it_is():
+    conv = GATConv(FEATURES, 8)
+    conv.explain, conv._edge_mask = True, torch.zeros(GRAPH.num_edges + 60)
+    conv._loop_mask = torch.ones(GRAPH.num_edges, dtype=torch.bool)
+    conv(GRAPH.x(FEATURES), GRAPH.edge_index)
+    assert [row.why_not for row in report_of(conv)[1]] == ['an explainer reads its messages']
+    conv.explain, conv._edge_mask = False, None
+    assert [row.why_not for row in report_of(conv)[1]] == [None]
+
+
 def test_report_of_nothing():
     assert report_of(nn.Linear(2, 2)) == ('no message passing layers\n', [])
 

@@ -16,9 +16,10 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse._lib import backends as targets
-from pygfuse._lib.hooks import has_hooks, why_not_linear
+from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse._lib.modes import modes
 from pygfuse.conv._hag import note_hag
+from pygfuse.conv._scripting import as_scriptable
 from pygfuse.graph.adjacency import FLOWS, values_of
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import autocast
@@ -46,6 +47,8 @@ _AGGREGATIONS = {
     'min': MinAggregation,
 }
 _METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
+# those that PyG writes anew for each class
+_TEMPLATES = ('propagate', 'edge_updater')
 
 
 class FusedConv(MessagePassing):
@@ -56,10 +59,34 @@ class FusedConv(MessagePassing):
     read them from sources that it caches by class name, and ours have the names of PyG's.
     """
 
+    # PyG's class behind the fused one
+    plain: ClassVar[type[MessagePassing]]
+    # values of `node_dim` that mean the nodes
+    node_dims: ClassVar[tuple[int, ...]] = (0, -2)
     # whether the fused form exists only because a linear map on edges was taken apart
     rests_on_reorganisation: ClassVar[bool] = False
     # whether the fused form has the types and the precision of PyG's layer under autocast
     runs_under_autocast: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # not along the order of resolution: mixins and classes made by torch may come before the fused class
+        found = [base for base in cls.__bases__ if not issubclass(base, FusedConv) and issubclass(base, MessagePassing)]
+        if found and not hasattr(cls, 'plain'):
+            cls.plain = found[0]
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        super()._set_jittable_templates(raise_on_error)
+        # PyG takes what the class inherits for the original, also the template of a parent, which knows no masks
+        kind = type(self)
+        for name in _TEMPLATES:
+            setattr(kind, f'_orig_{name}', _original(kind, name))
+
+    def __setstate__(self, data: dict[str, Any]) -> None:
+        super().__setstate__(data)
+        if self._explain or self._decomposed_layers > 1:
+            # a bound method is pickled by its name, which means the template
+            self.propagate = type(self)._orig_propagate.__get__(self, MessagePassing)
 
     def why_not(self) -> str | None:
         """The reason, if any, for which this layer as it stands runs PyG's own path."""
@@ -70,14 +97,21 @@ class FusedConv(MessagePassing):
                 return f'a hook is registered ({name.strip("_").removesuffix("s")})'
         if self.decomposed_layers > 1:
             return 'decomposed_layers is greater than 1'
+        if self.node_dim not in self.node_dims:
+            return f'node_dim={self.node_dim} is not the dimension of nodes'
         if self.rests_on_reorganisation and not modes().reorganisation:
             return 'reorganisation is switched off'
         return self._what_is_overridden() or self._what_aggregates()
 
     def _what_is_overridden(self) -> str | None:
-        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, FusedConv))
         for name in _METHODS:
-            if name in self.__dict__ or getattr(type(self), name) is not getattr(plain, name):
+            if name in self.__dict__ or getattr(type(self), name) is not getattr(self.plain, name):
+                return f'{name} is overridden'
+        for name in _TEMPLATES:
+            function = getattr(self, name)
+            function = getattr(function, '__func__', function)
+            known = function is getattr(MessagePassing, name)
+            if not known and not any(_is_template(kind, function, name) for kind in (type(self), self.plain)):
                 return f'{name} is overridden'
         return None
 
@@ -88,7 +122,7 @@ class FusedConv(MessagePassing):
             return None
         if type(self.aggr_module) is not expected:
             return f'aggr_module is a {type(self.aggr_module).__name__}, not what aggr={self.aggr!r} stands for'
-        return 'a hook is registered on aggr_module' if has_hooks(self.aggr_module) else None
+        return why_not_as_it_is(self.aggr_module, 'aggr_module')
 
     def why_not_with(
         self, adjacency: Any, x: tuple[Tensor, Tensor | None], parameter: Tensor | None = None, **others: Tensor | None
@@ -109,12 +143,14 @@ class FusedConv(MessagePassing):
             return reason
         if torch.jit.is_scripting() or torch.jit.is_tracing():
             return 'TorchScript'
+        if torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export():
+            return 'an export to ONNX'
         if torch._C._are_functorch_transforms_active():
             return 'a transform of torch.func'
         if forward_ad._current_level >= 0:
             return 'forward-mode differentiation'
-        tensors = {'x[0]': x[0], 'x[1]': x[1], **others, 'a parameter of the layer': parameter}
-        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        tensors = {'x[1]': x[1], **others, 'a parameter of the layer': parameter}
+        given = {'x[0]': x[0], **{name: tensor for name, tensor in tensors.items() if tensor is not None}}
         check_tensors(given)
         check_adjacency(adjacency)
         check_devices(adjacency, given)
@@ -135,14 +171,12 @@ class FusedConv(MessagePassing):
         return None
 
     def __prepare_scriptable__(self) -> MessagePassing:
-        # torch would put what this returns into the user's model
-        raise NotImplementedError(
-            f'TorchScript cannot compile a fused {type(self).__name__}: script pygfuse.unfuse(copy.deepcopy(model)), '
-            'or export the model by torch.export'
-        )
+        return as_scriptable(self)
 
     # why the last call ran PyG's own path; None if it ran fused
     last_reason: str | None = None
+    # whether that was a reason of the layer as it stood, not of the call
+    last_was_of_layer: bool = False
     # what became of the HAG that belongs to the adjacency of the last call; None if there was none
     last_hag: str | None = None
     # what the last backward pass walked; None before there was one
@@ -154,11 +188,38 @@ class FusedConv(MessagePassing):
         """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
         if reason != self.last_reason:
             self.last_reason = reason
+            self.last_was_of_layer = reason is not None and reason == self.why_not()
         if not torch.compiler.is_compiling():
             run_by(self)
             if self.last_forward is not None:
                 self.last_forward = None
         return reason is None
+
+
+def _is_template(kind: type, function: Any, name: str) -> bool:
+    """Whether PyG wrote a class's method by its template; where it cannot, it takes the method for both."""
+    return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
+
+
+def _original(kind: type, name: str) -> Any:
+    """The method of a class without PyG's templates."""
+    parents = (parent for parent in kind.__mro__ if name in vars(parent))
+    found = ((parent, vars(parent)[name]) for parent in parents)
+    return next(function for parent, function in found if not _is_template(parent, function, name))
+
+
+def pair_of(x: Any) -> tuple[Tensor, Tensor | None]:
+    """Features of sources and of targets: one tensor for both, or PyG's pair.
+
+    Raises:
+        ValueError: If `x` is neither.
+    """
+    if isinstance(x, Tensor):
+        return x, x
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        got = f'{len(x)} of them' if isinstance(x, (tuple, list)) else type(x).__name__
+        raise ValueError(f"Expected 'x' to be a tensor of shape [nodes, features] or a pair of them (got {got})")
+    return x[0], x[1]
 
 
 def check_tensors(given: Mapping[str, Any]) -> None:
@@ -215,7 +276,8 @@ def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:
     pair = edges.token
     if pair.dim() != 2:  # the token of a graph
         pair = dataclasses.replace(edges, loops=None).graph().coo()
-    return pair[0], pair[1]
+    # to index with: torch takes uint8 for a mask and no other narrow type
+    return (pair[0].long(), pair[1].long()) if pair.element_size() < 4 else (pair[0], pair[1])
 
 
 def is_edge_index(adjacency: Any) -> bool:
@@ -256,10 +318,16 @@ def check_features(conv: Any, pair: tuple[Tensor, Tensor | None], shared: bool) 
             raise ValueError(
                 f"Expected '{name}' to be two-dimensional, [nodes, features] (got shape {list(features.shape)})"
             )
-        if width != -1 and features.shape[1] != width:
+        if width != -1 and features.shape[1] != width and not _may_take(conv, features.shape[1]):
             raise ValueError(
                 f"Expected '{name}' to have {width} features, as in_channels says (got shape {list(features.shape)})"
             )
+
+
+def _may_take(conv: torch.nn.Module, width: int) -> bool:
+    """Whether a linear map was replaced by one that takes, for all one knows, so many features."""
+    maps = [child for name, child in conv.named_children() if name.startswith('lin')]
+    return any(getattr(child, 'in_channels', getattr(child, 'in_features', width)) == width for child in maps)
 
 
 def check_rows(
@@ -317,7 +385,7 @@ def why_not_repeats(conv: Any, adjacency: Any) -> str | None:
     return None if adjacency.is_coalesced() else f'aggr={conv.aggr!r} over a sparse COO tensor that is not coalesced'
 
 
-def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
+def why_not_ties(conv: Any, adjacency: Any, x: Tensor, before: torch.nn.Module | None = None) -> str | None:
     """The reason, if any, for which a maximum or minimum over a sparse adjacency has other gradients in PyG.
 
     Layers that PyG runs as a product of matrices give the gradient of a tie to one edge; elsewhere its edges share it.
@@ -325,10 +393,12 @@ def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
     Args:
         conv: The layer.
         adjacency: What the user passed.
-        tensors: What decides whether the features that are reduced require a gradient.
+        x: The features.
+        before: What maps them before they are reduced, if anything does.
     """
     if conv.aggr not in ('max', 'min') or not conv.fuse or is_edge_index(adjacency):
         return None
+    tensors = (x,) if before is None else (x, *before.parameters())
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return f'aggr={conv.aggr!r} over a sparse adjacency gives the gradient of a tie to one edge'
     return None
@@ -342,6 +412,23 @@ def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
         if reason is not None:
             return reason
     return None
+
+
+def edge_map(
+    linear: torch.nn.Module, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
+) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """What a linear map of edges is taken apart into, each evaluated once: features, transposed weight and bias.
+
+    Returns:
+        None where there are no edge features.
+
+    Raises:
+        ValueError: If there is not one row of features for each edge, or the map takes another width.
+    """
+    if edge_attr is None and edge_values(adjacency) is None:
+        return None
+    weight, bias = linear.weight, linear.bias
+    return checked_edge_attr(adjacency, edge_attr, weight.shape[1], edges, graph), weight.t(), bias
 
 
 def checked_edge_attr(

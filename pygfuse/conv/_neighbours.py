@@ -43,8 +43,8 @@ class NeighbourConv(FusedConv):
         if reason is None and edge_weight is not None and edge_weight.dim() > 1 and edge_weight[:1].numel() > 1:
             return 'edge weights of more than one number an edge'
         reason = reason or why_not_reversed(self.flow, pair, size)
-        before = [self.lin.weight] if getattr(self, 'project', False) else []
-        return reason or why_not_repeats(self, adjacency) or why_not_ties(self, adjacency, pair[0], *before)
+        before = self.lin if getattr(self, 'project', False) and hasattr(self, 'lin') else None
+        return reason or why_not_repeats(self, adjacency) or why_not_ties(self, adjacency, pair[0], before)
 
     def neighbours(
         self,

@@ -8,13 +8,17 @@ import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 
-from pygfuse.conv._layer import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_rows
+from pygfuse._lib.hooks import some_parameter
+from pygfuse.conv._layer import REDUCTIONS, FusedConv, check_tensors, nodes_of, why_not_reduce, why_not_rows
 from pygfuse.ops.aggregate import aggregate
 from pygfuse.program.library.agnn import AGNN
 
 
 class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     r"""`torch_geometric.nn.AGNNConv`, fused: the same parameters, options and numbers.
+
+    From the `"Attention-based Graph Neural Network for Semi-Supervised Learning" <https://arxiv.org/abs/1803.03735>`_
+    paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha_{ij} \mathbf{x}_j, \quad
@@ -43,7 +47,8 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
-        if not self.note(self.why_not_with(edge_index, (x, None), self.beta) or why_not_rows(x)):
+        check_tensors({'x': x})
+        if not self.note(self.why_not_with(edge_index, (x, None), some_parameter(self, 'beta')) or why_not_rows(x)):
             return super().forward(x, edge_index)
         edges, _ = nodes_of(self, (x, x), edge_index, None, self.add_self_loops)
         x_norm = F.normalize(x, p=2.0, dim=-1)

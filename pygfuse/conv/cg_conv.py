@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
+from pygfuse._lib.hooks import some_parameter
 from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     checked_edge_attr,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
     why_not_rows,
 )
 from pygfuse.ops.aggregate import aggregate
+from pygfuse.ops.degrees import counts_of
+from pygfuse.ops.linear import apply_weight
 from pygfuse.program.library.crystal import CRYSTAL
 from pygfuse.program.products import Product
 
 
 class CGConv(FusedConv, torch_geometric.nn.CGConv):
     r"""`torch_geometric.nn.CGConv`, fused: the same parameters, options and numbers.
+
+    From the `"Crystal Graph Convolutional Neural Networks for an Accurate and Interpretable Prediction of Material
+    Properties" <https://journals.aps.org/prl/abstract/10.1103/PhysRevLett.120.145301>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{x}_i + \sum_j \sigma (\mathbf{W}_f \mathbf{z}_{ij} + \mathbf{b}_f) \odot
@@ -59,7 +65,7 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
 
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``CGConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
             return super().forward(x, edge_index, edge_attr)
         self._check_widths(pair)
@@ -69,11 +75,12 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
             if edge_attr is None:
                 raise ValueError("Expected 'edge_attr' to be given, as the layer has a 'dim' (got None)")
         operands: dict[str, Any] = {}
+        as_dst, as_src = counts_of(edges, pair[0])
         width_dst, width_src = pair[1].shape[1], pair[0].shape[1]
         for name, linear in (('f', self.lin_f), ('s', self.lin_s)):
             of_dst, of_src, of_edge = linear.weight.split([width_dst, width_src, self.dim], dim=1)
-            operands[name] = pair[0] @ of_src.t()
-            operands[f'{name}_dst'] = F.linear(pair[1], of_dst, linear.bias)
+            operands[name] = apply_weight(pair[0], of_src, None, as_src)
+            operands[f'{name}_dst'] = apply_weight(pair[1], of_dst, linear.bias, as_dst)
             if self.dim:
                 operands[f'{name}_edge'] = Product(edge_attr, of_edge.t())
         out = aggregate(CRYSTAL, edges, operands, 1, width_dst, REDUCTIONS[self.aggr]).flatten(1)
@@ -88,7 +95,8 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
                 )
 
     def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.lin_f.weight, edge_attr=edge_attr) or why_not_rows(pair[0])
+        reason = self.why_not_with(adjacency, pair, some_parameter(self.lin_f), edge_attr=edge_attr)
+        reason = reason or why_not_rows(pair[0])
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and edge_attr is not None and not self.dim:

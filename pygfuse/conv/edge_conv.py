@@ -20,7 +20,15 @@ from pygfuse.conv._edge_mlp.network import (
     tensors_of,
 )
 from pygfuse.conv._edge_mlp.values import EdgeValues
-from pygfuse.conv._layer import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_reversed, why_not_rows
+from pygfuse.conv._layer import (
+    REDUCTIONS,
+    FusedConv,
+    nodes_of,
+    pair_of,
+    why_not_reduce,
+    why_not_reversed,
+    why_not_rows,
+)
 from pygfuse.ops.edge_mlp import PLACES_LIMIT
 from pygfuse.program.library.edge_values import EDGE_VALUES
 
@@ -131,6 +139,8 @@ def _why_edges_tie(stages: list[Stage]) -> str | None:
 class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
     r"""`torch_geometric.nn.EdgeConv`, fused: the same parameters, options and numbers.
 
+    From the `"Dynamic Graph CNN for Learning on Point Clouds" <https://arxiv.org/abs/1801.07829>`_ paper.
+
     .. math::
         \mathbf{x}^{\prime}_i = \underset{j \in \mathcal{N}(i)}{\mathrm{aggr}} \; h_{\mathbf{\Theta}}
         (\mathbf{x}_i \, \Vert \, \mathbf{x}_j - \mathbf{x}_i)
@@ -172,7 +182,7 @@ class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
 
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self.why_not_edges(pair, edge_index)):
             return super().forward(x, edge_index)
         return self.over_edges(pair, edge_index)

@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 import torch
 import torch_geometric.nn
 from torch import Tensor
-from torch_geometric.typing import OptPairTensor, OptTensor
+from torch_geometric.typing import OptTensor, PairTensor
 
+from pygfuse._lib.hooks import some_parameter
 from pygfuse.conv._attention import attention_result
 from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
+    check_tensors,
     checked_edge_weight,
     is_edge_index,
     nodes_of,
@@ -26,6 +28,9 @@ from pygfuse.program.library.fa import FA, NORMALISED_FA
 
 class FAConv(FusedConv, torch_geometric.nn.FAConv):
     r"""`torch_geometric.nn.FAConv`, fused: the same parameters, options and numbers.
+
+    From the `"Beyond Low-Frequency Information in Graph Convolutional Networks" <https://arxiv.org/abs/2101.00797>`_
+    paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \epsilon \mathbf{x}^{(0)}_i + \sum_j \frac{\alpha_{ij}}{\sqrt{d_i d_j}} \mathbf{x}_j,
@@ -48,7 +53,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         torch.Size([3, 16])
     """
 
-    propagate_type: ClassVar = {'x': Tensor, 'alpha': OptPairTensor, 'edge_weight': OptTensor}
+    propagate_type: ClassVar = {'x': Tensor, 'alpha': PairTensor, 'edge_weight': OptTensor}
 
     def why_not(self) -> str | None:
         reason = super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean'))
@@ -63,6 +68,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         return_attention_weights: bool | None = None,
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``FAConv.forward``."""
+        check_tensors({'x': x})
         if not self.note(self._why_not_call(x, x_0, edge_index, edge_weight, return_attention_weights)):
             return super().forward(x, x_0, edge_index, edge_weight, return_attention_weights)
         if x.shape[1] != self.channels:
@@ -91,7 +97,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         self, x: Tensor, x_0: Tensor, adjacency: Any, edge_weight: Tensor | None, weights: bool | None
     ) -> str | None:
         reason = self.why_not_with(
-            adjacency, (x, None), self.att_l.weight, x_0=x_0, edge_weight=edge_weight
+            adjacency, (x, None), some_parameter(self.att_l), x_0=x_0, edge_weight=edge_weight
         ) or why_not_rows(x)
         if reason is None and weights is not None and torch.compiler.is_compiling():
             return 'return_attention_weights while torch compiles'

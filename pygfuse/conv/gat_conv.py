@@ -9,15 +9,17 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
+from pygfuse._lib.hooks import some_parameter
 from pygfuse._lib.modes import modes
 from pygfuse.conv._attention import attend, attention_in_order, attention_result, head_products
 from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
-    checked_edge_attr,
+    edge_map,
     is_edge_index,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -34,6 +36,8 @@ from pygfuse.program.program import EdgeProgram
 class GATConv(FusedConv, torch_geometric.nn.GATConv):
     r"""`torch_geometric.nn.GATConv`, fused: the same parameters, options and numbers, in less time and memory.
 
+    From the `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ paper.
+
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha_{ij} \mathbf{\Theta} \mathbf{x}_j,
         \quad \alpha_{ij} = \underset{j}{\mathrm{softmax}} \; \mathrm{LeakyReLU} \left(
@@ -43,7 +47,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
     The products with the attention vectors are taken once a node (operator reorganisation, "Understanding GNN
     Computational Graph", section 4); the edge term is :math:`\mathbf{e}_{ij}` times one matrix of shape
     :math:`(D, H)`. Scores, softmax and sum are one walk over the edges; backward recomputes them. Saved for backward
-    are the inputs, the output and one log-sum-exp per node and head.
+    are the inputs, the output and two numbers per node and head.
 
     Args:
         in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
@@ -69,9 +73,13 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
     propagate_type: ClassVar = {'x': OptPairTensor, 'alpha': Tensor}
     edge_updater_type: ClassVar = {'alpha': OptPairTensor, 'edge_attr': OptTensor}
     runs_under_autocast: ClassVar = True
+    node_dims: ClassVar = (0,)
 
     def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
+        reason = super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
+        if reason is None and self.lin_edge is not None and not modes().reorganisation:
+            return None if self.lin_edge.bias is None else 'lin_edge has a bias'
+        return reason
 
     def forward(
         self,
@@ -82,7 +90,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         return_attention_weights: bool | None = None,
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``GATConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(pair, edge_index, edge_attr, size, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         check_features(self, pair, shared=isinstance(x, Tensor))
@@ -90,11 +98,10 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         res = None if self.res is None or pair[1] is None else self.res(pair[1])
         x_src, x_dst = self._transform(pair, shared=isinstance(x, Tensor))
         edges, graph = nodes_of(self, (x_src, x_dst), edge_index, size, self.add_self_loops)
-        edge = self._edge_operand(edge_index, edge_attr, edges, graph)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed(x_src) if dropout > 0.0 else None
         arguments = (
-            *self._program(x_src, x_dst, edge, edges),
+            *self._program(x_src, x_dst, edge_index, edge_attr, edges, graph),
             *(self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed),
         )
         out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
@@ -116,7 +123,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         weights: bool | None,
     ) -> str | None:
         reason = self.why_not_with(
-            adjacency, pair, self.att_src, edge_attr=None if self.lin_edge is None else edge_attr
+            adjacency, pair, some_parameter(self, 'att_src'), edge_attr=None if self.lin_edge is None else edge_attr
         )
         reason = reason or why_not_reversed(self.flow, pair, size)
         if reason is None and weights and torch.compiler.is_compiling():
@@ -136,30 +143,42 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
         return x_src, None if pair[1] is None else apply_linear(self.lin_dst, pair[1]).view(shape)
 
     def _program(
-        self, x_src: Tensor, x_dst: Tensor | None, edge: Product | None, edges: Edges
+        self,
+        x_src: Tensor,
+        x_dst: Tensor | None,
+        adjacency: Any,
+        edge_attr: Tensor | None,
+        edges: Edges,
+        graph: Graph | None,
     ) -> tuple[EdgeProgram, Edges, dict[str, Any]]:
         operands: dict[str, Any] = {'x': x_src, 'negative_slope': float(self.negative_slope)}
         if not modes().reorganisation:
-            operands |= {'x_dst': x_dst, 'edge': edge, 'att_src': self.att_src, 'att_dst': self.att_dst}
-            operands['att_edge'] = None if edge is None else self.att_edge
+            operands |= {'x_dst': x_dst, 'att_src': self.att_src, 'att_dst': self.att_dst}
+            edge, _ = self._edge_operand(adjacency, edge_attr, edges, graph)
+            operands |= {'edge': edge, 'att_edge': None if edge is None else self.att_edge}
             return UNREORGANISED_GAT, edges, operands
+        att_src, att_dst = self.att_src, None if x_dst is None else self.att_dst
         if x_dst is x_src:
-            operands['alpha_src'], operands['alpha_dst'] = head_products(x_src, self.att_src, self.att_dst)
+            operands['alpha_src'], operands['alpha_dst'] = head_products(x_src, att_src, att_dst)
         else:
-            (operands['alpha_src'],) = head_products(x_src, self.att_src)
-            (operands['alpha_dst'],) = [None] if x_dst is None else head_products(x_dst, self.att_dst)
+            (operands['alpha_src'],) = head_products(x_src, att_src)
+            (operands['alpha_dst'],) = [None] if x_dst is None else head_products(x_dst, att_dst)
+        edge, bias = self._edge_operand(adjacency, edge_attr, edges, graph)
         if edge is not None:
+            att_edge = self.att_edge
             weight = edge.weight.view(-1, self.heads, self.out_channels)
-            operands['alpha_edge'] = edge._replace(weight=(weight * self.att_edge).sum(dim=-1))
+            operands['alpha_edge'] = edge._replace(weight=(weight * att_edge).sum(dim=-1))
+            if bias is not None:
+                of_edges = (bias.view(1, self.heads, self.out_channels) * att_edge).sum(dim=-1)
+                operands['alpha_src'] = operands['alpha_src'] + of_edges
         return GAT, edges, operands
 
     def _edge_operand(
         self, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
-    ) -> Product | None:
-        """Edge features times their weight; nothing of edges x heads x channels is made."""
-        if self.lin_edge is None:
-            return None
-        edge_attr = checked_edge_attr(adjacency, edge_attr, self.edge_dim, edges, graph)
-        if edge_attr is None:
-            return None
-        return Product(edge_attr, self.lin_edge.weight.t(), loop_values(edge_attr, self.fill_value, edges))
+    ) -> tuple[Product | None, Tensor | None]:
+        """Edge features times their weight, of which nothing of edges x heads x channels is made, and the bias."""
+        parts = None if self.lin_edge is None else edge_map(self.lin_edge, adjacency, edge_attr, edges, graph)
+        if parts is None:
+            return None, None
+        features, weight, bias = parts
+        return Product(features, weight, loop_values(features, self.fill_value, edges)), bias

@@ -9,14 +9,16 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
+from pygfuse._lib.hooks import some_parameter
 from pygfuse.conv._attention import attend, attention_in_order, attention_result
 from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
-    checked_edge_attr,
+    edge_map,
     is_edge_index,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -30,6 +32,8 @@ from pygfuse.program.products import Product
 
 class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
     r"""`torch_geometric.nn.GATv2Conv`, fused: the same parameters, options and numbers, in less time and memory.
+
+    From the `"How Attentive are Graph Attention Networks?" <https://arxiv.org/abs/2105.14491>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_j \alpha_{ij} \mathbf{\Theta}_s \mathbf{x}_j, \quad
@@ -59,6 +63,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
     propagate_type: ClassVar = {'x': PairTensor, 'alpha': Tensor}
     edge_updater_type: ClassVar = {'x': PairTensor, 'edge_attr': OptTensor}
     runs_under_autocast: ClassVar = True
+    node_dims: ClassVar = (0,)
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
@@ -72,7 +77,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``GATv2Conv.forward``."""
         shared = isinstance(x, Tensor)
-        pair = (x, x) if shared else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(pair, edge_index, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)
@@ -83,10 +88,12 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
         edges, graph = nodes_of(self, (x_src, x_dst), edge_index, None, self.add_self_loops)
         edge = None
         if self.lin_edge is not None:
-            edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
-            if edge_attr is not None:
-                loops = loop_values(edge_attr, self.fill_value, edges)
-                edge = Product(edge_attr, self.lin_edge.weight.t(), loops)
+            parts = edge_map(self.lin_edge, edge_index, edge_attr, edges, graph)
+            if parts is not None:
+                features, weight, bias = parts
+                edge = Product(features, weight, loop_values(features, self.fill_value, edges))
+                # the bias goes to the targets, which only the scores read
+                x_dst = x_dst if bias is None else x_dst + bias.to(x_dst.dtype).view(shape)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed(x_src) if dropout > 0.0 else None
         operands = {'x': x_src, 'x_dst': x_dst, 'edge': edge, 'att': self.att}
@@ -108,7 +115,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
     def _why_not_call(
         self, pair: tuple[Tensor, Tensor | None], adjacency: Any, edge_attr: Tensor | None, weights: bool | None
     ) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.att, edge_attr=edge_attr)
+        reason = self.why_not_with(adjacency, pair, some_parameter(self, 'att'), edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and weights and torch.compiler.is_compiling():

@@ -16,6 +16,7 @@ from pygfuse.conv._layer import (
     FusedConv,
     as_features,
     check_features,
+    check_tensors,
     checked_edge_weight,
     is_edge_index,
     nodes_of,
@@ -40,6 +41,9 @@ from pygfuse.program.library.neighbours import (
 
 class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     r"""`torch_geometric.nn.GCNConv`, fused: the same parameters, options and numbers.
+
+    From the `"Semi-supervised Classification with Graph Convolutional Networks" <https://arxiv.org/abs/1609.02907>`_
+    paper.
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{\hat{D}}^{-1/2} \mathbf{\hat{A}}
@@ -74,11 +78,13 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
+        if not isinstance(x, (tuple, list)):  # of a pair PyG says that it takes none
+            check_tensors({'x': x})
         if not isinstance(x, Tensor) or not self.note(
             self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
             or why_not_rows(x)
             or why_not_repeats(self, edge_index)
-            or why_not_ties(self, edge_index, x, self.lin.weight)
+            or why_not_ties(self, edge_index, x, self.lin)
         ):
             return super().forward(x, edge_index, edge_weight)
         check_features(self, (x, None), shared=True)

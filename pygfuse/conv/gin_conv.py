@@ -8,15 +8,18 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._layer import REDUCTIONS, checked_edge_attr, nodes_of, why_not_map
+from pygfuse.conv._layer import REDUCTIONS, checked_edge_attr, edge_map, nodes_of, pair_of, why_not_map
 from pygfuse.conv._neighbours import NeighbourConv
-from pygfuse.ops.aggregate import aggregate
+from pygfuse.graph.graph import Graph
+from pygfuse.ops.aggregate import Edges, aggregate
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.products import Product
 
 
 class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
     r"""`torch_geometric.nn.GINConv`, fused: the same parameters, options and numbers.
+
+    From the `"How Powerful are Graph Neural Networks?" <https://arxiv.org/abs/1810.00826>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = h \left( (1 + \epsilon) \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathbf{x}_j \right)
@@ -47,7 +50,7 @@ class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self.why_not_neighbours(edge_index, pair, size=size)):
             return super().forward(x, edge_index, size)
         out = self.neighbours(pair, edge_index, size=size, ignores_values=True)
@@ -56,6 +59,8 @@ class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
 
 class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
     r"""`torch_geometric.nn.GINEConv`, fused: the same parameters, options and numbers.
+
+    From the `"Strategies for Pre-training Graph Neural Networks" <https://arxiv.org/abs/1905.12265>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = h \left( (1 + \epsilon) \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathrm{ReLU}
@@ -94,26 +99,35 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINEConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
-        if self.lin is not None and pair[0].shape[1] != self.lin.out_channels:
-            raise ValueError(
-                f"Expected 'x' to have {self.lin.out_channels} features, as the linear map of edges gives (got shape "
-                f'{list(pair[0].shape)})'
-            )
         edges, graph = nodes_of(self, pair, edge_index, size)
         channels, source = pair[0].shape[1], pair[0]
-        edge = checked_edge_attr(
-            edge_index, edge_attr, channels if self.lin is None else self.lin.in_channels, edges, graph
-        )
+        if self.lin is None:
+            edge = checked_edge_attr(edge_index, edge_attr, channels, edges, graph)
+        else:
+            edge, bias = self._edge_operand(channels, edge_index, edge_attr, edges, graph)
+            # the bias goes to the nodes
+            source = source if bias is None else source + bias
         if edge is None:
             raise ValueError("Expected 'edge_attr' to be given (got None)")
-        if self.lin is not None:
-            # the bias goes to the nodes
-            edge, source = Product(edge, self.lin.weight.t()), source + self.lin.bias
         out = aggregate(GINE, edges, {'x': source, 'edge': edge}, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
         return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
+
+    def _edge_operand(
+        self, channels: int, adjacency: Any, edge_attr: Tensor | None, edges: Edges, graph: Graph | None
+    ) -> tuple[Product | None, Tensor | None]:
+        """Edge features times their weight, and the bias."""
+        parts = edge_map(self.lin, adjacency, edge_attr, edges, graph)
+        if parts is None:
+            return None, None
+        features, weight, bias = parts
+        if weight.shape[1] != channels:
+            raise ValueError(
+                f"Expected 'x' to have {weight.shape[1]} features, as the linear map of edges gives (got {channels})"
+            )
+        return Product(features, weight), bias
 
     def _why_not_call(
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any

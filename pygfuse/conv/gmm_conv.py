@@ -9,12 +9,14 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
+from pygfuse._lib.hooks import some_parameter
 from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
     checked_edge_attr,
     nodes_of,
+    pair_of,
     why_not_reduce,
     why_not_reversed,
 )
@@ -42,6 +44,9 @@ def _separate_program(kernels: int, dim: int) -> EdgeProgram:
 
 class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     r"""`torch_geometric.nn.GMMConv`, fused: the same parameters and numbers.
+
+    From the `"Geometric Deep Learning on Graphs and Manifolds using Mixture Model CNNs"
+    <https://arxiv.org/abs/1611.08402>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathrm{aggr}_j \sum_{k=1}^K \mathbf{w}_k(\mathbf{e}_{ij}) \odot \mathbf{\Theta}_k
@@ -87,7 +92,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GMMConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
@@ -103,11 +108,11 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
 
     def _shared(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
         """The Gaussians are heads; their sum is taken once a node."""
-        factors = -0.5 / (_EPSILON + self.sigma.pow(2))
         operands: dict[str, Any] = {'x': x @ self.g}
+        mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         for d in range(self.dim):
             operands[f'pseudo_{d}'] = edge_attr[:, d : d + 1]
-            operands[f'mu_{d}'] = self.mu[:, d].unsqueeze(0)
+            operands[f'mu_{d}'] = mu[:, d].unsqueeze(0)
             operands[f'factor_{d}'] = factors[:, d].unsqueeze(0)
         program, reduce = _shared_program(self.dim), REDUCTIONS[self.aggr]
         return aggregate(program, edges, operands, self.kernel_size, self.out_channels, reduce).sum(dim=1)
@@ -115,7 +120,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def _separate(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
         """The inputs are heads, the outputs channels; the sum over inputs is taken once a node."""
         inputs, outputs = x.shape[1], self.out_channels
-        factors = -0.5 / (_EPSILON + self.sigma.pow(2))
+        mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         coefficients = self.g.view(inputs, outputs, self.kernel_size)
         operands: dict[str, Any] = {'x': x}
         for d in range(self.dim):
@@ -123,7 +128,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         for k in range(self.kernel_size):
             operands[f'g_{k}'] = coefficients[..., k].reshape(1, -1)
             for d in range(self.dim):
-                operands[f'mu_{k}_{d}'] = self.mu[..., k, d].reshape(1, -1)
+                operands[f'mu_{k}_{d}'] = mu[..., k, d].reshape(1, -1)
                 operands[f'factor_{k}_{d}'] = factors[..., k, d].reshape(1, -1)
         program, reduce = _separate_program(self.kernel_size, self.dim), REDUCTIONS[self.aggr]
         return aggregate(program, edges, operands, inputs, outputs, reduce).sum(dim=1)
@@ -131,5 +136,5 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def _why_not_call(
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any
     ) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.g, edge_attr=edge_attr)
+        reason = self.why_not_with(adjacency, pair, some_parameter(self, 'g'), edge_attr=edge_attr)
         return reason or why_not_reversed(self.flow, pair, size)

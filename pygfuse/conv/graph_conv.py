@@ -8,13 +8,16 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._layer import check_features
+from pygfuse.conv._layer import check_features, pair_of
 from pygfuse.conv._neighbours import NeighbourConv
 from pygfuse.ops.linear import apply_linear
 
 
 class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
     r"""`torch_geometric.nn.GraphConv`, fused: the same parameters, options and numbers.
+
+    From the `"Weisfeiler and Leman Go Neural: Higher-order Graph Neural Networks" <https://arxiv.org/abs/1810.02244>`_
+    paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \mathbf{W}_2 \sum_{j \in \mathcal{N}(i)} e_{ji} \mathbf{x}_j
@@ -46,7 +49,7 @@ class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GraphConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self.why_not_neighbours(edge_index, pair, edge_weight, size)):
             return super().forward(x, edge_index, edge_weight, size)
         check_features(self, pair, shared=isinstance(x, Tensor))

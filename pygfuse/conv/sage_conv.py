@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor
 
-from pygfuse.conv._layer import FusedConv, check_features, nodes_of
+from pygfuse.conv._layer import FusedConv, check_features, nodes_of, pair_of
 from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
 from pygfuse.conv._neighbours import NeighbourConv
 from pygfuse.hag.prefix_tree import lstm_aggregate
@@ -19,6 +19,8 @@ from pygfuse.ops.linear import apply_linear
 
 class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
     r"""`torch_geometric.nn.SAGEConv`, fused: the same parameters, options and numbers.
+
+    From the `"Inductive Representation Learning on Large Graphs" <https://arxiv.org/abs/1706.02216>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \mathbf{W}_2 \cdot \mathrm{aggr}_{j \in \mathcal{N}(i)}
@@ -58,7 +60,7 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, size)):
             return super().forward(x, edge_index, size)
         check_features(self, pair, shared=isinstance(x, Tensor))

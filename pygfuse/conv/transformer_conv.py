@@ -9,14 +9,17 @@ import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
+from torch_geometric.utils import is_torch_sparse_tensor
 
+from pygfuse._lib.hooks import some_parameter
 from pygfuse.conv._attention import attend, attention_in_order, attention_result
 from pygfuse.conv._layer import (
     REDUCTIONS,
     FusedConv,
     check_features,
-    checked_edge_attr,
+    edge_map,
     nodes_of,
+    pair_of,
     why_not_map,
     why_not_reduce,
     why_not_reversed,
@@ -30,6 +33,9 @@ from pygfuse.program.products import Product
 
 class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     r"""`torch_geometric.nn.TransformerConv`, fused: the same parameters, options and numbers.
+
+    From the `"Masked Label Prediction: Unified Message Passing Model for Semi-Supervised Classification"
+    <https://arxiv.org/abs/2009.03509>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \sum_j \alpha_{ij} \left( \mathbf{W}_2 \mathbf{x}_j +
@@ -57,6 +63,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
 
     propagate_type: ClassVar = {'query': Tensor, 'key': Tensor, 'value': Tensor, 'edge_attr': OptTensor}
     runs_under_autocast: ClassVar = True
+    node_dims: ClassVar = (0,)
 
     def why_not(self) -> str | None:
         return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
@@ -70,28 +77,29 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``TransformerConv.forward``."""
         shared = isinstance(x, Tensor)
-        pair = (x, x) if shared else (x[0], x[1])
+        pair = pair_of(x)
         if not self.note(self._why_not_call(edge_index, pair, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)
         shape = (-1, self.heads, self.out_channels)
         edges, graph = nodes_of(self, pair, edge_index)
-        edge = None
-        if self.lin_edge is not None:
-            edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
-            if edge_attr is None:
-                raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
-            edge = Product(edge_attr, self.lin_edge.weight.t())
         dropout = self.dropout if self.training else 0.0
         query = apply_linear(self.lin_query, pair[1]).view(shape)
         if query.is_cuda and autocast.is_on(query.device):
             query = query.float()  # there torch sums the dots in float32, and what they weigh is float32 again
-        operands = {
-            'query': query / math.sqrt(self.out_channels),
-            'key': apply_linear(self.lin_key, pair[0]).view(shape),
-            'value': apply_linear(self.lin_value, pair[0]).view(shape),
-            'edge': edge,
-        }
+        key = apply_linear(self.lin_key, pair[0]).view(shape)
+        value = apply_linear(self.lin_value, pair[0]).view(shape)
+        edge = None
+        if self.lin_edge is not None:
+            parts = edge_map(self.lin_edge, edge_index, edge_attr, edges, graph)
+            if parts is None:
+                raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
+            features, weight, bias = parts
+            edge = Product(features, weight)
+            if bias is not None:
+                bias = bias.to(key.dtype).view(shape)
+                key, value = key + bias, value + bias
+        operands = {'query': query / math.sqrt(self.out_channels), 'key': key, 'value': value, 'edge': edge}
         arguments = (
             *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, new_seed(pair[0]) if dropout > 0.0 else None),
@@ -99,8 +107,15 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         out, weights = attend(*arguments, with_weights=return_attention_weights is not None)
         out = out.to(query.dtype)  # under autocast, what belongs to edges is more precise than PyG's
         out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
-        # before dropout, as in PyG
-        return out if weights is None else attention_result(out, edge_index, graph, attention_in_order(graph, weights))
+        if weights is None:
+            return out
+        # before dropout and, with a torch.sparse matrix, beside it, as in PyG
+        alpha = attention_in_order(graph, weights)
+        return (
+            (out, (edge_index, alpha))
+            if is_torch_sparse_tensor(edge_index)
+            else attention_result(out, edge_index, graph, alpha)
+        )
 
     def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
         if not self.root_weight:
@@ -114,7 +129,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     def _why_not_call(
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, weights: bool | None
     ) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.lin_key.weight, edge_attr=edge_attr)
+        reason = self.why_not_with(adjacency, pair, some_parameter(self.lin_key), edge_attr=edge_attr)
         if reason is None and pair[1] is None:
             return 'no features of the targets'
         if reason is None and weights is not None and torch.compiler.is_compiling():

@@ -103,7 +103,7 @@ class Graph:
         hand over a clone.
 
         Args:
-            adjacency: ``edge_index`` [2, E] (int32 or int64), ``EdgeIndex``, ``torch.sparse`` COO, CSR or CSC
+            adjacency: ``edge_index`` [2, E] of integers, ``EdgeIndex``, ``torch.sparse`` COO, CSR or CSC
                 or ``torch_sparse.SparseTensor`` [targets, sources], a `Graph` or the token of one.
             size: ``(num_sources, num_targets)``, each of which may be None.
             flow: Whether row 0 of an ``edge_index`` holds the sources (``'source_to_target'``) or the
@@ -461,7 +461,7 @@ def _sizes(origin: Adjacency, num_sources: int | None, num_targets: int | None) 
     if sources is not None and targets is not None:
         return sources, targets
     pair = origin.indices[0]
-    beyond = (pair.amax(1) + 1).clamp(min=0).tolist() if pair.size(1) else [0, 0]
+    beyond = (pair.amax(1).long() + 1).clamp(min=0).tolist() if pair.size(1) else [0, 0]
     if sources is None and targets is None:
         return max(beyond), max(beyond)
     if sources is None:

@@ -2,8 +2,8 @@
 
 The operators take tensors and numbers only, so that ``torch.compile`` traces through them; the graph is looked up
 inside, by the tensor that stands for it. Saved for backward are the operands, the output and its
-statistics: the log-sum-exp of a softmax, the numbers of edges that attain a maximum; of a sum, only operands that its
-adjoint reads.
+statistics: of a softmax its maxima and sums of exponentials, of a maximum the numbers of edges that attain it; of a
+sum, only operands that its adjoint reads.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def _(*given):
     out = arguments.tensors[0].new_empty(arguments.num_targets, heads * arguments.channels, dtype=dtype)
     weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
     if PROGRAMS[arguments.program].softmax:
-        return out, out.new_empty(arguments.num_targets, heads, dtype=statistics_dtype(out.dtype)), weights
+        return out, out.new_empty(arguments.num_targets, 2, heads, dtype=statistics_dtype(out.dtype)), weights
     ties = torch.empty_like(out, dtype=statistics_dtype(out.dtype)) if reduce in ('max', 'min') else out.new_empty(0)
     return out, ties, weights
 

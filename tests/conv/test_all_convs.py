@@ -809,10 +809,101 @@ def test_forward_mode_differentiation_runs_the_path_of_pyg(name):
     )
 
 
+SCRIPTED = [
+    layer for layer in LAYERS if layer.name not in ('GATv2Conv', 'TransformerConv', 'FAConv')
+]  # several forwards
+
+
+@pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
+@pytest.mark.parametrize('layer', SCRIPTED, ids=str)
+def test_torchscript_compiles_the_forward_of_pyg(layer):
+    pyg, fused = layer.pair()
+    inputs = layer.inputs(RANDOM)
+    arguments = [inputs['x'], RANDOM.edge_index, *([] if layer.edge is None else [inputs[layer.edge]])]
+    expected, model = fused(*arguments), torch.nn.ModuleDict({'conv': fused})
+    scripted = torch.jit.script(model).conv
+    assert scripted.code == torch.jit.script(pyg).code
+    torch.testing.assert_close(scripted(*arguments), expected)
+    assert model['conv'] is fused  # which goes on as before
+    assert torch.equal(fused(*arguments), expected)
+    assert type(fused) is layer.parity.fused
+
+
+@pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
+@pytest.mark.parametrize('copied', [copy.deepcopy, lambda conv: pickle.loads(pickle.dumps(conv)), pygfuse.unfuse])
+def test_a_layer_that_was_scripted_is_copied_and_unfused(copied):
+    conv = SAGE.fused()
+    torch.jit.script(torch.nn.ModuleDict({'conv': conv}))
+    assert type(copied(conv)) is (torch_geometric.nn.SAGEConv if copied is pygfuse.unfuse else pygfuse.conv.SAGEConv)
+
+
+@pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
+@pytest.mark.parametrize('layer', [FA, TRANSFORMER, table.FA_WEIGHTS], ids=str)
+def test_torchscript_compiles_the_forward_of_pyg_with_attention_weights(layer):
+    class Net(torch.nn.Module):
+        def __init__(self, conv):
+            super().__init__()
+            self.conv = conv
+
+        def forward(
+            self, x: torch.Tensor, edge_index: torch.Tensor, edge_weight: torch.Tensor | None
+        ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+            return self.conv(x, edge_index, None, return_attention_weights=True)
+
+    class WithFirst(Net):
+        def forward(
+            self, x: torch.Tensor, edge_index: torch.Tensor, edge_weight: torch.Tensor | None
+        ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+            return self.conv(x, x, edge_index, edge_weight, return_attention_weights=True)
+
+    net = (WithFirst if layer.name == 'FAConv' else Net)(layer.fused())
+    inputs = layer.inputs(RANDOM)
+    arguments = inputs['x'], RANDOM.edge_index, inputs.get('edge_weight')
+    out, (_, alpha) = torch.jit.script(net)(*arguments)
+    expected, (_, expected_alpha) = net(*arguments)
+    torch.testing.assert_close((out, alpha), (expected, expected_alpha))
+
+
+def test_torchscript_does_not_replace_a_forward_of_the_users_own():
+    class Own(pygfuse.conv.SAGEConv):
+        def forward(self, x, edge_index):
+            return 2 * super().forward(x, edge_index)
+
+    conv = Own(FEATURES, 3)
+    assert conv.__prepare_scriptable__() is conv
+    assert type(conv) is Own
+
+
+@some(LAYERS, fast=[SAGE, table.GCN])
+def test_an_export_to_onnx_is_of_the_path_of_pyg(layer, monkeypatch):
+    monkeypatch.setattr('torch.onnx.is_in_onnx_export', lambda: True)  # as torch's exporter says while it traces
+    inputs = layer.inputs(RANDOM)
+    first = [inputs['x']] + ([inputs['x_0']] if layer.name == 'FAConv' else [])
+    arguments = (*first, RANDOM.edge_index, *([] if layer.edge is None else [inputs[layer.edge]]))
+    conv = layer.fused().eval()
+    program = torch.export.export(conv, arguments, strict=False)
+    assert not [node for node in program.graph.nodes if 'pygfuse' in str(node.target)]
+    monkeypatch.undo()
+    torch.testing.assert_close(program.module()(*arguments), conv(*arguments))
+
+
 @every
-def test_torchscript_is_refused(layer):
-    with pytest.raises(NotImplementedError, match='unfuse'):
-        torch.jit.script(torch.nn.Sequential(layer.fused()))
+@pytest.mark.parametrize('dtype', [torch.uint8, torch.int8, torch.int16], ids=str)
+def test_narrow_indices(dtype, layer):
+    for example in (RANDOM, LOOPS):
+        index = example.edge_index
+        layer.check(example, edge_index=index.to(dtype), pyg_edge_index=index, narrow=False)
+
+
+NO_FEATURES = [None, 3, (), (None, None), (torch.ones(4, FEATURES),) * 3]
+
+
+@every
+@pytest.mark.parametrize('x', NO_FEATURES, ids=['None', 'a number', 'no tensors', 'a pair of None', 'three tensors'])
+def test_what_are_no_features(x, layer):
+    inputs = {**layer.inputs(SMALL), 'x': x}
+    with pytest.raises(ValueError, match=r"Expected 'x(\[0\])?' to be a tensor|does not support bipartite"):
+        layer.fused()(edge_index=SMALL.edge_index, **inputs)
 
 
 @pytest.mark.parametrize('layer', [layer for layer in LAYERS if not layer.square], ids=str)

@@ -176,6 +176,19 @@ def test_under_autocast_operands_keep_their_types(monkeypatch):
         assert (parameter.grad - wanted).norm() <= 2 * (plain - wanted).norm() + 1e-3 * wanted.norm()
 
 
+def test_assembled_code_is_read_from_disk(monkeypatch, tmp_path):
+    monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
+    assembled = []
+    monkeypatch.setattr(Kernel, 'ptx', lambda *arguments: ('text', 'entry'))
+    monkeypatch.setattr(
+        'pygfuse.cuda.compilation.to_machine_code', lambda *arguments: assembled.append(arguments) or b'\x7fELF\0'
+    )
+    found = {Kernel(None, None, 'test', ()).code(('float32',), (9, 0)) for _ in range(2)}
+    assert found == {(b'\x7fELF\0', 'entry')}
+    assert assembled == [('text', (9, 0))]
+    assert [path.suffix for path in tmp_path.iterdir()] == ['.kernel']
+
+
 def _has_linker() -> bool:
     try:
         from cuda.bindings import nvjitlink
