@@ -189,11 +189,10 @@ def mapping_for(csr: Csr, call: Call) -> Mapping:
     if shapes is not None:
         shapes.add(Shape.of(csr))
     if chosen is None:
-        key = (call.row_bytes, measured.TABLE.generation, torch.get_num_threads())
-        chosen = csr.mappings.get(key)
-        if chosen is None:
-            shape = Shape.of(csr)
-            chosen = csr.mappings[key] = measured.mapping_of(shape) or modelled(shape, call.row_bytes)
+        chosen = csr.memo.get_or_make(
+            ('mapping', call.row_bytes, measured.TABLE.generation, torch.get_num_threads()),
+            lambda: measured.mapping_of(Shape.of(csr)) or modelled(Shape.of(csr), call.row_bytes),
+        )
         chosen = with_group_size(chosen, csr, call.row_bytes)
     return dataclasses.replace(chosen, balance=VERTEX) if chosen.balance == SCATTER else chosen
 

@@ -104,12 +104,11 @@ def cut(csr: Csr, mapping: Mapping = Mapping(), parts_limit: int = PARTS_LIMIT) 
         mapping: Whether rows may be cut, and how many edges and rows make a part.
         parts_limit: At most so many parts.
     """
-    key = (mapping.balance, mapping.part_work, parts_limit)
-    found = csr.cuts.get(key)
-    if found is None:
-        cut_above = 0 if mapping.balance == EDGE else None
-        found = csr.cuts[key] = make_cut(csr, default_count(csr, mapping.part_work, parts_limit), cut_above)
-    return found
+    cut_above = 0 if mapping.balance == EDGE else None
+    return csr.memo.get_or_make(
+        ('cut', mapping.balance, mapping.part_work, parts_limit),
+        lambda: make_cut(csr, default_count(csr, mapping.part_work, parts_limit), cut_above),
+    )
 
 
 def default_count(csr: Csr, part_work: int = PART_WORK, parts_limit: int = PARTS_LIMIT) -> int:

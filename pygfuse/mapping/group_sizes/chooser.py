@@ -49,9 +49,9 @@ def group_sizes(chooser: str | Chooser) -> Iterator[None]:
     """Chooses the group size of every graph and every execution path within a ``with`` block.
 
     Without it, all groups have ``PART_WORK`` edges and rows, unless `pygfuse.autotune` or the cost model found another
-    size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most ``PARTS_LIMIT`` groups, so that a
-    smaller size counts as that share of the work. An execution path is cut by itself, no longer at the places where the
-    whole graph is.
+    size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most ``PARTS_LIMIT`` groups, so
+    that a smaller size counts as that share of the work. An execution path is cut by itself, no longer at the places
+    where the whole graph is.
 
     The size decides which rows are summed in pieces: of rows that are cut, sums differ by rounding between sizes.
 
@@ -110,8 +110,8 @@ def with_group_size(mapping: Mapping, csr: Csr, row_bytes: int) -> Mapping:
 def _sizes_of(chooser: str | Chooser, csr: Csr) -> dict[Any, int | None]:
     """What a chooser said of these edges. A function's answers live as long as the function does."""
     if isinstance(chooser, str):
-        return csr.mappings.setdefault(('group sizes', chooser), {})
-    of_functions = csr.mappings.setdefault('group sizes by functions', weakref.WeakKeyDictionary())
+        return csr.memo.get_or_make(('group sizes', chooser), dict)
+    of_functions = csr.memo.get_or_make(('group sizes by functions',), weakref.WeakKeyDictionary)
     try:
         return of_functions.setdefault(chooser, {})
     except TypeError:  # an object without a hash or weak references: asked each time
