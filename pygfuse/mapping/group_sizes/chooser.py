@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import importlib
 import numbers
 import weakref
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 from pygfuse._lib.device_table import DeviceTable
+from pygfuse._lib.modes import changed, modes
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import Mapping
 
@@ -31,21 +30,17 @@ class Chooser(Protocol):
         """
 
 
-# the module of each chooser's ``group_size``, imported when it is first asked
+# the module of each chooser's ``group_size``, imported when it is first asked; `pygfuse.tune` adds its own
 CHOOSERS = {
     'regression': 'pygfuse.mapping.group_sizes.regression',
     'learned': 'pygfuse.mapping.group_sizes.learned',
-    'measured': 'pygfuse.tune.group_sizes',
 }
 
 # what choosers keep of this device: refitted coefficients, sizes found by search
 TABLE = DeviceTable('group_sizes.json')
 
-_chosen: contextvars.ContextVar[str | Chooser | None] = contextvars.ContextVar('pygfuse_group_sizes', default=None)
 
-
-@contextlib.contextmanager
-def group_sizes(chooser: str | Chooser) -> Iterator[None]:
+def group_sizes(chooser: str | Chooser) -> contextlib.AbstractContextManager[None]:
     """Chooses the group size of every graph and every execution path within a ``with`` block.
 
     Without it, all groups have ``PART_WORK`` edges and rows, unless `pygfuse.autotune` or the cost model found another
@@ -78,31 +73,24 @@ def group_sizes(chooser: str | Chooser) -> Iterator[None]:
     """
     if not callable(chooser) and chooser not in CHOOSERS:
         raise ValueError(f"Expected 'chooser' to be one of {tuple(CHOOSERS)} or a function (got {chooser!r})")
-    token = _chosen.set(chooser)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
+    return changed(group_sizes=chooser)
 
 
 def chooser_in_force() -> str | Chooser | None:
     """The chooser that `group_sizes` names here, or None."""
-    return _chosen.get()
+    return modes().group_sizes
 
 
 def with_group_size(mapping: Mapping, csr: Csr, row_bytes: int) -> Mapping:
     """The mapping with groups of the size that the chooser in force says, if one is."""
-    chooser = _chosen.get()
+    chooser = chooser_in_force()
     if chooser is None:
         return mapping
     sizes, key = _sizes_of(chooser, csr), (row_bytes, TABLE.generation)
     if key not in sizes:
         # while a search times walks, none is in force
-        token = _chosen.set(None)
-        try:
+        with changed(group_sizes=None):
             sizes[key] = _checked(_function(chooser)(csr, row_bytes))
-        finally:
-            _chosen.reset(token)
     size = sizes[key]
     return mapping if size is None else dataclasses.replace(mapping, part_work=size)
 

@@ -37,7 +37,7 @@ from pygfuse._lib.backends import row_search_of
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.choice import edge_cost
+from pygfuse.mapping.cost_model import edge_cost
 
 # the distance of a node from which no path leads to where a gradient begins
 UNREACHED = 255
