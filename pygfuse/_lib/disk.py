@@ -37,6 +37,9 @@ def cache_directory() -> Path:
 # the module of an import statement, and the names that it imports from there
 _IMPORT = re.compile(r'^\s*(?:from|import) +([\w.]+)(?: import +(\([^)]*\)|.*))?', re.MULTILINE)
 
+# folders without anything that decides machine code
+NEVER_COMPILED = ('_lib', 'call', 'graph', 'mapping')
+
 
 @functools.cache
 def environment_digest() -> bytes:
@@ -53,7 +56,11 @@ def environment_digest() -> bytes:
 
 @functools.cache
 def source_digest(module: str) -> bytes:
-    """A digest of the sources of a module and of all modules of this package that it imports, directly or not."""
+    """A digest of the sources of a module and of what it imports of this package, directly or not.
+
+    Folders that hold no function that is compiled, and no constant that such a function reads, are left out: editing
+    them compiles nothing.
+    """
     digest, reached = hashlib.sha256(), {}
     _reach(module, reached)
     for name in sorted(reached):
@@ -67,6 +74,8 @@ def _reach(module: str, reached: dict[str, bytes]) -> None:
     path = Path(__file__).parents[1].joinpath(*module.split('.')[1:])
     path = path / '__init__.py' if path.is_dir() else path.with_suffix('.py')
     if module in reached or not module.startswith(f'{package}.') or not path.is_file():
+        return
+    if module.split('.')[1] in NEVER_COMPILED:
         return
     reached[module] = path.read_bytes()
     for imported, names in _IMPORT.findall(reached[module].decode()):

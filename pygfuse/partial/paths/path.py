@@ -34,10 +34,10 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import row_search_of
-from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse.graph.adjacency import state_of
+from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.choice import edge_cost
+from pygfuse.mapping.cost_model import edge_cost
 
 # the distance of a node from which no path leads to where a gradient begins
 UNREACHED = 255
@@ -207,7 +207,7 @@ class _Paths:
         return made
 
 
-_paths: weakref.WeakKeyDictionary[Graph, _Paths] = weakref.WeakKeyDictionary()
+_PATHS = ('execution paths',)
 _forced: contextvars.ContextVar[bool | None] = contextvars.ContextVar('pygfuse_execution_paths', default=None)
 
 
@@ -261,7 +261,7 @@ def forced_paths() -> bool | None:
     return _forced.get()
 
 
-_attached = IdentityCache(state_of)
+_DISTANCES = ('distances',)
 
 
 def attach_distances(edge_index: Tensor, distances: Callable[[], Tensor | None]) -> None:
@@ -272,7 +272,7 @@ def attach_distances(edge_index: Tensor, distances: Callable[[], Tensor | None])
         distances: Gives, for each target, how many layers before the last one it first has a gradient, ``[targets]``,
             uint8, 255 for never; or None. A path for each number is made when a gradient first fits it.
     """
-    _attached.keep(edge_index, 'distances', state_of(edge_index), functools.cache(distances))
+    ATTACHED.keep(edge_index, _DISTANCES, state_of(edge_index), functools.cache(distances))
 
 
 def are_attached(edge_index: Tensor) -> bool:
@@ -281,7 +281,7 @@ def are_attached(edge_index: Tensor) -> bool:
     Args:
         edge_index: The edges, ``[2, E]``.
     """
-    return _attached.get(edge_index, 'distances') is not None
+    return ATTACHED.get(edge_index, _DISTANCES) is not None
 
 
 def prepare(graph: Graph, edge_index: Tensor) -> None:
@@ -291,10 +291,10 @@ def prepare(graph: Graph, edge_index: Tensor) -> None:
         graph: The graph.
         edge_index: The edges, ``[2, E]``.
     """
-    attached = _attached.get(edge_index, 'distances')
+    attached = ATTACHED.get(edge_index, _DISTANCES)
     if attached is None or _is_captured(graph):
         return
-    paths, distances = _paths.setdefault(graph, _Paths()), attached()
+    paths, distances = graph.memo.get_or_make(_PATHS, _Paths), attached()
     if paths.distances is distances or distances is None or distances.numel() != graph.num_targets:
         return
     steps = [step for step in distances.unique().tolist() if step != UNREACHED]
@@ -308,7 +308,7 @@ def known_paths(graph: Graph) -> tuple[ExecutionPath, ...]:
     Args:
         graph: The graph; with self-loops it is another one than without.
     """
-    paths = _paths.get(graph)
+    paths = graph.memo.get(_PATHS)
     return () if paths is None else (*paths.prepared, *paths.made)
 
 
@@ -373,7 +373,7 @@ def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath 
     forced, most_edges = _forced.get(), float(all_edges)
     if forced is False or not all_edges or not grad.numel() or _is_captured(graph):
         return None, whole
-    search, paths = row_search_of(graph.device), _paths.setdefault(graph, _Paths())
+    search, paths = row_search_of(graph.device), graph.memo.get_or_make(_PATHS, _Paths)
     price = edge_cost(row_bytes)
     if forced is None:
         most_edges *= WORTH_A_WALK
