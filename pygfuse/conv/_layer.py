@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -17,13 +18,13 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse._lib import backends as targets
 from pygfuse._lib.hooks import has_hooks, why_not_linear
-from pygfuse._lib.modes import modes
+from pygfuse._lib.modes import changed, modes
+from pygfuse._lib.note import Note
 from pygfuse.conv._hag import note_hag
 from pygfuse.graph.adjacency import FLOWS, values_of
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import autocast
 from pygfuse.ops.aggregate import Edges
-from pygfuse.partial.paths.path import Activity, run_by
 
 _HOOKS = (
     '_propagate_forward_pre_hooks',
@@ -141,24 +142,39 @@ class FusedConv(MessagePassing):
             'or export the model by torch.export'
         )
 
-    # why the last call ran PyG's own path; None if it ran fused
-    last_reason: str | None = None
-    # what became of the HAG that belongs to the adjacency of the last call; None if there was none
-    last_hag: str | None = None
-    # what the last backward pass walked; None before there was one
-    last_activity: Activity | None = None
-    # what the last forward pass computed within `pygfuse.active`; None for one outside of it
-    last_forward: Activity | None = None
+    # None before the first call; PyG's classes make layers of theirs ours without a call of `__init__`
+    _note: Note | None = None
 
-    def note(self, reason: str | None) -> bool:
-        """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
-        if reason != self.last_reason:
-            self.last_reason = reason
-        if not torch.compiler.is_compiling():
-            run_by(self)
-            if self.last_forward is not None:
-                self.last_forward = None
+    @property
+    def note(self) -> Note:
+        """How the layer ran the last time; copies begin with an empty one."""
+        if self._note is None:
+            self._note = Note()
+        return self._note
+
+    @note.deleter
+    def note(self) -> None:
+        self.__dict__.pop('_note', None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != '_note'}
+
+    def runs_fused(self, reason: str | None) -> bool:
+        """Notes for `pygfuse.report` how a call runs; True if it runs fused.
+
+        Args:
+            reason: Why it runs PyG's own path, or None.
+        """
+        known = None if self._note is None else self._note.reason
+        if reason != known:
+            self.note.reason = reason
+        if not torch.compiler.is_compiling() and self._note is not None and self._note.forward is not None:
+            self._note.forward = None
         return reason is None
+
+    def noted(self) -> contextlib.AbstractContextManager[None]:
+        """A ``with`` block for the layer's own aggregation: passes of what runs in it are the layer's."""
+        return contextlib.nullcontext() if torch.compiler.is_compiling() else changed(note=self.note)
 
 
 def check_tensors(given: Mapping[str, Any]) -> None:

@@ -72,4 +72,5 @@ class NeighbourConv(FusedConv):
         hag = usable_hag(self, adjacency, edges, None if weight is None else 'its messages have edge weights')
         if hag is not None:
             return hag_aggregate(hag, pair[0], REDUCTIONS[self.aggr])
-        return aggregate(program, edges, operands, 1, pair[0].shape[1], REDUCTIONS[self.aggr]).flatten(1)
+        with self.noted():
+            return aggregate(program, edges, operands, 1, pair[0].shape[1], REDUCTIONS[self.aggr]).flatten(1)

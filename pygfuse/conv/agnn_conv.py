@@ -43,9 +43,10 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
-        if not self.note(self.why_not_with(edge_index, (x, None), self.beta) or why_not_rows(x)):
+        if not self.runs_fused(self.why_not_with(edge_index, (x, None), self.beta) or why_not_rows(x)):
             return super().forward(x, edge_index)
         edges, _ = nodes_of(self, (x, x), edge_index, None, self.add_self_loops)
         x_norm = F.normalize(x, p=2.0, dim=-1)
         operands = {'x': x, 'x_norm': x_norm, 'x_norm_dst': self.beta * x_norm}
-        return aggregate(AGNN, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr]).flatten(1)
+        with self.noted():
+            return aggregate(AGNN, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr]).flatten(1)

@@ -60,7 +60,7 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``CGConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
+        if not self.runs_fused(self._why_not_call(edge_index, pair, edge_attr)):
             return super().forward(x, edge_index, edge_attr)
         self._check_widths(pair)
         edges, graph = nodes_of(self, pair, edge_index)
@@ -76,7 +76,8 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
             operands[f'{name}_dst'] = F.linear(pair[1], of_dst, linear.bias)
             if self.dim:
                 operands[f'{name}_edge'] = Product(edge_attr, of_edge.t())
-        out = aggregate(CRYSTAL, edges, operands, 1, width_dst, REDUCTIONS[self.aggr]).flatten(1)
+        with self.noted():
+            out = aggregate(CRYSTAL, edges, operands, 1, width_dst, REDUCTIONS[self.aggr]).flatten(1)
         return (out if self.bn is None else self.bn(out)) + pair[1]
 
     def _check_widths(self, pair: tuple[Tensor, Tensor]) -> None:

@@ -83,9 +83,10 @@ class EdgeNetworkConv(FusedConv):
         check_widths(stages)
         edges, graph = nodes_of(self, pair, adjacency)
         values = EdgeValues(pair, edges, edges.token.shape[1] if graph is None else graph.num_edges)
-        for stage in stages:
-            values.apply(stage)
-        return values.aggregate(REDUCTIONS[self.aggr])
+        with self.noted():
+            for stage in stages:
+                values.apply(stage)
+            return values.aggregate(REDUCTIONS[self.aggr])
 
     def _check_width(self, pair: tuple[Tensor, Tensor], first: Linear) -> None:
         taken, width = first.module.weight.shape[1], pair[0].shape[1]
@@ -173,6 +174,6 @@ class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
     def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_edges(pair, edge_index)):
+        if not self.runs_fused(self.why_not_edges(pair, edge_index)):
             return super().forward(x, edge_index)
         return self.over_edges(pair, edge_index)

@@ -63,7 +63,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         return_attention_weights: bool | None = None,
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``FAConv.forward``."""
-        if not self.note(self._why_not_call(x, x_0, edge_index, edge_weight, return_attention_weights)):
+        if not self.runs_fused(self._why_not_call(x, x_0, edge_index, edge_weight, return_attention_weights)):
             return super().forward(x, x_0, edge_index, edge_weight, return_attention_weights)
         if x.shape[1] != self.channels:
             raise ValueError(
@@ -79,7 +79,8 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
             operands['edge_weight'] = checked_edge_weight(edge_weight, edges, graph)
         dropout = self.dropout if self.training else 0.0
         seed = new_seed(x) if dropout > 0.0 else None
-        out = aggregate(program, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr], dropout, seed).flatten(1)
+        with self.noted():
+            out = aggregate(program, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr], dropout, seed).flatten(1)
         out = out + self.eps * x_0 if self.eps != 0.0 else out
         if return_attention_weights is None:
             return out

@@ -83,7 +83,7 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``GATConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(pair, edge_index, edge_attr, size, return_attention_weights)):
+        if not self.runs_fused(self._why_not_call(pair, edge_index, edge_attr, size, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         check_features(self, pair, shared=isinstance(x, Tensor))
         # first, as in PyG: lazy layers draw in this order
@@ -97,7 +97,8 @@ class GATConv(FusedConv, torch_geometric.nn.GATConv):
             *self._program(x_src, x_dst, edge, edges),
             *(self.heads, self.out_channels, REDUCTIONS[self.aggr], dropout, seed),
         )
-        out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
+        with self.noted():
+            out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res

@@ -73,7 +73,7 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
         """Runs the layer; arguments and results are those of PyG's ``GATv2Conv.forward``."""
         shared = isinstance(x, Tensor)
         pair = (x, x) if shared else (x[0], x[1])
-        if not self.note(self._why_not_call(pair, edge_index, edge_attr, return_attention_weights)):
+        if not self.runs_fused(self._why_not_call(pair, edge_index, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)
         res = None if self.res is None else self.res(pair[1])  # first, as in PyG: lazy layers draw in this order
@@ -95,7 +95,8 @@ class GATv2Conv(FusedConv, torch_geometric.nn.GATv2Conv):
             *(GATV2, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, seed),
         )
-        out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
+        with self.noted():
+            out, weights = attend(*arguments, with_weights=bool(return_attention_weights))
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if res is not None:
             out = out + res

@@ -74,7 +74,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
-        if not isinstance(x, Tensor) or not self.note(
+        if not isinstance(x, Tensor) or not self.runs_fused(
             self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
             or why_not_rows(x)
             or why_not_repeats(self, edge_index)
@@ -125,7 +125,8 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         return self._run(NORMALISED_WEIGHTED_NEIGHBOURS, edges, {**operands, 'edge_weight': weight})
 
     def _run(self, program: Any, edges: Edges, operands: dict[str, Tensor]) -> Tensor:
-        return aggregate(program, edges, operands, 1, operands['x'].shape[1], REDUCTIONS[self.aggr]).flatten(1)
+        with self.noted():
+            return aggregate(program, edges, operands, 1, operands['x'].shape[1], REDUCTIONS[self.aggr]).flatten(1)
 
     def _normed_by_pyg(
         self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, dtype: torch.dtype

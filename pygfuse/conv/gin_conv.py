@@ -48,7 +48,7 @@ class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(edge_index, pair, size=size)):
+        if not self.runs_fused(self.why_not_neighbours(edge_index, pair, size=size)):
             return super().forward(x, edge_index, size)
         out = self.neighbours(pair, edge_index, size=size, ignores_values=True)
         return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
@@ -95,7 +95,7 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINEConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
+        if not self.runs_fused(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
         if self.lin is not None and pair[0].shape[1] != self.lin.out_channels:
             raise ValueError(
@@ -112,7 +112,8 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
         if self.lin is not None:
             # the bias goes to the nodes
             edge, source = Product(edge, self.lin.weight.t()), source + self.lin.bias
-        out = aggregate(GINE, edges, {'x': source, 'edge': edge}, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
+        with self.noted():
+            out = aggregate(GINE, edges, {'x': source, 'edge': edge}, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
         return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
 
     def _why_not_call(

@@ -88,7 +88,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GMMConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
+        if not self.runs_fused(self._why_not_call(edge_index, pair, edge_attr, size)):
             return super().forward(x, edge_index, edge_attr, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
         edges, graph = nodes_of(self, pair, edge_index, size)
@@ -110,7 +110,8 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
             operands[f'mu_{d}'] = self.mu[:, d].unsqueeze(0)
             operands[f'factor_{d}'] = factors[:, d].unsqueeze(0)
         program, reduce = _shared_program(self.dim), REDUCTIONS[self.aggr]
-        return aggregate(program, edges, operands, self.kernel_size, self.out_channels, reduce).sum(dim=1)
+        with self.noted():
+            return aggregate(program, edges, operands, self.kernel_size, self.out_channels, reduce).sum(dim=1)
 
     def _separate(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
         """The inputs are heads, the outputs channels; the sum over inputs is taken once a node."""
@@ -126,7 +127,8 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
                 operands[f'mu_{k}_{d}'] = self.mu[..., k, d].reshape(1, -1)
                 operands[f'factor_{k}_{d}'] = factors[..., k, d].reshape(1, -1)
         program, reduce = _separate_program(self.kernel_size, self.dim), REDUCTIONS[self.aggr]
-        return aggregate(program, edges, operands, inputs, outputs, reduce).sum(dim=1)
+        with self.noted():
+            return aggregate(program, edges, operands, inputs, outputs, reduce).sum(dim=1)
 
     def _why_not_call(
         self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any

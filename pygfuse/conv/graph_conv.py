@@ -47,7 +47,7 @@ class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GraphConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(edge_index, pair, edge_weight, size)):
+        if not self.runs_fused(self.why_not_neighbours(edge_index, pair, edge_weight, size)):
             return super().forward(x, edge_index, edge_weight, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
         out = apply_linear(self.lin_rel, self.neighbours(pair, edge_index, edge_weight, size))

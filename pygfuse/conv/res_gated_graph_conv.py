@@ -65,7 +65,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         """Runs the layer; arguments and results are those of PyG's ``ResGatedGraphConv.forward``."""
         shared = isinstance(x, Tensor)
         pair = (x, x) if shared else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
+        if not self.runs_fused(self._why_not_call(edge_index, pair, edge_attr)):
             return super().forward(x, edge_index, edge_attr)
         check_features(self, pair, shared)
         edges, graph = nodes_of(self, pair, edge_index)
@@ -82,7 +82,8 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
             operands['gate_edge'] = Product(edge_attr, of_gate.t())
             operands['value_edge'] = Product(edge_attr, self.lin_value.weight[:, -self.edge_dim :].t())
         program = RES_GATED[_ACTIVATIONS[type(self.act)]]
-        out = aggregate(program, edges, operands, 1, self.out_channels, REDUCTIONS[self.aggr]).flatten(1)
+        with self.noted():
+            out = aggregate(program, edges, operands, 1, self.out_channels, REDUCTIONS[self.aggr]).flatten(1)
         if self.root_weight:
             out = out + self.lin_skip(pair[1])
         return out if self.bias is None else out + self.bias

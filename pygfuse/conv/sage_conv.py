@@ -59,7 +59,7 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
         pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, size)):
+        if not self.runs_fused(self._why_not_call(edge_index, pair, size)):
             return super().forward(x, edge_index, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
         if self.project and hasattr(self, 'lin'):

@@ -71,7 +71,7 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
         """Runs the layer; arguments and results are those of PyG's ``TransformerConv.forward``."""
         shared = isinstance(x, Tensor)
         pair = (x, x) if shared else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr, return_attention_weights)):
+        if not self.runs_fused(self._why_not_call(edge_index, pair, edge_attr, return_attention_weights)):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         check_features(self, pair, shared)
         shape = (-1, self.heads, self.out_channels)
@@ -96,7 +96,8 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
             *(REDUCTIONS[self.aggr], dropout, new_seed(pair[0]) if dropout > 0.0 else None),
         )
-        out, weights = attend(*arguments, with_weights=return_attention_weights is not None)
+        with self.noted():
+            out, weights = attend(*arguments, with_weights=return_attention_weights is not None)
         out = out.to(query.dtype)  # under autocast, what belongs to edges is more precise than PyG's
         out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
         # before dropout, as in PyG
