@@ -13,7 +13,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 from torch_geometric.utils.sparse import set_sparse_value
 
 from pygfuse.call.call import common_dtype
-from pygfuse.conv._layer import is_edge_index, is_sparse_tensor
+from pygfuse.conv._checks import is_edge_index, is_sparse_tensor
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import autocast
 from pygfuse.ops.aggregate import aggregate, aggregate_with_weights, dropout_factors

@@ -8,10 +8,12 @@ import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 
-from pygfuse._lib.hooks import some_parameter
-from pygfuse.conv._layer import REDUCTIONS, FusedConv, check_tensors, nodes_of, why_not_reduce, why_not_rows
-from pygfuse.ops.aggregate import aggregate
+from pygfuse.conv._checks import NodePair
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import SUMS, Spec
+from pygfuse.ops.aggregate import Edges
 from pygfuse.program.library.agnn import AGNN
+from pygfuse.program.products import Value
 
 
 class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
@@ -27,13 +29,6 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     Args:
         requires_grad, add_self_loops: As in PyG.
 
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
     Example:
         >>> import torch
         >>> AGNNConv()(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
@@ -41,16 +36,12 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     """
 
     propagate_type: ClassVar = {'x': Tensor, 'x_norm': Tensor}
-
-    def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean'))
+    spec = Spec(AGNN, SUMS, parameter='beta', loops=True, bipartite=False, static=True)
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
-        check_tensors({'x': x})
-        if not self.note(self.why_not_with(edge_index, (x, None), some_parameter(self, 'beta')) or why_not_rows(x)):
-            return super().forward(x, edge_index)
-        edges, _ = nodes_of(self, (x, x), edge_index, None, self.add_self_loops)
-        x_norm = F.normalize(x, p=2.0, dim=-1)
-        operands = {'x': x, 'x_norm': x_norm, 'x_norm_dst': self.beta * x_norm}
-        return aggregate(AGNN, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr]).flatten(1)
+        return self.fused(x, edge_index)
+
+    def operands(self, x: NodePair, edge: None, edges: Edges) -> dict[str, Value]:
+        x_norm = F.normalize(x[0], p=2.0, dim=-1)
+        return {'x': x[0], 'x_norm': x_norm, 'x_norm_dst': self.beta * x_norm}

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import PairTensor
 
-from pygfuse.conv._layer import pair_of
+from pygfuse.conv._checks import pair_of
 from pygfuse.conv.edge_conv import EdgeConv
 from pygfuse.ops.knn import check_k, neighbours_of
 

@@ -25,7 +25,8 @@ from pygfuse.graph.csr import Csr
 from pygfuse.mapping.choice import choose, mapping_for
 from pygfuse.mapping.mapping import Cut, Mapping, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.partial.paths.cuts import grouped
-from pygfuse.partial.paths.path import ExecutionPath, path_of
+from pygfuse.partial.paths.path import ExecutionPath
+from pygfuse.partial.paths.policy import path_of
 from pygfuse.partial.paths.rows import PathRows
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram

@@ -22,7 +22,7 @@ from pygfuse.cuda.walks.random import factors_body
 from pygfuse.cuda.walks.weights import weights_body
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import Cut
-from pygfuse.partial.paths.path import path_of
+from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram

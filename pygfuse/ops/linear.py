@@ -15,9 +15,9 @@ from torch.overrides import has_torch_function
 
 from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.hooks import is_plain, why_not_as_it_is
+from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
-from pygfuse.partial.paths.path import forced_paths
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -145,7 +145,7 @@ def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
     """
     if is_batched(grad):
         return None
-    on, limit = forced_paths(), MOST_SHARE
+    on, limit = modes().execution_paths, MOST_SHARE
     if on is None:
         limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())
     if on is False or not grad.numel() or grad.dtype not in (torch.float32, torch.float64):

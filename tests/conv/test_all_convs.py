@@ -125,7 +125,7 @@ def test_lazy_layers(layer):
         torch.manual_seed(0)
         conv = kind(**options).double()
         found.append((conv(*arguments), *conv.parameters(), conv(*arguments)))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     for got, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(got, expected)
 
@@ -311,7 +311,7 @@ def check_gradients(layer: Layer, **options) -> None:
         return torch.func.functional_call(conv, parameters, (), {**given, 'edge_index': SMALL.edge_index})
 
     assert gradcheck(run, (*leaves, *conv.parameters()))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
 
 
 @some(LAYERS, fast=[TRANSFORMER_EDGES, GCN_WEIGHTS])
@@ -383,7 +383,7 @@ def test_a_batch_of_gradients(layer):
         grads = torch.randn(3, *out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         given = [*inputs.values(), *conv.parameters()]
         found.append(torch.autograd.grad(out, given, grads, is_grads_batched=True))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     for got, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(got, expected)
 
@@ -405,7 +405,7 @@ def test_dropout_is_decided_by_the_seed(layer):
     assert not torch.equal(run(), first)
     assert torch.equal(run(0), first)
     assert not torch.equal(run(1), first)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     conv.eval()
     plain = layer.parity.fused(**{**layer.options, 'dropout': 0.0}).double()
     plain.load_state_dict(conv.state_dict())
@@ -433,7 +433,7 @@ def test_dropout_of_everything(layer):
     torch.testing.assert_close(
         fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs)
     )
-    assert fused.last_reason is None
+    assert fused.note.reason is None
 
 
 # The class
@@ -524,16 +524,16 @@ def test_types_without_kernels_fall_back_and_autocast_where_it_must(layer):
     pyg, fused = layer.pair(torch.bfloat16)
     inputs = layer.inputs(RANDOM, dtype=torch.bfloat16)
     assert torch.equal(fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs))
-    assert 'bfloat16' in fused.last_reason
+    assert 'bfloat16' in fused.note.reason
     pyg, fused = pyg.float(), fused.float()
     inputs = layer.inputs(RANDOM)
     with torch.autocast('cpu', torch.bfloat16):
         found = fused(edge_index=RANDOM.edge_index, **inputs)
         if fused.runs_under_autocast:
-            assert fused.last_reason is None
+            assert fused.note.reason is None
         else:
             assert torch.equal(found, pyg(edge_index=RANDOM.edge_index, **inputs))
-            assert fused.last_reason == 'autocast is on'
+            assert fused.note.reason == 'autocast is on'
 
 
 @every
@@ -546,7 +546,7 @@ def test_hooks_are_called(layer):
         fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs)
     )
     assert called
-    assert 'hook' in fused.last_reason
+    assert 'hook' in fused.note.reason
 
 
 @every
@@ -564,7 +564,7 @@ def test_another_aggregation_put_into_a_layer_falls_back(layer):
     for conv in (pyg, fused):
         conv.aggr_module = torch_geometric.nn.aggr.MinAggregation()
     assert torch.equal(fused(**inputs), pyg(**inputs))
-    assert fused.last_reason.startswith('aggr_module is a MinAggregation')
+    assert fused.note.reason.startswith('aggr_module is a MinAggregation')
 
 
 @every
@@ -574,7 +574,7 @@ def test_hooks_of_the_aggregation_are_called(layer):
     for conv in (pyg, fused):
         conv.aggr_module.register_forward_hook(lambda module, given, found: 2 * found)
     assert torch.equal(fused(**inputs), pyg(**inputs))
-    assert fused.last_reason == 'a hook is registered on aggr_module'
+    assert fused.note.reason == 'a hook is registered on aggr_module'
 
 
 def other_aggregations():
@@ -594,9 +594,9 @@ def test_other_aggregations_fall_back(layer, aggr):
     fused = layer.parity.fused(**{**copy.deepcopy(layer.options), 'aggr': aggr})
     fused.load_state_dict(pyg.state_dict())
     assert torch.equal(fused(edge_index=RANDOM.edge_index, **layer.inputs(RANDOM)), expected)
-    assert 'aggr' in fused.last_reason
+    assert 'aggr' in fused.note.reason
     (row,) = pygfuse.report(fused, file=io.StringIO())
-    assert row.why_not == fused.last_reason
+    assert row.why_not == fused.note.reason
 
 
 FALL_BACK = [
@@ -614,9 +614,9 @@ def test_options_that_fall_back(layer, options, reason):
     inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
     for _ in range(2):
         assert torch.equal(fused(**inputs), pyg(**inputs))
-        assert reason in fused.last_reason
+        assert reason in fused.note.reason
     (row,) = pygfuse.report(fused, file=io.StringIO())
-    assert row.why_not == fused.last_reason
+    assert row.why_not == fused.note.reason
 
 
 @pytest.mark.parametrize('layer', [layer for layer in LAYERS if not layer.square], ids=str)
@@ -632,7 +632,7 @@ def test_the_reversed_flow_between_different_nodes_falls_back(layer):
             fused(**inputs)
     else:
         assert torch.equal(fused(**inputs), expected)
-    assert 'flow' in fused.last_reason
+    assert 'flow' in fused.note.reason
 
 
 @pytest.mark.parametrize('layer', [GATV2, TRANSFORMER, GATED, table.CG], ids=str)
@@ -781,7 +781,7 @@ def test_a_layer_without_channels(aggr):
         out = conv(x, RANDOM.edge_index)
         out.sum().backward()
         found.append((out, x.grad))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     torch.testing.assert_close(found[1], found[0])
 
 
@@ -789,10 +789,10 @@ def test_a_layer_without_channels(aggr):
 def test_transforms_of_functions_run_the_path_of_pyg(name):
     conv, x = getattr(pygfuse.conv, name)(8, 8), torch.randn(60, 8)
     found = torch.func.grad(lambda x: conv(x, RANDOM.edge_index).square().sum())(x)
-    assert conv.last_reason == 'a transform of torch.func'
+    assert conv.note.reason == 'a transform of torch.func'
     x.requires_grad_()
     conv(x, RANDOM.edge_index).square().sum().backward()
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     torch.testing.assert_close(found, x.grad)
 
 
@@ -802,7 +802,7 @@ def test_forward_mode_differentiation_runs_the_path_of_pyg(name):
     with forward_ad.dual_level():
         out = conv(forward_ad.make_dual(x, direction.double()), RANDOM.edge_index)
         tangent = forward_ad.unpack_dual(out).tangent
-    assert conv.last_reason == 'forward-mode differentiation'
+    assert conv.note.reason == 'forward-mode differentiation'
     step = 1e-5 * direction
     torch.testing.assert_close(
         2e-5 * tangent, conv(x + step, RANDOM.edge_index) - conv(x - step, RANDOM.edge_index), rtol=1e-5, atol=1e-12
@@ -917,7 +917,7 @@ def test_features_that_are_no_tensor(layer):
 def test_a_device_without_kernels_runs_the_path_of_pyg():
     fused = SAGE.fused().to('meta')
     assert fused(RANDOM.x(FEATURES).to('meta'), RANDOM.edge_index.to('meta')).shape == (60, CHANNELS)
-    assert fused.last_reason == "the device 'meta' has no fused kernels"
+    assert fused.note.reason == "the device 'meta' has no fused kernels"
 
 
 SPARSE_FEATURES = {
@@ -937,6 +937,6 @@ def test_sparse_features(layout, monkeypatch):
             out = conv(x.to_sparse() if layout == 'COO' else x.to_sparse_csr(), RANDOM.edge_index, **inputs)
             given = [parameter for parameter in conv.parameters() if parameter.requires_grad]
             found.append((out, *torch.autograd.grad(out.square().sum(), given)))
-        assert conv.last_reason is None
+        assert conv.note.reason is None
         for got, expected in zip(found[1], found[0], strict=True):
             torch.testing.assert_close(got, expected)

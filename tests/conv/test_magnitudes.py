@@ -59,7 +59,7 @@ def test_softmax_of_scores_of_any_magnitude(name, magnitude, two_pass):
     plain = _results(theirs, x, edge_index, torch.float32)
     with force_mapping(Mapping('vertex', two_pass=two_pass)):
         found = _results(ours, x, edge_index, torch.float32)
-    assert ours.last_reason is None
+    assert ours.note.reason is None
     wide = _results(theirs, x, edge_index, torch.float64)
     largest = max(float(tensor.abs().max()) for key, tensor in wide.items() if key != 'output')
     for key, expected in wide.items():

@@ -51,7 +51,7 @@ def changed(name: str, value: float) -> Iterator[tuple[str, bool, Any, Any, dict
 def test_what_is_not_finite_shows_where_it_does_in_pyg(value, name):
     for place, is_input, pyg, fused, arguments in changed(name, value):
         expected, found = (results(layer, arguments, torch.float32, 0) for layer in (pyg, fused))
-        assert fused.last_reason is None
+        assert fused.note.reason is None
         for key, tensor in expected.items():
             if tensor is None:
                 continue

@@ -37,7 +37,7 @@ def check(name: str, example: Example, sign: str, magnitude: float = 1.0) -> Non
     reference = results(copy.deepcopy(pyg), copies, torch.float64, weights)
     plain = results(pyg, {key: value.clone() for key, value in arguments.items()}, torch.float32, weights)
     found = results(fused, arguments, torch.float32, weights)
-    assert fused.last_reason is None
+    assert fused.note.reason is None
     largest = max(
         float(value.abs().max()) for key, value in reference.items() if 'gradient' in key and value is not None
     )

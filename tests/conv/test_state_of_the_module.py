@@ -62,8 +62,13 @@ def check(layer: Layer, change: Callable[[Module], Module | None], **options: An
     return conv
 
 
+def reason_of(layer: Any) -> str | None:
+    """Why a fused layer's last call ran PyG's path; None for PyG's own."""
+    return layer.note.reason if hasattr(layer, 'note') else None
+
+
 def fused_part(model: Module) -> Any:
-    return next(module for module in model.modules() if hasattr(module, 'last_reason'))
+    return next(module for module in model.modules() if hasattr(module, 'note'))
 
 
 # Copies and modes
@@ -130,7 +135,7 @@ STATES: dict[str, Callable[[Module], Module | None]] = {
 @every
 @pytest.mark.parametrize('state', STATES)
 def test_states_that_run_fused(state, layer):
-    assert fused_part(check(layer, STATES[state])).last_reason is None
+    assert fused_part(check(layer, STATES[state])).note.reason is None
 
 
 @every
@@ -146,7 +151,7 @@ def test_lazy_layers_fused_before_their_first_call(layer):
         found.append((conv(*arguments), found_by(conv, inputs)[0]))
     for got, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(got, expected)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
 
 
 # What PyG writes into classes: templates of `propagate`, and the original that an explainer takes
@@ -198,16 +203,16 @@ def test_masks_of_an_explainer(origin, layer):
     assert not torch.allclose(before, expected)
     for layer_of_ours in (conv, fused):
         torch.testing.assert_close(layer_of_ours(edge_index=RANDOM.edge_index, **inputs), before)
-        assert getattr(layer_of_ours, 'last_reason', None) is None
+        assert reason_of(layer_of_ours) is None
         for copied in (lambda conv: conv, copy.deepcopy, through_a_file):
             if type(layer_of_ours).__name__.startswith('Own') and copied is through_a_file:
                 continue  # classes made here cannot be pickled
-            if copied is through_a_file and not hasattr(layer_of_ours, 'last_reason'):
+            if copied is through_a_file and not hasattr(layer_of_ours, 'note'):
                 continue  # PyG's own forgets its masks
             torch.testing.assert_close(masked(layer_of_ours, inputs, copied), expected)
         clear_masks(layer_of_ours)
         torch.testing.assert_close(layer_of_ours(edge_index=RANDOM.edge_index, **inputs), before)
-        assert getattr(layer_of_ours, 'last_reason', None) is None
+        assert reason_of(layer_of_ours) is None
     torch.testing.assert_close(masked(copy.deepcopy(pyg), inputs), expected)
 
 
@@ -278,7 +283,7 @@ def test_an_explainer_explains_the_same(kind):
     for got, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(got, expected)
     net(RANDOM.x(FEATURES), RANDOM.edge_index)
-    assert net.first.last_reason is None
+    assert net.first.note.reason is None
 
 
 # Other classes than the fused one
@@ -319,7 +324,7 @@ def test_a_mixin_that_overrides_the_message_is_not_overruled():
         conv = kind(FEATURES, 3)
         conv.load_state_dict(plain.state_dict())
         torch.testing.assert_close(conv(x, RANDOM.edge_index), plain(x, RANDOM.edge_index))
-        assert conv.last_reason == 'message is overridden'
+        assert conv.note.reason == 'message is overridden'
         assert pygfuse.report(conv, file=io.StringIO()).rows[0].why_not == 'message is overridden'
 
 
@@ -337,13 +342,13 @@ def test_a_propagate_of_ones_own_is_not_overruled():
     expected = plain(x, RANDOM.edge_index)
     for twin in (conv, copy.deepcopy(conv)):
         torch.testing.assert_close(twin(x, RANDOM.edge_index), expected)
-        assert twin.last_reason == 'propagate is overridden'
+        assert twin.note.reason == 'propagate is overridden'
     patched = pygfuse.conv.SAGEConv(FEATURES, 3)
     patched.load_state_dict(plain.state_dict())
     propagate = patched.propagate
     patched.propagate = lambda *given, **named: 2 * propagate(*given, **named)
     torch.testing.assert_close(patched(x, RANDOM.edge_index), expected)
-    assert patched.last_reason == 'propagate is overridden'
+    assert patched.note.reason == 'propagate is overridden'
 
 
 @pytest.fixture
@@ -367,7 +372,7 @@ def test_fully_sharded(layer, one_process):
         found.append([out, *(grad.full_tensor() if hasattr(grad, 'full_tensor') else grad for grad in grads)])
     for got, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(got, expected)
-    assert fused.last_reason is None
+    assert fused.note.reason is None
 
 
 # Parametrizations
@@ -417,7 +422,7 @@ def test_each_parameter_is_evaluated_as_often_as_by_pyg(training, layer):
     assert found[0]
     assert found[1] == found[0]
     if layer.name != 'EdgeConv':
-        assert conv.last_reason is None
+        assert conv.note.reason is None
 
 
 @every
@@ -458,7 +463,7 @@ def test_pruned_parameters_of_the_layer_itself(layer):
         for name in names:
             prune.random_unstructured(conv, name, 0.4)
 
-    assert check(layer, change).last_reason is None
+    assert check(layer, change).note.reason is None
 
 
 # Maps that were replaced
@@ -549,9 +554,9 @@ def test_maps_that_were_replaced(kind, layer):
     for name in maps(layer.fused()):
         conv = check(layer, lambda conv, name=name: setattr(conv, name, REPLACED[kind](getattr(conv, name))))
         if kind in RUN_FUSED:
-            assert conv.last_reason is None
-        elif conv.last_reason is not None:
-            assert name in conv.last_reason
+            assert conv.note.reason is None
+        elif conv.note.reason is not None:
+            assert name in conv.note.reason
 
 
 @every
@@ -561,7 +566,7 @@ def test_all_maps_replaced_at_once(kind, layer):
         for name in maps(conv):
             setattr(conv, name, REPLACED[kind](getattr(conv, name)))
 
-    assert check(layer, change).last_reason is None
+    assert check(layer, change).note.reason is None
 
 
 @pytest.mark.parametrize('kind', ['an adapter', 'a sequence'])
@@ -571,7 +576,7 @@ def test_all_maps_replaced_at_once(kind, layer):
 def test_maps_that_need_not_be_taken_apart_are_called(kind, layer):
     for name in maps(layer.fused()):
         conv = check(layer, lambda conv, name=name: setattr(conv, name, REPLACED[kind](getattr(conv, name))))
-        assert conv.last_reason is None
+        assert conv.note.reason is None
 
 
 @pytest.mark.parametrize('aggr', ['add', 'max'])
@@ -591,18 +596,18 @@ def test_identities_for_maps(layer, names, aggr):
             setattr(conv, name, torch.nn.Identity())
 
     options = {'out_channels': FEATURES, 'aggr': aggr}
-    assert check(layer, change, **options).last_reason is None
+    assert check(layer, change, **options).note.reason is None
 
 
 def test_a_map_of_another_width():
     conv = check(table.GCN, lambda conv: setattr(conv, 'lin', torch.nn.Linear(FEATURES, 5).double()), bias=False)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     conv = check(
         table.GCN,
         lambda conv: setattr(conv, 'lin', torch.nn.Linear(FEATURES, FEATURES).double()),
         in_channels=FEATURES + 3,
     )
-    assert conv.last_reason is None
+    assert conv.note.reason is None
 
 
 def test_edge_features_of_another_width_than_announced():
@@ -614,7 +619,7 @@ def test_edge_features_of_another_width_than_announced():
             torch.manual_seed(3)
             setattr(conv, name, torch.nn.Linear(5, getattr(conv, name).weight.shape[0]).double())
 
-        assert check(other, change).last_reason is None
+        assert check(other, change).note.reason is None
 
 
 @pytest.mark.parametrize('loops', [True, False])
@@ -624,7 +629,7 @@ def test_the_bias_of_edges_reaches_self_loops(layer, options, loops):
     def change(conv: Module) -> None:
         conv.lin_edge = plain_linear(conv.lin_edge, True)
 
-    assert check(layer, change, add_self_loops=loops, **options).last_reason is None
+    assert check(layer, change, add_self_loops=loops, **options).note.reason is None
 
 
 def test_the_bias_of_edges_without_reorganisation():
@@ -632,7 +637,7 @@ def test_the_bias_of_edges_without_reorganisation():
         conv.lin_edge = plain_linear(conv.lin_edge, True)
 
     with pygfuse.ablation(reorganisation=False):
-        assert check(GAT_EDGES, change).last_reason == 'lin_edge has a bias'
+        assert check(GAT_EDGES, change).note.reason == 'lin_edge has a bias'
 
 
 def test_a_hook_on_the_activation_is_called():
@@ -640,7 +645,7 @@ def test_a_hook_on_the_activation_is_called():
         conv.act.register_forward_hook(lambda module, given, out: 2 * out)
 
     conv = check(table.GATED, change, act=torch.nn.Sigmoid())  # the default one is the same in all layers
-    assert conv.last_reason == 'a hook is registered on act'
+    assert conv.note.reason == 'a hook is registered on act'
 
 
 def test_an_aggregation_with_a_forward_of_its_own():
@@ -648,7 +653,7 @@ def test_an_aggregation_with_a_forward_of_its_own():
         forward = conv.aggr_module.forward
         conv.aggr_module.forward = lambda *given, **named: 2 * forward(*given, **named)
 
-    assert check(table.SAGE, change).last_reason == 'forward of aggr_module is overridden'
+    assert check(table.SAGE, change).note.reason == 'forward of aggr_module is overridden'
 
 
 def test_a_linear_map_of_another_class_of_tensors_is_called(monkeypatch):
@@ -696,7 +701,7 @@ def test_attributes_changed_after_construction(layer, attributes):
                 setattr(conv, name, copy.deepcopy(value))
 
     conv = check(layer, change)
-    assert (conv.last_reason is None) == (list(attributes) != ['aggr'])
+    assert (conv.note.reason is None) == (list(attributes) != ['aggr'])
 
 
 @pytest.mark.parametrize('node_dim', [-1, -2, 0])

@@ -148,7 +148,7 @@ def test_a_layer_from_end_to_end():
     grad = torch.randn_like(found)
     found.backward(grad)
     expected.backward(grad)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     for (name, mine), theirs in zip(conv.named_parameters(), pyg.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
 
@@ -164,7 +164,7 @@ def test_under_autocast_operands_keep_their_types(monkeypatch):
     )
     with torch.autocast('cpu', torch.bfloat16):
         found, expected = conv(*inputs), pyg(*inputs)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     assert 'bfloat16' in launched
     assert found.dtype == expected.dtype == torch.float32
     exact = pyg(*inputs)

@@ -2,18 +2,21 @@
 
 import dataclasses
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from pygfuse._lib.modes import modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.memory import saved_bytes
-from pygfuse.ops.aggregate import Edges, aggregate, new_seed
+from pygfuse.ops.aggregate import Edges, _as_in_forward, aggregate, new_seed
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.products import Product, formed, parts_of
 from pygfuse.program.program import EdgeProgram, Operand
 from pygfuse.program.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
@@ -461,3 +464,12 @@ def test_saved_tensors_may_pass_through_hooks():
         loss = run()
     (found,) = torch.autograd.grad(loss, x)
     assert torch.equal(found, expected)
+
+
+def test_what_forward_was_told_holds_where_backward_is_told_nothing():
+    said_in_forward = SimpleNamespace(note=None, paths=True)
+    with _as_in_forward(said_in_forward):
+        assert modes().execution_paths is True
+        with execution_paths(False), _as_in_forward(said_in_forward):
+            assert modes().execution_paths is False
+    assert modes().execution_paths is None
