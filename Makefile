@@ -2,7 +2,7 @@
 # make test       run the tests that take seconds
 # make test-slow  run the others
 # make ptx        compile and assemble all CUDA kernels, without a GPU; 193 MB of compilers are installed for it
-# make lint       check style and format (make format mends them)
+# make lint       check style, format (make format mends them) and that imports go down
 #
 # Everything is installed into $(VENV); the first call takes minutes, later ones start at once.
 
@@ -43,13 +43,14 @@ ptx: $(VENV)/.ptx
 lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/lint-imports
 
 format: $(VENV)/.lint
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis quickstart.png dgcnn.png hag.png gpu-benchmark.*
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache quickstart.png dgcnn.png hag.png gpu-benchmark.*
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
@@ -75,7 +76,7 @@ $(VENV)/.ptx: $(VENV)/.created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.created constraints.txt
-	@$(INSTALL) ruff
+	@$(INSTALL) import-linter ruff
 	@touch $@
 
 # Never fails: without the two libraries the tests that need them are skipped (and fail where CI is set).

@@ -5,6 +5,7 @@
 """
 
 from pygfuse import conv, transforms
+from pygfuse._lib import former_names
 from pygfuse._lib.modes import ablation
 from pygfuse.mapping.choice import used_once
 from pygfuse.mapping.group_sizes import group_sizes
@@ -34,3 +35,5 @@ __all__ = [
     'used_once',
 ]
 __version__ = '0.1.0'
+
+former_names.register()

@@ -21,7 +21,8 @@ from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.walks.hag import component_sum_body, extreme_body, sum_body, winners_body
 from pygfuse.graph.csr import Csr
 from pygfuse.hag.components import component_bounds
-from pygfuse.hag.hag import Hag, Rows
+from pygfuse.hag.hag import Hag
+from pygfuse.hag.rows import Rows
 from pygfuse.mapping.mapping import Cut, cut
 
 

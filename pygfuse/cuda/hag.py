@@ -15,7 +15,8 @@ from torch import Tensor
 from pygfuse.call.call import Call, statistics_dtype
 from pygfuse.cuda import backend as target
 from pygfuse.graph.graph import Graph
-from pygfuse.hag.hag import Hag, Rows
+from pygfuse.hag.hag import Hag
+from pygfuse.hag.rows import Rows
 from pygfuse.program.library.extreme_gradient import WINNERS
 from pygfuse.program.library.neighbours import NEIGHBOURS
 

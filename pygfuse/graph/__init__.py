@@ -1,0 +1,5 @@
+"""Which edges are walked."""
+
+from pygfuse.graph.graph import Graph
+
+__all__ = ['Graph']

@@ -75,3 +75,7 @@ class Csr:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, '_edge_id_by_position': None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # pickles of earlier versions hold no memo
+        self.__dict__.update({'memo': Memo(), **state})

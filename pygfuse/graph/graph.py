@@ -8,7 +8,6 @@ written to, so that a layer may ask in every forward.
 from __future__ import annotations
 
 import copy
-import itertools
 import weakref
 from collections.abc import Hashable
 from typing import Any
@@ -17,17 +16,18 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import sorting_of, why_not
-from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse._lib.memo import Memo
 from pygfuse.graph import adjacency as adjacencies
 from pygfuse.graph.adjacency import EDGE_INDEX, Adjacency
 from pygfuse.graph.attached import ATTACHED
+from pygfuse.graph.build import build, check_nodes
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
+from pygfuse.graph.sizes import given_sizes, sizes_of
+from pygfuse.graph.tokens import alive, new_token, of_token
 
 # the largest number that is kept as an int32
 INT32_LIMIT = 2**31 - 1
-_TOKEN_MARK = 0x7067667573650000
 
 
 class Graph:
@@ -98,8 +98,7 @@ class Graph:
         num_sources: int | None = None,
         num_targets: int | None = None,
     ) -> Graph:
-        """The graph of an adjacency; the second call with the same one returns the same graph and costs
-        nothing.
+        """The graph of an adjacency; the second call with the same one returns the same graph and costs nothing.
 
         After a write to the adjacency the graph is made anew. Writes that torch does not count are not noticed: through
         ``edge_index.numpy()``, through ``edge_index.data``, or by another process that shares the memory. After one,
@@ -171,7 +170,7 @@ class Graph:
         # no lock: two threads may both build, to the same numbers, and a forked child inherits nothing closed
         origin = self._origin
         if origin is not None:
-            self._csr = _build(self, origin)
+            self._csr = build(self, origin)
             self._origin = self._coo = None
         return self._csr
 
@@ -193,9 +192,7 @@ class Graph:
         if origin.layout != EDGE_INDEX:
             return None
         targets, sources = origin.targets_and_sources()
-        message = _what_is_out_of_range(self, targets, sources)
-        if message:
-            raise ValueError(message)
+        check_nodes(self, targets, sources)
         self._coo = Coo(targets, sources, self.num_targets, self.num_sources)
         return self._coo
 
@@ -244,8 +241,7 @@ class Graph:
         return self.csr.max_degree
 
     def with_self_loops(self, num_nodes: int | None = None) -> Graph:
-        """The graph with exactly one edge (v, v) for each node v < num_nodes: PyG's remove and add of
-        self-loops.
+        """The graph with exactly one edge (v, v) for each node v < num_nodes: PyG's remove and add of self-loops.
 
         Existing edges (v, v) are dropped. The new one of v ends v's row, and its id is E + v. For
         ``torch.sparse`` adjacencies repeated edges become one (with the id of the first), because PyG's own
@@ -328,8 +324,7 @@ class Graph:
 
     @property
     def token(self) -> Tensor:
-        """A tensor that stands for this graph where only tensors can go: ``Graph.of(token, ...)`` is this
-        graph.
+        """A tensor that stands for this graph where only tensors can go: ``Graph.of(token, ...)`` is this graph.
 
         For a plain ``edge_index`` that still lives unchanged it is this ``edge_index``, and ``Graph.of``
         wants the same sizes and flow. Else it is a small tensor, [2], int64, that keeps the graph alive and
@@ -337,11 +332,14 @@ class Graph:
         """
         if self._lookup is not None:
             reference, key = self._lookup
-            tensor = _alive(reference)
+            tensor = alive(reference)
             if tensor is not None and ATTACHED.get(tensor, key) is self:
                 return tensor
-        token = None if self._token is None else _alive(self._token)
-        return _new_token(self) if token is None else token
+        token = None if self._token is None else alive(self._token)
+        if token is None:
+            token = new_token(self)
+            self._token = weakref.ref(token)
+        return token
 
     def to(self, device: torch.device | str) -> Graph:
         """The graph on a device: itself, or a copy of its rows.
@@ -368,6 +366,10 @@ class Graph:
         self.csr  # noqa: B018  the rows stand for the user's adjacency, which does not travel
         return {**self.__dict__, '_origin': None, '_lookup': None, '_token': None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # pickles of earlier versions hold no memo
+        self.__dict__.update({'memo': Memo(), **state})
+
     def __repr__(self) -> str:
         loops = '' if self.num_loops is None else f', num_loops={self.num_loops}'
         return (
@@ -376,185 +378,21 @@ class Graph:
         )
 
 
-_tokens = IdentityCache(lambda token: 0)
-_by_serial: weakref.WeakValueDictionary[int, Graph] = weakref.WeakValueDictionary()
-_serials = itertools.count()
-
-
-def _alive(reference: weakref.ref) -> Tensor | None:
-    tensor = reference()
-    if tensor is not None:
-        # a tensor that only C++ held gets its Python object back
-        tensor._fix_weakref()
-    return tensor
-
-
-def _new_token(graph: Graph) -> Tensor:
-    serial = next(_serials)
-    token = torch.tensor([_TOKEN_MARK, serial])
-    _by_serial[serial] = graph
-    _tokens.keep(token, 'graph', 0, graph)
-    graph._token = weakref.ref(token)
-    return token
-
-
-def _of_token(tensor: Any) -> Graph | None:
-    """The graph that a token, or a copy of one, stands for; None for anything else."""
-    found = _tokens.get(tensor, 'graph')
-    if found is not None or type(tensor) is not Tensor:
-        return found
-    if tensor.dtype != torch.int64 or tensor.shape != (2,) or tensor.device.type != 'cpu':
-        return None
-    mark, serial = tensor.tolist()
-    if mark != _TOKEN_MARK:
-        return None
-    found = _by_serial.get(serial)
-    if found is None:
-        raise ValueError('The graph that this token stood for is gone: keep the token itself, not a copy, alive')
-    return found
-
-
 def _make(adjacency: Any, key: tuple) -> Graph:
     if isinstance(adjacency, Graph):
         return adjacency
-    found = _of_token(adjacency)
+    found = of_token(adjacency)
     if found is not None:
         return found
     _, size, flow, num_sources, num_targets = key
     # before reading: a write in between must not go unnoticed
     state = adjacencies.state_of(adjacency)
     origin = adjacencies.read(adjacency, flow)
-    given = _given_sizes(size, num_sources, num_targets)
-    graph = Graph(origin, origin, *_sizes(origin, *given))
+    given = given_sizes(size, num_sources, num_targets)
+    graph = Graph(origin, origin, *sizes_of(origin, *given))
     if state is None:
         return graph
     if type(adjacency) is Tensor and origin.layout == EDGE_INDEX:
         graph._lookup = (weakref.ref(adjacency), key)
     # the index tensors share the user's memory: while they live, another tensor cannot take its address
     return ATTACHED.keep(adjacency, key, state, graph, held=origin.indices)
-
-
-def _given_sizes(
-    size: tuple[int | None, int | None] | None, num_sources: int | None, num_targets: int | None
-) -> tuple[int | None, int | None]:
-    if size is not None and len(size) != 2:
-        raise ValueError(f"Expected 'size' to be a pair (num_sources, num_targets) (got {size})")
-    from_size = (None, None) if size is None else size
-    return (
-        _agreed('num_sources', num_sources, from_size[0], "'size'"),
-        _agreed('num_targets', num_targets, from_size[1], "'size'"),
-    )
-
-
-def _agreed(name: str, first: int | None, second: int | None, second_name: str) -> int | None:
-    """The size that two places give, each of which may be silent."""
-    if first is not None and first < 0:
-        raise ValueError(f"Expected '{name}' not to be negative (got {first})")
-    if first is not None and second is not None and first != second:
-        raise ValueError(f"Expected '{name}' and {second_name} to agree (got {first} and {second})")
-    return second if first is None else first
-
-
-def _sizes(origin: Adjacency, num_sources: int | None, num_targets: int | None) -> tuple[int, int]:
-    """Number of sources and targets: given, said by the adjacency, or one more than the largest node."""
-    sources = _agreed('num_sources', num_sources, origin.num_sources, "the size of 'edge_index'")
-    targets = _agreed('num_targets', num_targets, origin.num_targets, "the size of 'edge_index'")
-    if sources is not None and targets is not None:
-        return sources, targets
-    pair = origin.indices[0]
-    beyond = (pair.amax(1).long() + 1).clamp(min=0).tolist() if pair.size(1) else [0, 0]
-    if sources is None and targets is None:
-        return max(beyond), max(beyond)
-    if sources is None:
-        return beyond[1 - origin.target_row], targets
-    return sources, beyond[origin.target_row]
-
-
-def _build(graph: Graph, origin: Adjacency | Csr) -> Csr:
-    """The edges by target, checked."""
-    ids = None
-    if isinstance(origin, Csr):
-        targets, sources, ids = origin.rows(), origin.index.to(torch.int64), origin.edge_id
-    else:
-        compressed = origin.compressed_rows() if graph.num_loops is None else None
-        if compressed is not None:
-            return _copy_rows(graph, *compressed)
-        targets, sources = origin.targets_and_sources()
-    if graph.num_loops is not None and graph.layout in adjacencies.SPARSE_LAYOUTS.values():
-        targets, sources, ids = _without_repeats(graph, targets, sources, ids)
-    try:
-        indptr, index, edge_id = sorting_of(targets.device).sort_by_target(
-            targets, sources, graph.num_targets, graph.num_sources, graph.num_loops, graph.index_dtype
-        )
-    except IndexError:
-        raise ValueError(_what_is_out_of_range(graph, targets, sources)) from None
-    return Csr(indptr, index, _user_ids(graph, edge_id, ids))
-
-
-def _copy_rows(graph: Graph, pointer: Tensor, index: Tensor) -> Csr:
-    if index.numel():
-        least, most = (int(bound) for bound in index.aminmax())
-        if least < 0 or most >= graph.num_sources:
-            raise ValueError(_what_is_out_of_range(graph, None, index))
-    return Csr(pointer.to(graph.index_dtype, copy=True), index.to(graph.index_dtype, copy=True), None)
-
-
-def _user_ids(graph: Graph, edge_id: Tensor | None, ids: Tensor | None) -> Tensor | None:
-    """The user's ids of edges numbered anew: number n stands for ids[n], the numbers beyond for
-    self-loops."""
-    if ids is None:
-        return edge_id
-    ids = ids.to(graph.index_dtype)
-    if edge_id is None:
-        return ids
-    if graph.num_loops:
-        ids = torch.cat(
-            (ids, torch.arange(graph.num_user_edges, graph.num_edge_ids, dtype=ids.dtype, device=ids.device))
-        )
-    return ids[edge_id]
-
-
-def _without_repeats(
-    graph: Graph, targets: Tensor, sources: Tensor, ids: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The first of the edges from each source to each target."""
-    # a node out of range would pass for another one here
-    message = _what_is_out_of_range(graph, targets, sources)
-    if message:
-        raise ValueError(message)
-    numbers = targets * graph.num_sources + sources
-    if bool((numbers.diff() > 0).all()):
-        return targets, sources, ids
-    ordered, order = numbers.sort(stable=True)
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered.diff() > 0
-    kept = order[first].sort().values
-    return targets[kept], sources[kept], kept if ids is None else ids[kept]
-
-
-def _what_is_out_of_range(graph: Graph, targets: Tensor | None, sources: Tensor) -> str | None:
-    """A sentence on the first edge that names a node which does not exist; None if there is none."""
-    worst = None
-    for nodes, count, kind in (
-        (targets, graph.num_targets, 'target'),
-        (sources, graph.num_sources, 'source'),
-    ):
-        if nodes is None or nodes.numel() == 0:
-            continue
-        least, most = nodes.aminmax()
-        if least >= 0 and most < count:
-            continue
-        wrong = ((nodes < 0) | (nodes >= count)).nonzero()
-        if wrong.numel() and (worst is None or int(wrong[0]) < worst[0]):
-            worst = (int(wrong[0]), int(nodes[wrong[0]]), count, kind)
-    if worst is None:
-        return None
-    place, node, count, kind = worst
-    if graph.layout == EDGE_INDEX:
-        row = graph.target_row if kind == 'target' else 1 - graph.target_row
-        where = f'edge_index[{row}] holds node {node} at position {place}'
-    else:
-        axis = 'row' if kind == 'target' else 'column'
-        where = f"The sparse adjacency 'edge_index' holds {axis} {node} at edge {place}"
-    indices = f' (indices 0 to {count - 1})' if count else ''
-    return f'{where}, but there are only {count} {kind} nodes{indices}'

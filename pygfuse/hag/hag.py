@@ -8,7 +8,6 @@ equivalent to the graph if the cover of every target, the sources that its input
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import weakref
@@ -18,11 +17,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import sorting_of
 from pygfuse._lib.memo import Memo
-from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 from pygfuse.hag.drawing import draw
+from pygfuse.hag.rows import Rows
 
 
 class BeforeAfter(NamedTuple):
@@ -40,71 +38,6 @@ class BeforeAfter(NamedTuple):
     def ratio(self) -> float:
         """How many times less the HAG has."""
         return self.before / self.after if self.after else float('inf') if self.before else 1.0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
-    """What each of several nodes aggregates: compressed rows, sources first, then aggregation nodes.
-
-    Attributes:
-        indptr: Where each row begins, [rows + 1], int32.
-        middle: Where each row's aggregation nodes begin, [rows], int32.
-        index: Sources and numbers of aggregation nodes, [inputs], int32.
-    """
-
-    indptr: Tensor
-    middle: Tensor
-    index: Tensor
-
-    @property
-    def num_rows(self) -> int:
-        return self.middle.numel()
-
-    @property
-    def num_inputs(self) -> int:
-        return self.index.numel()
-
-    @property
-    def num_aggregations(self) -> int:
-        """Binary aggregations: one less than inputs for each row that has any."""
-        return self.num_inputs - int((self.indptr.diff() > 0).sum())
-
-    def of_aggregations(self) -> Tensor:
-        """Whether each input is an aggregation node, [inputs]."""
-        return torch.arange(self.num_inputs) >= self.middle.long()[self.rows()]
-
-    def rows(self) -> Tensor:
-        """The row of each input, [inputs], int64."""
-        return Csr(self.indptr, self.index, None).rows()
-
-    def slice(self, first: int, last: int) -> Rows:
-        """Rows ``first`` to ``last - 1``."""
-        begin, end = int(self.indptr[first]), int(self.indptr[last])
-        return Rows(self.indptr[first : last + 1] - begin, self.middle[first:last] - begin, self.index[begin:end])
-
-    @staticmethod
-    def of(row: Tensor, index: Tensor, is_aggregation: Tensor, num_rows: int) -> Rows:
-        """Rows of inputs in any order; within a row, sources and aggregation nodes keep theirs."""
-        # twice as many rows: the sources of row r, then its aggregation nodes
-        halves, order, _ = _sorted(2 * row + is_aggregation, index, 2 * num_rows)
-        return Rows(halves[::2].contiguous(), halves[1::2].contiguous(), order)
-
-    @staticmethod
-    def joined(source_pointer: Tensor, sources: Tensor, pointer: Tensor, aggregations: Tensor) -> Rows:
-        """Rows from their sources and their aggregation nodes, each as compressed rows."""
-        indptr = source_pointer + pointer
-        middle = pointer[:-1] + source_pointer[1:]
-        index = torch.empty(sources.numel() + aggregations.numel(), dtype=torch.int32)
-        places = torch.arange(sources.numel()) + pointer[:-1].repeat_interleave(source_pointer.diff())
-        index[places] = sources.to(torch.int32)
-        places = torch.arange(aggregations.numel()) + source_pointer[1:].repeat_interleave(pointer.diff())
-        index[places] = aggregations.to(torch.int32)
-        return Rows(indptr.to(torch.int32), middle.to(torch.int32), index)
-
-
-def _sorted(row: Tensor, index: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    columns = int(index.max()) + 1 if index.numel() else 0
-    return sorting_of(row.device).sort_by_target(row.long(), index.long(), num_rows, columns, None, torch.int32)
 
 
 _by_serial: weakref.WeakValueDictionary[int, Hag] = weakref.WeakValueDictionary()
@@ -327,7 +260,7 @@ class Hag:
             >>> hag.draw(names='ABCDE')  # doctest: +SKIP
             <Axes: >
         """
-        return draw(self, axes, names)
+        return draw(self.num_sources, self.levels, self.aggregations, self.targets, axes, names)
 
     def __getstate__(self) -> dict[str, Any]:
         names = ('num_sources', 'levels', 'aggregations', 'targets', 'num_edges')
