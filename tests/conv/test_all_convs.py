@@ -31,6 +31,7 @@ from table import (
 )
 from torch.autograd import forward_ad, gradcheck
 from torch_geometric import EdgeIndex
+from torch_geometric.nn.conv.utils import cheatsheet
 
 import pygfuse
 
@@ -933,6 +934,14 @@ def test_few_edges_of_an_edge_index_class_on_the_path_of_pyg_of_active_rows(laye
         torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize('name', pygfuse.conv.__all__)
+@pytest.mark.parametrize('helper', [cheatsheet.paper_title, cheatsheet.paper_link])
+def test_papers_are_cited_as_by_pyg(helper, name, monkeypatch):
+    expected = helper(name)
+    monkeypatch.setattr(f'torch_geometric.nn.conv.{name}', getattr(pygfuse.conv, name))
+    assert helper(name) == expected is not None
+
+
 NO_FEATURES = [None, 3, (), (None, None), (torch.ones(4, FEATURES),) * 3]
 
 
@@ -948,7 +957,7 @@ def test_what_are_no_features(x, layer):
 def test_features_that_are_no_tensor(layer):
     inputs = layer.inputs(SMALL)
     inputs['x'] = inputs['x'].numpy()
-    with pytest.raises(ValueError, match=r"Expected 'x\[0\]' to be a tensor \(got ndarray\)"):
+    with pytest.raises(ValueError, match=r"Expected 'x' to be a tensor of shape .*\(got ndarray\)"):
         layer.fused()(edge_index=SMALL.edge_index, **inputs)
 
 
