@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch_geometric.nn
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv.fused import check_features, pair_of
@@ -51,6 +52,9 @@ class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
         """Runs the layer; arguments and results are those of PyG's ``GraphConv.forward``."""
         pair = pair_of(x)
         if not self.note(self.why_not_neighbours(edge_index, pair, edge_weight, size)):
+            if isinstance(edge_index, EdgeIndex):
+                # PyG's product with it is an autograd.Function, which wants values
+                x = tuple(None if part is None else part[:] for part in pair)
             return super().forward(x, edge_index, edge_weight, size)
         check_features(self, pair, shared=isinstance(x, Tensor))
         out = apply_linear(self.lin_rel, self.neighbours(pair, edge_index, edge_weight, size))

@@ -111,11 +111,9 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
             return out
         # before dropout and, with a torch.sparse matrix, beside it, as in PyG
         alpha = attention_in_order(graph, weights)
-        return (
-            (out, (edge_index, alpha))
-            if is_torch_sparse_tensor(edge_index)
-            else attention_result(out, edge_index, graph, alpha)
-        )
+        if is_torch_sparse_tensor(edge_index):
+            return out, (edge_index, alpha)
+        return attention_result(out, edge_index, graph, alpha)
 
     def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
         if not self.root_weight:
