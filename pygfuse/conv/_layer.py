@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
 from pygfuse._lib.hooks import some_parameter
@@ -37,6 +38,7 @@ from pygfuse.graph.adjacency import values_of
 from pygfuse.hag.hag import Hag
 from pygfuse.ops.aggregate import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.hag import hag_aggregate
+from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.products import Value
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import CHANNELS
@@ -167,6 +169,9 @@ class FusedConv(MessagePassing):
             inputs, edges = self.find_edges(inputs)
             reason = self.why_not_edges(inputs, edges, prepared)
         if not self.runs_fused(reason):
+            if isinstance(edge_index, EdgeIndex) and is_deferring():
+                # PyG's product with it is an autograd.Function, which wants values
+                x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
             return super().forward(x=x, edge_index=edge_index, **given)
         begun = self.begin(inputs)
         with self.noted():

@@ -350,7 +350,7 @@ def _walk(
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
-        found |= {name: added_up(values.view(pieces, num_rows, -1)) for name, values in copies}
+        found |= {name: added_up(values.view(pieces, num_rows, values.shape[1])) for name, values in copies}
     else:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)

@@ -184,6 +184,13 @@ def test_a_lock_whose_file_is_gone_is_none(tmp_path, monkeypatch):
     assert locked_files == [0, 1]
 
 
+def test_another_process_finished_just_before_the_lock_was_free(tmp_path, monkeypatch):
+    compiler = Compiler(tmp_path)
+    monkeypatch.setattr(fcntl, 'flock', lambda *arguments: write(compiler.path, b'code of another'))
+    assert compiler() == b'code of another'
+    assert not compiler.log.exists()
+
+
 @pytest.mark.parametrize('code', [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
 def test_file_systems_without_locks(tmp_path, monkeypatch, code):
     def flock(handle, operation):

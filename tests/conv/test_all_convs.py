@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import io
@@ -12,6 +13,7 @@ import torch
 import torch_geometric.nn
 from torch.autograd import forward_ad, gradcheck
 from torch_geometric import EdgeIndex
+from torch_geometric.nn.conv.utils import cheatsheet
 
 import pygfuse
 from tests.support import cases as table
@@ -809,9 +811,8 @@ def test_forward_mode_differentiation_runs_the_path_of_pyg(name):
     )
 
 
-SCRIPTED = [
-    layer for layer in LAYERS if layer.name not in ('GATv2Conv', 'TransformerConv', 'FAConv')
-]  # several forwards
+# the forward of others is several, by what it returns
+SCRIPTED = [layer for layer in LAYERS if layer.name not in ('GATv2Conv', 'TransformerConv', 'FAConv')]
 
 
 @pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
@@ -895,6 +896,52 @@ def test_narrow_indices(dtype, layer):
         layer.check(example, edge_index=index.to(dtype), pyg_edge_index=index, narrow=False)
 
 
+@every
+@pytest.mark.parametrize('num_nodes', [0, 1, 3])
+@pytest.mark.parametrize('mapping', ['used_once', 'scatter', 'edge', 'vertex'])
+def test_graphs_without_edges_in_every_mapping(mapping, num_nodes, layer):
+    example = table.square(torch.empty(2, 0, dtype=torch.int64), num_nodes)
+    inputs = {name: value.double().requires_grad_() for name, value in layer.inputs(example).items()}
+    pyg, fused = layer.pair(torch.float64)
+    found = []
+    for conv in (pyg, fused):
+        with pygfuse.used_once() if mapping == 'used_once' else pygfuse.force_mapping(mapping):
+            out = conv(edge_index=example.edge_index.clone(), **inputs)
+            given = [*inputs.values(), *(parameter for parameter in conv.parameters() if parameter.requires_grad)]
+            gradients = torch.autograd.grad(out.sum(), given, allow_unused=True, materialize_grads=True)
+        found.append((out, *gradients))
+    assert fused.note.reason is None
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.filterwarnings('ignore:An output with one or more elements')
+@pytest.mark.parametrize('num_edges', [0, 1, 2])
+@pytest.mark.parametrize('order', [None, 'row', 'col'])
+@some(LAYERS, fast=[TRANSFORMER, table.GRAPH])
+def test_few_edges_of_an_edge_index_class_on_the_path_of_pyg_of_active_rows(layer, order, num_edges):
+    edge_index = EdgeIndex(torch.tensor([[0, 1], [1, 2]])[:, :num_edges], sparse_size=(3, 3), sort_order=order)
+    conv, linear, mask = layer.fused(), torch.nn.Linear(FEATURES, FEATURES), torch.tensor([True, False, True])
+    conv.register_propagate_forward_hook(lambda *arguments: None)
+    inputs = layer.inputs(table.square(edge_index.as_tensor(), 3))
+    found = []
+    for context in (contextlib.nullcontext(), pygfuse.active(mask)):
+        with context:
+            out = conv(**{**inputs, 'x': linear(inputs['x']).relu()}, edge_index=edge_index)
+        found.append((out[mask], *torch.autograd.grad(out[mask].sum(), linear.parameters())))
+    assert conv.note.reason is not None
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize('name', pygfuse.conv.__all__)
+@pytest.mark.parametrize('helper', [cheatsheet.paper_title, cheatsheet.paper_link])
+def test_papers_are_cited_as_by_pyg(helper, name, monkeypatch):
+    expected = helper(name)
+    monkeypatch.setattr(f'torch_geometric.nn.conv.{name}', getattr(pygfuse.conv, name))
+    assert helper(name) == expected is not None
+
+
 NO_FEATURES = [None, 3, (), (None, None), (torch.ones(4, FEATURES),) * 3]
 
 
@@ -910,7 +957,7 @@ def test_what_are_no_features(x, layer):
 def test_features_that_are_no_tensor(layer):
     inputs = layer.inputs(SMALL)
     inputs['x'] = inputs['x'].numpy()
-    with pytest.raises(ValueError, match=r"Expected 'x\[0\]' to be a tensor \(got ndarray\)"):
+    with pytest.raises(ValueError, match=r"Expected 'x' to be a tensor of shape .*\(got ndarray\)"):
         layer.fused()(edge_index=SMALL.edge_index, **inputs)
 
 

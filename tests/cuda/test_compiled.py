@@ -45,6 +45,14 @@ def test_every_program(name):
     check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
 
 
+@pytest.mark.parametrize('name', ['elu', pytest.param('tanh', marks=pytest.mark.slow)])
+def test_activations_with_words_of_their_own(name):
+    program = PROGRAMS[f'edge_conv_{name}']
+    check(
+        target, random_call(program, random_graph(5, 4, 14), 2, 8, torch.float32, absent=('slope', 'shift')), TOLERANCE
+    )
+
+
 @pytest.mark.parametrize('name', [pytest.param('gatv2', marks=pytest.mark.slow), 'crystal'])
 def test_edge_operands_as_products(name):
     check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch_geometric import Index
 
 from pygfuse.ops.aggregate import Edges, aggregate
 from pygfuse.partial.rows import row_wise
@@ -266,6 +267,8 @@ def _selected(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     is_list = isinstance(first, list) and all(isinstance(one, (int, np.integer)) for one in first)
     if is_list or isinstance(first, (np.ndarray, np.integer)):
         first = torch.as_tensor(first, device=x.device)
+    if isinstance(first, Index):  # PyG's, which computes little of its own
+        first = first.as_tensor()
     if not isinstance(first, Tensor):
         return NotImplemented
     is_mask = first.dtype == torch.bool and first.shape == (total,)
