@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import MessagePassing
 
 from pygfuse._lib.hooks import some_parameter
-from pygfuse._lib.modes import changed, modes
-from pygfuse._lib.note import Note
+from pygfuse._lib.modes import modes
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._attention import attention_in_order, attention_result
 from pygfuse.conv._checks import (
@@ -31,7 +28,8 @@ from pygfuse.conv._checks import (
 )
 from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._hag import note_hag, usable_hag
-from pygfuse.conv._scripting import as_scriptable
+from pygfuse.conv._in_place_of_pyg import InPlaceOfPyG
+from pygfuse.conv._noted import Noted
 from pygfuse.conv._self_loops import loop_values
 from pygfuse.conv._spec import AFTER_DROPOUT, BEFORE_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import values_of
@@ -43,12 +41,8 @@ from pygfuse.program.products import Value
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import CHANNELS
 
-_METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
-# those that PyG writes anew for each class
-_TEMPLATES = ('propagate', 'edge_updater')
 
-
-class FusedConv(MessagePassing):
+class FusedConv(Noted, InPlaceOfPyG):
     """A mixin before one of PyG's classes, whose ``forward`` hands its arguments to `fused`.
 
     A convolution says in ``spec`` what it takes and what it runs, and in `operands` and `finish` which linear maps come
@@ -71,28 +65,6 @@ class FusedConv(MessagePassing):
     """
 
     spec: ClassVar[Spec]
-    # PyG's class behind the fused one
-    plain: ClassVar[type[MessagePassing]]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # not along the order of resolution: mixins and classes made by torch may come before the fused class
-        found = [base for base in cls.__bases__ if not issubclass(base, FusedConv) and issubclass(base, MessagePassing)]
-        if found and not hasattr(cls, 'plain'):
-            cls.plain = found[0]
-
-    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
-        super()._set_jittable_templates(raise_on_error)
-        # PyG takes what the class inherits for the original, also the template of a parent, which knows no masks
-        kind = type(self)
-        for name in _TEMPLATES:
-            setattr(kind, f'_orig_{name}', _original(kind, name))
-
-    def __setstate__(self, data: dict[str, Any]) -> None:
-        super().__setstate__(data)
-        if self._explain or self._decomposed_layers > 1:
-            # a bound method is pickled by its name, which means the template
-            self.propagate = type(self)._orig_propagate.__get__(self, MessagePassing)
 
     # What a convolution may say beside its spec
 
@@ -272,24 +244,12 @@ class FusedConv(MessagePassing):
         if reason is None and self.spec.reorganised and not modes().reorganisation:
             return 'reorganisation is switched off'
         return (
-            reason or self._what_is_overridden() or self.why_not_reduce() or fallback.why_not_maps(self, self.spec.maps)
+            reason or self.what_is_overridden() or self.why_not_reduce() or fallback.why_not_maps(self, self.spec.maps)
         )
 
     def why_not_reduce(self) -> str | None:
         """The reason, if any, for which the layer's aggregation has no fused form."""
         return fallback.why_not_reduce(self, self.spec.reductions)
-
-    def _what_is_overridden(self) -> str | None:
-        for name in _METHODS:
-            if name in self.__dict__ or getattr(type(self), name) is not getattr(self.plain, name):
-                return f'{name} is overridden'
-        for name in _TEMPLATES:
-            function = getattr(self, name)
-            function = getattr(function, '__func__', function)
-            known = function is getattr(MessagePassing, name)
-            if not known and not any(_is_template(kind, function, name) for kind in (type(self), self.plain)):
-                return f'{name} is overridden'
-        return None
 
     def _why_not(self, inputs: Inputs, prepared: Any) -> str | None:
         """The reason, if any, for which a call runs PyG's own path.
@@ -332,48 +292,8 @@ class FusedConv(MessagePassing):
         given |= inputs.others
         return {name: tensor for name, tensor in given.items() if tensor is not None or name == first}
 
-    def __prepare_scriptable__(self) -> MessagePassing:
-        return as_scriptable(self)
 
-    # The note for the report
-
-    # None before the first call; PyG's classes make layers of theirs ours without a call of `__init__`
-    _note: Note | None = None
-
-    @property
-    def note(self) -> Note:
-        """How the layer ran the last time; copies begin with an empty one."""
-        if self._note is None:
-            self._note = Note()
-        return self._note
-
-    @note.deleter
-    def note(self) -> None:
-        self.__dict__.pop('_note', None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != '_note'}
-
-    def runs_fused(self, reason: str | None) -> bool:
-        """Notes for `pygfuse.report` how a call runs; True if it runs fused.
-
-        Args:
-            reason: Why it runs PyG's own path, or None.
-        """
-        known = None if self._note is None else self._note.reason
-        if reason != known:
-            # a reason of the layer as it stood may be gone when somebody asks
-            self.note.reason, self.note.of_layer = reason, reason is not None and reason == self.why_not()
-        if not torch.compiler.is_compiling() and self._note is not None and self._note.forward is not None:
-            self._note.forward = None
-        return reason is None
-
-    def noted(self) -> contextlib.AbstractContextManager[None]:
-        """A ``with`` block for the layer's own aggregation: passes of what runs in it are the layer's."""
-        return contextlib.nullcontext() if torch.compiler.is_compiling() else changed(note=self.note)
-
-
-def width_of(linear: torch.nn.Module | None) -> int | None:
+def width_of(linear: Module | None) -> int | None:
     """How many features a linear map takes, as it says itself (reading its weight may compute it); None without one,
     -1 if it does not say."""
     return None if linear is None else getattr(linear, 'in_channels', getattr(linear, 'in_features', -1))
@@ -394,15 +314,3 @@ def _shape_of(program: EdgeProgram, operands: dict[str, Value]) -> tuple[int, in
         if operand.level == CHANNELS and isinstance(value, Tensor):
             return (value.shape[1], value.shape[2], False) if value.dim() == 3 else (1, value.shape[1], True)
     raise ValueError(f'Expected an operand of channels for program {program.name!r} (got {list(operands)})')
-
-
-def _is_template(kind: type, function: Any, name: str) -> bool:
-    """Whether PyG wrote a class's method by its template; where it cannot, it takes the method for both."""
-    return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
-
-
-def _original(kind: type, name: str) -> Any:
-    """The method of a class without PyG's templates."""
-    parents = (parent for parent in kind.__mro__ if name in vars(parent))
-    found = ((parent, vars(parent)[name]) for parent in parents)
-    return next(function for parent, function in found if not _is_template(parent, function, name))

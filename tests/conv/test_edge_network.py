@@ -9,7 +9,7 @@ import torch_geometric.nn as pyg
 from torch.nn import BatchNorm1d, Dropout, Identity, Linear, PReLU, ReLU, Sequential
 
 from pygfuse.conv import EdgeConv
-from pygfuse.conv._edge_mlp.network import NotUnderstood, check_widths, stages_of, tensors_of
+from pygfuse.conv._edge_mlp.network import UnsupportedNetwork, check_widths, stages_of, tensors_of
 
 
 def kinds(nn) -> list[str]:
@@ -49,13 +49,13 @@ def test_tensors_are_named_apart():
 def test_a_forward_that_was_replaced_is_not_overruled():
     nn = Sequential(Linear(4, 3), ReLU())
     nn[0].forward = lambda x: x
-    with pytest.raises(NotUnderstood, match=r'forward of nn\.0 is overridden'):
+    with pytest.raises(UnsupportedNetwork, match=r'forward of nn\.0 is overridden'):
         stages_of(nn)
 
 
 def test_dropout_counts_in_training_only():
     nn = Sequential(Linear(4, 3), Dropout(0.5))
-    with pytest.raises(NotUnderstood, match='drops out'):
+    with pytest.raises(UnsupportedNetwork, match='drops out'):
         stages_of(nn)
     nn.eval()
     assert kinds(nn) == ['Linear']

@@ -1,0 +1,70 @@
+"""What lies between a fused class and PyG's: PyG writes methods anew for its classes, and ours have their names."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch_geometric.nn import MessagePassing
+
+from pygfuse.conv._scripting import as_scriptable
+
+_METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
+# those that PyG writes anew for each class
+_TEMPLATES = ('propagate', 'edge_updater')
+
+
+class InPlaceOfPyG(MessagePassing):
+    """A mixin before one of PyG's classes, that stays right in copies, pickles, scripts and for explainers."""
+
+    # PyG's class behind the fused one
+    plain: ClassVar[type[MessagePassing]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # not along the order of resolution: mixins and classes made by torch may come before the fused class
+        found = [
+            base for base in cls.__bases__ if not issubclass(base, InPlaceOfPyG) and issubclass(base, MessagePassing)
+        ]
+        if found and not hasattr(cls, 'plain'):
+            cls.plain = found[0]
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        super()._set_jittable_templates(raise_on_error)
+        # PyG takes what the class inherits for the original, also the template of a parent, which knows no masks
+        kind = type(self)
+        for name in _TEMPLATES:
+            setattr(kind, f'_orig_{name}', _original(kind, name))
+
+    def __setstate__(self, data: dict[str, Any]) -> None:
+        super().__setstate__(data)
+        if self._explain or self._decomposed_layers > 1:
+            # a bound method is pickled by its name, which means the template
+            self.propagate = type(self)._orig_propagate.__get__(self, MessagePassing)
+
+    def what_is_overridden(self) -> str | None:
+        """The reason, if any, for which the layer is more than PyG's class."""
+        for name in _METHODS:
+            if name in self.__dict__ or getattr(type(self), name) is not getattr(self.plain, name):
+                return f'{name} is overridden'
+        for name in _TEMPLATES:
+            function = getattr(self, name)
+            function = getattr(function, '__func__', function)
+            known = function is getattr(MessagePassing, name)
+            if not known and not any(_is_template(kind, function, name) for kind in (type(self), self.plain)):
+                return f'{name} is overridden'
+        return None
+
+    def __prepare_scriptable__(self) -> MessagePassing:
+        return as_scriptable(self)
+
+
+def _is_template(kind: type, function: Any, name: str) -> bool:
+    """Whether PyG wrote a class's method by its template; where it cannot, it takes the method for both."""
+    return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
+
+
+def _original(kind: type, name: str) -> Any:
+    """The method of a class without PyG's templates."""
+    parents = (parent for parent in kind.__mro__ if name in vars(parent))
+    found = ((parent, vars(parent)[name]) for parent in parents)
+    return next(function for parent, function in found if not _is_template(parent, function, name))

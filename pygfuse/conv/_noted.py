@@ -1,0 +1,50 @@
+"""What a layer remembers of its last call, for the report."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from pygfuse._lib.modes import changed
+from pygfuse._lib.note import Note
+
+
+class Noted:
+    """A mixin for layers with a note."""
+
+    # None before the first call; PyG's classes make layers of theirs ours without a call of `__init__`
+    _note: Note | None = None
+
+    @property
+    def note(self) -> Note:
+        """How the layer ran the last time; copies begin with an empty one."""
+        if self._note is None:
+            self._note = Note()
+        return self._note
+
+    @note.deleter
+    def note(self) -> None:
+        self.__dict__.pop('_note', None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != '_note'}
+
+    def runs_fused(self, reason: str | None) -> bool:
+        """Notes for `pygfuse.report` how a call runs; True if it runs fused.
+
+        Args:
+            reason: Why it runs PyG's own path, or None.
+        """
+        known = None if self._note is None else self._note.reason
+        if reason != known:
+            # a reason of the layer as it stood may be gone when somebody asks
+            self.note.reason, self.note.of_layer = reason, reason is not None and reason == self.why_not()
+        if not torch.compiler.is_compiling() and self._note is not None and self._note.forward is not None:
+            self._note.forward = None
+        return reason is None
+
+    def noted(self) -> contextlib.AbstractContextManager[None]:
+        """A ``with`` block for the layer's own aggregation: passes of what runs in it are the layer's."""
+        return contextlib.nullcontext() if torch.compiler.is_compiling() else changed(note=self.note)
