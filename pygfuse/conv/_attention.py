@@ -14,9 +14,10 @@ from torch_geometric.utils.sparse import set_sparse_value
 
 from pygfuse.call.call import common_dtype
 from pygfuse.conv._checks import is_edge_index, is_sparse_tensor
+from pygfuse.conv._edges import EdgeInput
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import aggregate, aggregate_with_weights, dropout_factors
+from pygfuse.ops.aggregate import dropout_factors
 from pygfuse.ops.linear import apply_weight
 
 # above so many columns, multiplying with the zeros of the block-diagonal matrix costs more than it saves
@@ -49,14 +50,24 @@ def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Ten
     return list(apply_weight(x.flatten(1), matrix.t()).split(heads, dim=1))
 
 
-def attend(*arguments: Any, with_weights: bool) -> tuple[Tensor, Tensor | None]:
-    """The output of `pygfuse.ops.aggregate.aggregate`, and the weights of edges if they are wanted, else None.
+def both_head_products(
+    x_src: Tensor, x_dst: Tensor | None, att_src: Tensor, att_dst: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The dots of sources' features with one vector a head and of targets' with another; features that are those of
+    both are read once."""
+    if x_dst is x_src:
+        alpha_src, alpha_dst = head_products(x_src, att_src, att_dst)
+        return alpha_src, alpha_dst
+    (alpha_src,) = head_products(x_src, att_src)
+    return alpha_src, None if x_dst is None else head_products(x_dst, att_dst)[0]
 
-    Args:
-        arguments: Those of `aggregate`.
-        with_weights: Whether the weights are wanted.
-    """
-    return aggregate_with_weights(*arguments) if with_weights else (aggregate(*arguments), None)
+
+def unreorganised_operands(conv: Any, x_src: Tensor, x_dst: Tensor | None, edge: EdgeInput | None) -> dict[str, Any]:
+    """GAT's operands where its attention vectors are contracted with features on every edge."""
+    operands = {'x': x_src, 'x_dst': x_dst, 'att_src': conv.att_src, 'att_dst': conv.att_dst}
+    if edge is None:
+        return operands
+    return {**operands, 'edge': edge.times(conv.lin_edge.weight.t()), 'att_edge': conv.att_edge}
 
 
 def attention_in_order(graph: Graph, weights: Tensor, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse._lib.modes import modes
-from pygfuse.conv._attention import head_products
+from pygfuse.conv._attention import both_head_products, unreorganised_operands
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import AttentionConv
+from pygfuse.conv._layer import total
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops.aggregate import Edges
 from pygfuse.ops.linear import apply_linear
@@ -71,32 +72,19 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
         return GAT if modes().reorganisation else UNREORGANISED_GAT
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
-        x_src, x_dst = self._mapped(x)
-        operands: dict[str, Value] = {'x': x_src, 'negative_slope': float(self.negative_slope)}
+        (x_src, x_dst), slope = self._mapped(x), float(self.negative_slope)
+        if not modes().reorganisation:
+            return {**unreorganised_operands(self, x_src, x_dst, edge), 'negative_slope': slope}
         att_src, att_dst = self.att_src, None if x_dst is None else self.att_dst
-        weight, bias, att_edge = None, None, None
+        alpha_src, alpha_dst = both_head_products(x_src, x_dst, att_src, att_dst)
+        alpha_edge = None
         if edge is not None:
             weight, bias, att_edge = self.lin_edge.weight, self.lin_edge.bias, self.att_edge
-        if not modes().reorganisation:
-            edge = None if edge is None else edge.times(weight.t())
-            return operands | {
-                'x_dst': x_dst,
-                'att_src': att_src,
-                'att_dst': att_dst,
-                'edge': edge,
-                'att_edge': att_edge,
-            }
-        if x_dst is x_src:
-            alpha_src, alpha_dst = head_products(x_src, att_src, att_dst)
-        else:
-            (alpha_src,) = head_products(x_src, att_src)
-            (alpha_dst,) = [None] if x_dst is None else head_products(x_dst, att_dst)
-        if edge is not None:
             # nothing of edges x heads x channels is made
-            operands['alpha_edge'] = edge.times((self.by_head(weight.t()) * att_edge).sum(dim=-1))
-            if bias is not None:
-                alpha_src = alpha_src + (self.by_head(bias) * att_edge).sum(dim=-1)
-        return operands | {'alpha_src': alpha_src, 'alpha_dst': alpha_dst}
+            alpha_edge = edge.times((self.by_head(weight.t()) * att_edge).sum(dim=-1))
+            alpha_src = total(alpha_src, None if bias is None else (self.by_head(bias) * att_edge).sum(dim=-1))
+        alphas = {'alpha_src': alpha_src, 'alpha_dst': alpha_dst, 'alpha_edge': alpha_edge}
+        return {'x': x_src, **alphas, 'negative_slope': slope}
 
     def _mapped(self, x: NodePair) -> NodePair:
         lin_src, lin_dst = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
