@@ -11,7 +11,9 @@ from pygfuse.conv._scripting import turn_back
 
 # PyG's class -> the fused class of the same name
 FUSED_CLASSES: dict[type, type[FusedConv]] = {
-    getattr(torch_geometric.nn, fused.__name__): fused for fused in (getattr(conv, name) for name in conv.__all__)
+    getattr(torch_geometric.nn, name): getattr(conv, name)
+    for name in conv.__all__
+    if issubclass(getattr(conv, name), torch_geometric.nn.MessagePassing) and name != FusedConv.__name__
 }
 _PLAIN_CLASSES = {fused: plain for plain, fused in FUSED_CLASSES.items()}
 

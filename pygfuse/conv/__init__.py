@@ -1,5 +1,7 @@
-"""Drop-in classes for those of ``torch_geometric.nn.conv``, under the same names."""
+"""Drop-in classes for those of ``torch_geometric.nn.conv``, under the same names, and what makes one of one's own."""
 
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
 from pygfuse.conv.agnn_conv import AGNNConv
 from pygfuse.conv.cg_conv import CGConv
 from pygfuse.conv.dynamic_edge_conv import DynamicEdgeConv
@@ -20,7 +22,10 @@ __all__ = [
     'CGConv',
     'DynamicEdgeConv',
     'EdgeConv',
+    'EdgeFeatures',
+    'EdgeWeight',
     'FAConv',
+    'FusedConv',
     'GATConv',
     'GATv2Conv',
     'GCNConv',
@@ -30,5 +35,6 @@ __all__ = [
     'GraphConv',
     'ResGatedGraphConv',
     'SAGEConv',
+    'Spec',
     'TransformerConv',
 ]

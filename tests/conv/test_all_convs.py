@@ -934,7 +934,7 @@ def test_few_edges_of_an_edge_index_class_on_the_path_of_pyg_of_active_rows(laye
         torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize('name', pygfuse.conv.__all__)
+@pytest.mark.parametrize('name', [fused.__name__ for fused in FUSED_CLASSES.values()])
 @pytest.mark.parametrize('helper', [cheatsheet.paper_title, cheatsheet.paper_link])
 def test_papers_are_cited_as_by_pyg(helper, name, monkeypatch):
     expected = helper(name)
