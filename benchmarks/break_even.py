@@ -64,7 +64,7 @@ def compare(
         edges = edge_index.clone() if anew else edge_index
         theirs(lambda edges=edges: step(plain, edges))
         mine(lambda edges=edges: step(fused, edges))
-    assert fused.last_reason is None, fused.last_reason
+    assert fused.note.reason is None, fused.note.reason
     return theirs, mine
 
 

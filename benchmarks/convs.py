@@ -172,7 +172,7 @@ def measure(name: str, spec: tuple, edge_index: Tensor, num_nodes: int, repeats:
             floor(lambda: matrix @ dense)
     finally:
         target.forward = inner
-    assert fused.last_reason is None, fused.last_reason
+    assert fused.note.reason is None, fused.note.reason
     return [
         name,
         str(widths[-1]),

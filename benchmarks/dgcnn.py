@@ -90,7 +90,7 @@ def times(network: str, edge_index: Tensor, nodes: int, repeats: int, plain_repe
             if i < plain_repeats:
                 timers[0](step([theirs], x, edge_index))
             timers[1](step([mine], x, edge_index))
-        assert mine.last_reason is None, mine.last_reason
+        assert mine.note.reason is None, mine.note.reason
         ratio = timers[0].median / timers[1].median
         total = [so_far + timer.median for so_far, timer in zip(total, timers, strict=True)]
         row = [f'{width} to {channels}', *(quartiles(timer.times) for timer in timers), f'{ratio:.1f}x']

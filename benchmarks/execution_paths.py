@@ -41,7 +41,8 @@ from pygfuse.conv import GCNConv
 from pygfuse.cpu import backend as target
 from pygfuse.graph.graph import Graph
 from pygfuse.memory import peak_bytes
-from pygfuse.partial.paths.path import execution_paths, known_paths
+from pygfuse.partial.paths.path import known_paths
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.transforms import ToExecutionPaths
 
 FEATURES, WIDTH = 128, 16
@@ -194,7 +195,7 @@ def measure(name: str, root: Path, layers: int, ratio: float, directed: bool, re
     off, first, fly = sides
     # what the first steps took longer, paths made in them included (kernels are compiled or loaded in the first of off)
     preparation += sum(max(row[1][1] - first.aggregations.median, 0) for row in firsts[1:])
-    active = [conv.last_activity for conv in first.model.convs]
+    active = [conv.note.backward for conv in first.model.convs]
     bases = [kept_bytes(side.data) for side in (off, first)]
     step_peak = max(off.peak(), 1)
     resident = data.x.nbytes + data.edge_index.nbytes + bases[0][0] + step_peak

@@ -208,7 +208,7 @@ class Section:
         grad = torch.randn(self.size.nodes, math.prod(LAYERS[name]), device=self.device)
         forward, step = directions(layer, x, edge_index, grad)
         found: dict[str, Any] = {'forward_ms': self.timer(forward)}
-        assert which == 0 or layer.last_reason is None, layer.last_reason
+        assert which == 0 or layer.note.reason is None, layer.note.reason
         return found | {'step_ms': self.timer(step), 'peak_bytes': peak(self.device, step)}
 
     def _aggregation(self, name: str) -> dict[str, Any]:

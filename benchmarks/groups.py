@@ -51,7 +51,7 @@ from pygfuse.mapping.group_sizes import group_sizes, learned
 from pygfuse.mapping.group_sizes.regression import PUBLISHED, Regression
 from pygfuse.mapping.mapping import cut
 from pygfuse.mapping.records import Shape
-from pygfuse.partial.paths.path import execution_paths
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.tune import group_sizes as search
 

@@ -28,7 +28,7 @@ from torch_geometric.data import Data
 import pygfuse
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
 from pygfuse.cpu import backend as target
-from pygfuse.partial.paths.path import execution_paths
+from pygfuse.partial.paths.policy import execution_paths
 
 CONVS = {'GCN': GCNConv, 'GAT': GATConv, 'SAGE': SAGEConv}
 
@@ -89,7 +89,7 @@ def measure(data: Data, classes: int, conv: str, layers: int, repeats: int) -> l
                 for timer in (side.forwards, side.steps, side.aggregations):
                     timer.times.clear()
     assert all(abs(a - b) < 1e-3 * abs(a) for a, b in losses), losses
-    walked = [layer.last_forward for layer in sides[1].model.convs]
+    walked = [layer.note.forward for layer in sides[1].model.convs]
     cells = [f'{sum(one.edges for one in walked) / sum(one.all_edges for one in walked):.0%}']
     for name in ('aggregations', 'forwards', 'steps'):
         pair = [getattr(side, name) for side in sides]

@@ -95,7 +95,7 @@ def measure(name: str, spec: tuple, edge_index: Tensor, num_nodes: int, repeats:
             step()
             if i > 1:
                 timers[key](step)
-    assert ours.last_reason is None, ours.last_reason
+    assert ours.note.reason is None, ours.note.reason
     ratio = timers['dgl'].median / timers['pygfuse'].median
     return [name, quartiles(timers['dgl'].times), quartiles(timers['pygfuse'].times), f'{ratio:.1f}x']
 

@@ -174,7 +174,7 @@ def summary(name: str, runs: list[Run], accuracies: list[float], search: float, 
     lines = [f'{title:<24}{left:>14}{right:>14}{ratio:>8}' for title, left, right, ratio in rows]
     lines.insert(1, '-' * len(lines[0]))
     apart = max(abs(a - b) for a, b in zip(runs[0].losses, runs[1].losses, strict=True))
-    used = runs[1].model.conv2.last_hag
+    used = runs[1].model.conv2.note.hag
     return '\n'.join(
         [
             *lines,

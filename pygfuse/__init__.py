@@ -11,9 +11,10 @@ from pygfuse.mapping.choice import used_once
 from pygfuse.mapping.group_sizes import group_sizes
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.ops.knn import knn, knn_graph
-from pygfuse.partial.paths.path import execution_paths
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.partial.rows.active import active
-from pygfuse.swap import fuse, report, unfuse
+from pygfuse.reporting import report
+from pygfuse.swap import fuse, unfuse
 from pygfuse.tune.autotune import autotune
 
 __all__ = [

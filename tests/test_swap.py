@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import io
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from torch import nn
 import pygfuse
 from pygfuse.conv import GATConv
 from tests.support.parity import GRAPHS, random_edges
+from tests.support.reports import OwnConv, report_of
 
 FEATURES = 6
 GRAPH = GRAPHS['random']()
@@ -28,16 +28,6 @@ class Net(nn.Module):
         x = F.elu(self.first(x, edge_index))
         x = F.elu(self.blocks[0]['conv'](x, edge_index))
         return self.other(x, edge_index)
-
-
-class OwnConv(pyg.GATConv):
-    """A user's subclass."""
-
-
-def report_of(model) -> tuple[str, list]:
-    text = io.StringIO()
-    rows = list(pygfuse.report(model, file=text))
-    return text.getvalue(), rows
 
 
 def test_fuse_swaps_nested_layers_in_place():
@@ -73,7 +63,7 @@ def test_fuse_keeps_hooks_and_modes():
     assert not model.first.training
     model(GRAPH.x(FEATURES), GRAPH.edge_index)
     assert called == ['before', 'forward']
-    assert model.first.last_reason is None
+    assert model.first.note.reason is None
 
 
 def test_fuse_keeps_what_an_optimizer_holds():
@@ -178,35 +168,6 @@ def test_a_hetero_conv_runs_fused():
     found = pygfuse.fuse(model)(x, edges)
     for name in expected:
         torch.testing.assert_close(found[name], expected[name])
-
-
-# The report
-
-
-def test_report_is_a_table():
-    model = nn.ModuleDict({'a': pyg.GATConv(16, 8), 'own': OwnConv(16, 8), 'lin': nn.Linear(2, 2)})
-    text, rows = report_of(model)
-    assert [(row.layer, row.module) for row in rows] == [
-        ('a', 'GATConv(16, 8, heads=1)'),
-        ('own', 'OwnConv(16, 8, heads=1)'),
-    ]
-    assert text.endswith('0 of 2 layers fused\n')
-    assert 'no: call pygfuse.fuse(model)' in text
-    text, _ = report_of(pygfuse.fuse(model))
-    lines = text.splitlines()
-    assert lines[0].split() == ['layer', 'class', 'fused']
-    assert lines[2] == 'a      GATConv(16, 8, heads=1)  yes'
-    assert lines[3].startswith('own    OwnConv(16, 8, heads=1)  no: a subclass of GATConv')
-    assert lines[-1] == '1 of 2 layers fused'
-
-
-def test_report_of_nothing():
-    assert report_of(nn.Linear(2, 2)) == ('no message passing layers\n', [])
-
-
-def test_report_goes_to_standard_output(capsys):
-    pygfuse.report(pyg.GATConv(2, 2))
-    assert 'GATConv(2, 2, heads=1)' in capsys.readouterr().out
 
 
 # Training

@@ -70,7 +70,7 @@ def neighbour_search_of(device: torch.device) -> ModuleType | None:
 
 
 def row_search_of(device: torch.device) -> ModuleType:
-    """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``LOOKS_WAIT``,
+    """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``SYNCHRONISES``,
     whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``
     and ``distances`` too."""
     return importlib.import_module(f'pygfuse.{device.type}.row_search')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 from collections.abc import Mapping
@@ -12,7 +11,8 @@ from typing import Any
 import torch
 from numba.core.registry import cpu_target
 
-from pygfuse._lib.disk import cache_directory, write
+from pygfuse._lib.disk import cache_directory
+from pygfuse._lib.private_files import read, write
 
 
 def device_name() -> str:
@@ -35,6 +35,7 @@ class DeviceTable:
         self.name = name
         self.generation = 0
         self._read: dict[Path, dict[str, dict[str, Any]]] = {}
+        self._unwritten: dict[str, dict[str, Any]] = {}
 
     @property
     def path(self) -> Path:
@@ -50,10 +51,12 @@ class DeviceTable:
         path = self.path
         if path not in self._read:
             try:
-                found = json.loads(path.read_text())
-            except (OSError, ValueError):
+                found = json.loads(read(path) or b'{}')
+            except ValueError:
                 found = {}
             self._read[path] = found if isinstance(found, dict) else {}
+            for device, values in self._unwritten.items():
+                self._read[path].setdefault(device, {}).update(values)
         return self._read[path]
 
     def get(self, key: str) -> Any | None:
@@ -64,13 +67,13 @@ class DeviceTable:
 
     def remember(self, values: Mapping[str, Any]) -> None:
         """Keeps values for this device; in a folder that cannot be written to, for this process."""
+        self._unwritten.setdefault(device_name(), {}).update(values)
         self.reload()
-        path, table = self.path, self._load()
-        table.setdefault(device_name(), {}).update(values)
-        with contextlib.suppress(OSError):
-            write(path, json.dumps(table, indent=1, sort_keys=True).encode())
+        if write(self.path, json.dumps(self._load(), indent=1, sort_keys=True).encode()):
+            self._unwritten.clear()
 
     def forget(self) -> None:
         """Forgets all, what is on disk too."""
+        self._unwritten.clear()
         self.reload()
         self.path.unlink(missing_ok=True)

@@ -6,15 +6,23 @@ import contextlib
 import functools
 import hashlib
 import os
-import pickle
 import platform
 import re
-import tempfile
+import time
 from pathlib import Path
 
 import llvmlite
 import numba
 from numba.core.registry import cpu_target
+
+from pygfuse._lib.announcement import warn_once
+from pygfuse._lib.machine_code import MachineCode, from_bytes, to_bytes
+from pygfuse._lib.private_files import read, write
+
+# files that exist while a kernel is written or compiled
+_PASSING = ('.partial', '.lock')
+# nobody writes or compiles for as long
+_LEFT_BEHIND_S = 3600
 
 
 def cache_directory() -> Path:
@@ -28,6 +36,9 @@ def cache_directory() -> Path:
 
 # the module of an import statement, and the names that it imports from there
 _IMPORT = re.compile(r'^\s*(?:from|import) +([\w.]+)(?: import +(\([^)]*\)|.*))?', re.MULTILINE)
+
+# folders without anything that decides machine code
+NEVER_COMPILED = ('_lib', 'call', 'graph', 'mapping')
 
 
 @functools.cache
@@ -45,7 +56,11 @@ def environment_digest() -> bytes:
 
 @functools.cache
 def source_digest(module: str) -> bytes:
-    """A digest of the sources of a module and of all modules of this package that it imports, directly or not."""
+    """A digest of the sources of a module and of what it imports of this package, directly or not.
+
+    Folders that hold no function that is compiled, and no constant that such a function reads, are left out: editing
+    them compiles nothing.
+    """
     digest, reached = hashlib.sha256(), {}
     _reach(module, reached)
     for name in sorted(reached):
@@ -59,6 +74,8 @@ def _reach(module: str, reached: dict[str, bytes]) -> None:
     path = Path(__file__).parents[1].joinpath(*module.split('.')[1:])
     path = path / '__init__.py' if path.is_dir() else path.with_suffix('.py')
     if module in reached or not module.startswith(f'{package}.') or not path.is_file():
+        return
+    if module.split('.')[1] in NEVER_COMPILED:
         return
     reached[module] = path.read_bytes()
     for imported, names in _IMPORT.findall(reached[module].decode()):
@@ -81,28 +98,78 @@ def entry_path(module: str, *key: str) -> Path:
     return cache_directory() / f'{digest.hexdigest()[:40]}.kernel'
 
 
-def load(path: Path) -> object | None:
-    """The stored object, or None if there is none that can be read."""
-    try:
-        return pickle.loads(path.read_bytes())
-    except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+def load(path: Path) -> MachineCode | None:
+    """The kernel stored at a path, or None if there is none that is whole and this user's own."""
+    content = read(path)
+    if content is None:
         return None
+    found = from_bytes(content, path.stem)
+    if found is None:
+        warn_once(('damaged', path.parent), 'pygfuse compiles damaged kernels anew: %s', path)
+    return found
 
 
-def store(path: Path, payload: object) -> None:
-    """Keeps an object where `load` finds it; a read-only folder is no error."""
-    with contextlib.suppress(OSError):
-        write(path, pickle.dumps(payload))
+def store(path: Path, code: MachineCode) -> None:
+    """Keeps a kernel where `load` finds it; where nothing can be written, that is said once and is no error."""
+    if write(path, to_bytes(code, path.stem)):
+        prune(path.parent, byte_limit())
 
 
-def write(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, so that several processes may do so at once.
+def byte_limit() -> int:
+    """How large all kernels on disk may be together: ``$PYGFUSE_CACHE_BYTES``, else 1 GiB."""
+    chosen = os.environ.get('PYGFUSE_CACHE_BYTES', '')
+    if chosen.isdecimal():
+        return int(chosen)
+    if chosen:
+        warn_once(
+            'PYGFUSE_CACHE_BYTES', 'PYGFUSE_CACHE_BYTES is %r; expected a number of bytes, 1 GiB is taken', chosen
+        )
+    return 1 << 30
 
-    Raises:
-        OSError: If the folder cannot be written to.
+
+def kernels(folder: Path) -> dict[Path, os.stat_result]:
+    """The kernels in a folder, those unused for longest first."""
+    return dict(sorted(_files(folder, '.kernel').items(), key=lambda item: item[1].st_mtime))
+
+
+def prune(folder: Path, limit: int) -> None:
+    """Removes kernels, those unused for longest first, until the others together are within a limit.
+
+    Args:
+        folder: Where they lie.
+        limit: Bytes.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix='.partial')
-    with os.fdopen(handle, 'wb') as file:
-        file.write(content)
-    os.replace(temporary, path)
+    found = kernels(folder)
+    excess = sum(facts.st_size for facts in found.values()) - limit
+    for path, facts in found.items():
+        if excess <= 0:
+            break
+        _remove(path)
+        excess -= facts.st_size
+    # what processes left that were killed while they wrote or compiled
+    oldest = time.time() - _LEFT_BEHIND_S
+    for path, facts in _files(folder, *_PASSING).items():
+        if facts.st_mtime < oldest:
+            _remove(path)
+
+
+def clear(folder: Path) -> None:
+    """Removes all kernels; what was measured stays."""
+    for path in _files(folder, '.kernel', *_PASSING):
+        _remove(path)
+
+
+def _files(folder: Path, *suffixes: str) -> dict[Path, os.stat_result]:
+    listed, found = [], {}
+    with contextlib.suppress(OSError):
+        listed = os.listdir(folder)
+    for path in (folder / name for name in listed if name.endswith(suffixes)):
+        # another process may remove it meanwhile
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = path.lstat()
+    return found
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 import torch_geometric.nn
-from torch.nn import Module
+from torch import Tensor
+from torch.nn import Module, Parameter, UninitializedParameter
 from torch.nn.modules import module as every_module
 
 
@@ -33,6 +34,28 @@ def has_hooks(module: Module) -> bool:
     )
 
 
+def some_parameter(module: Module, name: str = 'weight') -> Tensor | None:
+    """A parameter as the module stores it, for its type and device: a parametrization is not evaluated.
+
+    Args:
+        module: Any module.
+        name: The parameter that is meant; where the module stores no numbers of this name, its first ones stand for it.
+
+    Example:
+        >>> linear = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(2, 3))
+        >>> some_parameter(linear) is linear.parametrizations.weight.original
+        False
+        >>> some_parameter(linear) is linear.bias
+        True
+        >>> some_parameter(torch.nn.Identity()) is None
+        True
+    """
+    found = module._parameters.get(name)
+    if found is not None and found.is_floating_point():
+        return found
+    return next((parameter for parameter in module.parameters() if parameter.is_floating_point()), None)
+
+
 def why_not_linear(module: Module, name: str) -> str | None:
     """The reason, if any, for which a call of a module is not a linear map by its weight and bias.
 
@@ -49,6 +72,26 @@ def why_not_linear(module: Module, name: str) -> str | None:
     # a class of one's own may add a low-rank map, say; a parametrised one only computes its weight
     if type(module).forward not in (torch.nn.Linear.forward, torch_geometric.nn.Linear.forward):
         return f'{name} is no Linear but a {type(module).__name__}'
+    reason = why_not_as_it_is(module, name)
+    if reason is None and not torch.compiler.is_compiling():
+        weight = module._parameters.get('weight')
+        if not is_plain(weight):
+            return f'the weight of {name} is a {type(weight).__name__}'
+    return reason
+
+
+def why_not_as_it_is(module: Module, name: str) -> str | None:
+    """The reason, if any, for which a call of a module is more than the forward of its class.
+
+    Args:
+        module: Any module.
+        name: Its name, for the reason.
+    """
     if 'forward' in module.__dict__:
         return f'forward of {name} is overridden'
     return f'a hook is registered on {name}' if has_hooks(module) else None
+
+
+def is_plain(weight: Tensor | None) -> bool:
+    """Whether a parameter is an ordinary tensor, not one of a class that computes in ways of its own."""
+    return weight is None or type(weight) in (Tensor, Parameter, UninitializedParameter)

@@ -103,6 +103,32 @@ def _leaky_relu(builder, x, negative_slope):
     return _positive(builder, x, x, multiply(builder, x, negative_slope))
 
 
+def magnitude(builder, x):
+    # by a choice: NVVM has no llvm.fabs of vectors
+    return builder.select(builder.fcmp_ordered('<', x, constant(x.type, 0.0)), negate(builder, x), x)
+
+
+def sigmoid(exponential: Callable) -> Callable:
+    """``min(1, exp(x)) / (1 + exp(-|x|))``, by a device's exponential: nothing overflows."""
+
+    def emit(builder, x):
+        one, e = constant(x.type, 1.0), exponential(builder, negate(builder, magnitude(builder, x)))
+        return divide(builder, _positive(builder, x, one, e), add(builder, one, e))
+
+    return emit
+
+
+def sech_squared(exponential: Callable) -> Callable:
+    """``4 e / (1 + e)^2`` with ``e = exp(-2 |x|)``, by a device's exponential."""
+
+    def emit(builder, x):
+        e = exponential(builder, multiply(builder, magnitude(builder, x), constant(x.type, -2.0)))
+        sum_ = add(builder, constant(x.type, 1.0), e)
+        return divide(builder, multiply(builder, constant(x.type, 4.0), e), multiply(builder, sum_, sum_))
+
+    return emit
+
+
 ELEMENTWISE: dict[Callable, Callable] = {
     operator.add: add,
     operator.sub: subtract,

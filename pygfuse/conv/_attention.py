@@ -13,10 +13,11 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 from torch_geometric.utils.sparse import set_sparse_value
 
 from pygfuse.call.call import common_dtype
-from pygfuse.conv._layer import is_edge_index, is_sparse_tensor
+from pygfuse.conv._checks import is_edge_index, is_sparse_tensor
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import autocast
 from pygfuse.ops.aggregate import aggregate, aggregate_with_weights, dropout_factors
+from pygfuse.ops.linear import apply_weight
 
 # above so many columns, multiplying with the zeros of the block-diagonal matrix costs more than it saves
 _WIDEST_MATRIX = 32
@@ -45,7 +46,7 @@ def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Ten
         return [(x * vector).sum(dim=-1) for vector in vectors]
     identity = torch.eye(heads, dtype=x.dtype, device=x.device).unsqueeze(1)
     matrix = torch.cat([(vector[0].unsqueeze(-1) * identity).flatten(0, 1) for vector in vectors], dim=1)
-    return list((x.flatten(1) @ matrix).split(heads, dim=1))
+    return list(apply_weight(x.flatten(1), matrix.t()).split(heads, dim=1))
 
 
 def attend(*arguments: Any, with_weights: bool) -> tuple[Tensor, Tensor | None]:

@@ -12,7 +12,7 @@ from pygfuse.hag.attach import attached
 from pygfuse.hag.hag import Hag
 from pygfuse.ops import autocast
 from pygfuse.ops.aggregate import Edges
-from pygfuse.partial.rows.tensor import is_putting_off
+from pygfuse.partial.rows.session import is_deferring
 
 IGNORED = 'its messages are not plain neighbours'
 USED = 'used'
@@ -29,8 +29,7 @@ def note_hag(conv: Any, adjacency: Any, said: str = IGNORED) -> None:
     if torch.compiler.is_compiling():
         return
     found = said if type(adjacency) is Tensor and attached(adjacency) is not None else None
-    if conv.last_hag != found:
-        conv.last_hag = found
+    conv.note.hag = found
 
 
 def usable_hag(conv: Any, adjacency: Any, edges: Edges, why_not: str | None = None) -> Hag | None:
@@ -49,7 +48,7 @@ def usable_hag(conv: Any, adjacency: Any, edges: Edges, why_not: str | None = No
         return None
     if autocast.is_on(adjacency.device):
         why_not = 'autocast is on'
-    if is_putting_off():
+    if is_deferring():
         why_not = 'only some rows are computed'
     hag = why_not or _fitting(entry.hag(), edges)
     note_hag(conv, adjacency, hag if isinstance(hag, str) else USED)

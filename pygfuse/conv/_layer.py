@@ -1,413 +1,408 @@
-"""What all fused convolutions share: when a call runs fused and when it runs PyG's own path, and why."""
+"""The one class behind all fused convolutions: it runs what a convolution declares, or PyG's own path."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+import contextlib
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
-from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
-from torch_geometric.typing import SparseTensor
-from torch_geometric.utils import is_torch_sparse_tensor
 
-from pygfuse._lib import backends as targets
-from pygfuse._lib.hooks import has_hooks, why_not_linear
-from pygfuse._lib.modes import modes
-from pygfuse.conv._hag import note_hag
-from pygfuse.graph.adjacency import FLOWS, values_of
-from pygfuse.graph.graph import Graph
-from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import Edges
-from pygfuse.partial.paths.path import Activity, run_by
-
-_HOOKS = (
-    '_propagate_forward_pre_hooks',
-    '_propagate_forward_hooks',
-    '_message_forward_pre_hooks',
-    '_message_forward_hooks',
-    '_aggregate_forward_pre_hooks',
-    '_aggregate_forward_hooks',
-    '_message_and_aggregate_forward_pre_hooks',
-    '_message_and_aggregate_forward_hooks',
-    '_edge_update_forward_pre_hooks',
-    '_edge_update_forward_hooks',
+from pygfuse._lib.hooks import some_parameter
+from pygfuse._lib.modes import changed, modes
+from pygfuse._lib.note import Note
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._attention import attention_in_order, attention_result
+from pygfuse.conv._checks import (
+    Inputs,
+    NodePair,
+    as_features,
+    check_adjacency,
+    check_devices,
+    check_features,
+    check_tensors,
+    checked_edge_attr,
+    checked_edge_weight,
+    is_edge_index,
+    is_sparse_tensor,
+    pair_of,
 )
-# PyG's names of simple aggregations -> what runs them
-_AGGREGATIONS = {
-    'add': SumAggregation,
-    'sum': SumAggregation,
-    'mean': MeanAggregation,
-    'max': MaxAggregation,
-    'min': MinAggregation,
-}
+from pygfuse.conv._edges import EdgeInput, edges_of
+from pygfuse.conv._hag import note_hag, usable_hag
+from pygfuse.conv._scripting import as_scriptable
+from pygfuse.conv._self_loops import loop_values
+from pygfuse.conv._spec import AFTER_DROPOUT, BEFORE_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
+from pygfuse.graph.adjacency import values_of
+from pygfuse.hag.hag import Hag
+from pygfuse.ops.aggregate import Edges, aggregate, aggregate_with_weights, new_seed
+from pygfuse.ops.hag import hag_aggregate
+from pygfuse.partial.rows.session import is_deferring
+from pygfuse.program.products import Value
+from pygfuse.program.program import EdgeProgram
+from pygfuse.program.trace import CHANNELS
+
 _METHODS = ('message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate')
+# those that PyG writes anew for each class
+_TEMPLATES = ('propagate', 'edge_updater')
 
 
 class FusedConv(MessagePassing):
-    """A mixin before one of PyG's classes.
+    """A mixin before one of PyG's classes, whose ``forward`` hands its arguments to `fused`.
 
-    The subclass runs its program where `why_not` finds no reason against it, and PyG's forward otherwise. It names
-    the arguments of PyG's `propagate` and `edge_updater` in ``propagate_type`` and ``edge_updater_type``: PyG would
-    read them from sources that it caches by class name, and ours have the names of PyG's.
+    A convolution says in ``spec`` what it takes and what it runs, and in `operands` and `finish` which linear maps come
+    before and after the edges. It names the arguments of PyG's ``propagate`` and ``edge_updater`` in ``propagate_type``
+    and ``edge_updater_type``: PyG would read them from sources that it caches by class name, and ours have the names
+    of PyG's.
+
+    Constructor, parameters, ``state_dict``, ``repr``, arguments and results are those of PyG's class. What has no fused
+    form runs PyG's ``forward``, and `pygfuse.report` says why.
+
+    Shapes:
+        - **input:** node features :math:`(|\\mathcal{V}|, F_{in})` or, where PyG's class takes two sets of nodes,
+          :math:`((|\\mathcal{V}_s|, F_s), (|\\mathcal{V}_t|, F_t))`; any adjacency that PyG takes; features
+          :math:`(|\\mathcal{E}|, D)` or weights :math:`(|\\mathcal{E}|)` of edges, where PyG's class takes them
+        - **output:** as PyG's
+
+    Raises:
+        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or device
+            than expected; the message says which, and what it was.
     """
 
-    # whether the fused form exists only because a linear map on edges was taken apart
-    rests_on_reorganisation: ClassVar[bool] = False
-    # whether the fused form has the types and the precision of PyG's layer under autocast
-    runs_under_autocast: ClassVar[bool] = False
+    spec: ClassVar[Spec]
+    # PyG's class behind the fused one
+    plain: ClassVar[type[MessagePassing]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # not along the order of resolution: mixins and classes made by torch may come before the fused class
+        found = [base for base in cls.__bases__ if not issubclass(base, FusedConv) and issubclass(base, MessagePassing)]
+        if found and not hasattr(cls, 'plain'):
+            cls.plain = found[0]
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        super()._set_jittable_templates(raise_on_error)
+        # PyG takes what the class inherits for the original, also the template of a parent, which knows no masks
+        kind = type(self)
+        for name in _TEMPLATES:
+            setattr(kind, f'_orig_{name}', _original(kind, name))
+
+    def __setstate__(self, data: dict[str, Any]) -> None:
+        super().__setstate__(data)
+        if self._explain or self._decomposed_layers > 1:
+            # a bound method is pickled by its name, which means the template
+            self.propagate = type(self)._orig_propagate.__get__(self, MessagePassing)
+
+    # What a convolution may say beside its spec
+
+    def prepare(self) -> Any:
+        """What the layer reads of itself once a call, handed on to the methods below; a str is a reason against."""
+        return None
+
+    def program(self, edge: EdgeInput | None) -> EdgeProgram:
+        """What happens on an edge."""
+        spec = self.spec
+        weighted = spec.edge.program if isinstance(spec.edge, EdgeWeight) and edge is not None else None
+        return weighted or spec.program
+
+    def edge_width(self, x: NodePair) -> int | None:
+        """How many features of edges the layer takes; None or 0 for no features, -1 for any number."""
+        edge = self.spec.edge
+        if not isinstance(edge, EdgeFeatures):
+            return None
+        return getattr(self, edge.width) if edge.map is None else width_of(getattr(self, edge.map))
+
+    def adds_loops(self) -> bool:
+        """Whether self-loops are put in."""
+        return self.spec.loops and self.add_self_loops
+
+    def why_not_call(self, inputs: Inputs) -> str | None:
+        """A reason of the layer's own, if any, for which a call runs PyG's path."""
+        return None
+
+    def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
+        """The same, where it takes the edges to know."""
+        return None
+
+    def tensors_of_layer(self, prepared: Any) -> dict[str, Tensor | None]:
+        """Tensors of the layer, by name, whose type and device the inputs must have."""
+        name = self.spec.parameter
+        if name is None:
+            return {}
+        held = self._modules.get(name)
+        return {'a parameter of the layer': some_parameter(self, name) if held is None else some_parameter(held)}
+
+    def check(self, inputs: Inputs, prepared: Any) -> None:
+        """Raises a ValueError if the features do not fit the layer."""
+        said_by = self.spec.in_channels
+        if said_by is not None:
+            check_features(getattr(self, said_by), said_by, inputs.x, inputs.shared)
+
+    def begin(self, inputs: Inputs) -> Tensor | None:
+        """What is computed before everything else and handed to `finish`: lazy layers draw in PyG's order."""
+        return None
+
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+        """The program's operands, those of channels ``[rows, channels]`` or ``[rows, heads, channels]``."""
+        return {'x': x[0]} if edge is None else {'x': x[0], 'edge_weight': edge.values}
+
+    def finish(self, out: Tensor, x: NodePair, begun: Tensor | None) -> Tensor:
+        """The layer's output, from the aggregation: ``[targets, channels]`` or ``[targets, heads, channels]``."""
+        return out
+
+    # The way of a call
+
+    def fused(self, x: Any, edge_index: Any, **given: Any) -> Any:
+        """Runs the layer, fused or by PyG's forward.
+
+        Args:
+            x: Features, or a pair of them.
+            edge_index: Any adjacency.
+            given: The other arguments by PyG's names.
+        """
+        inputs, prepared = self._inputs(x, edge_index, given), self.prepare()
+        reason = prepared if isinstance(prepared, str) else self._why_not(inputs, prepared)
+        if reason is None:
+            self.check(inputs, prepared)
+            note_hag(self, edge_index)
+            inputs, edges = self.find_edges(inputs)
+            reason = self.why_not_edges(inputs, edges, prepared)
+        if not self.runs_fused(reason):
+            if isinstance(edge_index, EdgeIndex) and is_deferring():
+                # PyG's product with it is an autograd.Function, which wants values
+                x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
+            return super().forward(x=x, edge_index=edge_index, **given)
+        begun = self.begin(inputs)
+        with self.noted():
+            out, weights = self.aggregate_edges(inputs, edges, prepared)
+        out = self.finish(out, inputs.x, begun)
+        return out if weights is None else self.with_weights(out, inputs.adjacency, edges, weights)
+
+    def with_weights(self, out: Tensor, adjacency: Any, edges: Edges, weights: Tensor) -> Any:
+        """The output and the weights of edges, as PyG's layer returns them."""
+        return attention_result(out, adjacency, edges.graph(), weights)
+
+    def find_edges(self, inputs: Inputs) -> tuple[Inputs, Edges]:
+        """The edges of a call, and the call."""
+        return inputs, edges_of(inputs.x, inputs.adjacency, self.flow, inputs.size, self.adds_loops())
+
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, Tensor | None]:
+        """The reduced messages, and the weights of edges in PyG's order of them if the call asks for them."""
+        edge = self.edge_input(inputs, edges)
+        operands = self.operands(inputs.x, edge, edges)
+        hag = self.hag_for(inputs, edges, edge)
+        if hag is not None:
+            return hag_aggregate(hag, operands['x'], self.reduction), None
+        return self.run(self.program(edge), operands, inputs, edges)
+
+    def run(
+        self, program: EdgeProgram, operands: dict[str, Value], inputs: Inputs, edges: Edges
+    ) -> tuple[Tensor, Tensor | None]:
+        """Runs a program; results as of `aggregate_edges`."""
+        heads, channels, is_flat = _shape_of(program, operands)
+        dropout = self.dropout if self.training and self.spec.attention is not None else 0.0
+        seed = new_seed(inputs.x[0]) if dropout > 0.0 else None
+        arguments = program, edges, operands, heads, channels, self.reduction, dropout, seed
+        if not inputs.with_weights:
+            out, weights = aggregate(*arguments), None
+        else:
+            out, weights = aggregate_with_weights(*arguments)
+            dropped = (dropout, seed) if self.spec.attention == AFTER_DROPOUT else ()
+            weights = attention_in_order(edges.graph(), weights, *dropped)
+        return out.flatten(1) if is_flat else out, weights
+
+    @property
+    def reduction(self) -> str:
+        """How messages are reduced, under the name of `pygfuse.ops.aggregate`."""
+        return REDUCTIONS[self.aggr]
+
+    def edge_input(self, inputs: Inputs, edges: Edges) -> EdgeInput | None:
+        """What the call brings for each edge, checked.
+
+        Raises:
+            ValueError: If it has another shape than expected, or is missing.
+        """
+        spec, adjacency = self.spec.edge, inputs.adjacency
+        if isinstance(spec, EdgeWeight):
+            weight = inputs.edge
+            if not is_edge_index(adjacency):
+                drops = is_sparse_tensor(adjacency) and not spec.of_sparse_tensor
+                weight = None if drops else values_of(adjacency)
+            weight = checked_edge_weight(weight, edges)
+            return None if weight is None else EdgeInput(as_features(weight, inputs.x[0]))
+        width = self.edge_width(inputs.x)
+        if not width:
+            return None
+        values = checked_edge_attr(adjacency, inputs.edge, width, edges)
+        if values is None:
+            if spec.required:
+                raise ValueError("Expected 'edge_attr' to be given, as the layer takes features of edges (got None)")
+            return None
+        return EdgeInput(values, None if edges.loops is None else loop_values(values, self.fill_value, edges))
+
+    def hag_for(self, inputs: Inputs, edges: Edges, edge: EdgeInput | None) -> Hag | None:
+        """The HAG that belongs to the adjacency, if the call can run over it; what became of it is noted."""
+        return usable_hag(self, inputs.adjacency, edges, self.why_no_hag(edge)) if self.spec.hag else None
+
+    def why_no_hag(self, edge: EdgeInput | None) -> str | None:
+        """A reason of the layer's own, if any, to do without a HAG."""
+        return None if edge is None else 'its messages have edge weights'
+
+    def _inputs(self, x: Any, adjacency: Any, given: dict[str, Any]) -> Inputs:
+        others = dict(given)
+        edge = others.pop('edge_attr', None)
+        edge = others.pop('edge_weight', edge)
+        size, with_weights = others.pop('size', None), others.pop('return_attention_weights', None)
+        if self.spec.attention == BEFORE_DROPOUT:  # these layers of PyG take any bool for a yes
+            with_weights = with_weights is not None
+        if not self.spec.bipartite and not isinstance(x, (tuple, list)):
+            check_tensors({'x': x})
+        return Inputs(pair_of(x), isinstance(x, Tensor), adjacency, edge, size, bool(with_weights), others)
+
+    # Reasons against
 
     def why_not(self) -> str | None:
         """The reason, if any, for which this layer as it stands runs PyG's own path."""
-        if self.explain:
-            return 'an explainer reads its messages'
-        for name in _HOOKS:
-            if getattr(self, name):
-                return f'a hook is registered ({name.strip("_").removesuffix("s")})'
-        if self.decomposed_layers > 1:
-            return 'decomposed_layers is greater than 1'
-        if self.rests_on_reorganisation and not modes().reorganisation:
+        prepared = self.prepare()
+        return prepared if isinstance(prepared, str) else self._why_not_layer()
+
+    def _why_not_layer(self) -> str | None:
+        reason = fallback.why_not_watched(self)
+        if reason is None and self.spec.reorganised and not modes().reorganisation:
             return 'reorganisation is switched off'
-        return self._what_is_overridden() or self._what_aggregates()
+        return (
+            reason or self._what_is_overridden() or self.why_not_reduce() or fallback.why_not_maps(self, self.spec.maps)
+        )
+
+    def why_not_reduce(self) -> str | None:
+        """The reason, if any, for which the layer's aggregation has no fused form."""
+        return fallback.why_not_reduce(self, self.spec.reductions)
 
     def _what_is_overridden(self) -> str | None:
-        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, FusedConv))
         for name in _METHODS:
-            if name in self.__dict__ or getattr(type(self), name) is not getattr(plain, name):
+            if name in self.__dict__ or getattr(type(self), name) is not getattr(self.plain, name):
+                return f'{name} is overridden'
+        for name in _TEMPLATES:
+            function = getattr(self, name)
+            function = getattr(function, '__func__', function)
+            known = function is getattr(MessagePassing, name)
+            if not known and not any(_is_template(kind, function, name) for kind in (type(self), self.plain)):
                 return f'{name} is overridden'
         return None
 
-    def _what_aggregates(self) -> str | None:
-        """The reason, if any, for which the layer aggregates otherwise than its `aggr` says."""
-        expected = _AGGREGATIONS.get(self.aggr) if isinstance(self.aggr, str) else None
-        if expected is None:
-            return None
-        if type(self.aggr_module) is not expected:
-            return f'aggr_module is a {type(self.aggr_module).__name__}, not what aggr={self.aggr!r} stands for'
-        return 'a hook is registered on aggr_module' if has_hooks(self.aggr_module) else None
-
-    def why_not_with(
-        self, adjacency: Any, x: tuple[Tensor, Tensor | None], parameter: Tensor | None = None, **others: Tensor | None
-    ) -> str | None:
-        """The reason, if any, for which a call with these arguments runs PyG's own path.
-
-        Args:
-            adjacency: What the user passed.
-            x: Features of both sides; the second may be missing.
-            parameter: One of the layer's, for its type and device.
-            others: Further tensors by name, or None.
+    def _why_not(self, inputs: Inputs, prepared: Any) -> str | None:
+        """The reason, if any, for which a call runs PyG's own path.
 
         Raises:
             ValueError: If something is no tensor, the tensors are on different devices, or the adjacency is none.
         """
-        reason = self.why_not()
+        spec, x, adjacency = self.spec, inputs.x, inputs.adjacency
+        if not spec.bipartite and not inputs.shared:
+            return 'features of two sets of nodes'  # PyG's layer says that it takes one
+        reason = self._why_not_layer() or fallback.why_not_here()
         if reason is not None:
             return reason
-        if torch.jit.is_scripting() or torch.jit.is_tracing():
-            return 'TorchScript'
-        if torch._C._are_functorch_transforms_active():
-            return 'a transform of torch.func'
-        if forward_ad._current_level >= 0:
-            return 'forward-mode differentiation'
-        tensors = {'x[0]': x[0], 'x[1]': x[1], **others, 'a parameter of the layer': parameter}
-        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        width = self.edge_width(x)
+        own = self.tensors_of_layer(prepared)
+        given = self._tensors_of(inputs, width) | {name: tensor for name, tensor in own.items() if tensor is not None}
         check_tensors(given)
         check_adjacency(adjacency)
         check_devices(adjacency, given)
-        # all are on one device
-        missing = targets.why_not(x[0].device.type)
-        if missing is not None:
-            return missing
-        casts = autocast.is_on(x[0].device)
-        if casts and not self.runs_under_autocast:
-            return 'autocast is on'
-        for tensor in given.values():
-            known = targets.DTYPES[tensor.device.type]
-            if tensor.dtype not in known and not (casts and tensor.dtype in autocast.NARROW):
-                return f'{tensor.dtype} has no fused kernels'
-        dtypes = {tensor.dtype for tensor in given.values()}
-        if len(dtypes) > 1 and not (casts and dtypes <= {torch.float32, *autocast.NARROW}):
-            return 'the tensors are of several types'
-        return None
+        reason = (
+            fallback.why_not_tensors(given, spec.autocast)
+            or fallback.why_not_features(spec, x)
+            or fallback.why_not_reversed(self.flow, inputs)
+            or fallback.why_not_edges(self, spec, inputs, width)
+        )
+        if reason is None and spec.matrix:
+            before = None if spec.before is None else self._modules.get(spec.before)
+            reason = fallback.why_not_repeats(self, adjacency) or fallback.why_not_ties(self, adjacency, x[0], before)
+        return reason or self.why_not_call(inputs)
+
+    def _tensors_of(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
+        """The tensors of a call by name."""
+        x, edge = inputs.x, self.spec.edge
+        given = {'x': x[0]} if inputs.shared else {'x[0]': x[0], 'x[1]': x[1]}
+        if isinstance(edge, EdgeWeight):
+            given['edge_weight'] = inputs.edge
+        elif width or (edge is not None and not edge.ignored):
+            given['edge_attr'] = inputs.edge
+        first = 'x' if inputs.shared else 'x[0]'
+        given |= inputs.others
+        return {name: tensor for name, tensor in given.items() if tensor is not None or name == first}
 
     def __prepare_scriptable__(self) -> MessagePassing:
-        # torch would put what this returns into the user's model
-        raise NotImplementedError(
-            f'TorchScript cannot compile a fused {type(self).__name__}: script pygfuse.unfuse(copy.deepcopy(model)), '
-            'or export the model by torch.export'
-        )
+        return as_scriptable(self)
 
-    # why the last call ran PyG's own path; None if it ran fused
-    last_reason: str | None = None
-    # what became of the HAG that belongs to the adjacency of the last call; None if there was none
-    last_hag: str | None = None
-    # what the last backward pass walked; None before there was one
-    last_activity: Activity | None = None
-    # what the last forward pass computed within `pygfuse.active`; None for one outside of it
-    last_forward: Activity | None = None
+    # The note for the report
 
-    def note(self, reason: str | None) -> bool:
-        """Remembers for `pygfuse.report` how the last call ran; True if it ran fused."""
-        if reason != self.last_reason:
-            self.last_reason = reason
-        if not torch.compiler.is_compiling():
-            run_by(self)
-            if self.last_forward is not None:
-                self.last_forward = None
+    # None before the first call; PyG's classes make layers of theirs ours without a call of `__init__`
+    _note: Note | None = None
+
+    @property
+    def note(self) -> Note:
+        """How the layer ran the last time; copies begin with an empty one."""
+        if self._note is None:
+            self._note = Note()
+        return self._note
+
+    @note.deleter
+    def note(self) -> None:
+        self.__dict__.pop('_note', None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != '_note'}
+
+    def runs_fused(self, reason: str | None) -> bool:
+        """Notes for `pygfuse.report` how a call runs; True if it runs fused.
+
+        Args:
+            reason: Why it runs PyG's own path, or None.
+        """
+        known = None if self._note is None else self._note.reason
+        if reason != known:
+            # a reason of the layer as it stood may be gone when somebody asks
+            self.note.reason, self.note.of_layer = reason, reason is not None and reason == self.why_not()
+        if not torch.compiler.is_compiling() and self._note is not None and self._note.forward is not None:
+            self._note.forward = None
         return reason is None
 
-
-def check_tensors(given: Mapping[str, Any]) -> None:
-    """Raises a ValueError that names the first argument that is no tensor."""
-    for name, value in given.items():
-        if not isinstance(value, Tensor):
-            raise ValueError(f"Expected '{name}' to be a tensor (got {type(value).__name__})")
+    def noted(self) -> contextlib.AbstractContextManager[None]:
+        """A ``with`` block for the layer's own aggregation: passes of what runs in it are the layer's."""
+        return contextlib.nullcontext() if torch.compiler.is_compiling() else changed(note=self.note)
 
 
-def check_adjacency(adjacency: Any) -> None:
-    """Raises a ValueError if PyG would not take this for an adjacency."""
-    if not isinstance(adjacency, Tensor) and not is_sparse_tensor(adjacency):
-        raise ValueError(
-            f"Expected 'edge_index' to be a tensor of shape [2, edges] or a sparse tensor (got "
-            f'{type(adjacency).__name__})'
-        )
+def width_of(linear: torch.nn.Module | None) -> int | None:
+    """How many features a linear map takes, as it says itself (reading its weight may compute it); None without one,
+    -1 if it does not say."""
+    return None if linear is None else getattr(linear, 'in_channels', getattr(linear, 'in_features', -1))
 
 
-def check_devices(adjacency: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Raises a ValueError that names the first tensor that is on another device than the features."""
-    first = next(iter(tensors.values())).device
-    places = {name: tensor.device for name, tensor in tensors.items()}
-    places['edge_index'] = adjacency.device() if is_sparse_tensor(adjacency) else adjacency.device
-    for name, device in places.items():
-        if device != first:
-            raise ValueError(f"Expected '{name}' to be on the device of 'x', {first} (got {device})")
+def total(*terms: Tensor | None) -> Tensor:
+    """The sum of the terms that are there, in their order."""
+    first, *others = (term for term in terms if term is not None)
+    for term in others:
+        first = first + term
+    return first
 
 
-def edges_of(
-    adjacency: Any, num_sources: int, num_targets: int, flow: str, loops: int | None = None
-) -> tuple[Edges, Graph | None]:
-    """The edges as an operator takes them, and the graph itself except while torch compiles.
-
-    Args:
-        adjacency: Any adjacency that PyG takes.
-        num_sources: Number of source nodes.
-        num_targets: Number of target nodes.
-        flow: PyG's flow.
-        loops: None, or how many nodes get exactly one self-loop.
-
-    Raises:
-        ValueError: If the adjacency is not one, or names nodes that are not there.
-    """
-    # torch.export hands over tensors of classes of its own
-    if torch.compiler.is_compiling() and is_edge_index(adjacency) and not isinstance(adjacency, EdgeIndex):
-        return Edges(adjacency, num_sources, num_targets, flow, loops), None
-    graph = Graph.of(adjacency, num_sources=num_sources, num_targets=num_targets, flow=flow)
-    edges = Edges(graph.token, num_sources, num_targets, flow, loops)
-    return edges, graph if loops is None else graph.with_self_loops(loops)
+def _shape_of(program: EdgeProgram, operands: dict[str, Value]) -> tuple[int, int, bool]:
+    """Heads and channels of a call, and whether its operands have no dimension for heads."""
+    for name, operand in program.operands.items():
+        value = operands.get(name)
+        if operand.level == CHANNELS and isinstance(value, Tensor):
+            return (value.shape[1], value.shape[2], False) if value.dim() == 3 else (1, value.shape[1], True)
+    raise ValueError(f'Expected an operand of channels for program {program.name!r} (got {list(operands)})')
 
 
-def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:
-    """Rows 0 and 1 of the ``edge_index`` that the user passed."""
-    pair = edges.token
-    if pair.dim() != 2:  # the token of a graph
-        pair = dataclasses.replace(edges, loops=None).graph().coo()
-    return pair[0], pair[1]
+def _is_template(kind: type, function: Any, name: str) -> bool:
+    """Whether PyG wrote a class's method by its template; where it cannot, it takes the method for both."""
+    return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
 
 
-def is_edge_index(adjacency: Any) -> bool:
-    """Whether the adjacency is a plain ``edge_index`` or an ``EdgeIndex``: a tensor of two rows."""
-    return isinstance(adjacency, Tensor) and not is_torch_sparse_tensor(adjacency)
-
-
-def is_sparse_tensor(adjacency: Any) -> bool:
-    """Whether the adjacency is a ``torch_sparse.SparseTensor``."""
-    return isinstance(adjacency, SparseTensor)
-
-
-def edge_values(adjacency: Any) -> Tensor | None:
-    """The values of a sparse adjacency where PyG takes them for edge features: one row an edge, else None."""
-    values = values_of(adjacency)
-    return values if values is not None and values.dim() > 1 else None
-
-
-def why_not_reversed(
-    flow: str, pair: tuple[Tensor, Tensor | None], size: tuple[int | None, int | None] | None = None
-) -> str | None:
-    """The reason, if any, for which a reversed flow runs PyG's own path: it confuses two sets of different sizes."""
-    if flow == FLOWS[0]:
-        return None
-    rows = {pair[0].shape[0], *(size or ())} | ({pair[1].shape[0]} if pair[1] is not None else set())
-    return None if len(rows - {None}) == 1 else 'flow target_to_source between different sets of nodes'
-
-
-def check_features(conv: Any, pair: tuple[Tensor, Tensor | None], shared: bool) -> None:
-    """Raises a ValueError that names `x` if the features have another shape or width than the layer expects."""
-    expected = conv.in_channels
-    for i, features in enumerate(pair[:1] if shared else pair):
-        if features is None:
-            continue
-        name = 'x' if shared else f'x[{i}]'
-        width = expected if isinstance(expected, int) else expected[0 if shared else i]
-        if features.dim() != 2:
-            raise ValueError(
-                f"Expected '{name}' to be two-dimensional, [nodes, features] (got shape {list(features.shape)})"
-            )
-        if width != -1 and features.shape[1] != width:
-            raise ValueError(
-                f"Expected '{name}' to have {width} features, as in_channels says (got shape {list(features.shape)})"
-            )
-
-
-def check_rows(
-    rows: Sequence[int | None], size: tuple[int | None, int | None] | None, adjacency: Any
-) -> tuple[int, int]:
-    """The numbers of nodes that rows 0 and 1 of an ``edge_index`` name.
-
-    Args:
-        rows: Numbers of rows of ``x[0]`` and ``x[1]``; None where there are no features.
-        size: The user's `size`.
-        adjacency: The adjacency; a sparse one has sizes of its own and PyG ignores `size`.
-
-    Raises:
-        ValueError: If `size` contradicts the features.
-    """
-    given = (None, None)
-    if not is_edge_index(adjacency):
-        given = (adjacency.size(1), adjacency.size(0))
-    elif isinstance(adjacency, EdgeIndex):
-        given = (adjacency.sparse_size(0), adjacency.sparse_size(1))
-    elif size is not None:
-        given = (size[0], size[1])
-    for i, (have, want) in enumerate(zip(rows, given, strict=True)):
-        if have is not None and want is not None and have != want:
-            what = 'size' if is_edge_index(adjacency) and not isinstance(adjacency, EdgeIndex) else 'edge_index'
-            raise ValueError(f"Expected 'x[{i}]' to have {want} rows, as '{what}' says (got {have})")
-    first = rows[0] if rows[0] is not None else given[0]
-    second = rows[1] if rows[1] is not None else given[1]
-    return first, first if second is None else second
-
-
-# PyG's names of simple aggregations -> those of `pygfuse.ops.aggregate`
-REDUCTIONS = {'add': 'sum', 'sum': 'sum', 'mean': 'mean', 'max': 'max', 'min': 'min'}
-
-
-def why_not_reduce(aggr: Any, known: Sequence[str] = ('sum', 'mean', 'max', 'min')) -> str | None:
-    """The reason, if any, for which an aggregation has no fused form."""
-    if isinstance(aggr, str) and REDUCTIONS.get(aggr) in known:
-        return None
-    return f'aggr={aggr!r} has no fused form here'
-
-
-def why_not_repeats(conv: Any, adjacency: Any) -> str | None:
-    """The reason, if any, for which repeated edges count otherwise in PyG: its product of matrices adds them up first.
-
-    A sum does not tell the difference.
-
-    Args:
-        conv: The layer.
-        adjacency: What the user passed.
-    """
-    is_told_apart = why_not_reduce(conv.aggr, ('mean', 'max', 'min')) is None
-    if not is_told_apart or not isinstance(adjacency, Tensor) or adjacency.layout != torch.sparse_coo:
-        return None
-    return None if adjacency.is_coalesced() else f'aggr={conv.aggr!r} over a sparse COO tensor that is not coalesced'
-
-
-def why_not_ties(conv: Any, adjacency: Any, *tensors: Tensor) -> str | None:
-    """The reason, if any, for which a maximum or minimum over a sparse adjacency has other gradients in PyG.
-
-    Layers that PyG runs as a product of matrices give the gradient of a tie to one edge; elsewhere its edges share it.
-
-    Args:
-        conv: The layer.
-        adjacency: What the user passed.
-        tensors: What decides whether the features that are reduced require a gradient.
-    """
-    if conv.aggr not in ('max', 'min') or not conv.fuse or is_edge_index(adjacency):
-        return None
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return f'aggr={conv.aggr!r} over a sparse adjacency gives the gradient of a tie to one edge'
-    return None
-
-
-def why_not_map(conv: torch.nn.Module, *names: str) -> str | None:
-    """The reason, if any, for which a linear map inside the layer cannot be taken apart: it is more than that."""
-    for name in names:
-        module = getattr(conv, name, None)
-        reason = None if module is None else why_not_linear(module, name)
-        if reason is not None:
-            return reason
-    return None
-
-
-def checked_edge_attr(
-    adjacency: Any, edge_attr: Tensor | None, edge_dim: int | None, edges: Edges, graph: Graph | None
-) -> Tensor | None:
-    """Edge features as ``[edges, D]``: the argument, else the values of a sparse adjacency, else None.
-
-    Raises:
-        ValueError: If there is not one row for each edge, or rows have another width than `edge_dim` (if given).
-    """
-    edge_attr = edge_values(adjacency) if edge_attr is None else edge_attr
-    if edge_attr is None:
-        return None
-    edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
-    num_edges = edges.token.shape[1] if graph is None else graph.num_user_edges
-    width = edge_attr.shape[-1] if edge_dim is None else edge_dim
-    if edge_attr.dim() != 2 or tuple(edge_attr.shape) != (num_edges, width):
-        raise ValueError(
-            f"Expected 'edge_attr' of shape [{num_edges}, {width}], a row for each edge (got {list(edge_attr.shape)})"
-        )
-    return edge_attr
-
-
-def checked_edge_weight(edge_weight: Tensor | None, edges: Edges, graph: Graph | None) -> Tensor | None:
-    """Edge weights as ``[edges, 1]``, or None.
-
-    Raises:
-        ValueError: If there is not one for each edge.
-    """
-    if edge_weight is None:
-        return None
-    num_edges = edges.token.shape[1] if graph is None else graph.num_user_edges
-    if edge_weight.numel() != num_edges or edge_weight.shape[:1] != (num_edges,):
-        raise ValueError(
-            f"Expected 'edge_weight' to hold one number for each of {num_edges} edges (got shape "
-            f'{list(edge_weight.shape)})'
-        )
-    return edge_weight.view(-1, 1)
-
-
-def as_features(weight: Tensor, like: Tensor) -> Tensor:
-    """Edge weights in the type of features; under autocast in their own, as layers there mix types."""
-    return weight if autocast.is_on(like.device) and weight.is_floating_point() else weight.to(like.dtype)
-
-
-def nodes_of(
-    conv: Any, pair: tuple[Tensor, Tensor | None], adjacency: Any, size: Any = None, loops: bool = False
-) -> tuple[Edges, Graph | None]:
-    """The edges of a call: between the nodes of ``x[0]`` and those of ``x[1]``, `size` or the adjacency.
-
-    Args:
-        conv: The layer; its ``flow`` counts.
-        pair: Features of both sides; the second may be missing.
-        adjacency: What the user passed.
-        size: PyG's `size`.
-        loops: Whether each node that is on both sides gets exactly one self-loop.
-    """
-    note_hag(conv, adjacency)
-    rows = [pair[0].shape[0], None if pair[1] is None else pair[1].shape[0]]
-    first, second = check_rows(rows, size, adjacency)
-    given = size is not None and is_edge_index(adjacency)
-    return edges_of(
-        adjacency, first, second, conv.flow, (min(size) if given else min(first, second)) if loops else None
-    )
-
-
-def why_not_rows(x: Tensor) -> str | None:
-    """The reason, if any, for which features cannot be rows of nodes."""
-    return None if x.dim() == 2 else f'features have {x.dim()} dimensions, not two'
+def _original(kind: type, name: str) -> Any:
+    """The method of a class without PyG's templates."""
+    parents = (parent for parent in kind.__mro__ if name in vars(parent))
+    found = ((parent, vars(parent)[name]) for parent in parents)
+    return next(function for parent, function in found if not _is_template(parent, function, name))

@@ -8,9 +8,10 @@ import torch
 from torch_geometric.nn.aggr import LSTMAggregation
 
 from pygfuse._lib.hooks import has_hooks
-from pygfuse.conv._layer import is_edge_index
+from pygfuse.conv._checks import is_edge_index
 from pygfuse.graph.graph import Graph
 from pygfuse.hag.prefix_tree import PrefixTree, find_prefix_tree
+from pygfuse.ops.aggregate import Edges
 
 # shared steps are worth it if at most this share is left
 _MOST_STEPS = 0.8
@@ -33,10 +34,11 @@ def why_not_lstm(aggregation: Any) -> str | None:
     return 'a hook is registered on the aggregation' if has_hooks(aggregation) else None
 
 
-def why_not_shared(adjacency: Any, graph: Graph | None) -> str | None:
+def why_not_shared(adjacency: Any, edges: Edges) -> str | None:
     """The reason, if any, for which the LSTM's steps over these edges are not shared."""
-    if graph is None or torch.compiler.is_compiling() or not is_edge_index(adjacency):
+    if torch.compiler.is_compiling() or not is_edge_index(adjacency):
         return "aggr='lstm' has a fused form over a plain edge_index only"
+    graph = edges.graph()
     if graph.csr.edge_id is not None or not graph.num_edges:
         return "aggr='lstm' of edges that are not sorted by target"
     before, after = tree_of(graph).num_steps

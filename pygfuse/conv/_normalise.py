@@ -1,11 +1,14 @@
-"""Symmetric normalisation of an adjacency, kept with the nodes: no tensor of edges where there are no edge weights."""
+"""Symmetric normalisation of an adjacency, kept with the nodes: no tensor of edges where there are no edge weights.
+
+Without edge weights the factors go with the cached graph.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from pygfuse.conv._layer import user_rows
+from pygfuse.conv._edges import user_rows
 from pygfuse.ops.aggregate import Edges, aggregate
 from pygfuse.program.library.edge_sum import EDGE_SUM
 
@@ -47,3 +50,17 @@ def with_remaining_loops(edge_weight: Tensor, edges: Edges, fill: float) -> Tens
     loops = edge_weight.new_full((edges.loops, 1), fill)
     loops = loops.index_put((first[places],), edge_weight[places])
     return torch.cat([edge_weight, loops])
+
+
+def cached_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Tensor:
+    """`gcn_factors`; without edge weights they are computed once for a graph.
+
+    Args:
+        edges: The edges.
+        edge_weight: One number for each edge id ``[edge ids, 1]``, or None.
+        like: A tensor of the wanted type.
+    """
+    if edge_weight is not None or torch.compiler.is_compiling():
+        return gcn_factors(edges, edge_weight, like)
+    graph = edges.graph()
+    return graph.memo.get_or_make(('norm', like.dtype), lambda: inverse_root(graph.degree.to(like.dtype)).unsqueeze(-1))

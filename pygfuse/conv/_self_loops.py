@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from pygfuse.conv._layer import user_rows
+from pygfuse.conv._edges import user_rows
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.ops.aggregate import Edges, aggregate
 from pygfuse.program.library.edge_sum import EDGE_SUM

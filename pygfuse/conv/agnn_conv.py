@@ -8,13 +8,19 @@ import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 
-from pygfuse.conv._layer import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_rows
-from pygfuse.ops.aggregate import aggregate
+from pygfuse.conv._checks import NodePair
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import SUMS, Spec
+from pygfuse.ops.aggregate import Edges
 from pygfuse.program.library.agnn import AGNN
+from pygfuse.program.products import Value
 
 
 class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     r"""`torch_geometric.nn.AGNNConv`, fused: the same parameters, options and numbers.
+
+    From the `"Attention-based Graph Neural Network for Semi-Supervised Learning" <https://arxiv.org/abs/1803.03735>`_
+    paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha_{ij} \mathbf{x}_j, \quad
@@ -23,13 +29,6 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     Args:
         requires_grad, add_self_loops: As in PyG.
 
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
     Example:
         >>> import torch
         >>> AGNNConv()(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
@@ -37,15 +36,12 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     """
 
     propagate_type: ClassVar = {'x': Tensor, 'x_norm': Tensor}
-
-    def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean'))
+    spec = Spec(AGNN, SUMS, parameter='beta', loops=True, bipartite=False, static=True)
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
-        if not self.note(self.why_not_with(edge_index, (x, None), self.beta) or why_not_rows(x)):
-            return super().forward(x, edge_index)
-        edges, _ = nodes_of(self, (x, x), edge_index, None, self.add_self_loops)
-        x_norm = F.normalize(x, p=2.0, dim=-1)
-        operands = {'x': x, 'x_norm': x_norm, 'x_norm_dst': self.beta * x_norm}
-        return aggregate(AGNN, edges, operands, 1, x.shape[1], REDUCTIONS[self.aggr]).flatten(1)
+        return self.fused(x, edge_index)
+
+    def operands(self, x: NodePair, edge: None, edges: Edges) -> dict[str, Value]:
+        x_norm = F.normalize(x[0], p=2.0, dim=-1)
+        return {'x': x[0], 'x_norm': x_norm, 'x_norm_dst': self.beta * x_norm}

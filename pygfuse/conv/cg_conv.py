@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.conv._layer import (
-    REDUCTIONS,
-    FusedConv,
-    checked_edge_attr,
-    nodes_of,
-    why_not_map,
-    why_not_reduce,
-    why_not_reversed,
-    why_not_rows,
-)
-from pygfuse.ops.aggregate import aggregate
+from pygfuse.conv._checks import NodePair
+from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import EdgeFeatures, Spec
+from pygfuse.ops.aggregate import Edges
+from pygfuse.ops.degrees import counts_of
+from pygfuse.ops.linear import apply_weight
 from pygfuse.program.library.crystal import CRYSTAL
-from pygfuse.program.products import Product
+from pygfuse.program.products import Value
 
 
 class CGConv(FusedConv, torch_geometric.nn.CGConv):
     r"""`torch_geometric.nn.CGConv`, fused: the same parameters, options and numbers.
+
+    From the `"Crystal Graph Convolutional Neural Networks for an Accurate and Interpretable Prediction of Material
+    Properties" <https://journals.aps.org/prl/abstract/10.1103/PhysRevLett.120.145301>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{x}_i + \sum_j \sigma (\mathbf{W}_f \mathbf{z}_{ij} + \mathbf{b}_f) \odot
@@ -37,13 +35,6 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
     Args:
         channels, dim, aggr, batch_norm, bias: As in PyG.
 
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
     Example:
         >>> import torch
         >>> conv = CGConv(16)
@@ -52,45 +43,25 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
     """
 
     propagate_type: ClassVar = {'x': PairTensor, 'edge_attr': OptTensor}
-    rests_on_reorganisation: ClassVar = True
+    spec = Spec(
+        CRYSTAL, edge=EdgeFeatures('dim', required=True), in_channels='channels', maps=('lin_f', 'lin_s'),
+        parameter='lin_f', needs_targets=True, static=True, reorganised=True,
+    )  # fmt: skip
 
-    def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr) or why_not_map(self, 'lin_f', 'lin_s')
-
-    def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any, edge_attr: Tensor | None = None) -> Tensor:
+    def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``CGConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr)):
-            return super().forward(x, edge_index, edge_attr)
-        self._check_widths(pair)
-        edges, graph = nodes_of(self, pair, edge_index)
-        if self.dim:
-            edge_attr = checked_edge_attr(edge_index, edge_attr, self.dim, edges, graph)
-            if edge_attr is None:
-                raise ValueError("Expected 'edge_attr' to be given, as the layer has a 'dim' (got None)")
-        operands: dict[str, Any] = {}
-        width_dst, width_src = pair[1].shape[1], pair[0].shape[1]
+        return self.fused(x, edge_index, edge_attr=edge_attr)
+
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+        operands: dict[str, Value] = {}
+        as_dst, as_src = counts_of(edges, x[0])
         for name, linear in (('f', self.lin_f), ('s', self.lin_s)):
-            of_dst, of_src, of_edge = linear.weight.split([width_dst, width_src, self.dim], dim=1)
-            operands[name] = pair[0] @ of_src.t()
-            operands[f'{name}_dst'] = F.linear(pair[1], of_dst, linear.bias)
-            if self.dim:
-                operands[f'{name}_edge'] = Product(edge_attr, of_edge.t())
-        out = aggregate(CRYSTAL, edges, operands, 1, width_dst, REDUCTIONS[self.aggr]).flatten(1)
-        return (out if self.bn is None else self.bn(out)) + pair[1]
+            of_dst, of_src, of_edge = linear.weight.split([x[1].shape[1], x[0].shape[1], self.dim], dim=1)
+            operands[name] = apply_weight(x[0], of_src, None, as_src)
+            operands[f'{name}_dst'] = apply_weight(x[1], of_dst, linear.bias, as_dst)
+            if edge is not None:
+                operands[f'{name}_edge'] = edge.times(of_edge.t())
+        return operands
 
-    def _check_widths(self, pair: tuple[Tensor, Tensor]) -> None:
-        widths = (self.channels, self.channels) if isinstance(self.channels, int) else self.channels
-        for i, (features, width) in enumerate(zip(pair, widths, strict=True)):
-            if features.shape[1] != width:
-                raise ValueError(
-                    f"Expected 'x[{i}]' to have {width} features, as channels says (got shape {list(features.shape)})"
-                )
-
-    def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.lin_f.weight, edge_attr=edge_attr) or why_not_rows(pair[0])
-        if reason is None and pair[1] is None:
-            return 'no features of the targets'
-        if reason is None and edge_attr is not None and not self.dim:
-            return 'edge_attr without dim'
-        return reason or why_not_reversed(self.flow, pair)
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        return (out if self.bn is None else self.bn(out)) + x[1]

@@ -10,12 +10,15 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import PairTensor
 
+from pygfuse.conv._checks import pair_of
 from pygfuse.conv.edge_conv import EdgeConv
 from pygfuse.ops.knn import check_k, neighbours_of
 
 
 class DynamicEdgeConv(EdgeConv, torch_geometric.nn.DynamicEdgeConv):
     r"""`torch_geometric.nn.DynamicEdgeConv` without pyg-lib: `EdgeConv` on the graph of the nearest neighbours.
+
+    From the `"Dynamic Graph CNN for Learning on Point Clouds" <https://arxiv.org/abs/1801.07829>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \underset{j \in \mathrm{kNN}(i)}{\mathrm{aggr}} \;
@@ -57,7 +60,7 @@ class DynamicEdgeConv(EdgeConv, torch_geometric.nn.DynamicEdgeConv):
         self, x: Tensor | PairTensor, batch: Tensor | tuple[Tensor | None, Tensor | None] | None = None
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``DynamicEdgeConv.forward``."""
-        points, queries = (x, x) if isinstance(x, Tensor) else x
+        points, queries = pair_of(x)
         if points is None or queries is None:
             raise ValueError(f"Expected 'x' to hold points and queries (got None in x[{int(points is not None)}])")
         if points.dim() != 2:

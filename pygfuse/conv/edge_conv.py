@@ -9,91 +9,100 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
+from pygfuse.conv._checks import Inputs
 from pygfuse.conv._edge_mlp.network import (
-    Linear,
     Norm,
-    NotUnderstood,
     Slope,
     Stage,
+    UnsupportedNetwork,
     check_widths,
     stages_of,
     tensors_of,
 )
 from pygfuse.conv._edge_mlp.values import EdgeValues
-from pygfuse.conv._layer import REDUCTIONS, FusedConv, nodes_of, why_not_reduce, why_not_reversed, why_not_rows
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import EXTREMES, Spec
+from pygfuse.ops.aggregate import Edges
 from pygfuse.ops.edge_mlp import PLACES_LIMIT
 from pygfuse.program.library.edge_values import EDGE_VALUES
 
 
-class EdgeNetworkConv(FusedConv):
-    """A mixin for layers that run a network, ``self.nn``, on ``[x_i, x_j - x_i]`` of each edge and reduce the results.
+class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
+    r"""`torch_geometric.nn.EdgeConv`, fused: the same parameters, options and numbers.
 
-    A subclass asks `why_not_edges` about a call and, if there is no reason, calls `over_edges`.
+    From the `"Dynamic Graph CNN for Learning on Point Clouds" <https://arxiv.org/abs/1801.07829>`_ paper.
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \underset{j \in \mathcal{N}(i)}{\mathrm{aggr}} \; h_{\mathbf{\Theta}}
+        (\mathbf{x}_i \, \Vert \, \mathbf{x}_j - \mathbf{x}_i)
+
+    The first linear map of :math:`h_{\mathbf{\Theta}}` is taken once a node (operator reorganisation, "Understanding
+    GNN Computational Graph", section 4): with :math:`\mathbf{W} = [\mathbf{W}_1, \mathbf{W}_2]` it is
+    :math:`(\mathbf{W}_1 - \mathbf{W}_2) \mathbf{x}_i + \mathbf{W}_2 \mathbf{x}_j + \mathbf{b}`. Batch normalisation
+    over edges has the statistics of PyG's and folds into what is beside it; what never falls is taken after a
+    maximum, what is linear after a sum. What remains between linear maps runs on tiles of edges.
+
+    Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
+
+    Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does a network
+    whose stages after the first linear map never fall; a deeper one gives it to the first of these edges. Edges of
+    equal points then share a gradient differently, and the gradients of parameters are PyG's. A network whose
+    parameters alone make edges tie, by a scale of zero in a batch normalisation or (if it is a deeper one) a row of
+    zeros in a linear map or a slope of zero in a PReLU, runs PyG's path; within ``torch.compile`` values are not
+    looked at.
+
+    Args:
+        nn, aggr: As in PyG.
+
+    Example:
+        >>> nn = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
+        >>> conv = EdgeConv(nn)
+        >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
+        torch.Size([3, 8])
     """
 
-    nn: torch.nn.Module
+    propagate_type: ClassVar = {'x': PairTensor}
+    spec = Spec(None, needs_targets=True, static=True, reorganised=True)
 
-    def why_not(self) -> str | None:
-        reason = super().why_not() or why_not_reduce(self.aggr)
-        if reason is None:
-            try:
-                stages_of(self.nn)
-            except NotUnderstood as why:
-                return str(why)
-        return reason
+    def forward(self, x: Any, edge_index: Any) -> Tensor:
+        """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""
+        return self.fused(x, edge_index)
 
-    def why_not_edges(self, pair: tuple[Tensor, Tensor | None], adjacency: Any) -> str | None:
-        """The reason, if any, for which a call with these features and edges runs PyG's own path."""
-        reason = self.why_not()
-        if reason is not None:
-            return reason
-        stages = stages_of(self.nn)
-        reason = self.why_not_with(adjacency, pair, **tensors_of(stages)) or why_not_rows(pair[0])
-        if reason is None and pair[1] is None:
-            return 'no features of the targets'
-        reason = reason or why_not_reversed(self.flow, pair)
-        if reason is None and pair[0].device.type != 'cpu' and not _is_one_program(stages):
-            return f'networks of several stages have no fused kernels for the device {pair[0].device.type!r}'
-        return reason or self._why_not_extreme(stages, pair, adjacency)
+    def prepare(self) -> list[Stage] | str:
+        try:
+            return stages_of(self.nn)
+        except UnsupportedNetwork as reason:
+            return str(reason)
 
-    def _why_not_extreme(self, stages: list[Stage], pair: tuple[Tensor, Tensor], adjacency: Any) -> str | None:
-        if REDUCTIONS[self.aggr] not in ('max', 'min') or torch.compiler.is_compiling():
+    def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
+        return tensors_of(prepared)
+
+    def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
+        kind = inputs.x[0].device.type
+        if kind != 'cpu' and not _is_one_program(prepared):
+            return f'networks of several stages have no fused kernels for the device {kind!r}'
+        if self.reduction not in EXTREMES or torch.compiler.is_compiling():
             return None
-        reason = _why_edges_tie(stages)
-        if reason is not None:
-            return reason
-        _, graph = nodes_of(self, pair, adjacency)
+        graph = edges.graph()
         if graph.num_edges > PLACES_LIMIT and graph.max_degree > PLACES_LIMIT:
             return f'a node of more than {PLACES_LIMIT} edges'
-        return None
+        return _why_edges_tie(prepared)
 
-    def over_edges(self, pair: tuple[Tensor, Tensor], adjacency: Any) -> Tensor:
-        """The network's values on the edges, reduced over each target's: ``[targets, channels]``.
-
-        Args:
-            pair: Features of sources and of targets.
-            adjacency: Any adjacency.
-
-        Raises:
-            ValueError: If the features do not have half the width that ``nn`` takes, a stage of ``nn`` takes another
-                number of features than comes into it, or ``edge_index`` names a node that is not there.
-        """
-        stages = stages_of(self.nn)
-        self._check_width(pair, stages[0])
-        check_widths(stages)
-        edges, graph = nodes_of(self, pair, adjacency)
-        values = EdgeValues(pair, edges, edges.token.shape[1] if graph is None else graph.num_edges)
-        for stage in stages:
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> tuple[Tensor, None]:
+        values = EdgeValues(inputs.x, edges, edges.num_edges)
+        for stage in prepared:
             values.apply(stage)
-        return values.aggregate(REDUCTIONS[self.aggr])
+        return values.aggregate(self.reduction), None
 
-    def _check_width(self, pair: tuple[Tensor, Tensor], first: Linear) -> None:
-        taken, width = first.module.weight.shape[1], pair[0].shape[1]
-        if pair[1].shape[1] != width or taken != 2 * width:
+    def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
+        x, (first, *_) = inputs.x, prepared
+        taken, width = first.module.weight.shape[1], x[0].shape[1]
+        if x[1].shape[1] != width or taken != 2 * width:
             raise ValueError(
                 f"Expected 'x' to have {taken // 2} features, half of what nn takes (got shapes "
-                f'{list(pair[0].shape)} and {list(pair[1].shape)})'
+                f'{list(x[0].shape)} and {list(x[1].shape)})'
             )
+        check_widths(prepared)
 
 
 def _is_one_program(stages: list[Stage]) -> bool:
@@ -126,53 +135,3 @@ def _why_edges_tie(stages: list[Stage]) -> str | None:
         elif not bool(weight[:, 0 if i else weight.shape[1] // 2 :].any(dim=1).all()):
             return 'all edges tie where a row of weights of a Linear is zero'
     return None
-
-
-class EdgeConv(EdgeNetworkConv, torch_geometric.nn.EdgeConv):
-    r"""`torch_geometric.nn.EdgeConv`, fused: the same parameters, options and numbers.
-
-    .. math::
-        \mathbf{x}^{\prime}_i = \underset{j \in \mathcal{N}(i)}{\mathrm{aggr}} \; h_{\mathbf{\Theta}}
-        (\mathbf{x}_i \, \Vert \, \mathbf{x}_j - \mathbf{x}_i)
-
-    The first linear map of :math:`h_{\mathbf{\Theta}}` is taken once a node (operator reorganisation, "Understanding
-    GNN Computational Graph", section 4): with :math:`\mathbf{W} = [\mathbf{W}_1, \mathbf{W}_2]` it is
-    :math:`(\mathbf{W}_1 - \mathbf{W}_2) \mathbf{x}_i + \mathbf{W}_2 \mathbf{x}_j + \mathbf{b}`. Batch normalisation
-    over edges has the statistics of PyG's and folds into what is beside it; what never falls is taken after a
-    maximum, what is linear after a sum. What remains between linear maps runs on tiles of edges.
-
-    Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
-
-    Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does a network
-    whose stages after the first linear map never fall; a deeper one gives it to the first of these edges. Edges of
-    equal points then share a gradient differently, and the gradients of parameters are PyG's. A network whose
-    parameters alone make edges tie, by a scale of zero in a batch normalisation or (if it is a deeper one) a row of
-    zeros in a linear map or a slope of zero in a PReLU, runs PyG's path; within ``torch.compile`` values are not
-    looked at.
-
-    Args:
-        nn, aggr: As in PyG.
-
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
-    Example:
-        >>> nn = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
-        >>> conv = EdgeConv(nn)
-        >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
-        torch.Size([3, 8])
-    """
-
-    propagate_type: ClassVar = {'x': PairTensor}
-    rests_on_reorganisation: ClassVar = True
-
-    def forward(self, x: Tensor | tuple[Tensor, Tensor], edge_index: Any) -> Tensor:
-        """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_edges(pair, edge_index)):
-            return super().forward(x, edge_index)
-        return self.over_edges(pair, edge_index)

@@ -10,24 +10,12 @@ from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import OptTensor
 
-from pygfuse.conv._hag import usable_hag
-from pygfuse.conv._layer import (
-    REDUCTIONS,
-    FusedConv,
-    as_features,
-    check_features,
-    checked_edge_weight,
-    is_edge_index,
-    nodes_of,
-    why_not_reduce,
-    why_not_repeats,
-    why_not_rows,
-    why_not_ties,
-)
-from pygfuse.conv._norm_cache import cached_factors
-from pygfuse.conv._normalise import with_remaining_loops
-from pygfuse.graph.adjacency import values_of
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
+from pygfuse.conv._edges import EdgeInput, edges_of
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._normalise import cached_factors, with_remaining_loops
+from pygfuse.conv._spec import EdgeWeight, Spec
+from pygfuse.ops.aggregate import Edges
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import (
@@ -41,6 +29,9 @@ from pygfuse.program.library.neighbours import (
 class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     r"""`torch_geometric.nn.GCNConv`, fused: the same parameters, options and numbers.
 
+    From the `"Semi-supervised Classification with Graph Convolutional Networks" <https://arxiv.org/abs/1609.02907>`_
+    paper.
+
     .. math::
         \mathbf{X}^{\prime} = \mathbf{\hat{D}}^{-1/2} \mathbf{\hat{A}}
         \mathbf{\hat{D}}^{-1/2} \mathbf{X} \mathbf{\Theta}
@@ -52,13 +43,6 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     Args:
         in_channels, out_channels, improved, cached, add_self_loops, normalize, bias: As in PyG.
 
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
     Example:
         >>> import torch
         >>> conv = GCNConv(16, 8)
@@ -67,79 +51,63 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     """
 
     propagate_type: ClassVar = {'x': Tensor, 'edge_weight': OptTensor}
-    runs_under_autocast: ClassVar = True
+    spec = Spec(
+        NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS), in_channels='in_channels', before='lin', loops=True,
+        bipartite=False, static=True, matrix=True, hag=True, autocast=True,
+    )  # fmt: skip
 
-    def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr)
-
-    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
-        if not isinstance(x, Tensor) or not self.note(
-            self.why_not_with(edge_index, (x, None), edge_weight=edge_weight)
-            or why_not_rows(x)
-            or why_not_repeats(self, edge_index)
-            or why_not_ties(self, edge_index, x, self.lin.weight)
-        ):
-            return super().forward(x, edge_index, edge_weight)
-        check_features(self, (x, None), shared=True)
-        # not of x, which may be sparse
-        like = torch.empty(0, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
-        out = self._aggregated(apply_linear(self.lin, x), edge_index, edge_weight, like)
+        return self.fused(x, edge_index, edge_weight=edge_weight)
+
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Any]:
+        return super().operands((apply_linear(self.lin, x[0]), None), edge, edges)
+
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return out if self.bias is None else out + self.bias
 
-    def _aggregated(self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, like: Tensor) -> Tensor:
-        """The sum over neighbours; degrees are computed in the type of `like`."""
-        if self.normalize and not self.cached and is_edge_index(adjacency):
-            edges, graph = nodes_of(self, (x, x), adjacency, None, self.add_self_loops)
-            weight = checked_edge_weight(edge_weight, edges, graph)
-            hag = usable_hag(self, adjacency, edges, self._why_no_hag(weight))
-            if hag is not None:
-                factors = cached_factors(edges, None, like).flatten()
-                return hag_aggregate(hag, x, 'sum', factors, factors)
-            return self._normalised(x, edges, None if weight is None else as_features(weight, x), like)
-        if self.normalize:
-            adjacency, edge_weight = self._normed_by_pyg(x, adjacency, edge_weight, like.dtype)
-        elif not is_edge_index(adjacency):
-            edge_weight = values_of(adjacency)
-        edges, graph = nodes_of(self, (x, x), adjacency)
-        weight = checked_edge_weight(edge_weight, edges, graph)
-        hag = usable_hag(self, adjacency, edges, None if weight is None else 'its messages have edge weights')
+    # the normalisation stays with the nodes
+
+    def find_edges(self, inputs: Inputs) -> tuple[Inputs, Edges]:
+        if self.normalize and (self.cached or not is_edge_index(inputs.adjacency)):
+            inputs = self._normed_by_pyg(inputs)
+        loops = self.normalize and self.add_self_loops and not inputs.is_normalised
+        return inputs, edges_of(inputs.x, inputs.adjacency, self.flow, None, loops)
+
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
+        if not self.normalize or inputs.is_normalised:
+            return super().aggregate_edges(inputs, edges, prepared)
+        x, edge = inputs.x[0], self.edge_input(inputs, edges)
+        # not of x, which may be sparse; degrees are computed in this type
+        like = torch.empty(0, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        hag = self.hag_for(inputs, edges, edge)
         if hag is not None:
-            return hag_aggregate(hag, x, REDUCTIONS[self.aggr])
-        if weight is None:
-            return self._run(NEIGHBOURS, edges, {'x': x})
-        return self._run(WEIGHTED_NEIGHBOURS, edges, {'x': x, 'edge_weight': as_features(weight, x)})
+            factors = cached_factors(edges, None, like).flatten()
+            return hag_aggregate(hag, apply_linear(self.lin, x), 'sum', factors, factors), None
+        if edge is not None and edges.loops is not None:
+            edge = EdgeInput(with_remaining_loops(edge.values, edges, 2.0 if self.improved else 1.0))
+        operands, factors = self.operands(inputs.x, edge, edges), cached_factors(edges, edge and edge.values, like)
+        program = NORMALISED_NEIGHBOURS if edge is None else NORMALISED_WEIGHTED_NEIGHBOURS
+        return self.run(program, {**operands, 'norm_src': factors, 'norm_dst': factors}, inputs, edges)
 
-    def _why_no_hag(self, weight: Tensor | None) -> str | None:
-        if weight is not None:
-            return 'its messages have edge weights'
-        return None if REDUCTIONS[self.aggr] == 'sum' else f'aggr={self.aggr!r} of normalised neighbours'
+    def why_no_hag(self, edge: EdgeInput | None) -> str | None:
+        if edge is None and self.normalize and self.reduction != 'sum':
+            return f'aggr={self.aggr!r} of normalised neighbours'
+        return super().why_no_hag(edge)
 
-    def _normalised(self, x: Tensor, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor:
-        if weight is not None and edges.loops is not None:
-            weight = with_remaining_loops(weight, edges, 2.0 if self.improved else 1.0)
-        factors = cached_factors(edges, weight, like)
-        operands = {'x': x, 'norm_src': factors, 'norm_dst': factors}
-        if weight is None:
-            return self._run(NORMALISED_NEIGHBOURS, edges, operands)
-        return self._run(NORMALISED_WEIGHTED_NEIGHBOURS, edges, {**operands, 'edge_weight': weight})
-
-    def _run(self, program: Any, edges: Edges, operands: dict[str, Tensor]) -> Tensor:
-        return aggregate(program, edges, operands, 1, operands['x'].shape[1], REDUCTIONS[self.aggr]).flatten(1)
-
-    def _normed_by_pyg(
-        self, x: Tensor, adjacency: Any, edge_weight: Tensor | None, dtype: torch.dtype
-    ) -> tuple[Any, Tensor | None]:
+    def _normed_by_pyg(self, inputs: Inputs) -> Inputs:
         """PyG's normalisation: of sparse adjacencies, and where the layer keeps the first one it sees."""
-        plain = isinstance(adjacency, Tensor)
-        kept = self._cached_edge_index if plain else self._cached_adj_t
+        x, adjacency = inputs.x[0], inputs.adjacency
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        is_tensor = isinstance(adjacency, Tensor)
+        kept = self._cached_edge_index if is_tensor else self._cached_adj_t
         if kept is None:
             kept = gcn_norm(
-                adjacency, edge_weight, x.shape[0], self.improved, self.add_self_loops, self.flow, dtype=dtype
+                adjacency, inputs.edge, x.shape[0], self.improved, self.add_self_loops, self.flow, dtype=dtype
             )
-            if self.cached and plain:
+            if self.cached and is_tensor:
                 self._cached_edge_index = kept
             elif self.cached:
                 self._cached_adj_t = kept
-        normed, weight = kept if plain else (kept, None)
-        return normed, values_of(normed) if weight is None else weight
+        normed, weight = kept if is_tensor else (kept, None)
+        return inputs._replace(adjacency=normed, edge=weight, is_normalised=True)

@@ -8,28 +8,26 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._layer import REDUCTIONS, checked_edge_attr, nodes_of, why_not_map
-from pygfuse.conv._neighbours import NeighbourConv
-from pygfuse.ops.aggregate import aggregate
+from pygfuse.conv._checks import NodePair
+from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
+from pygfuse.ops.aggregate import Edges
 from pygfuse.program.library.gine import GINE
-from pygfuse.program.products import Product
+from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
+from pygfuse.program.products import Value
 
 
-class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
+class GINConv(FusedConv, torch_geometric.nn.GINConv):
     r"""`torch_geometric.nn.GINConv`, fused: the same parameters, options and numbers.
+
+    From the `"How Powerful are Graph Neural Networks?" <https://arxiv.org/abs/1810.00826>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = h \left( (1 + \epsilon) \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathbf{x}_j \right)
 
     Args:
         nn, eps, train_eps: As in PyG.
-
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
 
     Example:
         >>> import torch
@@ -39,23 +37,23 @@ class GINConv(NeighbourConv, torch_geometric.nn.GINConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor}
+    spec = Spec(
+        NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, of_sparse_tensor=False), static=True, matrix=True, hag=True,
+        autocast=True,
+    )  # fmt: skip
 
-    def forward(
-        self,
-        x: Tensor | tuple[Tensor, Tensor | None],
-        edge_index: Any,
-        size: tuple[int, int] | None = None,
-    ) -> Tensor:
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(edge_index, pair, size=size)):
-            return super().forward(x, edge_index, size)
-        out = self.neighbours(pair, edge_index, size=size, ignores_values=True)
-        return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
+        return self.fused(x, edge_index, size=size)
+
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        return self.nn(out if x[1] is None else out + (1 + self.eps) * x[1])
 
 
-class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
+class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
     r"""`torch_geometric.nn.GINEConv`, fused: the same parameters, options and numbers.
+
+    From the `"Strategies for Pre-training Graph Neural Networks" <https://arxiv.org/abs/1905.12265>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = h \left( (1 + \epsilon) \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathrm{ReLU}
@@ -66,13 +64,6 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
     Args:
         nn, eps, train_eps, edge_dim: As in PyG.
 
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
     Example:
         >>> import torch
         >>> conv = GINEConv(torch.nn.Linear(16, 8), edge_dim=4)
@@ -81,42 +72,25 @@ class GINEConv(NeighbourConv, torch_geometric.nn.GINEConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'edge_attr': OptTensor}
-    runs_under_autocast: ClassVar = False
+    spec = Spec(GINE, edge=EdgeFeatures('edge_dim', 'lin', required=True), maps=('lin',), static=True, matrix=True)
 
-    def why_not(self) -> str | None:
-        return super().why_not() or why_not_map(self, 'lin')
-
-    def forward(
-        self,
-        x: Tensor | tuple[Tensor, Tensor | None],
-        edge_index: Any,
-        edge_attr: Tensor | None = None,
-        size: tuple[int, int] | None = None,
-    ) -> Tensor:
+    def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None, size: Any = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINEConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr, size)):
-            return super().forward(x, edge_index, edge_attr, size)
-        if self.lin is not None and pair[0].shape[1] != self.lin.out_channels:
-            raise ValueError(
-                f"Expected 'x' to have {self.lin.out_channels} features, as the linear map of edges gives (got shape "
-                f'{list(pair[0].shape)})'
-            )
-        edges, graph = nodes_of(self, pair, edge_index, size)
-        channels, source = pair[0].shape[1], pair[0]
-        edge = checked_edge_attr(
-            edge_index, edge_attr, channels if self.lin is None else self.lin.in_channels, edges, graph
-        )
-        if edge is None:
-            raise ValueError("Expected 'edge_attr' to be given (got None)")
-        if self.lin is not None:
-            # the bias goes to the nodes
-            edge, source = Product(edge, self.lin.weight.t()), source + self.lin.bias
-        out = aggregate(GINE, edges, {'x': source, 'edge': edge}, 1, channels, REDUCTIONS[self.aggr]).flatten(1)
-        return self.nn(out if pair[1] is None else out + (1 + self.eps) * pair[1])
+        return self.fused(x, edge_index, edge_attr=edge_attr, size=size)
 
-    def _why_not_call(
-        self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, size: Any
-    ) -> str | None:
-        reason = self.why_not_neighbours(adjacency, pair, size=size)
-        return reason or self.why_not_with(adjacency, pair, edge_attr=edge_attr)
+    def edge_width(self, x: NodePair) -> int | None:
+        return x[0].shape[1] if self.lin is None else super().edge_width(x)
+
+    def operands(self, x: NodePair, edge: EdgeInput, edges: Edges) -> dict[str, Value]:
+        if self.lin is None:
+            return {'x': x[0], 'edge': edge.values}
+        weight, bias = self.lin.weight, self.lin.bias
+        if weight.shape[0] != x[0].shape[1]:
+            raise ValueError(
+                f"Expected 'x' to have {weight.shape[0]} features, as the linear map of edges gives (got shape "
+                f'{list(x[0].shape)})'
+            )
+        # the bias goes to the nodes
+        return {'x': x[0] if bias is None else x[0] + bias, 'edge': edge.times(weight.t())}
+
+    finish = GINConv.finish

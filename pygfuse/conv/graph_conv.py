@@ -8,26 +8,24 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._layer import check_features
-from pygfuse.conv._neighbours import NeighbourConv
+from pygfuse.conv._checks import NodePair
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import EdgeWeight, Spec
 from pygfuse.ops.linear import apply_linear
+from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
 
-class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
+class GraphConv(FusedConv, torch_geometric.nn.GraphConv):
     r"""`torch_geometric.nn.GraphConv`, fused: the same parameters, options and numbers.
+
+    From the `"Weisfeiler and Leman Go Neural: Higher-order Graph Neural Networks" <https://arxiv.org/abs/1810.02244>`_
+    paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \mathbf{W}_2 \sum_{j \in \mathcal{N}(i)} e_{ji} \mathbf{x}_j
 
     Args:
         in_channels, out_channels, aggr, bias: As in PyG.
-
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
 
     Example:
         >>> import torch
@@ -37,18 +35,15 @@ class GraphConv(NeighbourConv, torch_geometric.nn.GraphConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'edge_weight': OptTensor}
+    spec = Spec(
+        NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, wide=True), in_channels='in_channels', static=True,
+        matrix=True, hag=True, autocast=True,
+    )  # fmt: skip
 
-    def forward(
-        self,
-        x: Tensor | tuple[Tensor, Tensor | None],
-        edge_index: Any,
-        edge_weight: Tensor | None = None,
-        size: tuple[int, int] | None = None,
-    ) -> Tensor:
+    def forward(self, x: Any, edge_index: Any, edge_weight: OptTensor = None, size: Any = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GraphConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self.why_not_neighbours(edge_index, pair, edge_weight, size)):
-            return super().forward(x, edge_index, edge_weight, size)
-        check_features(self, pair, shared=isinstance(x, Tensor))
-        out = apply_linear(self.lin_rel, self.neighbours(pair, edge_index, edge_weight, size))
-        return out if pair[1] is None else out + apply_linear(self.lin_root, pair[1])
+        return self.fused(x, edge_index, edge_weight=edge_weight, size=size)
+
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        out = apply_linear(self.lin_rel, out)
+        return out if x[1] is None else out + apply_linear(self.lin_root, x[1])

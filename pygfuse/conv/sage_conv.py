@@ -7,18 +7,23 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
-from torch_geometric.typing import OptPairTensor
+from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._layer import FusedConv, check_features, nodes_of
+from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
-from pygfuse.conv._neighbours import NeighbourConv
+from pygfuse.conv._spec import EdgeWeight, Spec
 from pygfuse.hag.prefix_tree import lstm_aggregate
-from pygfuse.ops import autocast
+from pygfuse.ops.aggregate import Edges
 from pygfuse.ops.linear import apply_linear
+from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
+from pygfuse.program.products import Value
 
 
-class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
+class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
     r"""`torch_geometric.nn.SAGEConv`, fused: the same parameters, options and numbers.
+
+    From the `"Inductive Representation Learning on Large Graphs" <https://arxiv.org/abs/1706.02216>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \mathbf{W}_2 \cdot \mathrm{aggr}_{j \in \mathcal{N}(i)}
@@ -30,13 +35,6 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
     Args:
         in_channels, out_channels, aggr, normalize, root_weight, project, bias: As in PyG.
 
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
     Example:
         >>> import torch
         >>> conv = SAGEConv(16, 8)
@@ -45,38 +43,38 @@ class SAGEConv(NeighbourConv, torch_geometric.nn.SAGEConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor}
+    spec = Spec(
+        NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, of_sparse_tensor=False), in_channels='in_channels',
+        before='lin', static=True, matrix=True, hag=True, autocast=True,
+    )  # fmt: skip
 
-    def why_not(self) -> str | None:
-        if self.aggr == 'lstm':
-            return FusedConv.why_not(self) or why_not_lstm(self.aggr_module)
-        return super().why_not()
-
-    def forward(
-        self,
-        x: Tensor | tuple[Tensor, Tensor | None],
-        edge_index: Any,
-        size: tuple[int, int] | None = None,
-    ) -> Tensor:
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, size)):
-            return super().forward(x, edge_index, size)
-        check_features(self, pair, shared=isinstance(x, Tensor))
-        if self.project and hasattr(self, 'lin'):
-            pair = (self.lin(pair[0]).relu(), pair[1])
-        if self.aggr == 'lstm':
-            tree = tree_of(nodes_of(self, pair, edge_index, size)[1])
-            out = self.lin_l(lstm_aggregate(tree, pair[0], self.aggr_module.lstm))
-        else:
-            out = apply_linear(self.lin_l, self.neighbours(pair, edge_index, size=size, ignores_values=True))
-        if self.root_weight and pair[1] is not None:
-            out = out + apply_linear(self.lin_r, pair[1])
+        return self.fused(x, edge_index, size=size)
+
+    def operands(self, x: NodePair, edge: Any, edges: Edges) -> dict[str, Value]:
+        return super().operands((self.lin(x[0]).relu(), None) if self._projects else x, edge, edges)
+
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        out = apply_linear(self.lin_l, out)
+        if self.root_weight and x[1] is not None:
+            out = out + apply_linear(self.lin_r, x[1])
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
 
-    def _why_not_call(self, adjacency: Any, pair: tuple[Tensor, Tensor | None], size: Any) -> str | None:
-        reason = self.why_not_neighbours(adjacency, pair, size=size)
-        if reason is None and self.aggr == 'lstm' and autocast.is_on(pair[0].device):
-            return 'autocast is on'
-        if reason is None and self.aggr == 'lstm':
-            return why_not_shared(adjacency, nodes_of(self, pair, adjacency, size)[1])
-        return reason
+    @property
+    def _projects(self) -> bool:
+        return self.project and hasattr(self, 'lin')
+
+    # the steps of an LSTM are shared by targets whose lists of neighbours begin alike
+
+    def why_not_reduce(self) -> str | None:
+        return why_not_lstm(self.aggr_module) if self.aggr == 'lstm' else super().why_not_reduce()
+
+    def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
+        return why_not_shared(inputs.adjacency, edges) if self.aggr == 'lstm' else None
+
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
+        if self.aggr != 'lstm':
+            return super().aggregate_edges(inputs, edges, prepared)
+        x = self.operands(inputs.x, None, edges)['x']
+        return lstm_aggregate(tree_of(edges.graph()), x, self.aggr_module.lstm), None

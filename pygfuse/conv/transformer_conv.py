@@ -9,27 +9,24 @@ import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
+from torch_geometric.utils import is_torch_sparse_tensor
 
-from pygfuse.conv._attention import attend, attention_in_order, attention_result
-from pygfuse.conv._layer import (
-    REDUCTIONS,
-    FusedConv,
-    check_features,
-    checked_edge_attr,
-    nodes_of,
-    why_not_map,
-    why_not_reduce,
-    why_not_reversed,
-)
+from pygfuse.conv._checks import NodePair
+from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._heads import HeadsConv
+from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import new_seed
+from pygfuse.ops.aggregate import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.transformer import TRANSFORMER
-from pygfuse.program.products import Product
+from pygfuse.program.products import Value
 
 
-class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
+class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
     r"""`torch_geometric.nn.TransformerConv`, fused: the same parameters, options and numbers.
+
+    From the `"Masked Label Prediction: Unified Message Passing Model for Semi-Supervised Classification"
+    <https://arxiv.org/abs/2009.03509>`_ paper.
 
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \sum_j \alpha_{ij} \left( \mathbf{W}_2 \mathbf{x}_j +
@@ -42,13 +39,6 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     Args:
         in_channels, out_channels, heads, concat, beta, dropout, edge_dim, bias, root_weight: As in PyG.
 
-    Shapes:
-        As in PyG.
-
-    Raises:
-        ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or
-            device than expected.
-
     Example:
         >>> conv = TransformerConv(16, 8, heads=4)
         >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
@@ -56,69 +46,46 @@ class TransformerConv(FusedConv, torch_geometric.nn.TransformerConv):
     """
 
     propagate_type: ClassVar = {'query': Tensor, 'key': Tensor, 'value': Tensor, 'edge_attr': OptTensor}
-    runs_under_autocast: ClassVar = True
-
-    def why_not(self) -> str | None:
-        return super().why_not() or why_not_reduce(self.aggr, ('sum', 'mean')) or why_not_map(self, 'lin_edge')
+    spec = Spec(
+        TRANSFORMER, SUMS, edge=EdgeFeatures('edge_dim', 'lin_edge', required=True), in_channels='in_channels',
+        maps=('lin_edge',), parameter='lin_key', attention=BEFORE_DROPOUT, needs_targets=True, autocast=True,
+        node_dims=(0,),
+    )  # fmt: skip
 
     def forward(
-        self,
-        x: Tensor | tuple[Tensor, Tensor],
-        edge_index: Any,
-        edge_attr: Tensor | None = None,
-        return_attention_weights: bool | None = None,
+        self, x: Any, edge_index: Any, edge_attr: OptTensor = None, return_attention_weights: bool | None = None
     ) -> Any:
         """Runs the layer; arguments and results are those of PyG's ``TransformerConv.forward``."""
-        shared = isinstance(x, Tensor)
-        pair = (x, x) if shared else (x[0], x[1])
-        if not self.note(self._why_not_call(edge_index, pair, edge_attr, return_attention_weights)):
-            return super().forward(x, edge_index, edge_attr, return_attention_weights)
-        check_features(self, pair, shared)
-        shape = (-1, self.heads, self.out_channels)
-        edges, graph = nodes_of(self, pair, edge_index)
-        edge = None
-        if self.lin_edge is not None:
-            edge_attr = checked_edge_attr(edge_index, edge_attr, self.edge_dim, edges, graph)
-            if edge_attr is None:
-                raise ValueError("Expected 'edge_attr' to be given, as the layer has an 'edge_dim' (got None)")
-            edge = Product(edge_attr, self.lin_edge.weight.t())
-        dropout = self.dropout if self.training else 0.0
-        query = apply_linear(self.lin_query, pair[1]).view(shape)
+        given = {'edge_attr': edge_attr, 'return_attention_weights': return_attention_weights}
+        return self.fused(x, edge_index, **given)
+
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+        query = self.by_head(apply_linear(self.lin_query, x[1]))
         if query.is_cuda and autocast.is_on(query.device):
             query = query.float()  # there torch sums the dots in float32, and what they weigh is float32 again
-        operands = {
-            'query': query / math.sqrt(self.out_channels),
-            'key': apply_linear(self.lin_key, pair[0]).view(shape),
-            'value': apply_linear(self.lin_value, pair[0]).view(shape),
-            'edge': edge,
-        }
-        arguments = (
-            *(TRANSFORMER, edges, operands, self.heads, self.out_channels),
-            *(REDUCTIONS[self.aggr], dropout, new_seed(pair[0]) if dropout > 0.0 else None),
-        )
-        out, weights = attend(*arguments, with_weights=return_attention_weights is not None)
-        out = out.to(query.dtype)  # under autocast, what belongs to edges is more precise than PyG's
-        out = self._with_root(out.flatten(1) if self.concat else out.mean(dim=1), pair[1])
-        # before dropout, as in PyG
-        return out if weights is None else attention_result(out, edge_index, graph, attention_in_order(graph, weights))
+        key = self.by_head(apply_linear(self.lin_key, x[0]))
+        value = self.by_head(apply_linear(self.lin_value, x[0]))
+        if edge is not None:
+            weight, bias = self.lin_edge.weight, self.lin_edge.bias
+            edge = edge.times(weight.t())
+            if bias is not None:
+                bias = self.by_head(bias.to(key.dtype))
+                key, value = key + bias, value + bias
+        return {'query': query / math.sqrt(self.out_channels), 'key': key, 'value': value, 'edge': edge}
 
-    def _with_root(self, out: Tensor, x_dst: Tensor) -> Tensor:
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        # what belongs to edges is more precise than PyG's under autocast
+        out = self.combined(out.to(autocast.dtype_of_maps(x[1])))
         if not self.root_weight:
             return out
-        root = apply_linear(self.lin_skip, x_dst)
+        skip = apply_linear(self.lin_skip, x[1])
         if self.lin_beta is None:
-            return out + root
-        beta = self.lin_beta(torch.cat([out, root, out - root], dim=-1)).sigmoid()
-        return beta * root + (1 - beta) * out
+            return out + skip
+        beta = self.lin_beta(torch.cat([out, skip, out - skip], dim=-1)).sigmoid()
+        return beta * skip + (1 - beta) * out
 
-    def _why_not_call(
-        self, adjacency: Any, pair: tuple[Tensor, Tensor | None], edge_attr: Tensor | None, weights: bool | None
-    ) -> str | None:
-        reason = self.why_not_with(adjacency, pair, self.lin_key.weight, edge_attr=edge_attr)
-        if reason is None and pair[1] is None:
-            return 'no features of the targets'
-        if reason is None and weights is not None and torch.compiler.is_compiling():
-            return 'return_attention_weights while torch compiles'
-        if reason is None and edge_attr is not None and self.lin_edge is None:
-            return 'edge_attr without edge_dim'
-        return reason or why_not_reversed(self.flow, pair)
+    def with_weights(self, out: Tensor, adjacency: Any, edges: Edges, weights: Tensor) -> Any:
+        # a torch.sparse matrix is given back as it came, as in PyG
+        if is_torch_sparse_tensor(adjacency):
+            return out, (adjacency, weights)
+        return super().with_weights(out, adjacency, edges, weights)

@@ -25,7 +25,8 @@ from pygfuse.graph.csr import Csr
 from pygfuse.mapping.choice import choose, mapping_for
 from pygfuse.mapping.mapping import Cut, Mapping, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.partial.paths.cuts import grouped
-from pygfuse.partial.paths.path import ExecutionPath, path_of
+from pygfuse.partial.paths.path import ExecutionPath
+from pygfuse.partial.paths.policy import path_of
 from pygfuse.partial.paths.rows import PathRows
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
@@ -129,8 +130,9 @@ def _edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     """The output ``[targets, H * C]``, and what its adjoint needs of it.
 
-    That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that share each
-    value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
+    That is, for softmax, a score near the greatest and the reciprocal of the sum of exponentials relative to it,
+    ``[targets, 2, H]`` (one number, their log-sum-exp, would lose a great score's digits); for a maximum or minimum the
+    number of edges that share each value's gradient, ``[targets, H * C]``; else None.
     """
     edges, mapping = _edges_of(call, TARGET)
     if isinstance(edges, Coo):
@@ -139,7 +141,7 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     out = on_huge_pages(like.new_empty(call.graph.num_targets, call.width))
     statistics = None
     if call.bound.softmax:
-        statistics = like.new_empty(call.graph.num_targets, call.heads)
+        statistics = like.new_empty(call.graph.num_targets, 2, call.heads)
     elif call.reduce in ('max', 'min'):
         statistics = on_huge_pages(torch.empty_like(out))
     two_pass = mapping.two_pass and call.bound.softmax
@@ -167,15 +169,16 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
 
 def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     """The output from edges in no order: each part adds to its own copy of all rows, and the copies are added up."""
-    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable)
     bounds = scattered_bounds(coo)
     copies = zeros(call.like(), len(bounds) // 2 - 1, coo.num_rows, call.width)
-    _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
-        len(copies) * tiling.count,
-        *(tiling.tiles, bounds, coo.rows, coo.index, None),
-        *_operands(call, TARGET),
-        *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
-    )
+    of_values = call.like().dtype, call.heads, call.channels, planning.FORWARD_REGISTERS, call.bound.separable
+    for tiling in planning.apart(*of_values):
+        _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
+            len(copies) * tiling.count,
+            *(tiling.tiles, bounds, coo.rows, coo.index, None),
+            *_operands(call, TARGET),
+            *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
+        )
     out = added_up(copies)
     return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
 
@@ -234,11 +237,11 @@ def backward(
     summed = call.bound.summed_sources
     if summed is not None and path is None and call.reduce in ('sum', 'mean') and not isinstance(edges, Coo):
         return {summed: _sum_transposed(call, summed, grad_out)}
-    logsumexp = statistics if call.bound.softmax else None
+    normalisers = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
     adding = isinstance(edges, Coo) or _copies_for_adding(call) > 0
     for plan in backward_plans(call.bound, needed, adding):
-        gradients |= _walk(call, plan, path, out, logsumexp, grad_out, delta)
+        gradients |= _walk(call, plan, path, out, normalisers, grad_out, delta)
     return gradients
 
 
@@ -303,7 +306,7 @@ def _walk(
     plan: BackwardPlan,
     path: ExecutionPath | None,
     out: Tensor,
-    logsumexp: Tensor | None,
+    normalisers: Tensor | None,
     grad_out: Tensor,
     delta: Tensor | None,
 ) -> dict[str, Tensor]:
@@ -338,7 +341,7 @@ def _walk(
         *(tiling.tiles, walked.bounds, *walked.rows_of),
         *_operands(call, plan.side),
         *(call.heads, call.width, num_rows, num_others, edges.num_edges, *_dropout(call)),
-        *(grad_out, out, logsumexp, delta, call.weights),
+        *(grad_out, out, normalisers, delta, call.weights),
         tuple(found[name] for name in plan.heads),
         tuple(found[name] for name in plan.channels),
         tuple(found[name] for name in plan.edges),
@@ -347,7 +350,7 @@ def _walk(
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
-        found |= {name: added_up(values.view(pieces, num_rows, -1)) for name, values in copies}
+        found |= {name: added_up(values.view(pieces, num_rows, values.shape[1])) for name, values in copies}
     else:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)

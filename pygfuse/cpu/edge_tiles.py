@@ -138,7 +138,7 @@ def _largest_body(layout: Layout) -> Callable:
                     winner = equal(greater, best, winner, e - row_begin)
                     best = greater
                 store_row(out, v * width + channel, best)
-                store_row(winners, v * width + channel, winner)
+                store_row(winners, v * width + channel, equal(best, best, winner, best))
 
     return largest
 
@@ -155,7 +155,9 @@ def _spread_body(layout: Layout) -> Callable:
                 winner = load_row(winners, v * width + channel)
             for e in range(max(row_begin, first), min(place_at(indptr, v + 1), last)):
                 if winners is not None:
-                    store_row(values, (e - first) * width + channel, equal(winner, e - row_begin, grad, 0.0))
+                    # NaN for all edges of a NaN, as in torch
+                    kept = equal(winner, e - row_begin, grad, winner - winner)
+                    store_row(values, (e - first) * width + channel, kept)
                 else:
                     store_row(values, (e - first) * width + channel, grad)
 
@@ -188,8 +190,13 @@ def _winners_body(layout: Layout) -> Callable:
                 continue
             for c in range(channels):
                 at = np.uint64(v * channels + c)
-                grad, e = grad_out[at], row_begin + np.int64(winners[at])
-                if grad != 0.0 and first <= e < last:
+                grad, winner = grad_out[at], winners[at]
+                if winner == winner:
+                    begin = row_begin + np.int64(winner)
+                    end = begin + (grad != 0.0)
+                else:  # NaN, and so is the gradient for all edges, as in torch
+                    grad, begin, end = winner, row_begin, row_end
+                for e in range(max(begin, first), min(end, last)):
                     of_edge, of_channel = (e - first) * width + start, c * width + start
                     of_weight = piece * channels * width + of_channel
                     before = load_row(grad_values, of_edge)
@@ -240,7 +247,10 @@ def keep_largest(csr: Csr, tile: Tile, values: Tensor, out: Tensor, winners: Ten
 
 
 def spread(csr: Csr, tile: Tile, grad_out: Tensor, winners: Tensor | None, values: Tensor) -> None:
-    """Writes each target's row of `grad_out` to its edges in the tile; with `winners`, to these alone, else 0."""
+    """Writes each target's row of `grad_out` to its edges in the tile; with `winners`, to these alone.
+
+    The others get 0, and NaN where the winner is NaN.
+    """
     kernel = functools.partial(_spread_kernel, to_winners=winners is not None)
     _by_rows(kernel, csr, tile, grad_out.shape[1], grad_out, winners, grad_out, values)
 

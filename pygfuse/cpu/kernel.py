@@ -9,13 +9,10 @@ arguments travel as one block of 64-bit words, and the GIL is free while the ker
 from __future__ import annotations
 
 import array
-import functools
 import itertools
 import logging
 import os
 import struct
-import sys
-import threading
 from collections.abc import Callable
 
 import numba
@@ -28,6 +25,10 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from pygfuse._lib import disk as cache
+from pygfuse._lib.announcement import announce
+from pygfuse._lib.compile_once import compile_once
+from pygfuse._lib.machine_code import MachineCode
+from pygfuse._lib.private_files import warn_not_kept, why_not_kept
 from pygfuse.cpu import team
 
 _log = logging.getLogger(__name__)
@@ -44,9 +45,16 @@ ELEMENT_TYPES = {
 # no flag that assumes away NaN or infinity: a diverging model must show it
 FAST_MATH = {'contract', 'nsz'}
 
+
 # Numba numbers functions from 1 in every process and names their symbols by it. Machine code that several processes
 # kept on disk meets in one process: with the same names, one kernel would be run for another.
-FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(5), 'big') << 20)
+def _number_functions() -> None:
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(5), 'big') << 20)
+
+
+_number_functions()
+# children of one process would go on counting alike
+os.register_at_fork(after_in_child=_number_functions)
 
 _COUNTER, _PARTS, _FIRST_ARGUMENT = 0, 1, 2
 
@@ -158,7 +166,6 @@ class Kernel:
         self.name = name
         self.constants = constants
         self._compiled: dict[tuple, tuple[int, object]] = {}
-        self._lock = threading.Lock()
 
     def __call__(self, parts: int, *arguments: object, threads: int | None = None) -> None:
         """Runs `parts` parts on at most `threads` threads (default: as many as torch uses) and waits for all.
@@ -178,23 +185,28 @@ class Kernel:
         team.run(found[0], block.buffer_info()[0], min(parts, limit))
 
     def _compile(self, description: tuple) -> tuple[int, object]:
-        with self._lock:
-            if description in self._compiled:
-                return self._compiled[description]
-            path = cache.entry_path(
-                self.body.__module__, self.body.__qualname__, self.name, repr(description), *self.constants
-            )
-            stored = cache.load(path)
-            if stored is None:
-                stored, loaded = self._build(description)
-                cache.store(path, stored)
-            else:
-                loaded = _load(stored)
-            self._compiled[description] = loaded
-            return loaded
+        path = cache.entry_path(
+            self.body.__module__, self.body.__qualname__, self.name, repr(description), *self.constants
+        )
 
-    def _build(self, description: tuple) -> tuple[object, tuple[int, object]]:
-        _announce()
+        def find() -> tuple[int, object] | None:
+            if description not in self._compiled:
+                stored = cache.load(path)
+                loaded = None if stored is None else _load(stored)
+                if loaded is None:
+                    return None
+                self._compiled[description] = loaded
+            return self._compiled[description]
+
+        def compile_new() -> tuple[int, object]:
+            _announce()
+            stored, self._compiled[description] = self._build(description)
+            cache.store(path, stored)
+            return self._compiled[description]
+
+        return compile_once(path, find, compile_new)
+
+    def _build(self, description: tuple) -> tuple[MachineCode, tuple[int, object]]:
         _log.info('compiling %s', self.name)
         elements: dict[str, object] = {}
         source = _entry_source(description, elements)
@@ -214,20 +226,27 @@ class Kernel:
             scope['entry']
         )
         library = function._library
-        stored = (library.serialize_using_object_code(), function.native_name)
-        return stored, (function.address, library)
+        symbol, _, pieces = library.serialize_using_object_code()
+        return MachineCode((symbol, function.native_name), pieces), (function.address, library)
 
 
-def _load(stored: object) -> tuple[int, object]:
-    serialized, name = stored
+def _load(stored: MachineCode) -> tuple[int, object] | None:
+    """The address of a kernel's function and what keeps it in memory, or None if the function is not in it."""
+    symbol, name = stored.names
     context = numba.core.registry.cpu_target.target_context
     # bodies that allocate call Numba's runtime, which must be there before they are linked
     rtsys.initialize(context)
-    library = context.codegen().unserialize_library(serialized)
-    return library.get_pointer_to_function(name), library
+    library = context.codegen().unserialize_library((symbol, 'object', stored.pieces))
+    address = library.get_pointer_to_function(name)
+    return (address, library) if address else None
 
 
-@functools.cache
 def _announce() -> None:
     """Tells a person, once, why a first call waits."""
-    print(f'pygfuse: compiling kernels for this processor; they are kept in {cache.cache_directory()}', file=sys.stderr)
+    folder = cache.cache_directory()
+    reason = why_not_kept(folder)
+    if reason is None:
+        announce('compiling kernels for this processor; they are kept in %s', folder)
+    else:
+        warn_not_kept(folder, reason)
+        announce('compiling kernels for this processor')

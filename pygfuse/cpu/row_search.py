@@ -20,7 +20,7 @@ from pygfuse.partial.paths.path import UNREACHED
 # rows that one part looks at, and the most values of a row that are looked at together
 _ROWS, _VALUES = 4096, 16
 # nobody waits for a look but its caller
-LOOKS_WAIT = False
+SYNCHRONISES = False
 _AS_INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 

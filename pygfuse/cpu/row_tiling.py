@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 
 import torch
 
@@ -44,7 +45,8 @@ def tiling(
 ) -> Tiling:
     """Tiles of whole heads, as many as fit in `registers`; a wider head is split if the program allows it.
 
-    The last of a head's tiles may overlap the one before it: both compute the same values there.
+    The last of a head's tiles may overlap the one before it: both write the same values there. A walk that adds to
+    what is in memory takes `apart` instead.
 
     Args:
         dtype: Type of the values.
@@ -53,8 +55,7 @@ def tiling(
         split_channels: Whether channels of a head can be computed apart.
         group_limit: The most edges that are scored side by side.
     """
-    element = ELEMENT_TYPES[dtype]
-    limit = registers * simd.register_bytes() // (element.bitwidth // 8)
+    element, limit = ELEMENT_TYPES[dtype], _most_values(dtype, registers)
     if channels <= limit or not split_channels:
         held = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * channels <= limit))
         starts = [(head, head * channels) for head in range(0, heads, held)]
@@ -63,4 +64,26 @@ def tiling(
         offsets = [min(start, channels - limit) for start in range(0, channels, limit)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
         layout = Layout(element, 1, limit, group_limit)
+    return _tiles(layout, starts)
+
+
+@functools.lru_cache(maxsize=256)
+def apart(dtype: torch.dtype, heads: int, channels: int, registers: int, split_channels: bool) -> tuple[Tiling, ...]:
+    """As `tiling`, but no two tiles have a value in common: what is left of wide heads has a layout of its own."""
+    rest = channels % _most_values(dtype, registers)
+    if not split_channels or rest in (0, channels):
+        return (tiling(dtype, heads, channels, registers, split_channels),)
+    element, limit = ELEMENT_TYPES[dtype], _most_values(dtype, registers)
+    whole = channels - rest
+    starts = [(head, head * channels + offset) for head in range(heads) for offset in range(0, whole, limit)]
+    ends = [(head, head * channels + whole) for head in range(heads)]
+    return _tiles(Layout(element, 1, limit), starts), _tiles(Layout(element, 1, rest), ends)
+
+
+def _most_values(dtype: torch.dtype, registers: int) -> int:
+    """How many values `registers` hold."""
+    return registers * simd.register_bytes() // dtype.itemsize
+
+
+def _tiles(layout: Layout, starts: Iterable[tuple[int, int]]) -> Tiling:
     return Tiling(layout, torch.tensor([number for start in starts for number in start]))

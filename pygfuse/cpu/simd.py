@@ -32,6 +32,7 @@ from pygfuse.codegen.llvm import (
     concatenate,
     constant,
     divide,
+    magnitude,
     multiply,
     negate,
     power_of_two_at_least,
@@ -188,58 +189,74 @@ def _square_root(builder, x):
     return call(builder, f'llvm.sqrt.{suffix(x.type)}', [x], x.type)
 
 
-def _magnitude(builder, x):
-    return call(builder, f'llvm.fabs.{suffix(x.type)}', [x], x.type)
-
-
-def _sigmoid(builder, x):
-    one = constant(x.type, 1.0)
-    return divide(builder, one, add(builder, one, exponential(builder, negate(builder, x))))
-
-
 def _tanh(builder, x):
-    """(1 - e) / (1 + e) with e = exp(-2 |x|), with the sign of x."""
-    one = constant(x.type, 1.0)
-    e = exponential(builder, multiply(builder, _magnitude(builder, x), constant(x.type, -2.0)))
-    size = divide(builder, subtract(builder, one, e), add(builder, one, e))
+    """-t / (2 + t) with t = exp(-2 |x|) - 1, with the sign of x."""
+    t = exponential_minus_one(builder, multiply(builder, magnitude(builder, x), constant(x.type, -2.0)))
+    size = divide(builder, negate(builder, t), add(builder, constant(x.type, 2.0), t))
     return call(builder, f'llvm.copysign.{suffix(x.type)}', [size, x], x.type)
 
 
 def _softplus(builder, x):
-    """max(x, 0) + log(1 + exp(-|x|))."""
-    tail = exponential(builder, negate(builder, _magnitude(builder, x)))
-    return add(builder, relu(builder, x), logarithm(builder, add(builder, constant(x.type, 1.0), tail)))
+    """max(x, 0) + log(1 + e) with e = exp(-|x|).
+
+    With s = e / (2 + e), log(1 + e) = 2 (s + s^3 / 3 + s^5 / 5 + ...): no digit of a small e is lost in a sum with 1.
+    """
+    e = exponential(builder, negate(builder, magnitude(builder, x)))
+    two = constant(x.type, 2.0)
+    twice_s = multiply(builder, e, divide(builder, two, add(builder, two, e)))
+    square = multiply(builder, multiply(builder, twice_s, twice_s), constant(x.type, 0.25))
+    terms = 8 if isinstance(x.type.element, ir.FloatType) else 17
+    return add(builder, relu(builder, x), multiply(builder, twice_s, _odd_series(builder, square, terms)))
+
+
+def _odd_series(builder, square: ir.Value, terms: int) -> ir.Value:
+    """1 + s^2 / 3 + s^4 / 5 + ..., so many terms."""
+    series = constant(square.type, 1.0 / (2 * terms - 1))
+    for k in range(terms - 1, 0, -1):
+        series = add(builder, multiply(builder, series, square), constant(square.type, 1.0 / (2 * k - 1)))
+    return series
 
 
 @dataclasses.dataclass(frozen=True)
 class _Exponential:
-    """exp as 2^n times a polynomial in the rest: where 2^n comes from an addition to the exponent's bits."""
+    """exp as 2^n times a polynomial in the rest: where 2^n comes from n in the exponent's bits."""
 
     shift: float  # adding it leaves the nearest integer in the low bits
     mantissa: int
-    lowest: float  # below, the result is no longer a normal number
+    lowest: float  # below, the result is 0
     highest: float  # above, it is infinite
+    all_lost: float  # below, exp(x) - 1 is -1
     ln2_high: float
     ln2_low: float
-    coefficients: tuple[float, ...]  # of exp on [-ln 2 / 2, ln 2 / 2], highest first
+    coefficients: tuple[float, ...]  # of (exp(r) - 1) / r on [-ln 2 / 2, ln 2 / 2], highest first
+
+    @property
+    def bits(self) -> int:
+        return 64 if self.mantissa == 52 else 32
+
+    @property
+    def bias(self) -> int:
+        """What is added to an exponent in its bits."""
+        return 1023 if self.mantissa == 52 else 127
 
 
 def _reciprocal_factorials(degree: int) -> tuple[float, ...]:
     values = [1.0]
     for k in range(1, degree + 1):
         values.append(values[-1] / k)
-    return tuple(reversed(values))
+    return tuple(reversed(values[1:]))
 
 
 _EXPONENTIALS = {
     'float': _Exponential(
-        12582912.0, 23, -87.0, 88.0, 0.693145751953125, 1.42860682030941723e-6, _reciprocal_factorials(7)
+        12582912.0, 23, -104.0, 88.8, -18.0, 0.693145751953125, 1.42860682030941723e-6, _reciprocal_factorials(7)
     ),
     'double': _Exponential(
         6755399441055744.0,
         52,
-        -708.0,
-        709.0,
+        -745.2,
+        709.9,
+        -38.0,
         0.693147180369123816490,
         1.90821492927058770002e-10,
         _reciprocal_factorials(13),
@@ -247,26 +264,67 @@ _EXPONENTIALS = {
 }
 
 
-def exponential(builder, x: ir.Value) -> ir.Value:
-    """exp, to a few units in the last place; NaN stays NaN, what would be less than a normal number becomes 0."""
-    vector, scheme = x.type, _EXPONENTIALS[str(x.type.element)]
-    whole_type = ir.VectorType(ir.IntType(64 if scheme.mantissa == 52 else 32), vector.count)
-    # unordered comparisons, so that NaN passes
-    above = builder.fcmp_unordered('>', x, constant(vector, scheme.lowest))
-    highest = constant(vector, scheme.highest)
-    overflow = builder.fcmp_ordered('>', x, highest)
-    x = builder.select(overflow, highest, builder.select(above, x, constant(vector, scheme.lowest)))
-    shifted = add(builder, multiply(builder, x, constant(vector, 1.4426950408889634)), constant(vector, scheme.shift))
-    whole = subtract(builder, shifted, constant(vector, scheme.shift))
+def _reduced(builder, scheme: _Exponential, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """With x = n log 2 + r: the integer n, r and (exp(r) - 1) / r."""
+    vector = x.type
+    shift = constant(vector, scheme.shift)
+    shifted = add(builder, multiply(builder, x, constant(vector, 1.4426950408889634)), shift)
+    whole = subtract(builder, shifted, shift)
     rest = subtract(builder, x, multiply(builder, whole, constant(vector, scheme.ln2_high)))
     rest = subtract(builder, rest, multiply(builder, whole, constant(vector, scheme.ln2_low)))
-    result = constant(vector, scheme.coefficients[0])
+    growth = constant(vector, scheme.coefficients[0])
     for coefficient in scheme.coefficients[1:]:
-        result = add(builder, multiply(builder, result, rest), constant(vector, coefficient))
-    bits = builder.shl(builder.bitcast(shifted, whole_type), ir.Constant(whole_type, [scheme.mantissa] * vector.count))
-    result = builder.bitcast(builder.add(builder.bitcast(result, whole_type), bits), vector)
-    result = builder.select(above, result, constant(vector, 0.0))
-    return builder.select(overflow, constant(vector, float('inf')), result)
+        growth = add(builder, multiply(builder, growth, rest), constant(vector, coefficient))
+    kind = ir.VectorType(ir.IntType(scheme.bits), vector.count)
+    n = builder.sub(builder.bitcast(shifted, kind), builder.bitcast(shift, kind))
+    return n, rest, growth
+
+
+def _power_of_two(builder, scheme: _Exponential, vector: ir.VectorType, biased: ir.Value) -> ir.Value:
+    """2^n, given n plus the bias."""
+    places = ir.Constant(biased.type, [scheme.mantissa] * vector.count)
+    return builder.bitcast(builder.shl(biased, places), vector)
+
+
+def _above(builder, x: ir.Value, limit: float) -> ir.Value:
+    """Whether x > limit, or NaN."""
+    return builder.fcmp_unordered('>', x, constant(x.type, limit))
+
+
+def _at_most(builder, x: ir.Value, limit: float) -> ir.Value:
+    """The lesser of both; NaN stays NaN."""
+    return builder.select(builder.fcmp_ordered('>', x, constant(x.type, limit)), constant(x.type, limit), x)
+
+
+def exponential(builder, x: ir.Value) -> ir.Value:
+    """exp, to a few units in the last place; NaN stays NaN, what is less than a normal number has its digits, too."""
+    vector, scheme = x.type, _EXPONENTIALS[str(x.type.element)]
+    # what is 0 is not computed: on some processors numbers below the normal ones take long
+    above, zero = _above(builder, x, scheme.lowest), constant(vector, 0.0)
+    n, rest, growth = _reduced(builder, scheme, builder.select(above, _at_most(builder, x, scheme.highest), zero))
+    result = add(builder, multiply(builder, growth, rest), constant(vector, 1.0))
+    # 2^n may be no normal number: it is the product of two that are
+    twice_bias = ir.Constant(n.type, [2 * scheme.bias] * vector.count)
+    biased = builder.add(n, twice_bias)
+    half = builder.lshr(biased, ir.Constant(n.type, [1] * vector.count))
+    for part in (half, builder.sub(biased, half)):
+        result = multiply(builder, result, _power_of_two(builder, scheme, vector, part))
+    return builder.select(above, result, zero)
+
+
+def exponential_minus_one(builder, x: ir.Value) -> ir.Value:
+    """exp(x) - 1, to a few units in the last place of any x."""
+    vector, scheme = x.type, _EXPONENTIALS[str(x.type.element)]
+    lowest = constant(vector, scheme.all_lost)
+    inside = builder.select(_above(builder, x, scheme.all_lost), _at_most(builder, x, scheme.highest), lowest)
+    n, rest, growth = _reduced(builder, scheme, inside)
+    small = multiply(builder, growth, rest)
+    # 2^n small + 2^n - 1, by half of it: 2^n itself may be infinite
+    less = ir.Constant(n.type, [scheme.bias - 1] * vector.count)
+    power = _power_of_two(builder, scheme, vector, builder.add(n, less))
+    half = add(builder, multiply(builder, small, power), subtract(builder, power, constant(vector, 0.5)))
+    is_small = builder.icmp_signed('==', n, ir.Constant(n.type, [0] * vector.count))
+    return builder.select(is_small, small, add(builder, half, half))
 
 
 def logarithm(builder, x: ir.Value) -> ir.Value:
@@ -275,7 +333,7 @@ def logarithm(builder, x: ir.Value) -> ir.Value:
     With x = 2^n m and s = (m - 1) / (m + 1), log x = n log 2 + 2 (s + s^3 / 3 + s^5 / 5 + ...).
     """
     vector, scheme = x.type, _EXPONENTIALS[str(x.type.element)]
-    width = 64 if scheme.mantissa == 52 else 32
+    width = scheme.bits
     whole_type = ir.VectorType(ir.IntType(width), vector.count)
 
     def integers(value):
@@ -291,9 +349,7 @@ def logarithm(builder, x: ir.Value) -> ir.Value:
     s = divide(builder, subtract(builder, m, one), add(builder, m, one))
     square = multiply(builder, s, s)
     terms = 6 if width == 32 else 12
-    series = constant(vector, 1.0 / (2 * terms - 1))
-    for k in range(terms - 1, 0, -1):
-        series = add(builder, multiply(builder, series, square), constant(vector, 1.0 / (2 * k - 1)))
+    series = _odd_series(builder, square, terms)
     low = add(
         builder,
         multiply(builder, multiply(builder, constant(vector, 2.0), s), series),
@@ -324,10 +380,12 @@ def elementwise(word: Callable, emit: Callable) -> None:
 _ARITY = {
     operator.neg: 1,
     vocabulary.exp: 1,
+    vocabulary.expm1: 1,
     vocabulary.log: 1,
     vocabulary.sqrt: 1,
     vocabulary.sigmoid: 1,
     vocabulary.tanh: 1,
+    vocabulary.sech_squared: 1,
     vocabulary.softplus: 1,
     vocabulary.relu: 1,
     vocabulary.positive: 3,
@@ -346,10 +404,12 @@ def _operand_kinds(word: Callable) -> list[tuple]:
 ELEMENTWISE = {
     **llvm.ELEMENTWISE,
     vocabulary.exp: exponential,
+    vocabulary.expm1: exponential_minus_one,
     vocabulary.log: logarithm,
     vocabulary.sqrt: _square_root,
-    vocabulary.sigmoid: _sigmoid,
+    vocabulary.sigmoid: llvm.sigmoid(exponential),
     vocabulary.tanh: _tanh,
+    vocabulary.sech_squared: llvm.sech_squared(exponential),
     vocabulary.softplus: _softplus,
 }
 

@@ -22,7 +22,7 @@ from pygfuse.cuda.walks.random import factors_body
 from pygfuse.cuda.walks.weights import weights_body
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import Cut
-from pygfuse.partial.paths.path import path_of
+from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
@@ -136,8 +136,9 @@ def _seed(dropout: Dropout, device: torch.device) -> Tensor:
 def forward(call: Call, out: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """The output ``[targets, H * C]``, and what its adjoint needs of it.
 
-    That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that share each
-    value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
+    That is, for softmax, a score near the greatest and the reciprocal of the sum of exponentials relative to it,
+    ``[targets, 2, H]``; for a maximum or minimum the number of edges that share each value's gradient,
+    ``[targets, H * C]``; else None.
 
     Args:
         call: What is computed.
@@ -149,7 +150,7 @@ def forward(call: Call, out: Tensor | None = None) -> tuple[Tensor, Tensor | Non
         out = like.new_empty(graph.num_targets, call.width, dtype=call.dtype)
     statistics = None
     if call.bound.softmax:
-        statistics = like.new_empty(graph.num_targets, call.heads, dtype=wide)
+        statistics = like.new_empty(graph.num_targets, 2, call.heads, dtype=wide)
     elif call.reduce in ('max', 'min'):
         statistics = torch.empty_like(out, dtype=wide)
     rows = len(call.bound.names(SOURCE, CHANNELS)) + len(call.bound.edge_rows)
@@ -231,10 +232,10 @@ def backward(
     summed = call.bound.summed_sources
     if summed is not None and call.reduce in ('sum', 'mean'):
         return {summed: _sum_rows(call, call.graph.csc, call.graph.csc.index, grad_out)}
-    logsumexp = statistics if call.bound.softmax else None
+    normalisers = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
     for plan in backward_plans(call.bound, needed):
-        gradients |= _walk_backward(call, plan, out, logsumexp, grad_out, delta)
+        gradients |= _walk_backward(call, plan, out, normalisers, grad_out, delta)
     return gradients
 
 
@@ -251,7 +252,7 @@ def _head_dots(call: Call, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _walk_backward(
-    call: Call, plan: BackwardPlan, out: Tensor, logsumexp: Tensor | None, grad_out: Tensor, delta: Tensor | None
+    call: Call, plan: BackwardPlan, out: Tensor, normalisers: Tensor | None, grad_out: Tensor, delta: Tensor | None
 ) -> dict[str, Tensor]:
     graph, like, bound = call.graph, call.like(), call.bound
     by_target = plan.side == TARGET
@@ -287,7 +288,7 @@ def _walk_backward(
         *(like.device, blocks, tiling.count),
         *(parts.count, tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
         *_operands(call, plan.side),
-        *(call.heads, call.width, tiling.count, *_dropout(call), grad_out, out, logsumexp, delta),
+        *(call.heads, call.width, tiling.count, *_dropout(call), grad_out, out, normalisers, delta),
         *(_named(found, plan.heads), _named(found, plan.channels), _named(found, plan.edges), _named(found, rows)),
         *(_named(weights, products), _named(features, plan.features), _named(passed, plan.passed)),
         *(_named(sums, plan.parameters), _named(edge_scalars, plan.edge_scalars)),

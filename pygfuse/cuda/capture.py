@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pygfuse.partial.paths.path import execution_paths
+from pygfuse.partial.paths.policy import execution_paths
 
 
 def capture(step: Callable[[], Any], warmup: int = 3) -> Callable[[], Any]:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from pygfuse._lib import disk as cache
+from pygfuse._lib.compile_once import compile_once
+from pygfuse._lib.machine_code import MachineCode
 from pygfuse.cuda.layout import Layout
 
 _log = logging.getLogger(__name__)
@@ -102,15 +104,18 @@ class Kernel:
         version = importlib.metadata.version('numba-cuda')
         facts = (repr(architecture), version, repr(self.layout), repr(description))
         path = cache.entry_path('pygfuse.cuda.backend', self.name, *facts, *self.key)
-        stored = cache.load(path)
-        if stored is None:
+
+        def compile_new() -> MachineCode:
             from pygfuse.cuda import compilation
 
             _log.info('compiling %s', self.name)
             text, name = self.ptx(description, architecture)
-            stored = (compilation.to_machine_code(text, architecture), name)
+            stored = MachineCode((name,), (compilation.to_machine_code(text, architecture),))
             cache.store(path, stored)
-        return stored
+            return stored
+
+        stored = compile_once(path, lambda: cache.load(path), compile_new)
+        return stored.pieces[0], stored.names[0]
 
     def ptx(self, description: tuple, architecture: tuple[int, int]) -> tuple[str, str]:
         """The PTX for arguments of these types, and the kernel's name in it."""

@@ -117,12 +117,6 @@ def _from_library(name: str) -> Callable:
 exponential, logarithm, square_root = _from_library('exp'), _from_library('log'), _from_library('sqrt')
 
 
-def _sigmoid(builder, x):
-    one = llvm.constant(x.type, 1.0)
-    negated = builder.fsub(llvm.constant(x.type, -0.0), x)
-    return builder.fdiv(one, builder.fadd(one, exponential(builder, negated)))
-
-
 def _softplus(builder, x):
     """max(x, 0) + log(1 + exp(-|x|)), with NaN for NaN."""
     zero = llvm.constant(x.type, 0.0)
@@ -135,10 +129,12 @@ def _softplus(builder, x):
 ELEMENTWISE = {
     **llvm.ELEMENTWISE,
     vocabulary.exp: exponential,
+    vocabulary.expm1: _from_library('expm1'),
     vocabulary.log: logarithm,
     vocabulary.sqrt: square_root,
-    vocabulary.sigmoid: _sigmoid,
+    vocabulary.sigmoid: llvm.sigmoid(exponential),
     vocabulary.tanh: _from_library('tanh'),
+    vocabulary.sech_squared: llvm.sech_squared(exponential),
     vocabulary.softplus: _softplus,
 }
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pygfuse.graph.csr import Csr
 
 # the host waits for the numbers that a look gives, and whatever else the GPU could have been given waits with it
-LOOKS_WAIT = True
+SYNCHRONISES = True
 
 
 def active_rows(values: Tensor, indptr: Tensor) -> tuple[Tensor, int, int]:

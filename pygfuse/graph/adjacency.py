@@ -24,7 +24,8 @@ from pygfuse._lib.backends import DTYPES
 FLOWS = ('source_to_target', 'target_to_source')
 EDGE_INDEX, SPARSE_TENSOR = 'edge_index', 'SparseTensor'
 SPARSE_LAYOUTS = {torch.sparse_coo: 'coo', torch.sparse_csr: 'csr', torch.sparse_csc: 'csc'}
-INDEX_DTYPES = (torch.int32, torch.int64)
+# PyG's
+INDEX_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +157,7 @@ def read(adjacency: Any, flow: str = 'source_to_target') -> Adjacency:
     """Reads any adjacency that PyG accepts; looks at its shape and type, not at its edges.
 
     Args:
-        adjacency: ``edge_index`` [2, edges] of int32 or int64, ``EdgeIndex``, a ``torch.sparse`` tensor in
+        adjacency: ``edge_index`` [2, edges] of integers, ``EdgeIndex``, a ``torch.sparse`` tensor in
             COO, CSR or CSC layout [targets, sources] or a ``torch_sparse.SparseTensor`` of that shape.
         flow: ``'source_to_target'`` or ``'target_to_source'``.
 
@@ -188,7 +189,7 @@ def _read_edge_index(
     tensor: Tensor, flow: str, size: tuple[int | None, int | None], wrapper: EdgeIndex | None = None
 ) -> Adjacency:
     if tensor.dtype not in INDEX_DTYPES:
-        raise ValueError(f"Expected 'edge_index' to be of type int32 or int64 (got {tensor.dtype})")
+        raise ValueError(f"Expected 'edge_index' to be of type int64, int32, int16, int8 or uint8 (got {tensor.dtype})")
     if tensor.dim() != 2 or tensor.size(0) != 2:
         raise ValueError(f"Expected 'edge_index' to have shape [2, num_edges] (got {list(tensor.shape)})")
     _check_device(tensor)

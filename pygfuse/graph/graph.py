@@ -105,7 +105,7 @@ class Graph:
         hand over a clone.
 
         Args:
-            adjacency: ``edge_index`` [2, E] (int32 or int64), ``EdgeIndex``, ``torch.sparse`` COO, CSR or CSC
+            adjacency: ``edge_index`` [2, E] of integers, ``EdgeIndex``, ``torch.sparse`` COO, CSR or CSC
                 or ``torch_sparse.SparseTensor`` [targets, sources], a `Graph` or the token of one.
             size: ``(num_sources, num_targets)``, each of which may be None.
             flow: Whether row 0 of an ``edge_index`` holds the sources (``'source_to_target'``) or the

@@ -34,7 +34,7 @@ def sizes_of(origin: Adjacency, num_sources: int | None, num_targets: int | None
     if sources is not None and targets is not None:
         return sources, targets
     pair = origin.indices[0]
-    beyond = (pair.amax(1) + 1).clamp(min=0).tolist() if pair.size(1) else [0, 0]
+    beyond = (pair.amax(1).long() + 1).clamp(min=0).tolist() if pair.size(1) else [0, 0]
     if sources is None and targets is None:
         return max(beyond), max(beyond)
     if sources is None:

@@ -2,13 +2,15 @@
 
 The operators take tensors and numbers only, so that ``torch.compile`` traces through them; the graph is looked up
 inside, by the tensor that stands for it. Saved for backward are the operands, the output and its
-statistics: the log-sum-exp of a softmax, the numbers of edges that attain a maximum; of a sum, only operands that its
-adjoint reads.
+statistics: of a softmax its maxima and sums of exponentials, of a maximum the numbers of edges that attain it; of a
+sum, only operands that its adjoint reads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,13 +20,13 @@ from torch.library import CustomOpDef
 from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse._lib.backends import target_of
-from pygfuse._lib.modes import modes
+from pygfuse._lib.modes import changed, modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call, Dropout, common_dtype, statistics_dtype
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import autocast
 from pygfuse.ops.batched import is_batched
-from pygfuse.partial.paths.path import forced_paths, paths_as_in_forward, prepare, reported_to, running
+from pygfuse.partial.paths.attach import prepare
 from pygfuse.program import products
 from pygfuse.program.adjoint import unread_rows
 from pygfuse.program.program import EDGE, PARAMETER, PROGRAMS, SOURCE, TARGET, BoundProgram, EdgeProgram
@@ -41,6 +43,7 @@ class Edges:
         num_targets: Number of target nodes.
         flow: PyG's flow.
         loops: None, or the number of nodes that get exactly one self-loop.
+        walked: The graph itself where it is known, else None.
 
     Example:
         >>> Edges(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_sources=3, num_targets=3).graph()
@@ -52,9 +55,22 @@ class Edges:
     num_targets: int
     flow: str = 'source_to_target'
     loops: int | None = None
+    walked: Graph | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def num_user_edges(self) -> int:
+        """Number of edges that the user passed."""
+        return self.token.shape[1] if self.walked is None else self.walked.num_user_edges
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges that are walked; while torch compiles, of those that the user passed."""
+        return self.token.shape[1] if self.walked is None else self.walked.num_edges
 
     def graph(self) -> Graph:
         """The graph, from the cache if it was seen before."""
+        if self.walked is not None:
+            return self.walked
         graph = Graph.of(self.token, num_sources=self.num_sources, num_targets=self.num_targets, flow=self.flow)
         return graph if self.loops is None else graph.with_self_loops(self.loops)
 
@@ -303,7 +319,7 @@ def _(*given):
     out = arguments.tensors[0].new_empty(arguments.num_targets, heads * arguments.channels, dtype=dtype)
     weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
     if PROGRAMS[arguments.program].softmax:
-        return out, out.new_empty(arguments.num_targets, heads, dtype=statistics_dtype(out.dtype)), weights
+        return out, out.new_empty(arguments.num_targets, 2, heads, dtype=statistics_dtype(out.dtype)), weights
     ties = torch.empty_like(out, dtype=statistics_dtype(out.dtype)) if reduce in ('max', 'min') else out.new_empty(0)
     return out, ties, weights
 
@@ -360,11 +376,12 @@ def _setup_context(ctx, inputs, output):
     needed = tuple(products.operand_of(name) for name, tensor in arguments.by_name().items() if tensor.requires_grad)
     unread = unread_rows(arguments.bound(), needed, arguments.reduce)
     _keep(ctx, arguments, (out if is_read else None, *rest), unread)
+    said, operands = modes(), program.operands.values()
     # a layer's other aggregations (degrees) do not walk along the edges
-    operands = program.operands.values()
-    ctx.layer = running() if any(operand.side == SOURCE for operand in operands) else None
+    is_noted = said.note is not None and any(operand.side == SOURCE for operand in operands)
+    ctx.note = weakref.ref(said.note) if is_noted else None
     # autograd's threads for a GPU do not know what is said in the caller's
-    ctx.paths = forced_paths() if arguments.tensors[0].is_cuda else None
+    ctx.paths = said.execution_paths if arguments.tensors[0].is_cuda else None
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
 
@@ -377,11 +394,20 @@ def _backward(ctx, grad_out, *_):
         if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(grad_out)):
             gradients = _by_reference(arguments, needed, grad_out, lambda call: reference.aggregate(call, _kept(call)))
         else:
-            with reported_to(ctx.layer), paths_as_in_forward(ctx.paths):
+            with _as_in_forward(ctx):
                 out, *rest = (grad_out if kept is None else kept for kept in output)
                 found = torch.ops.pygfuse.aggregate_backward(*arguments, out, *rest, grad_out, ','.join(needed))
             gradients = dict(zip(needed, found, strict=True))
     return _structured(arguments, gradients, 1)
+
+
+def _as_in_forward(ctx) -> contextlib.AbstractContextManager[None]:
+    """A ``with`` block for a backward pass: its layer's note, and what forward was told where nothing is said now."""
+    paths = modes().execution_paths
+    return changed(
+        note=None if ctx.note is None else ctx.note(),
+        execution_paths=ctx.paths if paths is None else paths,
+    )
 
 
 def _needed(ctx, arguments: _Arguments) -> list[str]:

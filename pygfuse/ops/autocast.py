@@ -22,6 +22,14 @@ def is_on(device: torch.device) -> bool:
     return torch.is_autocast_enabled(device.type)
 
 
+def dtype_of_maps(x: Tensor) -> torch.dtype:
+    """The type in which what linear maps make of features is aggregated: a narrow one under autocast on a CPU, where a
+    GPU's layers come back to float32."""
+    if not is_on(x.device) or x.dtype is torch.float64:
+        return x.dtype
+    return torch.float32 if x.is_cuda else torch.get_autocast_dtype(x.device.type)
+
+
 def off(device: torch.device) -> AbstractContextManager:
     """A ``with`` block in which autocast is off for tensors of this device."""
     return torch.autocast(device.type, enabled=False) if is_on(device) else contextlib.nullcontext()

@@ -247,7 +247,7 @@ def _edge_reduce_backward(
 ) -> list[Tensor]:  # fmt: skip
     stages, edges = _read(text, tensors), Edges(token, num_sources, num_targets, flow)
     grad_out = grad_out.contiguous()
-    if reduce == 'max' and stages and isinstance(stages[-1], Map):
+    if reduce == 'max' and stages and isinstance(stages[-1], Map) and _all_finite(source, target, tensors):
         return _backward_of_winners(source, target, stages, edges, winners, grad_out)
     tape = _Tape(source, target, stages, edges, True)
     for tile in tape.tiles:
@@ -256,6 +256,11 @@ def _edge_reduce_backward(
         tape.kernels.spread(tape.csr, tile, grad_out, chosen, tape.grad_of_values(tile))
         tape.backward(tile, values)
     return tape.found()
+
+
+def _all_finite(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> bool:
+    """Whether a product with a gradient of zero is zero, so that it can be left out."""
+    return all(bool(tensor.isfinite().all()) for tensor in (source, target, *tensors))
 
 
 def _backward_of_winners(
@@ -276,7 +281,8 @@ def _backward_of_winners(
             grad_weight.add_(summands.sum(dim=0))
             summands.zero_()
     has_edges = tape.csr.indptr.diff() > 0
-    return [*tape.found(), grad_weight, torch.where(has_edges.unsqueeze(1), grad_out, 0.0).sum(dim=0)]
+    of_bias = torch.where(winners.isnan(), winners, grad_out)
+    return [*tape.found(), grad_weight, torch.where(has_edges.unsqueeze(1), of_bias, 0.0).sum(dim=0)]
 
 
 def _like_operands(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -442,8 +448,12 @@ def reference_reduce(
         return out.index_reduce(0, csr.rows(), values, 'amax', include_self=False)
     indptr = csr.indptr.long()
     filled = indptr.diff().nonzero().squeeze(1)
-    winning = indptr[filled].unsqueeze(1) + winners[filled].long()
-    return out.index_copy(0, filled, values.gather(0, winning))
+    winning = indptr[filled].unsqueeze(1) + winners[filled].nan_to_num(0.0).long()
+    # where the largest is NaN, so is the gradient of all edges
+    poison = torch.where(winners.isnan(), winners, 0.0)
+    return out.index_copy(0, filled, values.gather(0, winning)) + out.index_add(
+        0, csr.rows(), values * poison[csr.rows()]
+    )
 
 
 def reference_moments(

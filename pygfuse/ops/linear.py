@@ -5,7 +5,7 @@ Rows are taken block by block: they are never copied all together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from pygfuse._lib.backends import row_search_of
-from pygfuse._lib.hooks import has_hooks
+from pygfuse._lib.hooks import is_plain, why_not_as_it_is
+from pygfuse._lib.modes import modes
+from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
-from pygfuse.partial.paths.path import forced_paths
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -25,11 +26,13 @@ BLOCK_BYTES = 2**20
 LEAST_BYTES, MOST_SHARE, SHARE_PER_BYTE = 2**22, 0.5, 1 / 1280
 # rows of a gradient that tell roughly how many are not zero
 SAMPLES = 64
+# the number of edges of each node, asked for where something is not finite
+Counts = Callable[[], Tensor]
 
 
 def _blocks(x: Tensor, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """The places of some of the rows, and these rows."""
-    at_once = max(64, BLOCK_BYTES // max(x.shape[1] * x.element_size(), 1))
+    at_once = min(ROWS_AT_ONCE, max(64, BLOCK_BYTES // max(x.shape[1] * x.element_size(), 1)))
     if len(rows) <= at_once:
         yield slice(None), x.index_select(0, rows)
         return
@@ -75,7 +78,7 @@ class _LinearOfRows(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             # this may be differentiated again
             with_graph = torch.is_grad_enabled()
-            of_weight = grad.t() @ x.index_select(0, rows) if with_graph else weight_gradient(x, rows, grad)
+            of_weight = sum_over_rows(grad, x.index_select(0, rows)) if with_graph else weight_gradient(x, rows, grad)
         if ctx.needs_input_grad[3]:
             of_bias = grad.sum(0)
         return of_x, None, of_weight, of_bias
@@ -102,20 +105,21 @@ def linear_of_rows(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None 
 
 class _LinearOfFewGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, counts: Counts | None) -> Tensor:
         ctx.save_for_backward(x, weight)
+        ctx.counts = counts
         return F.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        rows = None if torch.is_grad_enabled() else few_rows(grad, x)
+        rows = None if torch.is_grad_enabled() or x.nbytes < LEAST_BYTES else few_rows(grad, x)
         of_x = of_weight = of_bias = None
         if rows is None:
             if ctx.needs_input_grad[0]:
                 of_x = grad @ weight
             if ctx.needs_input_grad[1]:
-                of_weight = grad.t() @ x
+                of_weight = sum_over_rows(grad, x)
         else:
             grad = grad.index_select(0, rows)
             if ctx.needs_input_grad[0]:
@@ -124,7 +128,12 @@ class _LinearOfFewGradients(torch.autograd.Function):
                 of_weight = weight_gradient(x, rows, grad)
         if ctx.needs_input_grad[2]:
             of_bias = grad.sum(0)
-        return of_x, of_weight, of_bias
+        if ctx.counts is not None and not is_batched(grad):
+            if of_x is not None and not bool(weight.isfinite().all()):
+                of_x = torch.where(ctx.counts().unsqueeze(1) > 0, of_x, 0.0)
+            if of_weight is not None and not bool(of_weight.isfinite().all()):
+                of_weight = sum_over_rows(grad, torch.where(ctx.counts().unsqueeze(1) > 0, x, 0.0))
+        return of_x, of_weight, of_bias, None
 
 
 def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
@@ -136,7 +145,7 @@ def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
     """
     if is_batched(grad):
         return None
-    on, limit = forced_paths(), MOST_SHARE
+    on, limit = modes().execution_paths, MOST_SHARE
     if on is None:
         limit = min(limit, SHARE_PER_BYTE * x.shape[1] * x.element_size())
     if on is False or not grad.numel() or grad.dtype not in (torch.float32, torch.float64):
@@ -165,13 +174,45 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
         return module(x)
     if not (module.weight.requires_grad or x.requires_grad):
         return module(x)
-    return _LinearOfFewGradients.apply(x, module.weight, module.bias)
+    return _LinearOfFewGradients.apply(x, module.weight, module.bias, None)
+
+
+def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: Counts | None = None) -> Tensor:
+    """``torch.nn.functional.linear(x, weight, bias)`` of nodes, for a map of the layer's own making.
+
+    The gradient of a map that PyG applies to edges, or that is no matrix product in PyG, has to have the digits of
+    PyG's: it is summed over blocks of nodes (`pygfuse._lib.row_products`). Rows without a gradient are left out as in
+    `apply_linear`.
+
+    Args:
+        x: ``[nodes, in]``.
+        weight: ``[out, in]``.
+        bias: ``[out]``, or None.
+        counts: Where PyG maps edges: gives the number of edges that a node has here, ``[nodes]``. A node that has none
+            then does not turn gradients into NaN, whatever its features are.
+
+    Example:
+        >>> apply_weight(torch.ones(2, 3), torch.ones(1, 3))
+        tensor([[3.],
+                [3.]])
+    """
+    if torch.compiler.is_compiling() or has_torch_function((x,)) or not _is_matrix(x):
+        return F.linear(x, weight, bias)
+    if not torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type) or weight.dtype != x.dtype:
+        return F.linear(x, weight, bias)
+    if counts is None and len(x) <= ROWS_AT_ONCE:
+        return F.linear(x, weight, bias)
+    return _LinearOfFewGradients.apply(x, weight, bias, counts)
 
 
 def _is_plain(module: torch.nn.Module) -> bool:
     known = type(module) in (torch.nn.Linear, torch_geometric.nn.Linear)
-    return known and 'forward' not in module.__dict__ and not has_hooks(module)
+    return known and why_not_as_it_is(module, 'it') is None and is_plain(module.weight)
 
 
 def _is_large(x: Tensor) -> bool:
-    return x.device.type == 'cpu' and x.layout is torch.strided and x.dim() == 2 and x.nbytes >= LEAST_BYTES
+    return _is_matrix(x) and x.nbytes >= LEAST_BYTES
+
+
+def _is_matrix(x: Tensor) -> bool:
+    return x.device.type == 'cpu' and x.layout is torch.strided and x.dim() == 2

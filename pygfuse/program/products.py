@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import HEADS
 
@@ -124,8 +125,8 @@ def _gradient(program: EdgeProgram, tensors: Mapping[str, Tensor], found: Mappin
         of_features = found[f'{operand}:{FEATURES}']
     elif part == WEIGHT:
         features, loops, grad = tensors[f'{operand}:{FEATURES}'], tensors.get(f'{operand}:{LOOPS}'), found[operand]
-        of_weight = features.t() @ grad[:rows]
-        return of_weight if loops is None else of_weight + loops.t() @ grad[rows:]
+        of_weight = sum_over_rows(features, grad[:rows])
+        return of_weight if loops is None else of_weight + sum_over_rows(loops, grad[rows:])
     else:
         of_features = found[operand] @ tensors[f'{operand}:{WEIGHT}'].t()
     # copies: an operator's results may not share memory

@@ -131,6 +131,10 @@ def _reverse_exp(grad, out, x):
     return (grad * out,)
 
 
+def _reverse_expm1(grad, out, x):
+    return (grad * _record('exp', (x,)),)
+
+
 def _reverse_log(grad, out, x):
     return (grad / x,)
 
@@ -140,11 +144,16 @@ def _reverse_sqrt(grad, out, x):
 
 
 def _reverse_sigmoid(grad, out, x):
-    return (grad * out * (1.0 - out),)
+    # not 1 - out, which has no digits left where out is near 1
+    return (grad * out * _record('sigmoid', (-x,)),)
 
 
 def _reverse_tanh(grad, out, x):
-    return (grad * (1.0 - out * out),)
+    return (grad * _record('sech_squared', (x,)),)
+
+
+def _reverse_sech_squared(grad, out, x):
+    return (grad * (-2.0 * _record('tanh', (x,)) * out),)
 
 
 def _reverse_softplus(grad, out, x):

@@ -45,6 +45,12 @@ def exp(x: Any) -> Any:
 
 
 @word
+def expm1(x: Any) -> Any:
+    """``exp(x) - 1``, with all digits where x is small."""
+    return torch.expm1(x)
+
+
+@word
 def log(x: Any) -> Any:
     """The natural logarithm of a positive value."""
     return torch.log(x)
@@ -66,6 +72,13 @@ def sigmoid(x: Any) -> Any:
 def tanh(x: Any) -> Any:
     """The hyperbolic tangent."""
     return torch.tanh(x)
+
+
+@word
+def sech_squared(x: Any) -> Any:
+    """``1 - tanh(x)^2``, with all digits where the tangent is near 1."""
+    e = torch.exp(-2.0 * x.abs())
+    return 4.0 * e / ((1.0 + e) * (1.0 + e))
 
 
 @word

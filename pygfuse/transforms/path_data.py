@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import why_not
-from pygfuse.partial.paths.path import are_attached, attach_distances
+from pygfuse.partial.paths.attach import are_attached, attach_distances
 from pygfuse.transforms.hag_data import HagData, fingerprints
 
 KEY = 'execution_paths'

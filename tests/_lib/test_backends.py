@@ -37,4 +37,4 @@ def test_targets_have_the_same_functions(kind, monkeypatch):
     assert all(callable(getattr(search, name)) for name in ('active_rows', 'kept_rows'))
     if kind == 'cpu':
         assert all(callable(getattr(search, name)) for name in ('active_share', 'among_zeros', 'distances'))
-    assert search.LOOKS_WAIT is (kind == 'cuda')
+    assert search.SYNCHRONISES is (kind == 'cuda')

@@ -45,6 +45,35 @@ def test_each_change_has_a_generation(folder):
     assert not any(folder.iterdir())
 
 
+def test_in_a_folder_that_is_refused_all_is_remembered_in_memory(folder):
+    table = DeviceTable('numbers.json')
+    folder.chmod(0o777)
+    table.remember({'a': 1})
+    table.remember({'b': 2})
+    table.reload()
+    assert (table.get('a'), table.get('b')) == (1, 2)
+    assert not any(folder.iterdir())
+    folder.chmod(0o700)
+    table.remember({'c': 3})
+    other = DeviceTable('numbers.json')
+    assert [other.get(key) for key in 'abc'] == [1, 2, 3]
+
+
+def test_a_file_of_others_is_not_read(folder):
+    DeviceTable('numbers.json').remember({'a': 1})
+    (folder / 'numbers.json').chmod(0o666)
+    assert DeviceTable('numbers.json').get('a') is None
+
+
+@pytest.mark.parametrize('content', [b'', b'{"a": ', b'[1]', b'\xff', b'null', b'{"a": 1}'])
+def test_a_damaged_file_is_forgotten(folder, content):
+    (folder / 'numbers.json').write_bytes(content)
+    table = DeviceTable('numbers.json')
+    assert table.get('a') is None
+    table.remember({'a': 1})
+    assert DeviceTable('numbers.json').get('a') == 1
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason='root writes everywhere')
 def test_a_folder_that_cannot_be_written_to(folder):
     table = DeviceTable('numbers.json')

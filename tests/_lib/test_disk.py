@@ -1,10 +1,16 @@
 """What is kept on disk: by which key, and machine code of several processes met in one."""
 
 import os
+import pickle
 import subprocess
 import sys
+import time
 
+import pytest
+
+from pygfuse._lib import announcement
 from pygfuse._lib import disk as cache
+from pygfuse._lib.machine_code import MachineCode
 
 SYMBOLS = """
 import sys
@@ -21,7 +27,7 @@ def multiply(part, x, by):
 kernel = Kernel({'add': add, 'multiply': multiply}[sys.argv[1]], sys.argv[1])
 kernel(1, torch.zeros(1), 2.0)
 (path,) = cache.cache_directory().iterdir()
-print(cache.load(path)[1])
+print(cache.load(path).names[1])
 """
 
 
@@ -49,8 +55,76 @@ def test_where_kernels_are_kept(monkeypatch, tmp_path):
     assert cache.entry_path('a', 'b') == cache.entry_path('a', 'b') != cache.entry_path('a', 'c')
 
 
-def test_what_cannot_be_loaded_is_none(tmp_path):
-    assert cache.load(tmp_path / 'missing') is None
-    for content in (b'', b'garbage', b'\x80\x05'):
-        (tmp_path / 'entry').write_bytes(content)
-        assert cache.load(tmp_path / 'entry') is None
+@pytest.fixture
+def said(monkeypatch, caplog):
+    """The messages from now on, as if nothing had been said before."""
+    monkeypatch.setattr(announcement, '_said', set())
+    return caplog
+
+
+def stored(path, size=100):
+    """Stores code of about a size and returns it."""
+    code = MachineCode(('name',), (os.urandom(size),))
+    cache.store(path, code)
+    return code
+
+
+def test_what_was_stored_is_loaded(tmp_path):
+    code = stored(tmp_path / 'entry.kernel')
+    assert cache.load(tmp_path / 'entry.kernel') == code
+    assert cache.load(tmp_path / 'missing.kernel') is None
+
+
+def test_damaged_files_are_not_loaded(tmp_path, said):
+    path = tmp_path / 'entry.kernel'
+    stored(path)
+    content = path.read_bytes()
+    for damaged in (b'', b'garbage', content[:50], content[:150] + b'!' + content[151:], content + b'!'):
+        path.write_bytes(damaged)
+        assert cache.load(path) is None
+    assert said.messages == [f'pygfuse compiles damaged kernels anew: {path}']
+
+
+class Attack:
+    def __reduce__(self):
+        return os.abort, ()
+
+
+def test_a_pickle_is_not_run(tmp_path, said):
+    path = tmp_path / 'entry.kernel'
+    path.write_bytes(pickle.dumps(Attack()))
+    assert cache.load(path) is None
+
+
+def test_kernels_unused_for_longest_leave_first(tmp_path, monkeypatch):
+    for i, name in enumerate(('new', 'old', 'oldest')):
+        stored(tmp_path / f'{name}.kernel', 1000)
+        then = time.time() - i * 100_000
+        os.utime(tmp_path / f'{name}.kernel', (then, then))
+    (tmp_path / 'measured.json').write_text('{}')
+    cache.load(tmp_path / 'oldest.kernel')
+    monkeypatch.setenv('PYGFUSE_CACHE_BYTES', '4000')
+    stored(tmp_path / 'newest.kernel', 1000)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ['measured', 'new', 'newest', 'oldest']
+    monkeypatch.setenv('PYGFUSE_CACHE_BYTES', '0')
+    stored(tmp_path / 'last.kernel', 1000)
+    assert [path.stem for path in tmp_path.iterdir()] == ['measured']
+
+
+def test_the_limit_of_bytes(monkeypatch, said):
+    monkeypatch.delenv('PYGFUSE_CACHE_BYTES', raising=False)
+    assert cache.byte_limit() == 2**30
+    monkeypatch.setenv('PYGFUSE_CACHE_BYTES', '123')
+    assert cache.byte_limit() == 123
+    monkeypatch.setenv('PYGFUSE_CACHE_BYTES', '1G')
+    assert cache.byte_limit() == cache.byte_limit() == 2**30
+    assert said.messages == ["PYGFUSE_CACHE_BYTES is '1G'; expected a number of bytes, 1 GiB is taken"]
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    for name in ('killed.partial', 'killed.lock', 'writing.partial', 'compiling.lock'):
+        (tmp_path / name).touch()
+        if name.startswith('killed'):
+            os.utime(tmp_path / name, (0, 0))
+    stored(tmp_path / 'entry.kernel')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['compiling.lock', 'entry.kernel', 'writing.partial']

@@ -46,7 +46,7 @@ def test_they_see_the_linear_map_of_a_layer(every_call):
     conv = CGConv(4)
     conv(torch.randn(5, 4), torch.randint(5, (2, 9)))
     assert {conv.lin_f, conv.lin_s} <= set(every_call)
-    assert conv.last_reason.startswith('a hook is registered on')
+    assert conv.note.reason.startswith('a hook is registered on')
 
 
 def test_they_see_the_linear_map_of_some_rows(every_call, monkeypatch):
@@ -61,7 +61,7 @@ def test_they_see_the_network_on_edges(every_call):
     conv = EdgeConv(nn)
     conv(torch.randn(5, 4), torch.randint(5, (2, 9)))
     assert {nn, nn[0], nn[1]} <= set(every_call)
-    assert conv.last_reason.startswith('a hook is registered on')
+    assert conv.note.reason.startswith('a hook is registered on')
 
 
 def test_they_see_the_lstm(every_call):
@@ -69,4 +69,4 @@ def test_they_see_the_lstm(every_call):
     # all neighbours' lists begin alike
     conv(torch.randn(6, 4), torch.tensor([[0, 1, 2] * 5, [i // 3 for i in range(15)]]))
     assert {conv.aggr_module, conv.aggr_module.lstm} <= set(every_call)
-    assert 'LSTM' in conv.last_reason
+    assert 'LSTM' in conv.note.reason

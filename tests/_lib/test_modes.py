@@ -50,7 +50,7 @@ def test_numbers_stay_the_same(name, off):
     with ablation(**OFF[off]):
         found = gradients(conv, edge_index)
     reason = 'reorganisation is switched off' if name in ('EdgeConv', 'CGConv') and 'reorg' in off else None
-    assert conv.last_reason == reason
+    assert conv.note.reason == reason
     for got, right in zip(found, expected, strict=True):
         torch.testing.assert_close(got, right, rtol=1e-9, atol=1e-9)
 

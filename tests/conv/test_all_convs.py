@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import io
@@ -12,6 +13,7 @@ import torch
 import torch_geometric.nn
 from torch.autograd import forward_ad, gradcheck
 from torch_geometric import EdgeIndex
+from torch_geometric.nn.conv.utils import cheatsheet
 
 import pygfuse
 from tests.support import cases as table
@@ -125,7 +127,7 @@ def test_lazy_layers(layer):
         torch.manual_seed(0)
         conv = kind(**options).double()
         found.append((conv(*arguments), *conv.parameters(), conv(*arguments)))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     for got, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(got, expected)
 
@@ -311,7 +313,7 @@ def check_gradients(layer: Layer, **options) -> None:
         return torch.func.functional_call(conv, parameters, (), {**given, 'edge_index': SMALL.edge_index})
 
     assert gradcheck(run, (*leaves, *conv.parameters()))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
 
 
 @some(LAYERS, fast=[TRANSFORMER_EDGES, GCN_WEIGHTS])
@@ -383,7 +385,7 @@ def test_a_batch_of_gradients(layer):
         grads = torch.randn(3, *out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         given = [*inputs.values(), *conv.parameters()]
         found.append(torch.autograd.grad(out, given, grads, is_grads_batched=True))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     for got, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(got, expected)
 
@@ -405,7 +407,7 @@ def test_dropout_is_decided_by_the_seed(layer):
     assert not torch.equal(run(), first)
     assert torch.equal(run(0), first)
     assert not torch.equal(run(1), first)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     conv.eval()
     plain = layer.parity.fused(**{**layer.options, 'dropout': 0.0}).double()
     plain.load_state_dict(conv.state_dict())
@@ -433,7 +435,7 @@ def test_dropout_of_everything(layer):
     torch.testing.assert_close(
         fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs)
     )
-    assert fused.last_reason is None
+    assert fused.note.reason is None
 
 
 # The class
@@ -524,16 +526,16 @@ def test_types_without_kernels_fall_back_and_autocast_where_it_must(layer):
     pyg, fused = layer.pair(torch.bfloat16)
     inputs = layer.inputs(RANDOM, dtype=torch.bfloat16)
     assert torch.equal(fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs))
-    assert 'bfloat16' in fused.last_reason
+    assert 'bfloat16' in fused.note.reason
     pyg, fused = pyg.float(), fused.float()
     inputs = layer.inputs(RANDOM)
     with torch.autocast('cpu', torch.bfloat16):
         found = fused(edge_index=RANDOM.edge_index, **inputs)
         if fused.runs_under_autocast:
-            assert fused.last_reason is None
+            assert fused.note.reason is None
         else:
             assert torch.equal(found, pyg(edge_index=RANDOM.edge_index, **inputs))
-            assert fused.last_reason == 'autocast is on'
+            assert fused.note.reason == 'autocast is on'
 
 
 @every
@@ -546,7 +548,7 @@ def test_hooks_are_called(layer):
         fused(edge_index=RANDOM.edge_index, **inputs), pyg(edge_index=RANDOM.edge_index, **inputs)
     )
     assert called
-    assert 'hook' in fused.last_reason
+    assert 'hook' in fused.note.reason
 
 
 @every
@@ -564,7 +566,7 @@ def test_another_aggregation_put_into_a_layer_falls_back(layer):
     for conv in (pyg, fused):
         conv.aggr_module = torch_geometric.nn.aggr.MinAggregation()
     assert torch.equal(fused(**inputs), pyg(**inputs))
-    assert fused.last_reason.startswith('aggr_module is a MinAggregation')
+    assert fused.note.reason.startswith('aggr_module is a MinAggregation')
 
 
 @every
@@ -574,7 +576,7 @@ def test_hooks_of_the_aggregation_are_called(layer):
     for conv in (pyg, fused):
         conv.aggr_module.register_forward_hook(lambda module, given, found: 2 * found)
     assert torch.equal(fused(**inputs), pyg(**inputs))
-    assert fused.last_reason == 'a hook is registered on aggr_module'
+    assert fused.note.reason == 'a hook is registered on aggr_module'
 
 
 def other_aggregations():
@@ -594,9 +596,9 @@ def test_other_aggregations_fall_back(layer, aggr):
     fused = layer.parity.fused(**{**copy.deepcopy(layer.options), 'aggr': aggr})
     fused.load_state_dict(pyg.state_dict())
     assert torch.equal(fused(edge_index=RANDOM.edge_index, **layer.inputs(RANDOM)), expected)
-    assert 'aggr' in fused.last_reason
+    assert 'aggr' in fused.note.reason
     (row,) = pygfuse.report(fused, file=io.StringIO())
-    assert row.why_not == fused.last_reason
+    assert row.why_not == fused.note.reason
 
 
 FALL_BACK = [
@@ -614,9 +616,9 @@ def test_options_that_fall_back(layer, options, reason):
     inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index}
     for _ in range(2):
         assert torch.equal(fused(**inputs), pyg(**inputs))
-        assert reason in fused.last_reason
+        assert reason in fused.note.reason
     (row,) = pygfuse.report(fused, file=io.StringIO())
-    assert row.why_not == fused.last_reason
+    assert row.why_not == fused.note.reason
 
 
 @pytest.mark.parametrize('layer', [layer for layer in LAYERS if not layer.square], ids=str)
@@ -632,7 +634,7 @@ def test_the_reversed_flow_between_different_nodes_falls_back(layer):
             fused(**inputs)
     else:
         assert torch.equal(fused(**inputs), expected)
-    assert 'flow' in fused.last_reason
+    assert 'flow' in fused.note.reason
 
 
 @pytest.mark.parametrize('layer', [GATV2, TRANSFORMER, GATED, table.CG], ids=str)
@@ -781,7 +783,7 @@ def test_a_layer_without_channels(aggr):
         out = conv(x, RANDOM.edge_index)
         out.sum().backward()
         found.append((out, x.grad))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     torch.testing.assert_close(found[1], found[0])
 
 
@@ -789,10 +791,10 @@ def test_a_layer_without_channels(aggr):
 def test_transforms_of_functions_run_the_path_of_pyg(name):
     conv, x = getattr(pygfuse.conv, name)(8, 8), torch.randn(60, 8)
     found = torch.func.grad(lambda x: conv(x, RANDOM.edge_index).square().sum())(x)
-    assert conv.last_reason == 'a transform of torch.func'
+    assert conv.note.reason == 'a transform of torch.func'
     x.requires_grad_()
     conv(x, RANDOM.edge_index).square().sum().backward()
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     torch.testing.assert_close(found, x.grad)
 
 
@@ -802,31 +804,167 @@ def test_forward_mode_differentiation_runs_the_path_of_pyg(name):
     with forward_ad.dual_level():
         out = conv(forward_ad.make_dual(x, direction.double()), RANDOM.edge_index)
         tangent = forward_ad.unpack_dual(out).tangent
-    assert conv.last_reason == 'forward-mode differentiation'
+    assert conv.note.reason == 'forward-mode differentiation'
     step = 1e-5 * direction
     torch.testing.assert_close(
         2e-5 * tangent, conv(x + step, RANDOM.edge_index) - conv(x - step, RANDOM.edge_index), rtol=1e-5, atol=1e-12
     )
 
 
+# the forward of others is several, by what it returns
+SCRIPTED = [layer for layer in LAYERS if layer.name not in ('GATv2Conv', 'TransformerConv', 'FAConv')]
+
+
+@pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
+@pytest.mark.parametrize('layer', SCRIPTED, ids=str)
+def test_torchscript_compiles_the_forward_of_pyg(layer):
+    pyg, fused = layer.pair()
+    inputs = layer.inputs(RANDOM)
+    arguments = [inputs['x'], RANDOM.edge_index, *([] if layer.edge is None else [inputs[layer.edge]])]
+    expected, model = fused(*arguments), torch.nn.ModuleDict({'conv': fused})
+    scripted = torch.jit.script(model).conv
+    assert scripted.code == torch.jit.script(pyg).code
+    torch.testing.assert_close(scripted(*arguments), expected)
+    assert model['conv'] is fused  # which goes on as before
+    assert torch.equal(fused(*arguments), expected)
+    assert type(fused) is layer.parity.fused
+
+
+@pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
+@pytest.mark.parametrize('copied', [copy.deepcopy, lambda conv: pickle.loads(pickle.dumps(conv)), pygfuse.unfuse])
+def test_a_layer_that_was_scripted_is_copied_and_unfused(copied):
+    conv = SAGE.fused()
+    torch.jit.script(torch.nn.ModuleDict({'conv': conv}))
+    assert type(copied(conv)) is (torch_geometric.nn.SAGEConv if copied is pygfuse.unfuse else pygfuse.conv.SAGEConv)
+
+
+@pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
+@pytest.mark.parametrize('layer', [FA, TRANSFORMER, table.FA_WEIGHTS], ids=str)
+def test_torchscript_compiles_the_forward_of_pyg_with_attention_weights(layer):
+    class Net(torch.nn.Module):
+        def __init__(self, conv):
+            super().__init__()
+            self.conv = conv
+
+        def forward(
+            self, x: torch.Tensor, edge_index: torch.Tensor, edge_weight: torch.Tensor | None
+        ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+            return self.conv(x, edge_index, None, return_attention_weights=True)
+
+    class WithFirst(Net):
+        def forward(
+            self, x: torch.Tensor, edge_index: torch.Tensor, edge_weight: torch.Tensor | None
+        ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+            return self.conv(x, x, edge_index, edge_weight, return_attention_weights=True)
+
+    net = (WithFirst if layer.name == 'FAConv' else Net)(layer.fused())
+    inputs = layer.inputs(RANDOM)
+    arguments = inputs['x'], RANDOM.edge_index, inputs.get('edge_weight')
+    out, (_, alpha) = torch.jit.script(net)(*arguments)
+    expected, (_, expected_alpha) = net(*arguments)
+    torch.testing.assert_close((out, alpha), (expected, expected_alpha))
+
+
+def test_torchscript_does_not_replace_a_forward_of_the_users_own():
+    class Own(pygfuse.conv.SAGEConv):
+        def forward(self, x, edge_index):
+            return 2 * super().forward(x, edge_index)
+
+    conv = Own(FEATURES, 3)
+    assert conv.__prepare_scriptable__() is conv
+    assert type(conv) is Own
+
+
+@some(LAYERS, fast=[SAGE, table.GCN])
+def test_an_export_to_onnx_is_of_the_path_of_pyg(layer, monkeypatch):
+    monkeypatch.setattr('torch.onnx.is_in_onnx_export', lambda: True)  # as torch's exporter says while it traces
+    inputs = layer.inputs(RANDOM)
+    first = [inputs['x']] + ([inputs['x_0']] if layer.name == 'FAConv' else [])
+    arguments = (*first, RANDOM.edge_index, *([] if layer.edge is None else [inputs[layer.edge]]))
+    conv = layer.fused().eval()
+    program = torch.export.export(conv, arguments, strict=False)
+    assert not [node for node in program.graph.nodes if 'pygfuse' in str(node.target)]
+    monkeypatch.undo()
+    torch.testing.assert_close(program.module()(*arguments), conv(*arguments))
+
+
 @every
-def test_torchscript_is_refused(layer):
-    with pytest.raises(NotImplementedError, match='unfuse'):
-        torch.jit.script(torch.nn.Sequential(layer.fused()))
+@pytest.mark.parametrize('dtype', [torch.uint8, torch.int8, torch.int16], ids=str)
+def test_narrow_indices(dtype, layer):
+    for example in (RANDOM, LOOPS):
+        index = example.edge_index
+        layer.check(example, edge_index=index.to(dtype), pyg_edge_index=index, narrow=False)
+
+
+@every
+@pytest.mark.parametrize('num_nodes', [0, 1, 3])
+@pytest.mark.parametrize('mapping', ['used_once', 'scatter', 'edge', 'vertex'])
+def test_graphs_without_edges_in_every_mapping(mapping, num_nodes, layer):
+    example = table.square(torch.empty(2, 0, dtype=torch.int64), num_nodes)
+    inputs = {name: value.double().requires_grad_() for name, value in layer.inputs(example).items()}
+    pyg, fused = layer.pair(torch.float64)
+    found = []
+    for conv in (pyg, fused):
+        with pygfuse.used_once() if mapping == 'used_once' else pygfuse.force_mapping(mapping):
+            out = conv(edge_index=example.edge_index.clone(), **inputs)
+            given = [*inputs.values(), *(parameter for parameter in conv.parameters() if parameter.requires_grad)]
+            gradients = torch.autograd.grad(out.sum(), given, allow_unused=True, materialize_grads=True)
+        found.append((out, *gradients))
+    assert fused.note.reason is None
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.filterwarnings('ignore:An output with one or more elements')
+@pytest.mark.parametrize('num_edges', [0, 1, 2])
+@pytest.mark.parametrize('order', [None, 'row', 'col'])
+@some(LAYERS, fast=[TRANSFORMER, table.GRAPH])
+def test_few_edges_of_an_edge_index_class_on_the_path_of_pyg_of_active_rows(layer, order, num_edges):
+    edge_index = EdgeIndex(torch.tensor([[0, 1], [1, 2]])[:, :num_edges], sparse_size=(3, 3), sort_order=order)
+    conv, linear, mask = layer.fused(), torch.nn.Linear(FEATURES, FEATURES), torch.tensor([True, False, True])
+    conv.register_propagate_forward_hook(lambda *arguments: None)
+    inputs = layer.inputs(table.square(edge_index.as_tensor(), 3))
+    found = []
+    for context in (contextlib.nullcontext(), pygfuse.active(mask)):
+        with context:
+            out = conv(**{**inputs, 'x': linear(inputs['x']).relu()}, edge_index=edge_index)
+        found.append((out[mask], *torch.autograd.grad(out[mask].sum(), linear.parameters())))
+    assert conv.note.reason is not None
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize('name', pygfuse.conv.__all__)
+@pytest.mark.parametrize('helper', [cheatsheet.paper_title, cheatsheet.paper_link])
+def test_papers_are_cited_as_by_pyg(helper, name, monkeypatch):
+    expected = helper(name)
+    monkeypatch.setattr(f'torch_geometric.nn.conv.{name}', getattr(pygfuse.conv, name))
+    assert helper(name) == expected is not None
+
+
+NO_FEATURES = [None, 3, (), (None, None), (torch.ones(4, FEATURES),) * 3]
+
+
+@every
+@pytest.mark.parametrize('x', NO_FEATURES, ids=['None', 'a number', 'no tensors', 'a pair of None', 'three tensors'])
+def test_what_are_no_features(x, layer):
+    inputs = {**layer.inputs(SMALL), 'x': x}
+    with pytest.raises(ValueError, match=r"Expected 'x(\[0\])?' to be a tensor|does not support bipartite"):
+        layer.fused()(edge_index=SMALL.edge_index, **inputs)
 
 
 @pytest.mark.parametrize('layer', [layer for layer in LAYERS if not layer.square], ids=str)
 def test_features_that_are_no_tensor(layer):
     inputs = layer.inputs(SMALL)
     inputs['x'] = inputs['x'].numpy()
-    with pytest.raises(ValueError, match=r"Expected 'x\[0\]' to be a tensor \(got ndarray\)"):
+    with pytest.raises(ValueError, match=r"Expected 'x' to be a tensor of shape .*\(got ndarray\)"):
         layer.fused()(edge_index=SMALL.edge_index, **inputs)
 
 
 def test_a_device_without_kernels_runs_the_path_of_pyg():
     fused = SAGE.fused().to('meta')
     assert fused(RANDOM.x(FEATURES).to('meta'), RANDOM.edge_index.to('meta')).shape == (60, CHANNELS)
-    assert fused.last_reason == "the device 'meta' has no fused kernels"
+    assert fused.note.reason == "the device 'meta' has no fused kernels"
 
 
 SPARSE_FEATURES = {
@@ -846,6 +984,6 @@ def test_sparse_features(layout, monkeypatch):
             out = conv(x.to_sparse() if layout == 'COO' else x.to_sparse_csr(), RANDOM.edge_index, **inputs)
             given = [parameter for parameter in conv.parameters() if parameter.requires_grad]
             found.append((out, *torch.autograd.grad(out.square().sum(), given)))
-        assert conv.last_reason is None
+        assert conv.note.reason is None
         for got, expected in zip(found[1], found[0], strict=True):
             torch.testing.assert_close(got, expected)

@@ -54,7 +54,7 @@ def test_is_edge_conv_on_the_nearest_neighbours(aggr):
     plain = plain_of(conv)
     x = points().requires_grad_()
     out, expected = conv(x, BATCH), plain(x, knn_graph(x, K, BATCH, loop=True))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     torch.testing.assert_close(out, expected)
     for got, wanted in zip(gradients(conv, [x], out), gradients(plain, [x], expected), strict=True):
         torch.testing.assert_close(got, wanted)
@@ -79,7 +79,7 @@ def test_points_and_queries(batched):
     batches = (BATCH, batch) if batched else None
     edge_index = knn(x, y, K, *(batches or (None, None))).flip(0)
     out, expected = conv((x, y), batches), plain((x, y), edge_index)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     torch.testing.assert_close(out, expected)
     for got, wanted in zip(gradients(conv, [x, y], out), gradients(plain, [x, y], expected), strict=True):
         torch.testing.assert_close(got, wanted)
@@ -177,7 +177,7 @@ def test_losses_of_twenty_steps():
     expected = losses(plain)
     assert losses(fused) == pytest.approx(expected, abs=1e-4)
     assert expected[-1] < 0.5 * expected[0]
-    assert all(conv.last_reason is None for conv in fused.convs)
+    assert all(conv.note.reason is None for conv in fused.convs)
 
 
 WRONG = {

@@ -149,7 +149,7 @@ def check(nn: Module, aggr: str, example: Example, dtype: torch.dtype = torch.fl
         wanted = results(reference, arguments, torch.float64, step)
         plain = results(conv, arguments, dtype, step)
         assert_close(results(twin, arguments, dtype, step), wanted, None if dtype is torch.float64 else plain)
-        assert twin.last_reason is None
+        assert twin.note.reason is None
         x = tuple(0.5 + 2 * part for part in x) if isinstance(x, tuple) else 0.5 + 2 * x
     states = [dict(module.state_dict()) for module in (twin, reference, conv)]
     assert_close(states[0], states[1], None if dtype is torch.float64 else states[2])
@@ -216,7 +216,7 @@ def test_any_graph(name, aggr, sizes, ends, dtype, seed):
     for name_, expected in wanted.items():
         if aggr == 'sum' or not name_.startswith('gradient'):
             torch.testing.assert_close(got[name_], expected, rtol=1e-6, atol=1e-6)
-    assert twin.last_reason is None
+    assert twin.note.reason is None
 
 
 # Batch normalisation
@@ -361,7 +361,7 @@ def test_a_slope_of_zero_behind_which_edges_tie():
     conv, twin = unchanged(nn, 'max')
     arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
     assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
-    assert twin.last_reason == 'edges tie where a slope of a PReLU is zero'
+    assert twin.note.reason == 'edges tie where a slope of a PReLU is zero'
 
 
 @pytest.mark.parametrize('aggr', ['max', 'min'])
@@ -370,7 +370,7 @@ def test_a_row_of_zeros_behind_which_all_edges_tie(name, aggr):
     conv, twin = unchanged(ROWS_OF_ZEROS[name](), aggr)
     arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
     assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
-    assert twin.last_reason == 'all edges tie where a row of weights of a Linear is zero'
+    assert twin.note.reason == 'all edges tie where a row of weights of a Linear is zero'
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_rows_of_zeros_where_ties_are_shared_or_do_not_matter(name, aggr):
     conv, twin = unchanged(with_zeros(NETWORKS[name](), 0, SOME, DIFFERENCE), aggr)
     arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
     assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
-    assert twin.last_reason is None
+    assert twin.note.reason is None
 
 
 def test_ties_are_the_same_where_a_second_derivative_is_wanted():
@@ -410,7 +410,7 @@ def test_gradients(name, aggr):
         return torch.func.functional_call(conv, dict(zip(names, parameters, strict=True)), (x, SMALL.edge_index))
 
     assert gradcheck(run, (x, *conv.parameters()))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
 
 
 @pytest.mark.slow
@@ -508,7 +508,7 @@ def test_what_falls_back(reason):
         torch.manual_seed(1)
         found.append(layer(RANDOM.x(FEATURES), RANDOM.edge_index))
     assert torch.equal(found[0], found[1])
-    assert reason in twin.last_reason
+    assert reason in twin.note.reason
 
 
 def test_a_function_falls_back():
@@ -516,15 +516,15 @@ def test_a_function_falls_back():
     twin = EdgeConv(lambda h: h @ weight)
     x = RANDOM.x(FEATURES)
     assert torch.equal(twin(x, RANDOM.edge_index), pyg.EdgeConv(lambda h: h @ weight)(x, RANDOM.edge_index))
-    assert twin.last_reason == 'nn is no module'
+    assert twin.note.reason == 'nn is no module'
 
 
 def test_a_lazy_network_runs_the_path_of_pyg_once():
     twin = EdgeConv(pyg.MLP([-1, HIDDEN, OUT]))
     twin(RANDOM.x(FEATURES), RANDOM.edge_index)
-    assert 'before its first call' in twin.last_reason
+    assert 'before its first call' in twin.note.reason
     twin(RANDOM.x(FEATURES), RANDOM.edge_index)
-    assert twin.last_reason is None
+    assert twin.note.reason is None
 
 
 def test_dropout_is_fused_in_evaluation():
@@ -533,14 +533,14 @@ def test_dropout_is_fused_in_evaluation():
     conv.eval(), twin.eval()
     x = RANDOM.x(FEATURES).double()
     torch.testing.assert_close(twin(x, RANDOM.edge_index), conv(x, RANDOM.edge_index))
-    assert twin.last_reason is None
+    assert twin.note.reason is None
 
 
 def test_networks_of_another_type_or_device():
     twin = EdgeConv(one(BatchNorm1d(HIDDEN, dtype=torch.float64), ReLU()))
     with pytest.raises(RuntimeError):  # of torch, on PyG's path
         twin(RANDOM.x(FEATURES), RANDOM.edge_index)
-    assert 'several types' in twin.last_reason
+    assert 'several types' in twin.note.reason
     with pytest.raises(ValueError, match='weight 1 of nn'):
         EdgeConv(one(BatchNorm1d(HIDDEN, device='meta')))(RANDOM.x(FEATURES), RANDOM.edge_index)
 
@@ -576,7 +576,7 @@ def measured(nn: Module, k: int) -> tuple[int, int]:
 
     step()
     saved = saved_bytes(lambda: conv(x, edge_index), exclude=given_)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     return saved, peak_bytes(step, warmup=1)
 
 
@@ -649,7 +649,7 @@ def test_a_dgcnn_on_fixed_neighbours_trains_to_the_same_losses(network, dtype, r
             losses[-1].append(loss.item())
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[0][-1] < 0.5 * losses[0][0]
-    assert [conv.last_reason for conv in twin.convs] == [None] * 4
+    assert [conv.note.reason for conv in twin.convs] == [None] * 4
 
 
 @pytest.mark.slow

@@ -422,7 +422,7 @@ def test_derivatives(second, edge_dim, p):
 
     check_gradients = gradgradcheck if second else gradcheck
     assert check_gradients(run, (x, edge_attr, *conv.parameters()))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
 
 
 # The class
@@ -624,17 +624,17 @@ def test_compiled_dropout_differs_from_call_to_call():
 # What falls back
 
 
-def last_reason_of(conv, *arguments) -> str | None:
+def reason_of(conv, *arguments) -> str | None:
     conv(*arguments)
     (row,) = pygfuse.report(conv, file=io.StringIO())
-    assert row.why_not == conv.last_reason
+    assert row.why_not == conv.note.reason
     return row.why_not
 
 
 def test_a_type_without_kernels_falls_back():
     pyg, fused = layers(torch.bfloat16)
     x = RANDOM.x(FEATURES).bfloat16()
-    assert 'bfloat16' in last_reason_of(fused, x, RANDOM.edge_index)
+    assert 'bfloat16' in reason_of(fused, x, RANDOM.edge_index)
     assert torch.equal(fused(x, RANDOM.edge_index), pyg(x, RANDOM.edge_index))
 
 
@@ -657,12 +657,12 @@ def test_hooks_are_called(register):
     expected = conv(x, edge_index)
     called = []
     handle = getattr(conv, register)(lambda *arguments: called.append(1))
-    assert 'hook' in last_reason_of(conv, x, edge_index)
+    assert 'hook' in reason_of(conv, x, edge_index)
     assert called
     torch.testing.assert_close(conv(x, edge_index), expected)
     handle.remove()
     called.clear()
-    assert last_reason_of(conv, x, edge_index) is None
+    assert reason_of(conv, x, edge_index) is None
     assert not called
 
 
@@ -688,12 +688,12 @@ def test_an_explainer_sees_the_messages():
     conv._apply_sigmoid = False
     conv._loop_mask = edge_index[0] != edge_index[1]
     out = conv(x, edge_index)
-    assert 'explain' in conv.last_reason
+    assert 'explain' in conv.note.reason
     assert not torch.equal(out, expected)  # masked to nothing but the loops
     conv.explain = False
     conv._edge_mask = None
     assert torch.equal(conv(x, edge_index), expected)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
 
 
 @pytest.mark.parametrize('aggr', ['max', 'min', 'std', ['add', 'mean']], ids=str)
@@ -703,7 +703,7 @@ def test_other_aggregations_fall_back(aggr):
     if isinstance(aggr, list):  # PyG's layer cannot use these either
         assert fused.why_not() is not None
         return
-    assert 'aggr' in last_reason_of(fused, x, edge_index)
+    assert 'aggr' in reason_of(fused, x, edge_index)
     assert torch.equal(fused(x, edge_index), pyg(x, edge_index))
 
 

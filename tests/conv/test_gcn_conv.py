@@ -59,7 +59,7 @@ def test_degrees_that_are_zero_or_negative(loops):
     for weight in (-torch.ones(RANDOM.num_edges), torch.zeros(RANDOM.num_edges), torch.randn(RANDOM.num_edges)):
         expected, got = (conv(x, RANDOM.edge_index, weight.double()) for conv in (pyg, fused))
         torch.testing.assert_close(got, expected, equal_nan=True)
-        assert fused.last_reason is None
+        assert fused.note.reason is None
 
 
 def with_values(adjacency: str, values: torch.Tensor):
@@ -90,7 +90,7 @@ def test_values_of_sparse_adjacencies_are_edge_weights(options, adjacency, reque
         for _ in range(2):
             out = conv(x, edge_index)
             found.append((out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])))
-    assert fused.last_reason is None
+    assert fused.note.reason is None
     for got, expected in zip([*found[2], *found[3]], [*found[0], *found[1]], strict=True):
         torch.testing.assert_close(got, expected)
 
@@ -117,7 +117,7 @@ def test_a_cached_layer_keeps_the_first_adjacency(adjacency, request):
     first, second = (ADJACENCIES[adjacency](example) for example in (RANDOM, other))
     for edge_index in (first, second, first):
         torch.testing.assert_close(fused(x, edge_index), pyg(x, edge_index))
-    assert fused.last_reason is None
+    assert fused.note.reason is None
     pyg.reset_parameters()
     fused.reset_parameters()
     fused.load_state_dict(pyg.state_dict())

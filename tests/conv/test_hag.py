@@ -48,12 +48,12 @@ def test_layers_that_use_it(name, options, flow):
     parity.check({**options, 'flow': flow}, x=inputs(), edge_index=edge_index, narrow=False)
     fused = parity.make({**options, 'flow': flow})[1]
     fused(inputs(), edge_index)
-    assert fused.last_hag == 'used'
+    assert fused.note.hag == 'used'
     text = io.StringIO()
     pygfuse.report(fused, file=text)
     assert 'yes, over a HAG' in text.getvalue()
     fused(inputs(), edge_index.clone())
-    assert fused.last_hag is None
+    assert fused.note.hag is None
 
 
 WITHOUT = [
@@ -85,7 +85,7 @@ def test_self_loops_of_the_graph_that_gcn_replaces():
     parity.check(options, x=inputs(), edge_index=edge_index, narrow=False)
     fused = parity.make(options)[1]
     fused(inputs(), edge_index)
-    assert 'self-loops' in fused.last_hag
+    assert 'self-loops' in fused.note.hag
 
 
 def test_other_numbers_of_nodes():
@@ -95,7 +95,7 @@ def test_other_numbers_of_nodes():
     plain.load_state_dict(fused.state_dict())
     x = torch.randn(NODES + 3, 6)
     torch.testing.assert_close(fused(x, edge_index), plain(x, edge_index))
-    assert 'not 23 and 23' in fused.last_hag
+    assert 'not 23 and 23' in fused.note.hag
 
 
 def test_a_hag_of_other_edges_is_refused():

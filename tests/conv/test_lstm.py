@@ -34,7 +34,7 @@ def check_falls_back(reason: str, edge_index, **options) -> None:
     plain, fused = PARITY.make({**OPTIONS, **options})
     x = torch.randn(30, 6)
     assert torch.equal(fused(x, edge_index), plain(x, edge_index))
-    assert reason in fused.last_reason
+    assert reason in fused.note.reason
 
 
 def test_what_runs_the_own_path_of_pyg():

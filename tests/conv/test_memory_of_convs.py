@@ -79,7 +79,7 @@ def test_what_is_saved_does_not_grow_with_edges(name, options):
     for num_edges in (1000, 2000):
         edge_index = random_edges(100, 100, num_edges)
         saved.append(saved_bytes(lambda edges=edge_index: conv(*inputs, edges), exclude=[edge_index]))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     assert saved[0] == saved[1]
     if name.startswith('GAT'):  # the measure sees what PyG keeps
         pygfuse.unfuse(conv)
@@ -96,7 +96,7 @@ def test_edge_features_are_all_that_grows_with_edges(name, options, argument, wi
         shape = (num_edges,) if width is None else (num_edges, width)
         step = {'edge_index': random_edges(100, 100, num_edges), argument: torch.rand(shape, requires_grad=True)}
         saved.append(saved_bytes(lambda step=step: conv(**inputs, **step), exclude=step.values()))
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     assert saved[1] - saved[0] <= 1000 * 4 * copied
 
 

@@ -23,7 +23,7 @@ def outputs_and_gradients(layer, edge_index, aggr: str, x: torch.Tensor, runs_fu
         leaf = x.double().requires_grad_()
         out = conv(leaf, edge_index)
         found.append((out, *torch.autograd.grad(out.square().sum(), [leaf, *conv.parameters()])))
-    assert (fused.last_reason is None) == runs_fused
+    assert (fused.note.reason is None) == runs_fused
     return zip(found[1], found[0], strict=True)
 
 
@@ -63,7 +63,7 @@ def test_a_matrix_that_is_not_coalesced(aggr, layer):
         matrix = torch.sparse_coo_tensor(torch.stack([target, source]), values, (12, 12))
         found.append(conv(GRAPHS['repeated edges']().x(FEATURES).double(), matrix))
     torch.testing.assert_close(found[1], found[0])
-    assert (fused.last_reason is None) == (aggr == 'add')
+    assert (fused.note.reason is None) == (aggr == 'add')
 
 
 @pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
@@ -91,7 +91,7 @@ def test_extremes_over_sparse_adjacencies_without_gradients(adjacency, aggr, lay
     edge_index = ADJACENCIES[adjacency](RANDOM)
     with torch.no_grad():
         torch.testing.assert_close(fused(RANDOM.x(FEATURES), edge_index), pyg(RANDOM.x(FEATURES), edge_index))
-    assert fused.last_reason is None
+    assert fused.note.reason is None
 
 
 def test_gradients_of_the_values_of_a_sparse_tensor(needs_torch_sparse):
@@ -119,7 +119,7 @@ def test_edge_weights_of_another_type_fall_back():
     weight = torch.arange(RANDOM.num_edges)
     arguments = RANDOM.x(FEATURES), RANDOM.edge_index, weight
     torch.testing.assert_close(fused(*arguments), pyg(*arguments))
-    assert 'int64' in fused.last_reason
+    assert 'int64' in fused.note.reason
 
 
 @pytest.mark.parametrize('shape', [(), (8, 2), (7,)])
@@ -151,4 +151,4 @@ def test_an_aggregation_that_is_a_module_falls_back():
         edge_index = RANDOM.edge_index[:, RANDOM.edge_index[1].argsort()]
         arguments = RANDOM.x(FEATURES), edge_index
         assert torch.equal(fused(*arguments), pyg(*arguments))
-        assert 'aggr' in fused.last_reason
+        assert 'aggr' in fused.note.reason

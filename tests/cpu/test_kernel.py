@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import concurrent.futures
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
 
+from pygfuse._lib import disk as cache
+from pygfuse._lib.machine_code import MachineCode
 from pygfuse.cpu.kernel import Kernel
 
 SCRIPT = """
@@ -59,7 +64,9 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     blocked = tmp_path / 'file'
     blocked.write_text('no folder')
     done = run(blocked / 'cache')
-    assert 'pygfuse: compiling' in done.stderr
+    warning, announcement = done.stderr.splitlines()
+    assert warning.endswith(f'kept for this process only: {blocked / "cache"} cannot be read (Not a directory)')
+    assert announcement == 'pygfuse: compiling kernels for this processor'
     assert blocked.read_text() == 'no folder'
 
 
@@ -102,3 +109,138 @@ def test_several_threads_compile_and_run_at_once():
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(pool.map(task, range(200)))
     assert len(kernel._compiled) == 1
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def compilations(monkeypatch, tmp_path_factory):
+    """A function that says how many kernels were compiled, in this process and its children."""
+    log = tmp_path_factory.mktemp('log') / 'log'
+    log.touch()
+    build = Kernel._build
+
+    def logged(self, description):
+        with log.open('a') as file:
+            file.write('compiled\n')
+        return build(self, description)
+
+    monkeypatch.setattr(Kernel, '_build', logged)
+    return lambda: len(log.read_text().splitlines())
+
+
+def adds_one(name: str = 'test of the cache') -> bool:
+    """Whether a new kernel, from disk or compiled, gives what it should."""
+    x, out = torch.arange(10.0), torch.zeros(10)
+    Kernel(add_one, name)(1, x, 1.0, out)
+    return torch.equal(out, x + 1)
+
+
+@pytest.mark.parametrize('place', [0.0, 0.02, 0.3, 0.5, 0.7, 0.999])
+def test_a_kernel_with_a_damaged_byte_is_compiled_anew(folder, place, compilations):
+    assert adds_one()
+    (path,) = folder.iterdir()
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 0x10
+    path.write_bytes(content)
+    assert adds_one()
+    assert adds_one()
+    assert compilations() == 2
+    assert list(folder.iterdir()) == [path]
+
+
+def test_machine_code_without_the_function_is_compiled_anew(folder, compilations):
+    assert adds_one()
+    (path,) = folder.iterdir()
+    found = cache.load(path)
+    cache.store(path, MachineCode((found.names[0], 'another'), found.pieces))
+    assert adds_one()
+    assert compilations() == 2
+
+
+@pytest.mark.parametrize('delay', [0.01, 0.05, 0.1, 0.2])
+def test_an_interrupt_at_any_time(folder, delay):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        try:
+            assert adds_one()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert adds_one()
+    assert [path.suffix for path in folder.iterdir()] == ['.kernel']
+
+
+def run_children(tasks) -> None:
+    """Runs each task in a child of this process; all must succeed."""
+    children = [multiprocessing.get_context('fork').Process(target=task) for task in tasks]
+    for child in children:
+        child.start()
+    try:
+        for child in children:
+            child.join(60)
+        assert [child.exitcode for child in children] == [0] * len(children)
+    finally:
+        for child in children:
+            child.kill()
+
+
+def asserted(name: str = 'test of the cache') -> None:
+    assert adds_one(name)
+
+
+@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+def test_of_eight_processes_one_compiles(folder, compilations):
+    run_children([asserted] * 8)
+    assert compilations() == 1
+    assert [path.suffix for path in folder.iterdir()] == ['.kernel']
+
+
+@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+def test_children_number_their_functions_apart(folder):
+    # their kernels meet in one process later
+    run_children([lambda: asserted('one'), lambda: asserted('other')])
+    first, second = (cache.load(path).names[1] for path in folder.iterdir())
+    assert first != second
+
+
+@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+def test_a_fork_while_a_thread_compiles(folder, monkeypatch):
+    entered, build = threading.Event(), Kernel._build
+
+    def noticed(self, description):
+        entered.set()
+        return build(self, description)
+
+    monkeypatch.setattr(Kernel, '_build', noticed)
+    thread = threading.Thread(target=asserted, args=('one',))
+    thread.start()
+    assert entered.wait(60)
+    run_children([lambda: asserted('other')])
+    thread.join()
+    assert adds_one('one')
+
+
+def test_on_a_full_disk_kernels_are_kept_in_memory(folder, compilations, monkeypatch):
+    monkeypatch.setattr('pygfuse._lib.private_files._replace', lambda *arguments: no_space())
+    kernel, x, out = Kernel(add_one, 'test of a full disk'), torch.arange(10.0), torch.zeros(10)
+    for _ in range(3):
+        kernel(1, x, 1.0, out)
+    assert torch.equal(out, x + 1)
+    assert compilations() == 1
+    assert list(folder.iterdir()) == []
+
+
+def no_space() -> None:
+    raise OSError(28, 'No space left on device')

@@ -45,6 +45,14 @@ def test_every_program(name):
     check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
 
 
+@pytest.mark.parametrize('name', ['elu', pytest.param('tanh', marks=pytest.mark.slow)])
+def test_activations_with_words_of_their_own(name):
+    program = PROGRAMS[f'edge_conv_{name}']
+    check(
+        target, random_call(program, random_graph(5, 4, 14), 2, 8, torch.float32, absent=('slope', 'shift')), TOLERANCE
+    )
+
+
 @pytest.mark.parametrize('name', [pytest.param('gatv2', marks=pytest.mark.slow), 'crystal'])
 def test_edge_operands_as_products(name):
     check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
@@ -148,7 +156,7 @@ def test_a_layer_from_end_to_end():
     grad = torch.randn_like(found)
     found.backward(grad)
     expected.backward(grad)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     for (name, mine), theirs in zip(conv.named_parameters(), pyg.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
 
@@ -164,7 +172,7 @@ def test_under_autocast_operands_keep_their_types(monkeypatch):
     )
     with torch.autocast('cpu', torch.bfloat16):
         found, expected = conv(*inputs), pyg(*inputs)
-    assert conv.last_reason is None
+    assert conv.note.reason is None
     assert 'bfloat16' in launched
     assert found.dtype == expected.dtype == torch.float32
     exact = pyg(*inputs)
@@ -174,6 +182,19 @@ def test_under_autocast_operands_keep_their_types(monkeypatch):
     found.backward(grad)
     for parameter, plain, wanted in zip(conv.parameters(), *gradients, strict=True):
         assert (parameter.grad - wanted).norm() <= 2 * (plain - wanted).norm() + 1e-3 * wanted.norm()
+
+
+def test_assembled_code_is_read_from_disk(monkeypatch, tmp_path):
+    monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
+    assembled = []
+    monkeypatch.setattr(Kernel, 'ptx', lambda *arguments: ('text', 'entry'))
+    monkeypatch.setattr(
+        'pygfuse.cuda.compilation.to_machine_code', lambda *arguments: assembled.append(arguments) or b'\x7fELF\0'
+    )
+    found = {Kernel(None, None, 'test', ()).code(('float32',), (9, 0)) for _ in range(2)}
+    assert found == {(b'\x7fELF\0', 'entry')}
+    assert assembled == [('text', (9, 0))]
+    assert [path.suffix for path in tmp_path.iterdir()] == ['.kernel']
 
 
 def _has_linker() -> bool:

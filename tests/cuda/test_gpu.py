@@ -18,7 +18,8 @@ from pygfuse.memory import peak_bytes
 from pygfuse.ops.aggregate import dropout_factors
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.knn import knn_graph
-from pygfuse.partial.paths.path import execution_paths, known_paths
+from pygfuse.partial.paths.path import known_paths
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import ToExecutionPaths, find_hag
 from tests.support.cases import LAYERS
@@ -157,7 +158,7 @@ def test_layers_equal_pyg(layer, graph):
     _, reference = results(pyg, inputs, 'cpu', torch.float64)
     _, plain = results(pyg, inputs, 'cuda', torch.float32)
     ran, found = results(fused, inputs, 'cuda', torch.float32)
-    assert ran.last_reason is None
+    assert ran.note.reason is None
     assert_close(found, reference, plain)
 
 
@@ -252,7 +253,7 @@ def test_autocast(layer, dtype):
     with torch.autocast('cuda', dtype=dtype):
         _, plain = results(pyg, inputs, 'cuda', torch.float32)
         ran, found = results(fused, inputs, 'cuda', torch.float32)
-    assert ran.last_reason is None
+    assert ran.note.reason is None
     for name, expected in exact.items():
         if expected is None:
             continue
@@ -330,7 +331,7 @@ def test_execution_paths(name):
             out = convs[1](convs[0](leaf, data.edge_index).tanh(), data.edge_index)
             out[data.train_mask].square().sum().backward()
         found[on] = [leaf.grad, *(parameter.grad.clone() for parameter in convs.parameters())]
-        walked = [conv.last_activity.walked_edges for conv in convs]
+        walked = [conv.note.backward.walked_edges for conv in convs]
         assert (walked[1] < 200) is (on is not False), walked
     for on in (None, True):
         for one, other in zip(found[on], found[False], strict=True):

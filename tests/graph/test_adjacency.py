@@ -14,9 +14,9 @@ pytestmark = pytest.mark.filterwarnings('ignore:Sparse')
 @pytest.mark.parametrize(
     ('adjacency', 'message'),
     [
-        (torch.zeros(2, 3), 'int32 or int64 .*float32'),
-        (torch.zeros(2, 3, dtype=torch.bool), 'int32 or int64 .*bool'),
-        (torch.zeros(2, 3, dtype=torch.uint8), 'int32 or int64 .*uint8'),
+        (torch.zeros(2, 3), 'type int64, int32, .*got torch.float32'),
+        (torch.zeros(2, 3, dtype=torch.bool), 'type int64, int32, .*got torch.bool'),
+        (torch.zeros(2, 3, dtype=torch.uint16), 'type int64, int32, .*got torch.uint16'),
         (torch.zeros(3, 2, dtype=torch.int64), r'shape \[2, num_edges\] \(got \[3, 2\]\)'),
         (torch.zeros(2, dtype=torch.int64), r'shape \[2, num_edges\] \(got \[2\]\)'),
         (torch.zeros(2, 2, 2, dtype=torch.int64), r'got \[2, 2, 2\]'),

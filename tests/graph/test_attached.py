@@ -7,7 +7,7 @@ import torch
 from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
 from pygfuse.hag.attach import attach, attached
-from pygfuse.partial.paths.path import are_attached, attach_distances
+from pygfuse.partial.paths.attach import are_attached, attach_distances
 from pygfuse.partial.rows.row_set import RowSet
 from pygfuse.transforms import find_hag
 

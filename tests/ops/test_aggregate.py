@@ -2,18 +2,21 @@
 
 import dataclasses
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from pygfuse._lib.modes import modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.memory import saved_bytes
-from pygfuse.ops.aggregate import Edges, aggregate, new_seed
+from pygfuse.ops.aggregate import Edges, _as_in_forward, aggregate, new_seed
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.products import Product, formed, parts_of
 from pygfuse.program.program import EdgeProgram, Operand
 from pygfuse.program.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
@@ -289,6 +292,65 @@ def test_edges_that_are_used_once_are_not_sorted(name, reduce):
         torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
 
 
+SOME_THREADS = 4
+# wider than a tile of forward's walk in some type, and no multiple of it
+RAGGED = [129, 130, 192, 257, 300, 384]
+
+
+@pytest.fixture
+def several_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(SOME_THREADS)
+    yield
+    torch.set_num_threads(threads)
+
+
+def check_in_type(chosen, edges, operands, heads, channels, reduce, dtype):
+    """The output and all gradients, computed in a type, against the reference in float64."""
+    wanted = expected(chosen, dataclasses.replace(edges, token=edges.token.clone()), operands, heads, channels, reduce)
+    grad, inputs = torch.randn_like(wanted), leaves(operands)
+    rights = torch.autograd.grad(wanted, inputs, grad)
+    cast = {
+        name: value.detach().to(dtype).requires_grad_() if isinstance(value, torch.Tensor) else value
+        for name, value in operands.items()
+    }
+    out = aggregate(chosen, edges, cast, heads, channels, reduce)
+    founds = torch.autograd.grad(out, leaves(cast), grad.to(dtype))
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    for found, right in zip((out, *founds), (wanted, *rights), strict=True):
+        assert (found.double() - right).abs().max() <= tolerance * right.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize('channels', RAGGED)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize(('name', 'reduce'), [('copy', 'sum'), ('copy', 'mean'), ('weighted', 'sum')])
+def test_ragged_rows_of_unsorted_edges(name, reduce, dtype, channels, several_threads):
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)
+    operands = random_operands(used(chosen), edges, 1, channels)
+    with force_mapping('scatter'):
+        check_in_type(chosen, edges, operands, 1, channels, reduce, dtype)
+    assert not edges.graph().is_sorted
+
+
+@pytest.mark.parametrize('name', [name for name in UNSORTED if name != 'gaussian'])
+@pytest.mark.parametrize(('dtype', 'heads', 'channels'), [(torch.float32, 2, 300), (torch.float64, 1, 129)])
+def test_programs_on_ragged_rows_of_unsorted_edges(name, dtype, heads, channels, several_threads):
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)
+    operands = random_operands(used(chosen), edges, heads, channels)
+    with force_mapping('scatter'):
+        check_in_type(chosen, edges, operands, heads, channels, 'sum', dtype)
+
+
+@pytest.mark.parametrize('balance', ['vertex', 'edge', 'edge in two passes'])
+@pytest.mark.parametrize(('name', 'reduce'), [('copy', 'sum'), ('copy', 'max'), ('gate', 'mean'), ('additive', 'sum')])
+def test_ragged_rows_in_other_mappings(name, reduce, balance, several_threads, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.mapping.HEAVY_PARTS', 1)
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)
+    operands = random_operands(used(chosen), edges, 1, 129)
+    with force_mapping(Mapping(balance.split()[0], part_work=20, two_pass='two' in balance)):
+        check_in_type(chosen, edges, operands, 1, 129, reduce, torch.float64)
+
+
 @pytest.mark.parametrize('name', ['dot', 'add'])
 def test_what_needs_whole_rows_sorts_the_edges(name):
     chosen, edges = PROGRAMS[name], random_edges()
@@ -402,3 +464,12 @@ def test_saved_tensors_may_pass_through_hooks():
         loss = run()
     (found,) = torch.autograd.grad(loss, x)
     assert torch.equal(found, expected)
+
+
+def test_what_forward_was_told_holds_where_backward_is_told_nothing():
+    said_in_forward = SimpleNamespace(note=None, paths=True)
+    with _as_in_forward(said_in_forward):
+        assert modes().execution_paths is True
+        with execution_paths(False), _as_in_forward(said_in_forward):
+            assert modes().execution_paths is False
+    assert modes().execution_paths is None

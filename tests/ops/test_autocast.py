@@ -36,7 +36,7 @@ def test_types_are_pygs_and_errors_no_larger(layer: Layer, first):
     inputs['x'] = inputs['x'].to(first)  # as it comes from another layer
     pyg, fused = layer.pair()
     plain, found = results(pyg, inputs, NARROW), results(fused, inputs, NARROW)
-    assert fused.last_reason is None
+    assert fused.note.reason is None
     wide = {n: v.double() if torch.is_tensor(v) and v.is_floating_point() else v for n, v in inputs.items()}
     exact = results(layer.pair()[0].double(), wide)
     for name, expected in exact.items():

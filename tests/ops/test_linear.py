@@ -10,7 +10,7 @@ import torch_geometric.nn
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
 from pygfuse.ops import linear
 from pygfuse.ops.linear import apply_linear, linear_of_rows, weight_gradient
-from pygfuse.partial.paths.path import execution_paths
+from pygfuse.partial.paths.policy import execution_paths
 
 ROWS = torch.tensor([1, 4, 5, 70])
 

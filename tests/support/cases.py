@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch_geometric.nn
-from torch.nn import Linear, Module, ReLU, Sequential
+from torch.nn import BatchNorm1d, LeakyReLU, Linear, Module, PReLU, ReLU, Sequential, SiLU, Softplus
 
 import pygfuse.conv
 from tests.support.parity import Example, Parity
@@ -122,12 +122,36 @@ FA_WEIGHTS = _with_edges(FA, 'edge_weight', None, normalize=False)
 GATED_EDGES = dataclasses.replace(_with_edges(GATED, edge_dim=EDGE_DIM), lazy=False)  # PyG's has no lazy edges
 CG_EDGES = _with_edges(CG, dim=EDGE_DIM)
 
+GAT = Layer('GATConv', ATTENTION, aggregations=SUMS)
+GAT_EDGES = _with_edges(GAT, edge_dim=EDGE_DIM)
+
+
+def _edge_network(*stages: Module, aggr: str = 'max') -> Layer:
+    return Layer('EdgeConv', {'nn': Sequential(*stages), 'aggr': aggr}, in_channels=None)
+
+
+# smooth, so that rounding does not move a derivative from one side of a kink to the other
+EDGE_NETWORKS = {
+    'EdgeConv, smooth': _edge_network(Linear(2 * FEATURES, 6), SiLU(), aggr='add'),
+    'EdgeConv, two maps, sum': _edge_network(Linear(2 * FEATURES, 6), Softplus(), Linear(6, 5), SiLU(), aggr='add'),
+    'EdgeConv, two maps, max': _edge_network(Linear(2 * FEATURES, 6), SiLU(), Linear(6, 5)),
+    'EdgeConv, rectifiers, max': _edge_network(Linear(2 * FEATURES, 6), ReLU(), Linear(6, 5), LeakyReLU(0.1)),
+    'EdgeConv, normalised': _edge_network(Linear(2 * FEATURES, 6), BatchNorm1d(6), LeakyReLU(0.2)),
+    'EdgeConv, PReLU': _edge_network(Linear(2 * FEATURES, 6), PReLU(6), aggr='add'),
+}
+
 PLAIN = (GATV2, TRANSFORMER, GCN, SAGE, GRAPH, GIN, EDGE, AGNN, FA, GATED, CG)
 EDGES = (
     GATV2_EDGES, TRANSFORMER_EDGES, GCN_WEIGHTS, GRAPH_WEIGHTS, GINE, GINE_EDGES, GMM, SEPARATE_GMM, FA_WEIGHTS,
     GATED_EDGES, CG_EDGES,
 )  # fmt: skip
 LAYERS = (*PLAIN, *EDGES)
+EVERY = {str(layer): layer for layer in (GAT, GAT_EDGES, *LAYERS) if layer is not SEPARATE_GMM} | {
+    f'{layer}, {aggr}': dataclasses.replace(layer, options={**layer.options, 'aggr': aggr})
+    for layer in (GCN, SAGE, GATED, CG, EDGE)
+    for aggr in ('max', 'mean')
+}
+EVERY |= {'GMMConv, separate': SEPARATE_GMM, **EDGE_NETWORKS}
 DROPOUT = (GATV2, GATV2_EDGES, TRANSFORMER, TRANSFORMER_EDGES, FA, FA_WEIGHTS)
 
 

@@ -181,11 +181,11 @@ class Parity:
         reference = results(copy.deepcopy(pyg).double(), for_pyg, torch.float64, seed)
         wide = copy.deepcopy(fused).double()
         assert_close(results(wide, arguments, torch.float64, seed), reference)
-        assert wide.last_reason is None
+        assert wide.note.reason is None
         if narrow:
             plain = results(pyg, for_pyg, torch.float32, seed)
             assert_close(results(fused, arguments, torch.float32, seed), reference, plain)
-            assert fused.last_reason is None
+            assert fused.note.reason is None
 
 
 def results(conv: torch.nn.Module, arguments: Mapping[str, Any], dtype: torch.dtype, seed: int) -> dict[str, Any]:

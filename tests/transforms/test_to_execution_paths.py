@@ -12,7 +12,8 @@ from torch_geometric.loader import DataLoader
 
 from pygfuse.conv import GCNConv, SAGEConv
 from pygfuse.graph.graph import Graph
-from pygfuse.partial.paths.path import execution_paths, known_paths
+from pygfuse.partial.paths.path import known_paths
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.transforms import PathData, ToExecutionPaths, ToHAG
 from tests.support.parity import random_edges
 
@@ -53,7 +54,7 @@ def check(data: Data) -> None:
     assert len(known_paths(used)) == len(steps)  # none was made on the fly
     for path, step in zip(known_paths(used), steps, strict=True):
         assert torch.equal(path.active.bool(), data.path_distances <= step)
-    walked = [conv.last_activity.walked_edges for conv in convs[::-1]]
+    walked = [conv.note.backward.walked_edges for conv in convs[::-1]]
     assert walked == [path.num_edges for path in known_paths(used)]
 
 
@@ -82,7 +83,7 @@ def test_layers_with_self_loops_know_the_paths():
     nodes = data.num_nodes
     used = Graph.of(data.edge_index, num_sources=nodes, num_targets=nodes).with_self_loops(nodes)
     assert torch.equal(known_paths(used)[0].active.bool(), data.train_mask)
-    assert conv.last_activity.walked_edges == known_paths(used)[0].num_edges < used.num_edges
+    assert conv.note.backward.walked_edges == known_paths(used)[0].num_edges < used.num_edges
 
 
 def test_ways_to_travel():

@@ -58,7 +58,7 @@ class Slope:
 Stage = Linear | Norm | Slope | Activation
 
 
-class NotUnderstood(Exception):
+class UnsupportedNetwork(Exception):
     """A network cannot be taken apart; the text says why."""
 
 
@@ -98,7 +98,7 @@ def stages_of(nn: object) -> list[Stage]:
             drop nothing; or PyG's `MLP`.
 
     Raises:
-        NotUnderstood: If it is something else; the text says what.
+        UnsupportedNetwork: If it is something else; the text says what.
 
     Example:
         >>> network = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU())
@@ -107,17 +107,17 @@ def stages_of(nn: object) -> list[Stage]:
     """
     stages = list(_taken_apart(nn, 'nn'))
     if not stages or not isinstance(stages[0], Linear):
-        raise NotUnderstood('nn does not begin with a Linear')
+        raise UnsupportedNetwork('nn does not begin with a Linear')
     return stages
 
 
 def _taken_apart(module: object, name: str) -> Iterator[Stage]:
     if not isinstance(module, torch.nn.Module):
-        raise NotUnderstood(f'{name} is no module')
+        raise UnsupportedNetwork(f'{name} is no module')
     kind = type(module)
     # a lazy layer hooks itself until its first call
     if kind in _LINEAR and isinstance(module.weight, torch.nn.UninitializedParameter):
-        raise NotUnderstood(f'{name} has no parameters before its first call')
+        raise UnsupportedNetwork(f'{name} has no parameters before its first call')
     _check_untouched(module, name)
     if kind is torch.nn.Sequential:
         # not named_children(), which has a module that comes twice once
@@ -139,12 +139,12 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
     elif kind is torch.nn.Dropout:
         _check_dropout(module.p if module.training else 0.0, name)
     elif kind not in _NOTHING:
-        raise NotUnderstood(f'{name} is a {kind.__name__}')
+        raise UnsupportedNetwork(f'{name} is a {kind.__name__}')
 
 
 def _of_mlp(mlp: torch_geometric.nn.MLP, name: str) -> Iterator[Stage]:
     if mlp.supports_norm_batch:
-        raise NotUnderstood(f'{name} normalises by batch')
+        raise UnsupportedNetwork(f'{name} normalises by batch')
     for i, (linear, norm) in enumerate(zip(mlp.lins, mlp.norms, strict=False)):
         yield from _taken_apart(linear, f'{name}.lins.{i}')
         if mlp.act_first:
@@ -167,19 +167,19 @@ def _activation(act: object, name: str) -> Iterator[Stage]:
     try:
         yield _FUNCTIONS[act]
     except (KeyError, TypeError):
-        raise NotUnderstood(f'{name} is {getattr(act, "__name__", act)!r}') from None
+        raise UnsupportedNetwork(f'{name} is {getattr(act, "__name__", act)!r}') from None
 
 
 def _check_dropout(probability: float, name: str) -> None:
     if probability > 0.0:
-        raise NotUnderstood(f'{name} drops out values of edges')
+        raise UnsupportedNetwork(f'{name} drops out values of edges')
 
 
 def _check_untouched(module: torch.nn.Module, name: str) -> None:
     if has_hooks(module):
-        raise NotUnderstood(f'a hook is registered on {name}')
+        raise UnsupportedNetwork(f'a hook is registered on {name}')
     if 'forward' in module.__dict__:
-        raise NotUnderstood(f'forward of {name} is overridden')
+        raise UnsupportedNetwork(f'forward of {name} is overridden')
 
 
 def check_widths(stages: list[Stage]) -> None:

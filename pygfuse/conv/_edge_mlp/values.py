@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.conv._edge_mlp.network import Linear, Norm, Slope, Stage
 from pygfuse.ops.aggregate import Edges, aggregate
 from pygfuse.ops.degrees import degrees
 from pygfuse.ops.edge_mlp import Affine, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
+from pygfuse.ops.linear import apply_weight
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_SQUARES, EDGE_VALUES
 from pygfuse.program.program import EdgeProgram
@@ -43,6 +44,15 @@ class EdgeValues:
             self._degrees = degrees(self.edges, self.source)
         return self._degrees
 
+    def _count_as_target(self) -> Tensor:
+        return self.degrees[0]
+
+    def _count_as_source(self) -> Tensor:
+        return self.degrees[1]
+
+    def _count_as_ends(self) -> Tensor:
+        return self.degrees[0] + self.degrees[1]
+
     @property
     def channels(self) -> int:
         """Values of an edge."""
@@ -62,11 +72,15 @@ class EdgeValues:
 
     def _linear(self, weight: Tensor, bias: Tensor | None) -> None:
         if not self.begun:
-            # W [x_i, x_j - x_i] = (W_1 - W_2) x_i + W_2 x_j
+            # W [x_i, x_j - x_i] = W_1 x_i - W_2 x_i + W_2 x_j; W_1 - W_2 would hide that an infinite x_i gives NaN
             width = self.source.shape[1]
             of_target, of_difference = weight[:, :width], weight[:, width:]
-            self.source = self.source @ of_difference.t()
-            self.target = F.linear(self.target, of_target - of_difference, bias)
+            shared, target = self.target is self.source, self.target
+            self.source = apply_weight(
+                self.source, of_difference, None, self._count_as_ends if shared else self._count_as_source
+            )
+            subtracted = self.source if shared else apply_weight(target, of_difference, None, self._count_as_target)
+            self.target = apply_weight(target, of_target, bias, self._count_as_target) - subtracted
             self.begun = True
             return
         bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
@@ -88,6 +102,8 @@ class EdgeValues:
             raise ValueError(
                 f'Expected more than 1 value per channel when training, got input size {torch.Size([1, self.channels])}'
             )
+        if not self.stages:
+            self._leave_out_unconnected()
         if not by_batch or self.num_edges == 0:
             if module.running_mean is not None:
                 mean, variance = module.running_mean, module.running_var
@@ -128,10 +144,19 @@ class EdgeValues:
     def _moments(self, stages: list[EdgeStage]) -> tuple[Tensor, Tensor]:
         return edge_moments(self.source, self.target, stages, self.edges)
 
+    def _leave_out_unconnected(self) -> None:
+        """Rows that no edge reaches become zeros: what they hold may not be finite."""
+        of_targets, of_sources = self.degrees
+        self.target = torch.where(of_targets.unsqueeze(1) > 0, self.target, 0.0)
+        self.source = torch.where(of_sources.unsqueeze(1) > 0, self.source, 0.0)
+
     def _centre(self) -> None:
         """Moves the mean over edges out of both ends: what is squared then does not cancel."""
         of_targets, of_sources = self.degrees
-        first, second = of_targets @ self.target / self.num_edges, of_sources @ self.source / self.num_edges
+        first, second = (
+            sum_over_rows(counts.unsqueeze(1), rows).squeeze(0) / self.num_edges
+            for counts, rows in ((of_targets, self.target), (of_sources, self.source))
+        )
         self.target, self.source = self.target - first, self.source - second
         self.middle = first + second
 

@@ -43,7 +43,8 @@ def _message_adjoint(
     def adjoint(grad, out, weight, own_row, other, row, parameters, scalars):
         if extreme:
             found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
-            grad = equal(found, out, grad, 0.0)
+            # as in torch, which multiplies with a mask: NaN for all edges of a NaN
+            grad = equal(found, out, grad, equal(out, out, grad - grad, out))
         flows = derive(grad, weight, (), own_row, (), other, (), row, (), parameters, scalars)
         return flows[0], fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
 
@@ -164,7 +165,7 @@ def backward_body(
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
         total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
-        grad_out, out, logsumexp, delta, edge_alpha,
+        grad_out, out, normalisers, delta, edge_alpha,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
         grad_passed, grad_added, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
@@ -193,7 +194,8 @@ def backward_body(
                 if extreme:
                     reached = load_row(out, v * width + channel)
                 if softmax:
-                    normaliser = repeat(load_heads(logsumexp, v * total_heads + head))
+                    top = repeat(load_heads(normalisers, 2 * v * total_heads + head))
+                    factor = repeat(load_heads(normalisers, (2 * v + 1) * total_heads + head))
                     mean_dot = repeat(load_heads(delta, v * total_heads + head))
             head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_zeros())
             for q in range(begin, end, group):
@@ -207,8 +209,9 @@ def backward_body(
                         )  # fmt: skip
                         if softmax:
                             if not by_target:
-                                normaliser = gather_edges(logsumexp, index, q, end, total_heads, head)
-                            alpha = exp(alpha - normaliser)
+                                top = gather_edges(normalisers, index, q, end, 2 * total_heads, head)
+                                factor = gather_edges(normalisers, index, q, end, 2 * total_heads, total_heads + head)
+                            alpha = exp(alpha - top) * factor
                     else:
                         alpha = gather_edges(edge_alpha, edge_id, q, end, total_heads, head)
                         if of_heads:

@@ -28,7 +28,7 @@ def _finisher(layout: Layout, softmax: bool, reduce: str, form: str) -> Callable
     extreme, smallest, mean = reduce in ('max', 'min'), reduce == 'min', reduce == 'mean'
     normalised, sums = softmax and form != GIVEN, form != STATISTICS
     store_heads, store_row, row_zeros = layout.store_heads, layout.store_row, layout.row_zeros
-    log, equal = vocabulary.log, vocabulary.equal
+    equal = vocabulary.equal
 
     @inlined
     def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics):
@@ -42,7 +42,8 @@ def _finisher(layout: Layout, softmax: bool, reduce: str, form: str) -> Callable
         if degree > 0:
             if normalised:
                 result = result * (1.0 / total)
-                store_heads(statistics, v * total_heads + head, top + log(total))
+                store_heads(statistics, 2 * v * total_heads + head, top)
+                store_heads(statistics, (2 * v + 1) * total_heads + head, 1.0 / total)
             if mean:
                 result = result * (1.0 / degree)
         if sums:
@@ -57,11 +58,11 @@ def forward_body(
     """The walk that computes the output and what its adjoint needs of it.
 
     Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
-    row's first group), the sums so far are scaled down. It leaves the log-sum-exp of each row and head. Or it takes
-    two: one of `form` ``'statistics'`` that leaves only the log-sum-exp, and one of `form` ``'given'`` that reads it,
-    so that a row's pieces leave plain sums. A maximum (or minimum) leaves, for each value of the row, the number of
-    edges among which torch divides its gradient. Of a row that is not whole in this part, the state is left in the
-    part's slot.
+    row's first group), the sums so far are scaled down. It leaves of each row and head that maximum and the reciprocal
+    of the sum of exponentials relative to it. Or it takes two: one of `form` ``'statistics'`` that leaves only these,
+    and one of `form` ``'given'`` that reads them, so that a row's pieces leave plain sums. A maximum (or minimum)
+    leaves, for each value of the row, the number of edges among which torch divides its gradient. Of a row that is not
+    whole in this part, the state is left in the part's slot.
 
     Edges that are in no order (`scattered`) are each a piece of its row: `indptr` then holds the row of each edge, and
     the sums are added up in the part's own copy of all rows.
@@ -115,7 +116,8 @@ def forward_body(
             own_row = load_row(resident_channels, v * width + channel)
             top, total, result, ties = heads_full(least), edges_full(0.0), row_zeros(), row_zeros()
             if given:
-                normaliser = repeat(load_heads(statistics, v * total_heads + head))
+                row_top = repeat(load_heads(statistics, 2 * v * total_heads + head))
+                row_factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
             if extreme:
                 result = result - np.inf
             for q in range(begin, end, group):
@@ -135,7 +137,7 @@ def forward_body(
                         s = exp(s - top)
                         total = total + s
                     if given:
-                        s = exp(s - normaliser)
+                        s = exp(s - row_top) * row_factor
                     if seed is not None:
                         s = s * dropout(seed, threshold, scale, edge_id, q, end, head)
                     store_edges(weights, 0, s)
@@ -242,7 +244,8 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
             if softmax:
-                normaliser = repeat(load_heads(statistics, v * total_heads + head))
+                top = repeat(load_heads(statistics, 2 * v * total_heads + head))
+                factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
             for q in range(begin, end, group):
                 s, _, _ = score(
                     q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
@@ -250,7 +253,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
                     head_parameters, parameter_rows, scalars, total_heads, width, head, channel, room,
                 )  # fmt: skip
                 if softmax:
-                    s = exp(s - normaliser)
+                    s = exp(s - top) * factor
                 scatter_edges((result,), edge_id, q, end, total_heads, head, (s,))
 
     return weights

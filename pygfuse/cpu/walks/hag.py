@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pygfuse.cpu.inlining import inlined
 from pygfuse.cpu.layout import Layout, place_at
 from pygfuse.cpu.work import piece_of, rows_of
 from pygfuse.program import vocabulary
@@ -132,9 +133,16 @@ def extreme_body(layout: Layout, smallest: bool) -> Callable:
 
 
 def winners_body(layout: Layout) -> Callable:
-    """The adjoint of maxima and minima, along the reversed HAG: a gradient goes to whatever equals the result."""
+    """The adjoint of maxima and minima, along the reversed HAG: a gradient goes to whatever equals the result.
+
+    As in torch, which multiplies with a mask, NaN has NaN for all that it was taken of.
+    """
     load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
     equal = vocabulary.equal
+
+    @inlined
+    def of_winner(value, own, grad):
+        return equal(value, own, grad, equal(value, value, grad - grad, value))
 
     def winners(
         part, tiles, bounds, indptr, middle, index, own, outs, grads, values, value_grads, width, result_grads, partial
@@ -148,10 +156,10 @@ def winners_body(layout: Layout) -> Callable:
             mine, result = load_row(own, v * width + channel), row_zeros()
             for q in range(begin, change):
                 at = place_at(index, q) * width + channel
-                result = result + equal(load_row(outs, at), mine, load_row(grads, at), 0.0)
+                result = result + of_winner(load_row(outs, at), mine, load_row(grads, at))
             for q in range(change, end):
                 at = place_at(index, q) * width + channel
-                result = result + equal(load_row(values, at), mine, load_row(value_grads, at), 0.0)
+                result = result + of_winner(load_row(values, at), mine, load_row(value_grads, at))
             if begin == row_begin and end == row_end:
                 store_row(result_grads, v * width + channel, result)
             else:

@@ -40,7 +40,9 @@ def _message_adjoint(
     def adjoint(grad, reached, weight, own_row, other, row, parameters, scalars):
         if extreme:
             found = message(weight, (), own_row, (), other, (), row, (), parameters, scalars)
-            grad = equal(rounded(row_full(0.0) + found), reached, grad, 0.0)
+            # as in torch, which multiplies with a mask: NaN for all edges of a NaN
+            other_edges = equal(reached, reached, grad - grad, reached)
+            grad = equal(rounded(row_full(0.0) + found), reached, grad, other_edges)
         flows = derive(grad, weight, (), own_row, (), other, (), row, (), parameters, scalars)
         return fill_weight(flows[0]), fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
 
@@ -83,7 +85,7 @@ def _loader(lanes: Any, bound: BoundProgram, softmax: bool, extreme: bool, by_ta
     def load(
         q, end, index, edge_id, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, total_heads, width, head, channel,
-        grad_out, out, logsumexp, delta,
+        grad_out, out, normalisers, delta,
     ):  # fmt: skip
         edge = load_edge(
             q, end, index, edge_id, gathered_heads, gathered_channels,
@@ -96,7 +98,10 @@ def _loader(lanes: Any, bound: BoundProgram, softmax: bool, extreme: bool, by_ta
             if extreme:
                 reached = load_row((out,), u * width + channel)
             if softmax:
-                normaliser = load_heads((logsumexp,), u * total_heads + head)
+                normaliser = (
+                    load_heads(normalisers, 2 * u * total_heads + head),
+                    load_heads(normalisers, (2 * u + 1) * total_heads + head),
+                )
                 mean_dot = load_heads((delta,), u * total_heads + head)
         return edge, q, grad, reached, normaliser, mean_dot
 
@@ -132,7 +137,7 @@ def _flow(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, 
         if has_score:
             alpha = score(edge, own_heads, own_row, head_parameters, parameters, scalars)
             if softmax:
-                alpha = exp(alpha - normaliser[0])
+                alpha = exp(alpha - normaliser[0]) * normaliser[1]
             weight = alpha
             if seed is not None:
                 kept = dropout(seed, threshold, scale, e, head)
@@ -275,7 +280,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
     by_target, softmax, extreme = plan.side == TARGET, bound.softmax, reduce in ('max', 'min')
     sides, layout = BY_TARGET if by_target else BY_SOURCE, lanes.layout
     batch, groups, step = layout.batch, layout.groups, layout.batch * layout.groups
-    of_target = ('grad_out', 'out', 'logsumexp', 'delta')
+    of_target = ('grad_out', 'out', 'normalisers', 'delta')
     load_edges = mapped(
         lanes,
         _loader(lanes, bound, softmax, extreme, by_target),
@@ -306,7 +311,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         parts, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, parameter_heads, parameters, scalars,
-        total_heads, width, num_tiles, seed, threshold, scale, grad_out, out, logsumexp, delta,
+        total_heads, width, num_tiles, seed, threshold, scale, grad_out, out, normalisers, delta,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
         grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
@@ -332,7 +337,10 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                     if extreme:
                         reached = load_row((out,), v * width + channel)
                     if softmax:
-                        normaliser = load_heads((logsumexp,), v * total_heads + head)
+                        normaliser = (
+                            load_heads(normalisers, 2 * v * total_heads + head),
+                            load_heads(normalisers, (2 * v + 1) * total_heads + head),
+                        )
                         mean_dot = load_heads((delta,), v * total_heads + head)
                 sums = (
                     copy_channels(row_full(0.0)), copy_heads(heads_full(0.0)), parameter_sums, head_parameter_sums,
@@ -341,7 +349,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                     edges = load_edges(
                         places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
                         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
-                        total_heads, width, head, channel, grad_out, out, logsumexp, delta,
+                        total_heads, width, head, channel, grad_out, out, normalisers, delta,
                     )  # fmt: skip
                     flows = flow_all(
                         edges, own_heads, own_row, head_parameters, parameter_rows, scalars,

@@ -27,7 +27,7 @@ def _finisher(lanes: Any, softmax: bool, reduce: str) -> Callable:
     """``finish(...)``: writes a whole row's output and what its adjoint needs."""
     extreme, smallest, mean = reduce in ('max', 'min'), reduce == 'min', reduce == 'mean'
     store_heads, store_row, row_full = lanes.store_heads, lanes.store_row, lanes.row_full
-    log, equal = vocabulary.log, vocabulary.equal
+    equal = vocabulary.equal
 
     @lanes.inlined
     def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics, when):
@@ -41,7 +41,8 @@ def _finisher(lanes: Any, softmax: bool, reduce: str) -> Callable:
         if degree > 0:
             if softmax:
                 result = result * (1.0 / total)
-                store_heads(statistics, v * total_heads + head, top + log(total), when)
+                store_heads(statistics, 2 * v * total_heads + head, top, when)
+                store_heads(statistics, (2 * v + 1) * total_heads + head, 1.0 / total, when)
             if mean:
                 result = result * (1.0 / degree)
         store_row(out, v * width + channel, result, when)
@@ -111,9 +112,10 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     """The walk that computes the output and what its adjoint needs of it.
 
     Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
-    row's first batch), the sums so far are scaled down. It leaves the log-sum-exp of each row and head. A maximum (or
-    minimum) leaves, for each value of the row, the number of edges among which torch divides its gradient. Of a row
-    that is not whole in this part, the state is left in the part's slot.
+    row's first batch), the sums so far are scaled down. It leaves of each row and head that maximum and the reciprocal
+    of the sum of exponentials relative to it. A maximum (or minimum) leaves, for each value of the row, the number of
+    edges among which torch divides its gradient. Of a row that is not whole in this part, the state is left in the
+    part's slot.
 
     Args:
         bound: The program.

@@ -38,13 +38,13 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
     )  # fmt: skip
 
     @lanes.inlined
-    def write(edge, found, normaliser, result, total_heads, head):
+    def write(edge, found, top, factor, result, total_heads, head):
         if softmax:
-            found = exp(found - normaliser[0])
+            found = exp(found - top[0]) * factor[0]
         store_heads(result, edge[1] * total_heads + head, found, edge[0])
         return 0
 
-    write_all = mapped(lanes, write, batch, ['edges', 'found'], ['normaliser', 'result', 'total_heads', 'head'])
+    write_all = mapped(lanes, write, batch, ['edges', 'found'], ['top', 'factor', 'result', 'total_heads', 'head'])
 
     def weights(
         parts, tiles, bounds, indptr, index, edge_id,
@@ -61,7 +61,8 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
                 begin, end = max(place_at(indptr, v), first_edge), min(place_at(indptr, v + 1), last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)
                 own_row = load_row(resident_channels, v * width + channel)
-                normaliser = load_heads(statistics, v * total_heads + head)
+                top = load_heads(statistics, 2 * v * total_heads + head)
+                factor = load_heads(statistics, (2 * v + 1) * total_heads + head)
                 for q in range(begin, end, step):
                     edges = load_edges(
                         places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
@@ -69,6 +70,6 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
                         total_heads, width, head, channel,
                     )  # fmt: skip
                     found = score(edges, own_heads, own_row, head_parameters, parameter_rows, scalars)
-                    write_all(edges, found, normaliser, result, total_heads, head)
+                    write_all(edges, found, top, factor, result, total_heads, head)
 
     return weights

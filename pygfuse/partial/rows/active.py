@@ -13,11 +13,12 @@ from torch.overrides import TorchFunctionMode
 
 from pygfuse.ops.aggregate import aggregate
 from pygfuse.partial.rows.row_set import RowSet
-from pygfuse.partial.rows.tensor import NAN, RAISE, Session, deferred, is_passed_by, putting_off
+from pygfuse.partial.rows.rules import defer
+from pygfuse.partial.rows.session import NAN, RAISE, Session, deferring, runs_at_once
 
 
-class _PuttingOff(TorchFunctionMode):
-    """Begins to put off at linear maps of rows and at aggregations."""
+class _Deferring(TorchFunctionMode):
+    """Begins to defer at linear maps of rows and at aggregations."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -25,8 +26,8 @@ class _PuttingOff(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in (F.linear, aggregate) and not is_passed_by():
-            found = deferred(self.session, func, args, kwargs)
+        if func in (F.linear, aggregate) and not runs_at_once():
+            found = defer(self.session, func, args, kwargs)
             if found is not NotImplemented:
                 return found
         return func(*args, **kwargs)
@@ -39,10 +40,10 @@ def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
     Where a loss reads the outputs of few nodes, the last layer is computed at these, the one before it at these and
     their neighbours, and so on back to the features; gradients flow back the same way. Loss and gradients are those of
     the whole computation, up to rounding, dropout included. Models stay as they are: linear maps of rows and
-    aggregations of fused layers are put off until something reads their result. Functions that compute each row from
-    the same rows (activations, dropout, layer normalisation, concatenation of channels, ...) are put off with them; any
-    other function reads all rows, so that, say, batch normalisation takes its statistics from all nodes, and what comes
-    before it is computed whole. `pygfuse.report` shows how many rows each layer computed.
+    aggregations of fused layers are deferred until something reads their result. Functions that compute each row from
+    the same rows (activations, dropout, layer normalisation, concatenation of channels, ...) are deferred with them;
+    any other function reads all rows, so that, say, batch normalisation takes its statistics from all nodes, and what
+    comes before it is computed whole. `pygfuse.report` shows how many rows each layer computed.
 
     Within the block whatever is read is computed. What leaves it has the rows of `mask` and no others. Models that are
     compiled by ``torch.compile``, and those under autocast, compute all rows.
@@ -72,9 +73,9 @@ def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
         raise ValueError(f"Expected 'mask' to be a bool tensor of shape [nodes] (got {got})")
     if elsewhere not in (RAISE, NAN):
         raise ValueError(f"Expected 'elsewhere' to be 'raise' or 'nan' (got {elsewhere!r})")
-    session = Session(RowSet.of(mask, len(mask)), len(mask), elsewhere)
+    session = Session(RowSet.of(mask, len(mask)), len(mask), elsewhere, defer)
     try:
-        with putting_off(), _PuttingOff(session):
+        with deferring(), _Deferring(session):
             yield
     finally:
         session.is_open = False

@@ -1,4 +1,4 @@
-"""What deferred tensors are computed from, and how: a node for each call that was put off.
+"""What deferred tensors are computed from, and how: a node for each call that was deferred.
 
 A node knows which rows of its inputs some of its rows need, and computes them from these. `evaluate` asks backwards
 which rows are needed of every node, and computes them in the order in which the program called.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pygfuse._lib.modes import changed, modes
+from pygfuse._lib.note import Activity
 from pygfuse.graph.adjacency import version_of
 from pygfuse.ops import autocast
 from pygfuse.ops.aggregate import Edges, aggregate
 from pygfuse.ops.linear import linear_of_rows
-from pygfuse.partial.paths.path import Activity, run_by, running
 from pygfuse.partial.rows.row_set import RowSet, chosen, joined
 from pygfuse.program.products import Value
 from pygfuse.program.program import SOURCE, EdgeProgram
@@ -98,9 +100,11 @@ class Aggregated(Node):
     """An aggregation over edges: rows of targets need themselves and their neighbours."""
 
     def __init__(self, of: Aggregation, rows: Mapping[str, Node], others: Mapping[str, Value]) -> None:
-        constants = [part for value in others.values() for part in tensors_of(value)]
+        constants = [part for value in others.values() for part in tensors_in(value)]
         super().__init__([*rows.values()], constants)
-        self.of, self.names, self.others, self.layer = of, [*rows], others, running()
+        self.of, self.names, self.others = of, [*rows], others
+        note = modes().note
+        self.note = None if note is None else weakref.ref(note)
 
     def needs(self, rows: RowSet | None) -> list[RowSet | None]:
         sources = None if rows is None else rows.part_of(self.of.edges.graph())[1]
@@ -113,14 +117,14 @@ class Aggregated(Node):
         if rows is not None:
             part, _ = rows.part_of(graph)
             edges = Edges(part.token, part.num_sources, part.num_targets, edges.flow)
-        layer = None if self.layer is None else self.layer()
-        if layer is not None:
-            run_by(layer)
-            layer.last_forward = Activity(
+        note = None if self.note is None else self.note()
+        if note is not None:
+            note.forward = Activity(
                 *(part.num_targets, part.num_edges, part.num_edges, graph.num_targets, graph.num_edges)
             )
         operands = {**self.others, **dict(zip(self.names, values, strict=True))}
-        return aggregate(of.program, edges, operands, of.heads, of.channels, of.reduce, of.dropout, of.seed)
+        with changed(note=note):
+            return aggregate(of.program, edges, operands, of.heads, of.channels, of.reduce, of.dropout, of.seed)
 
 
 class Mapped(Node):
@@ -150,7 +154,7 @@ class Item(Node):
         return values[0][self.place]
 
 
-def tensors_of(value: Any) -> list[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
     """The tensors in a value, or in a structure of values."""
     return [part for part in tree_flatten(value)[0] if isinstance(part, Tensor)]
 
@@ -177,7 +181,7 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
     for node in order:
         if node not in wanted:
             continue
-        with _modes_of(node):
+        with _modes_of_call(node):
             if is_kept(node, wanted[node]):
                 values[node] = kept_rows(node, wanted[node])
                 continue
@@ -196,8 +200,8 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
 
 
 @contextlib.contextmanager
-def _modes_of(node: Node) -> Iterator[None]:
-    """The modes of the call that was put off: where it is read may be another; no call under autocast is put off."""
+def _modes_of_call(node: Node) -> Iterator[None]:
+    """The modes of the deferred call: those where it is read may be others; no call under autocast is deferred."""
     with (
         autocast.off_everywhere(),
         torch.inference_mode(node.in_inference_mode),

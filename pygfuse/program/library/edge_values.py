@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pygfuse.program.program import EdgeProgram, Operand
-from pygfuse.program.vocabulary import exp, leaky_relu, positive, relu, sigmoid, softplus, tanh
+from pygfuse.program.vocabulary import expm1, leaky_relu, positive, relu, sigmoid, softplus, tanh
 
 _OPERANDS = {
     'x': Operand('source', 'channels'),
@@ -24,11 +24,12 @@ _OPERANDS = {
 
 def _elu(z: Any, alpha: Any, scale: Any, slope: Any) -> Any:
     # min(z, 0) keeps the exponential from overflowing where it is not used
-    return scale * positive(z, z, alpha * (exp(positive(z, 0.0, z)) - 1.0))
+    return scale * positive(z, z, alpha * expm1(positive(z, 0.0, z)))
 
 
 def _gelu_tanh(z: Any, first: Any, second: Any, slope: Any) -> Any:
-    return 0.5 * z * (1.0 + tanh(0.7978845608028654 * (z + 0.044715 * z * z * z)))
+    # 0.5 (1 + tanh(u)) is sigmoid(2 u), which keeps its digits where the tangent is near -1
+    return z * sigmoid(1.5957691216057308 * (z + 0.044715 * z * z * z))
 
 
 # each of z, the activation's numbers (see `pygfuse.program.activation`) and a slope for each channel
@@ -36,7 +37,8 @@ _ACTIVATIONS: dict[str, Callable] = {
     'none': lambda z, first, second, slope: z,
     'relu': lambda z, first, second, slope: relu(z),
     'leaky_relu': lambda z, first, second, slope: leaky_relu(z, first),
-    'prelu': lambda z, first, second, slope: positive(z, z, z * slope),
+    # a positive z, infinite perhaps, has nothing to do with the slope
+    'prelu': lambda z, first, second, slope: positive(z, z, positive(z, 0.0, z) * slope),
     'elu': _elu,
     'silu': lambda z, first, second, slope: z * sigmoid(z),
     'gelu_tanh': _gelu_tanh,

@@ -1,4 +1,4 @@
-"""What flows through maxima and minima: values of those neighbours that attain one."""
+"""What flows through maxima and minima: values of those neighbours that attain one, and NaN from one that is NaN."""
 
 from pygfuse.program.program import EdgeProgram, Operand
 from pygfuse.program.vocabulary import equal
@@ -10,5 +10,5 @@ WINNERS = EdgeProgram(
         'found': Operand('source', 'channels'),
         'value': Operand('source', 'channels'),
     },
-    message=lambda own, found, value: equal(found, own, value, 0.0),
+    message=lambda own, found, value: equal(found, own, value, equal(found, found, value - value, found)),
 )

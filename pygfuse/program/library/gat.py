@@ -5,8 +5,11 @@ from pygfuse.program.vocabulary import leaky_relu, sum_channels
 
 
 def score(alpha_src, alpha_dst, alpha_edge, negative_slope):
-    """The halves of the attention vector were contracted with the nodes' and the edges' features before."""
-    return leaky_relu(alpha_src + alpha_dst + alpha_edge, negative_slope)
+    """The halves of the attention vector were contracted with the nodes' and the edges' features before.
+
+    Contracted with one matrix, an infinite feature of an edge gives an infinite term, by PyG's two maps NaN: as here.
+    """
+    return leaky_relu(alpha_src + alpha_dst + (alpha_edge + (alpha_edge - alpha_edge)), negative_slope)
 
 
 def message(weight, x):

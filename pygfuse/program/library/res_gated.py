@@ -6,7 +6,9 @@ from pygfuse.program.vocabulary import relu, sigmoid, tanh
 
 def gated(activation):
     def message(gate, gate_dst, value, gate_edge, value_edge):
-        return activation(gate_dst + gate + gate_edge) * (value + value_edge)
+        # one map stands for two of PyG's: their sum may be inf - inf, which this must not hide
+        of_edge = gate_edge + (gate_edge - gate_edge)
+        return activation(gate_dst + gate + of_edge) * (value + value_edge)
 
     return message
 

@@ -1,10 +1,10 @@
 """The walks of the CUDA target in numba's simulator: outputs and all gradients."""
 
-from weakref import ref
-
 import pytest
 import torch
 
+from pygfuse._lib.modes import changed
+from pygfuse._lib.note import Note
 from pygfuse.call import reference
 from pygfuse.call.call import Dropout
 from pygfuse.cpu import random
@@ -14,8 +14,8 @@ from pygfuse.cuda import row_search as active_rows
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping
-from pygfuse.partial.paths import path as execution_path
-from pygfuse.partial.paths.path import execution_paths, reported_to
+from pygfuse.partial.paths import path, policy
+from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import find_hag
 from tests.support.comparison import (
@@ -228,10 +228,6 @@ def test_levels_of_hags(reduce):
     torch.testing.assert_close(gradient, wanted['x'])
 
 
-class Layer:
-    """What is told how much of a graph a backward pass walked."""
-
-
 CALLS_ALONG_PATHS = [
     *((name, {}) for name in ('neighbours', 'weighted_neighbours', 'gat', 'transformer', 'gaussian_2')),
     *((name, {'reduce': reduce}) for name in ('neighbours', 'gine') for reduce in ('mean', 'max')),
@@ -253,15 +249,16 @@ def check_along_a_path(name, options, loops, active, monkeypatch, against=by_ref
     needed = list(call.tensors)
     with execution_paths(True):
         _, _, expected = against(whole, grad, needed)
-    monkeypatch.setattr(execution_path, 'row_search_of', lambda device: active_rows)
-    layer = Layer()
-    with execution_paths(True), reported_to(ref(layer)):
+    for module in (path, policy):
+        monkeypatch.setattr(module, 'row_search_of', lambda device: active_rows)
+    note = Note()
+    with execution_paths(True), changed(note=note):
         found = target.backward(call, out, statistics, grad, needed)
     for operand in needed:
         assert found[operand].shape == call.tensors[operand].shape
         close(found[operand], expected[operand], 1e-10, operand)
-    assert layer.last_activity.rows == len(active)
-    assert layer.last_activity.walked_edges == int(whole.graph.degree[active].sum()) < whole.graph.num_edges
+    assert note.backward.rows == len(active)
+    assert note.backward.walked_edges == int(whole.graph.degree[active].sum()) < whole.graph.num_edges
     # what was walked is the path: all edges were not sorted by source
     assert call.graph._csc is None
 

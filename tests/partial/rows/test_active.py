@@ -49,7 +49,7 @@ def check(run, mask, parameters, x) -> None:
 
 
 def rows(model) -> list[int]:
-    return [conv.last_forward.rows for conv in model.modules() if isinstance(conv, pygfuse.conv._layer.FusedConv)]
+    return [conv.note.forward.rows for conv in model.modules() if isinstance(conv, pygfuse.conv._layer.FusedConv)]
 
 
 class Sage(torch.nn.Module):
@@ -111,16 +111,16 @@ def test_layers_compute_what_reaches_the_mask():
         out = x
         for conv in model:
             out = conv(out, edge_index)
-        assert [conv.last_forward for conv in model] == [None] * 3  # nothing was read yet
+        assert [conv.note.forward for conv in model] == [None] * 3  # nothing was read yet
     expected = x
     for conv in copy.deepcopy(model):
         expected = conv(expected, edge_index)
     torch.testing.assert_close(out[mask], expected[mask])
     assert rows(model) == [3, 2, 1]
-    assert [conv.last_forward.edges for conv in model] == [3, 2, 1]
+    assert [conv.note.forward.edges for conv in model] == [3, 2, 1]
     assert '3 of 60 rows, from 3 of 59 edges' in str(pygfuse.report(model))
     model[0](x, edge_index)
-    assert model[0].last_forward is None
+    assert model[0].note.forward is None
 
 
 def random_graph(seed: int = 0):
@@ -140,7 +140,7 @@ def test_statistics_of_all_nodes_are_taken_of_all_nodes(norm):
     [{'norm': 'LayerNorm', 'norm_kwargs': {'mode': 'node'}}, {'jk': 'max'}, {'act': torch.nn.ReLU(inplace=True)}],
     ids=str,
 )
-def test_functions_of_rows_are_put_off(options):
+def test_functions_of_rows_are_deferred(options):
     edge_index, x, mask = random_graph()
     model = pygfuse.fuse(pyg.GCN(WIDTH, WIDTH, 3, **options))
     check(lambda x: model(x, edge_index), mask, model.parameters(), x)
@@ -176,7 +176,7 @@ def test_edge_features_and_attention_dropout(make):
     attr, conv, after = torch.randn(150, 3), make(), GraphConv(WIDTH, WIDTH)
     parameters = [*conv.parameters(), *after.parameters()]
     check(lambda x: after(conv(x, edge_index, attr), edge_index), mask, parameters, x)
-    assert conv.last_forward.rows < NODES
+    assert conv.note.forward.rows < NODES
 
 
 def test_edge_weights_get_gradients():
@@ -192,7 +192,7 @@ def test_sources_and_targets_of_two_kinds():
     other, mask = torch.randn(40, 5), mask_of('few', 40, 3)
     for conv in (SAGEConv((WIDTH, 5), 4), GATConv((WIDTH, 5), 4, add_self_loops=False)):
         check(lambda x, conv=conv: conv((x, other), edge_index), mask, conv.parameters(), x)
-        assert conv.last_forward.rows == int(mask.sum())
+        assert conv.note.forward.rows == int(mask.sum())
 
 
 def test_a_layer_used_twice_and_a_residual_connection():
@@ -336,7 +336,7 @@ def test_values_are_not_read_for_their_shape():
     with pygfuse.active(mask):
         out = conv(x, edge_index)
     assert torch.zeros_like(out).shape == out.shape
-    assert conv.last_forward is None
+    assert conv.note.forward is None
 
 
 def test_without_gradients():
@@ -360,8 +360,8 @@ def test_over_a_hag_only_some_rows_are_computed():
     with pygfuse.active(mask):
         out = conv(x, data.edge_index)
     torch.testing.assert_close(out[mask], expected[mask])
-    assert conv.last_forward.rows == int(mask.sum())
-    assert conv.last_hag == 'only some rows are computed'
+    assert conv.note.forward.rows == int(mask.sum())
+    assert conv.note.hag == 'only some rows are computed'
 
 
 @pytest.mark.parametrize('as_sparse', [torch.Tensor.to_sparse_coo, torch.Tensor.to_sparse_csr])
@@ -491,7 +491,7 @@ def test_history_is_that_of_the_values():
         without = conv(x, edge_index)
     assert (out.is_leaf, without.is_leaf) == (False, True)
     assert out.grad_fn is not None
-    assert conv.last_forward.rows == int(mask.sum())
+    assert conv.note.forward.rows == int(mask.sum())
     assert without.grad_fn is None
 
 

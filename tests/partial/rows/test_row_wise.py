@@ -6,18 +6,20 @@ import torch.nn.functional as F
 
 import pygfuse
 from pygfuse.partial.rows.nodes import Given
-from pygfuse.partial.rows.tensor import Deferred, Session
+from pygfuse.partial.rows.rules import defer
+from pygfuse.partial.rows.session import Session
+from pygfuse.partial.rows.tensor import Deferred
 
 NODES = 6
 
 
 def given(tensor: torch.Tensor) -> Deferred:
     """A tensor whose values are only found when rows of it are read."""
-    session = Session(None, len(tensor), 'raise')
+    session = Session(None, len(tensor), 'raise', defer)
     return Deferred(Given(tensor), tensor, tensor.device, session, tensor.requires_grad)
 
 
-PUT_OFF = {
+DEFERRED = {
     'add': lambda x: 1 + x + x * x - (2 - x) / (3 + x.abs()),
     'powers': lambda x: x**2 + 2**x + x.abs() ** x,
     'with rows': lambda x: x * torch.arange(NODES * 4.0).view(NODES, 4) + torch.arange(4.0),
@@ -66,9 +68,9 @@ READ = {
 }
 
 
-@pytest.mark.parametrize('name', PUT_OFF)
-def test_functions_of_rows_are_put_off_and_give_the_same(name):
-    x, function = torch.randn(NODES, 4), PUT_OFF[name]
+@pytest.mark.parametrize('name', DEFERRED)
+def test_functions_of_rows_are_deferred_and_give_the_same(name):
+    x, function = torch.randn(NODES, 4), DEFERRED[name]
     found, expected = function(given(x)), function(x)
     assert isinstance(found, Deferred)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)

@@ -1,0 +1,95 @@
+"""Of several threads and processes that need the same kernel at once, one compiles it and the others wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pygfuse._lib.announcement import announce
+from pygfuse._lib.private_files import why_not_kept
+
+T = TypeVar('T')
+
+# a kernel takes seconds: whoever holds a lock for longer is stopped, or on a file system that forgets to release it
+WAIT_LIMIT_S = 60.0
+_POLL_S = 0.05
+
+# Held while a thread compiles or loads. A fork waits for it: a child would inherit the compiler's own locks closed.
+_compiling = threading.RLock()
+os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release)
+
+
+def compile_once(path: Path, find: Callable[[], T | None], compile_new: Callable[[], T]) -> T:
+    """A kernel, found or compiled.
+
+    Args:
+        path: Where the kernel lies on disk, found by other processes too.
+        find: Looks for the kernel in memory and on disk.
+        compile_new: Compiles it and leaves it where `find` looks. Only one thread of all processes does so at a time.
+    """
+    give_up = time.monotonic() + WAIT_LIMIT_S
+    while True:
+        with _compiling:
+            found = find()
+            if found is not None:
+                return found
+            with _lock(path) as is_ours:
+                if is_ours or time.monotonic() > give_up:
+                    # another process may have finished just before it released the lock
+                    found = find()
+                    return compile_new() if found is None else found
+        announce('another process compiles kernels for this processor; waiting for them')
+        time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Locks a kernel against other processes; the system releases it when this process dies.
+
+    Yields:
+        Whether this process may compile: it has the lock, or there are none where the kernel lies.
+    """
+    lock = path.with_suffix('.lock')
+    handle = _open(lock)
+    if handle is None:
+        yield True
+        return
+    is_ours = False
+    try:
+        is_ours = _try_lock(handle, lock)
+        yield is_ours
+    finally:
+        if is_ours:
+            with contextlib.suppress(OSError):
+                os.unlink(lock)
+        os.close(handle)
+
+
+def _open(lock: Path) -> int | None:
+    """A handle of a lock's file, or None where none can be made."""
+    if why_not_kept(lock.parent) is not None:
+        return None
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+
+
+def _try_lock(handle: int, lock: Path) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    try:
+        # whoever held it before removed the file, and others may have locked a new one
+        return os.path.samestat(os.fstat(handle), os.stat(lock))
+    except OSError:
+        return False

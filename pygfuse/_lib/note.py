@@ -1,0 +1,56 @@
+"""What a layer learns of its last call, for the report."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Activity:
+    """How much of a graph a pass walked.
+
+    Attributes:
+        rows: Targets with a gradient, or that were computed; None where nobody looked.
+        edges: Edges into these, or None.
+        walked_edges: Edges that were walked.
+        all_rows: Targets of the graph.
+        all_edges: Edges of the graph.
+    """
+
+    rows: int | None
+    edges: int | None
+    walked_edges: int
+    all_rows: int
+    all_edges: int
+
+    @property
+    def computed(self) -> str:
+        """What a forward pass did, in words."""
+        return f'{self.rows:,} of {self.all_rows:,} rows, from {self.edges:,} of {self.all_edges:,} edges'
+
+    def __str__(self) -> str:
+        if self.rows is None:
+            return f'backward walked all {self.all_edges:,} edges'
+        return (
+            f'backward walked {self.walked_edges:,} of {self.all_edges:,} edges; {self.rows:,} of {self.all_rows:,} '
+            f'rows and {self.edges:,} edges were active'
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class Note:
+    """How a layer ran the last time. The layer owns it; what runs for the layer holds a weak reference.
+
+    Attributes:
+        reason: Why the last call ran PyG's own path; None if it ran fused.
+        of_layer: Whether that was a reason of the layer as it stood, not of the call.
+        hag: What became of the HAG that belongs to the adjacency of the last call; None if there was none.
+        backward: What the last backward pass walked; None before there was one.
+        forward: What the last forward pass computed within `pygfuse.active`; None for one outside of it.
+    """
+
+    reason: str | None = None
+    of_layer: bool = False
+    hag: str | None = None
+    backward: Activity | None = None
+    forward: Activity | None = None

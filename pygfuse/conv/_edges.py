@@ -1,0 +1,67 @@
+"""The edges of a call, found once, and what it brings for each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+
+from pygfuse.conv._checks import NodePair, check_rows, is_edge_index
+from pygfuse.graph.graph import Graph
+from pygfuse.ops.aggregate import Edges
+from pygfuse.program.products import Product
+
+
+class EdgeInput(NamedTuple):
+    """What a call brings for each edge.
+
+    Attributes:
+        values: ``[edges, D]``.
+        loops: Those of self-loops that the layer puts in, ``[loops, D]``, or None.
+    """
+
+    values: Tensor
+    loops: Tensor | None = None
+
+    def times(self, weight: Tensor) -> Product:
+        """The product with a weight ``[D, width]``, which is formed when a walk needs it."""
+        return Product(self.values, weight, self.loops)
+
+
+def edges_of(
+    x: NodePair, adjacency: Any, flow: str, size: tuple[int | None, int | None] | None = None, loops: bool = False
+) -> Edges:
+    """The edges of a call: between the nodes of ``x[0]`` and those of ``x[1]``, `size` or the adjacency.
+
+    Args:
+        x: Features of both sides; the second may be missing.
+        adjacency: Any adjacency that PyG takes.
+        flow: PyG's flow.
+        size: PyG's `size`.
+        loops: Whether each node that is on both sides gets exactly one self-loop.
+
+    Raises:
+        ValueError: If the adjacency is not one, or names nodes that are not there.
+    """
+    first, second = check_rows([x[0].shape[0], None if x[1] is None else x[1].shape[0]], size, adjacency)
+    is_plain = is_edge_index(adjacency)
+    num_loops = None
+    if loops:
+        num_loops = min(size) if size is not None and is_plain else min(first, second)
+    # torch.export hands over tensors of classes of its own
+    if torch.compiler.is_compiling() and is_plain and not isinstance(adjacency, EdgeIndex):
+        return Edges(adjacency, first, second, flow, num_loops)
+    graph = Graph.of(adjacency, num_sources=first, num_targets=second, flow=flow)
+    walked = graph if num_loops is None else graph.with_self_loops(num_loops)
+    return Edges(graph.token, first, second, flow, num_loops, walked)
+
+
+def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:
+    """Rows 0 and 1 of the ``edge_index`` that the user passed."""
+    pair = edges.token
+    if pair.dim() != 2:  # the token of a graph
+        pair = dataclasses.replace(edges, loops=None, walked=None).graph().coo()
+    return pair[0], pair[1]

@@ -1,0 +1,176 @@
+"""When a call runs PyG's own path, and why: reasons against the fused form, each a few words for the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
+
+from pygfuse._lib import backends
+from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
+from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
+from pygfuse.conv._spec import REDUCTIONS, EdgeWeight, Spec
+from pygfuse.graph.adjacency import FLOWS
+from pygfuse.ops import autocast
+
+_HOOKS = (
+    '_propagate_forward_pre_hooks',
+    '_propagate_forward_hooks',
+    '_message_forward_pre_hooks',
+    '_message_forward_hooks',
+    '_aggregate_forward_pre_hooks',
+    '_aggregate_forward_hooks',
+    '_message_and_aggregate_forward_pre_hooks',
+    '_message_and_aggregate_forward_hooks',
+    '_edge_update_forward_pre_hooks',
+    '_edge_update_forward_hooks',
+)
+# PyG's names of simple aggregations -> what runs them
+_AGGREGATIONS = {
+    'add': SumAggregation,
+    'sum': SumAggregation,
+    'mean': MeanAggregation,
+    'max': MaxAggregation,
+    'min': MinAggregation,
+}
+
+
+def why_not_watched(conv: MessagePassing) -> str | None:
+    """The reason, if any, for which somebody reads or changes messages of a layer."""
+    if conv.explain:
+        return 'an explainer reads its messages'
+    for name in _HOOKS:
+        if getattr(conv, name):
+            return f'a hook is registered ({name.strip("_").removesuffix("s")})'
+    if conv.decomposed_layers > 1:
+        return 'decomposed_layers is greater than 1'
+    if conv.node_dim not in conv.spec.node_dims:
+        return f'node_dim={conv.node_dim} is not the dimension of nodes'
+    return None
+
+
+def why_not_reduce(conv: MessagePassing, known: tuple[str, ...]) -> str | None:
+    """The reason, if any, for which a layer aggregates otherwise than the names in `known` say."""
+    if not isinstance(conv.aggr, str) or REDUCTIONS.get(conv.aggr) not in known:
+        return f'aggr={conv.aggr!r} has no fused form here'
+    if type(conv.aggr_module) is not _AGGREGATIONS[conv.aggr]:
+        return f'aggr_module is a {type(conv.aggr_module).__name__}, not what aggr={conv.aggr!r} stands for'
+    return why_not_as_it_is(conv.aggr_module, 'aggr_module')
+
+
+def why_not_maps(conv: MessagePassing, names: tuple[str, ...]) -> str | None:
+    """The reason, if any, for which linear maps inside a layer cannot be taken apart: they are more than that."""
+    for name in names:
+        module = getattr(conv, name, None)
+        reason = None if module is None else why_not_linear(module, name)
+        if reason is not None:
+            return reason
+    return None
+
+
+def why_not_here() -> str | None:
+    """The reason, if any, for which no layer runs fused where this is called."""
+    if torch.jit.is_scripting() or torch.jit.is_tracing():
+        return 'TorchScript'
+    if torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export():
+        return 'an export to ONNX'
+    if torch._C._are_functorch_transforms_active():
+        return 'a transform of torch.func'
+    return 'forward-mode differentiation' if forward_ad._current_level >= 0 else None
+
+
+def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None:
+    """The reason, if any, for which tensors of these types, all on one device, have no fused form.
+
+    Args:
+        given: Tensors by name.
+        with_autocast: Whether the fused form has the types of PyG's layer under autocast.
+    """
+    device = next(iter(given.values())).device
+    missing = backends.why_not(device.type)
+    if missing is not None:
+        return missing
+    casts = autocast.is_on(device)
+    if casts and not with_autocast:
+        return 'autocast is on'
+    known, dtypes = backends.DTYPES[device.type], {tensor.dtype for tensor in given.values()}
+    for dtype in dtypes:
+        if dtype not in known and not (casts and dtype in autocast.NARROW):
+            return f'{dtype} has no fused kernels'
+    if len(dtypes) > 1 and not (casts and dtypes <= {torch.float32, *autocast.NARROW}):
+        return 'the tensors are of several types'
+    return None
+
+
+def why_not_features(spec: Spec, x: NodePair) -> str | None:
+    """The reason, if any, for which features of these shapes run PyG's path."""
+    if spec.static and x[0].dim() != 2:
+        return f'features have {x[0].dim()} dimensions, not two'
+    return 'no features of the targets' if spec.needs_targets and x[1] is None else None
+
+
+def why_not_reversed(flow: str, inputs: Inputs) -> str | None:
+    """The reason, if any, for which a reversed flow runs PyG's own path: it confuses two sets of different sizes."""
+    if flow == FLOWS[0]:
+        return None
+    rows = {None, inputs.x[0].shape[0], *(inputs.size or ())}
+    if inputs.x[1] is not None:
+        rows.add(inputs.x[1].shape[0])
+    return None if len(rows) == 2 else 'flow target_to_source between different sets of nodes'
+
+
+def why_not_edges(conv: MessagePassing, spec: Spec, inputs: Inputs, width: int | None) -> str | None:
+    """The reason, if any, for which what a call brings for each edge runs PyG's path.
+
+    Args:
+        conv: The layer.
+        spec: Its declaration.
+        inputs: The call.
+        width: How many features of edges the layer takes.
+    """
+    if inputs.with_weights and torch.compiler.is_compiling():
+        return 'return_attention_weights while torch compiles'
+    if isinstance(spec.edge, EdgeWeight):
+        wide = inputs.edge is not None and inputs.edge.dim() > 1 and inputs.edge[:1].numel() > 1
+        return 'edge weights of more than one number an edge' if spec.edge.wide and wide else None
+    if spec.edge is None:
+        return None
+    if inputs.edge is not None and not width and not spec.edge.ignored:
+        return f'edge_attr without {spec.edge.width}'
+    if width and spec.loops and conv.add_self_loops and not is_edge_index(inputs.adjacency):
+        return 'edge features of self-loops need an edge_index'
+    return None
+
+
+def why_not_repeats(conv: MessagePassing, adjacency: Any) -> str | None:
+    """The reason, if any, for which repeated edges count otherwise in PyG: its product of matrices adds them up first.
+
+    A sum does not tell the difference.
+    """
+    is_told_apart = REDUCTIONS.get(conv.aggr) in ('mean', 'max', 'min')
+    if not is_told_apart or not isinstance(adjacency, Tensor) or adjacency.layout != torch.sparse_coo:
+        return None
+    return None if adjacency.is_coalesced() else f'aggr={conv.aggr!r} over a sparse COO tensor that is not coalesced'
+
+
+def why_not_ties(conv: MessagePassing, adjacency: Any, x: Tensor, before: torch.nn.Module | None = None) -> str | None:
+    """The reason, if any, for which a maximum or minimum over a sparse adjacency has other gradients in PyG.
+
+    Layers that PyG runs as a product of matrices give the gradient of a tie to one edge; elsewhere its edges share it.
+
+    Args:
+        conv: The layer.
+        adjacency: What the user passed.
+        x: The features.
+        before: What maps them before they are reduced, if anything does.
+    """
+    if conv.aggr not in ('max', 'min') or not conv.fuse or is_edge_index(adjacency):
+        return None
+    tensors = (x,) if before is None else (x, *before.parameters())
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return f'aggr={conv.aggr!r} over a sparse adjacency gives the gradient of a tie to one edge'
+    return None

@@ -1,0 +1,31 @@
+"""What layers with attention heads share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch_geometric.typing import OptTensor
+
+from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._layer import FusedConv, total
+
+
+class HeadsConv(FusedConv):
+    """A mixin for layers whose rows are those of several heads side by side."""
+
+    def by_head(self, x: Tensor) -> Tensor:
+        """Rows of all heads as ``[rows, heads, channels]``."""
+        return x.view(-1, self.heads, self.out_channels)
+
+    def combined(self, out: Tensor) -> Tensor:
+        """Heads side by side, or their mean."""
+        return out.flatten(1) if self.concat else out.mean(dim=1)
+
+
+class AttentionConv(HeadsConv):
+    """A mixin for layers with heads, a residual map and a bias."""
+
+    def begin(self, inputs: Inputs) -> OptTensor:
+        return None if self.res is None or inputs.x[1] is None else self.res(inputs.x[1])
+
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        return total(self.combined(out), begun, self.bias)

@@ -1,0 +1,45 @@
+"""What TorchScript compiles in place of a fused layer: the forward of PyG's.
+
+torch puts what ``__prepare_scriptable__`` returns into the user's model. So that is the layer itself, of a class that
+has PyG's forward for TorchScript to read, and that turns back into the fused class when the layer is next called or
+copied.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch_geometric.nn import MessagePassing
+
+
+def as_scriptable(conv: MessagePassing) -> MessagePassing:
+    """The layer, of a class that TorchScript can compile; a layer with a forward of the user's own stays as it is."""
+    kind = type(conv)
+    own = next(base for base in kind.__mro__ if 'forward' in base.__dict__)
+    if hasattr(own, 'why_not') and own.__module__.startswith(__package__):
+        conv.__class__ = _scriptable(kind)
+    return conv
+
+
+def turn_back(conv: Any) -> None:
+    """Gives a layer its fused class back, if TorchScript took it for PyG's."""
+    conv.__class__ = getattr(type(conv), 'fused_class', type(conv))
+
+
+@functools.cache
+def _scriptable(kind: type) -> type:
+    plain = next(base for base in kind.__mro__ if not hasattr(base, 'why_not'))
+
+    def call(self, *arguments: Any, **named: Any) -> Any:
+        turn_back(self)
+        return self(*arguments, **named)
+
+    def reduce(self, protocol: Any) -> Any:
+        turn_back(self)
+        return self.__reduce_ex__(protocol)
+
+    # TorchScript finds overloads and types of attributes by these names
+    names = {name: getattr(plain, name) for name in ('__module__', '__qualname__', '__annotations__', '__doc__')}
+    methods = {'forward': plain.forward, '__call__': call, '__reduce_ex__': reduce}
+    return type(plain.__name__, (kind,), {**names, **methods, 'fused_class': kind})

@@ -1,0 +1,113 @@
+"""Telling which layers of a model run fused, and what they did the last time."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+import torch
+from torch_geometric.nn import MessagePassing
+
+from pygfuse._lib.note import Activity, Note
+from pygfuse.conv._hag import USED
+from pygfuse.conv._layer import FusedConv
+from pygfuse.swap import FUSED_CLASSES
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One layer in a report: its name in the model, its class as printed, and why it is not fused (None if it is).
+
+    `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
+    there was none; `backward` what the last backward pass walked, None before there was one; `forward` what the last
+    forward pass computed within `pygfuse.active`, None for one outside of it.
+    """
+
+    layer: str
+    module: str
+    why_not: str | None
+    hag: str | None = None
+    backward: Activity | None = None
+    forward: Activity | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What `report` found: prints as a table, iterates over its rows."""
+
+    rows: tuple[Row, ...]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return 'no message passing layers'
+        table = [('layer', 'class', 'fused'), *((r.layer, r.module, _verdict(r)) for r in self.rows)]
+        widths = [max(len(line[i]) for line in table) for i in range(2)]
+        lines = [f'{a:<{widths[0]}}  {b:<{widths[1]}}  {c}' for a, b, c in table]
+        fused = sum(row.why_not is None for row in self.rows)
+        rule = '-' * max(len(line) for line in lines)
+        return '\n'.join([lines[0], rule, *lines[1:], rule, f'{fused} of {len(self.rows)} layers fused'])
+
+
+def _verdict(row: Row) -> str:
+    if row.why_not is not None:
+        return f'no: {row.why_not}'
+    said = 'yes'
+    if row.hag is not None:
+        said = 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
+    if row.forward is not None:
+        said = f'{said}; forward computed {row.forward.computed}'
+    return said if row.backward is None or row.backward.rows is None else f'{said}; {row.backward}'
+
+
+def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
+    """Prints a table of a model's message passing layers: which run fused and, if not, why not.
+
+    A layer that has run says how it ran the last time (a call may fall back for its own reasons, such as features of
+    a type without fused kernels).
+
+    Args:
+        model: Any module.
+        file: Where to print, by default standard output.
+
+    Returns:
+        The table; its rows have ``layer``, ``module``, ``why_not``, ``hag``, ``backward`` (how many rows of the
+        gradient were active in the last backward pass, and how many edges were walked) and ``forward`` (how many rows
+        and edges the last forward pass computed within `pygfuse.active`).
+
+    Example:
+        >>> import torch_geometric.nn as pyg
+        >>> from pygfuse import fuse
+        >>> _ = report(fuse(pyg.GATConv(16, 8)))
+        layer    class                    fused
+        ---------------------------------------
+        (model)  GATConv(16, 8, heads=1)  yes
+        ---------------------------------------
+        1 of 1 layers fused
+    """
+    rows = []
+    for name, module in model.named_modules():
+        if isinstance(module, MessagePassing):
+            note = module.note if isinstance(module, FusedConv) else Note()
+            said = _why_not(module), note.hag, note.backward, note.forward
+            rows.append(Row(name or '(model)', repr(module).split('\n')[0], *said))
+    table = Report(tuple(rows))
+    print(table, file=sys.stdout if file is None else file)
+    return table
+
+
+def _why_not(module: MessagePassing) -> str | None:
+    kind = type(module)
+    if isinstance(module, FusedConv):
+        # of the layer itself it is told as of now: an explainer may have left
+        return module.why_not() or (None if module.note.of_layer else module.note.reason)
+    if kind in FUSED_CLASSES:
+        return 'call pygfuse.fuse(model)'
+    for parent in kind.__mro__:
+        if parent in FUSED_CLASSES:
+            return f'a subclass of {parent.__name__}, which may compute something else'
+    return f'{kind.__name__} has no fused form yet'

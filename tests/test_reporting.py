@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+
+import pygfuse
+from pygfuse.conv import GATConv
+from tests.support.parity import GRAPHS
+from tests.support.reports import OwnConv, report_of
+
+FEATURES = 6
+GRAPH = GRAPHS['random']()
+
+
+def test_report_is_a_table():
+    model = nn.ModuleDict({'a': pyg.GATConv(16, 8), 'own': OwnConv(16, 8), 'lin': nn.Linear(2, 2)})
+    text, rows = report_of(model)
+    assert [(row.layer, row.module) for row in rows] == [
+        ('a', 'GATConv(16, 8, heads=1)'),
+        ('own', 'OwnConv(16, 8, heads=1)'),
+    ]
+    assert text.endswith('0 of 2 layers fused\n')
+    assert 'no: call pygfuse.fuse(model)' in text
+    text, _ = report_of(pygfuse.fuse(model))
+    lines = text.splitlines()
+    assert lines[0].split() == ['layer', 'class', 'fused']
+    assert lines[2] == 'a      GATConv(16, 8, heads=1)  yes'
+    assert lines[3].startswith('own    OwnConv(16, 8, heads=1)  no: a subclass of GATConv')
+    assert lines[-1] == '1 of 2 layers fused'
+
+
+def test_report_of_nothing():
+    assert report_of(nn.Linear(2, 2)) == ('no message passing layers\n', [])
+
+
+def test_report_goes_to_standard_output(capsys):
+    pygfuse.report(pyg.GATConv(2, 2))
+    assert 'GATConv(2, 2, heads=1)' in capsys.readouterr().out
+
+
+def test_report_after_an_explanation_tells_of_the_layer_as_it_is():
+    conv = GATConv(FEATURES, 8)
+    conv.explain, conv._edge_mask = True, torch.zeros(GRAPH.num_edges + 60)
+    conv._loop_mask = torch.ones(GRAPH.num_edges, dtype=torch.bool)
+    conv(GRAPH.x(FEATURES), GRAPH.edge_index)
+    assert [row.why_not for row in report_of(conv)[1]] == ['an explainer reads its messages']
+    conv.explain, conv._edge_mask = False, None
+    assert [row.why_not for row in report_of(conv)[1]] == [None]
