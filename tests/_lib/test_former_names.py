@@ -58,7 +58,6 @@ def test_mappings(loaded):
 
 def test_a_layer_that_ran(loaded):
     conv, x, edge_index = loaded['conv'], loaded['x'], loaded['edge_index']
-    assert conv.note.backward.all_edges == 15
     with execution_paths(True):
         out = conv(x, edge_index)
         out[:1].sum().backward()

@@ -13,77 +13,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric import EdgeIndex
-from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor, torch_sparse
+from torch_geometric.typing import torch_sparse
 from torch_geometric.utils import add_self_loops, remove_self_loops, to_edge_index
 
 from pygfuse.graph import graph as graph_module
-from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
-
-LAYOUTS = [
-    'edge_index',
-    'int32',
-    'columns of a table',
-    'EdgeIndex',
-    'coo',
-    'uncoalesced',
-    'csr',
-    'csc',
-    pytest.param(
-        'SparseTensor',
-        marks=pytest.mark.skipif(not WITH_TORCH_SPARSE, reason='torch_sparse is not installed'),
-    ),
-]
-SPARSE = ('coo', 'uncoalesced', 'csr', 'csc', 'SparseTensor')
-FLOWS = ('source_to_target', 'target_to_source')
+from tests.support.adjacencies import FLOWS, LAYOUTS, SPARSE, graphs, make
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse')
-
-
-@st.composite
-def graphs(draw):
-    """Sources, targets, and the number of each: bipartite or not, with repeats, loops, hubs and isolated nodes."""
-    num_targets = draw(st.integers(1, 9))
-    num_sources = num_targets if draw(st.booleans()) else draw(st.integers(1, 9))
-    count = draw(st.integers(0, 40))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
-    sources = torch.randint(0, num_sources, (count,), generator=generator)
-    targets = torch.randint(0, num_targets, (count,), generator=generator)
-    if draw(st.booleans()):
-        targets[: count // 2] = num_targets - 1
-    if draw(st.booleans()):
-        order = targets.sort(stable=True).indices
-        sources, targets = sources[order], targets[order]
-    return sources, targets, num_sources, num_targets
-
-
-def make(layout, case, flow=FLOWS[0]):
-    """The adjacency in one layout, and its (targets, sources) in the order in which PyG sees its edges."""
-    sources, targets, num_sources, num_targets = case
-    size = (num_targets, num_sources)
-    if layout not in SPARSE:
-        first, second = (sources, targets) if flow == FLOWS[0] else (targets, sources)
-        edge_index = torch.stack((first, second))
-        if layout == 'int32':
-            edge_index = edge_index.int()
-        elif layout == 'columns of a table':
-            edge_index = edge_index.t().contiguous().t()
-        elif layout == 'EdgeIndex':
-            rows = (num_sources, num_targets) if flow == FLOWS[0] else (num_targets, num_sources)
-            edge_index = EdgeIndex(edge_index, sparse_size=rows)
-        return edge_index, targets, sources
-    if layout == 'SparseTensor':
-        adjacency = SparseTensor(row=targets, col=sources, sparse_sizes=size)
-    else:
-        adjacency = torch.sparse_coo_tensor(torch.stack((targets, sources)), torch.ones(len(targets)), size)
-        if layout == 'uncoalesced':
-            return adjacency, targets, sources
-        adjacency = adjacency.coalesce()
-        if layout in ('csr', 'csc'):
-            adjacency = getattr(adjacency, f'to_sparse_{layout}')()
-    rows, columns = to_edge_index(adjacency)[0]
-    return adjacency, rows, columns
 
 
 def graph_of(adjacency, case, flow=FLOWS[0]):
@@ -197,15 +135,6 @@ def test_self_loops_are_cached_and_checked():
         graph.with_self_loops(4)
     with pytest.raises(ValueError, match='already has 3 self-loops'):
         loops.with_self_loops(2)
-
-
-def test_sizes_nobody_gives_follow_from_the_largest_node():
-    edge_index = torch.tensor([[0, 6], [1, 2]])
-    assert (Graph.of(edge_index).num_sources, Graph.of(edge_index).num_targets) == (7, 7)
-    assert Graph.of(edge_index, num_sources=9).num_targets == 3
-    assert Graph.of(edge_index, num_targets=9, flow=FLOWS[1]).num_sources == 3
-    assert Graph.of(torch.zeros(2, 0, dtype=torch.int64)).num_sources == 0
-    assert Graph.of(edge_index, (8, None), num_targets=4).num_targets == 4
 
 
 @pytest.mark.parametrize('layout', ['edge_index', 'csr', 'uncoalesced'])
@@ -387,171 +316,6 @@ def test_inference_tensors_are_not_kept():
         edge_index[0, 0] = 2
         assert Graph.of(edge_index).csr.index.tolist() == [1, 2, 2]
         assert Graph.of(graph.token) is graph
-
-
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_tokens(layout):
-    case = (torch.tensor([0, 1, 2]), torch.tensor([1, 0, 2]), 3, 3)
-    adjacency = make(layout, case)[0]
-    graph = Graph.of(adjacency, (3, 3))
-    token = graph.token
-    plain = layout not in SPARSE and layout != 'EdgeIndex'
-    assert (token is adjacency) == plain
-    assert type(token) is torch.Tensor
-    assert Graph.of(token, (3, 3)) is graph
-    loops = graph.with_self_loops()
-    token = loops.token
-    assert loops.token is token
-    assert Graph.of(token, (7, 7), flow=FLOWS[1]) is loops
-    assert Graph.of(token.clone()) is loops
-    copied, gone = token.clone(), weakref.ref(loops)
-    del graph, loops, adjacency
-    assert Graph.of(token).num_edges == 5
-    del token
-    gc.collect()
-    assert gone() is None
-    with pytest.raises(ValueError, match='gone'):
-        Graph.of(copied)
-
-
-def test_a_token_that_autograd_saved():
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, token):
-            ctx.save_for_backward(token)
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx, grad):
-            seen.append(Graph.of(ctx.saved_tensors[0], (3, 3)))
-            return 2 * grad, None
-
-    for loops in (False, True):
-        seen = []
-        edge_index = torch.tensor([[0, 1, 2], [1, 0, 2]])
-        graph = Graph.of(edge_index, (3, 3))
-        graph = graph.with_self_loops() if loops else graph
-        out = Double.apply(torch.ones(3, requires_grad=True), graph.token)
-        identity = id(graph)
-        del graph, edge_index
-        out.sum().backward()
-        assert [id(found) for found in seen] == [identity]
-
-
-@pytest.mark.parametrize('flow', FLOWS)
-@pytest.mark.parametrize(
-    ('row', 'position', 'node', 'size'),
-    [(0, 2, 7, 5), (1, 1, -1, 4), (0, 0, 2**40, 5), (1, 3, 4, 4)],
-)
-def test_a_node_that_does_not_exist(flow, row, position, node, size):
-    edge_index = torch.zeros(2, 4, dtype=torch.int64)
-    edge_index[row, position] = node
-    edge_index[row, 3] = node
-    kind = 'source' if (row == 0) == (flow == FLOWS[0]) else 'target'
-    message = (
-        rf'edge_index\[{row}\] holds node {node} at position {position}, '
-        rf'but there are only {size} {kind} nodes \(indices 0 to {size - 1}\)'
-    )
-    sizes = (5, 4) if flow == FLOWS[0] else (4, 5)
-    graph = Graph.of(edge_index, sizes, flow)
-    for _ in range(2):
-        with pytest.raises(ValueError, match=message):
-            graph.csr  # noqa: B018
-        with pytest.raises(ValueError, match=message):
-            graph.with_self_loops().csc  # noqa: B018
-
-
-def bad_csr(pointer, columns, size):
-    return torch.sparse_csr_tensor(
-        torch.tensor(pointer), torch.tensor(columns), torch.ones(len(columns)), size, check_invariants=False
-    )
-
-
-@pytest.mark.parametrize(
-    ('pointer', 'columns', 'message'),
-    [
-        ([0, 1, 2], [0, 3], 'column 3 at edge 1, but there are only 3 source nodes'),
-        ([0, 1, 2], [-1, 0], 'column -1 at edge 0'),
-        ([0, 3, 2], [0, 1], 'rise from 0'),
-        ([1, 1, 2], [0, 1], 'rise from 0'),
-        ([0, 1, 5], [0, 1], 'rise from 0'),
-        ([0, -4, 2], [0, 1], 'rise from 0'),
-    ],
-)
-def test_bad_compressed_rows(pointer, columns, message):
-    for loops in (False, True):
-        graph = Graph.of(bad_csr(pointer, columns, (2, 3)))
-        with pytest.raises(ValueError, match=message):
-            (graph.with_self_loops() if loops else graph).csr  # noqa: B018
-
-
-def test_a_bad_sparse_coo():
-    bad = torch.sparse_coo_tensor(torch.tensor([[0, 2], [1, 0]]), torch.ones(2), (2, 2), check_invariants=False)
-    for graph in (Graph.of(bad), Graph.of(bad).with_self_loops()):
-        with pytest.raises(ValueError, match='row 2 at edge 1, but there are only 2 target nodes'):
-            graph.csr  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    ('adjacency', 'message'),
-    [
-        (torch.zeros(2, 3), 'type int64, int32, .*got torch.float32'),
-        (torch.zeros(2, 3, dtype=torch.bool), 'type int64, int32, .*got torch.bool'),
-        (torch.zeros(2, 3, dtype=torch.uint16), 'type int64, int32, .*got torch.uint16'),
-        (torch.zeros(3, 2, dtype=torch.int64), r'shape \[2, num_edges\] \(got \[3, 2\]\)'),
-        (torch.zeros(2, dtype=torch.int64), r'shape \[2, num_edges\] \(got \[2\]\)'),
-        (torch.zeros(2, 2, 2, dtype=torch.int64), r'got \[2, 2, 2\]'),
-        (torch.zeros(2, 3, dtype=torch.int64, device='meta'), r"on the CPU.*'meta'"),
-        ([[0], [1]], 'got list'),
-        (None, 'got NoneType'),
-    ],
-)
-def test_what_is_no_adjacency(adjacency, message):
-    with pytest.raises(ValueError, match=message):
-        Graph.of(adjacency)
-
-
-def test_sizes_that_contradict_each_other():
-    edge_index = torch.tensor([[0], [1]])
-    with pytest.raises(ValueError, match="'num_sources' and 'size' to agree"):
-        Graph.of(edge_index, (3, 3), num_sources=4)
-    with pytest.raises(ValueError, match=r"'num_targets'.*size of 'edge_index'.*got 3 and 2"):
-        Graph.of(EdgeIndex(edge_index, sparse_size=(2, 2)), num_targets=3)
-    with pytest.raises(ValueError, match='pair'):
-        Graph.of(edge_index, (3, 3, 3))
-    with pytest.raises(ValueError, match='negative'):
-        Graph.of(edge_index, num_sources=-1)
-    with pytest.raises(ValueError, match="'flow'"):
-        Graph.of(edge_index, flow='sideways')
-
-
-@pytest.mark.parametrize('layout', LAYOUTS[4:])
-def test_sparse_adjacencies_have_one_direction(layout):
-    case = (torch.tensor([0]), torch.tensor([1]), 2, 2)
-    with pytest.raises(ValueError, match='target_to_source'):
-        Graph.of(make(layout, case)[0], flow=FLOWS[1])
-
-
-def test_values():
-    assert values_of(torch.zeros(2, 3, dtype=torch.int64)) is None
-    values = torch.rand(3, 4, requires_grad=True)
-    repeated = torch.tensor([[1, 0, 1], [0, 1, 0]])
-    for leaf in (values.detach(), values):
-        assert torch.equal(values_of(torch.sparse_coo_tensor(repeated, leaf, (2, 2, 4))), values)
-    found = values_of(torch.sparse_coo_tensor(torch.tensor([[0, 1, 1], [0, 0, 1]]), values, (2, 2, 4)).coalesce())
-    assert torch.equal(found, values)
-    found.sum().backward()
-    assert values.grad.tolist() == torch.ones(3, 4).tolist()
-    csr = torch.eye(3).to_sparse_csr()
-    assert values_of(csr).tolist() == [1, 1, 1]
-    assert values_of(EdgeIndex([[0, 1], [1, 0]])) is None
-
-
-def test_dense_dimensions_are_no_nodes():
-    adjacency = torch.sparse_coo_tensor(torch.tensor([[1, 0], [0, 1]]), torch.ones(2, 7), (2, 3, 7))
-    graph = Graph.of(adjacency)
-    assert (graph.num_targets, graph.num_sources) == (2, 3)
-    assert graph.csr.index.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize('duplicate', [copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))])
