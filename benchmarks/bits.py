@@ -3,7 +3,7 @@
 Each case is a layer with one set of options, run on three graphs (one with hubs, a bipartite one, one with isolated
 nodes, repeated edges and self-loops) in float32 and float64: three training steps on one graph, the first of which may
 go another way than the others, and one inference. Store digests before a change, compare after it, on the same
-processor:
+processor; the number of threads does not matter:
 
     python benchmarks/bits.py --store before.json
     python benchmarks/bits.py --compare before.json
@@ -20,7 +20,7 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,7 @@ class Case:
         prepare: What is done with the graph first: 'hag', 'paths' (with a loss on few nodes), 'shared prefixes' (few
             sources, edges sorted by target) or nothing.
         autocast: Whether it runs in bfloat16.
+        one_thread: Whether it always runs on one thread, as torch's own operators in it round otherwise on several.
     """
 
     layer: str
@@ -104,6 +105,7 @@ class Case:
     call: dict[str, Any] = dataclasses.field(default_factory=dict)
     prepare: str | None = None
     autocast: bool = False
+    one_thread: bool = False
 
     @property
     def name(self) -> str:
@@ -157,19 +159,19 @@ CASES = [
     Case('GATConv', {**ATTENTION, 'concat': False, 'dropout': 0.4}, square=True),
     Case('GATConv', {**ATTENTION, 'edge_dim': EDGE_DIM}, ATTRIBUTES, square=True),
     Case('GATConv', {**ATTENTION, 'edge_dim': EDGE_DIM, 'fill_value': 1.0, 'dropout': 0.4}, ATTRIBUTES, square=True),
-    Case('GATConv', ATTENTION, square=True, call=WEIGHTED_CALL),
+    Case('GATConv', ATTENTION, square=True, call=WEIGHTED_CALL, one_thread=True),
     Case('GATConv', ATTENTION, square=True, autocast=True),
     Case('GATConv', PAIR),
     Case('GATConv', {**PAIR, 'edge_dim': EDGE_DIM, 'aggr': 'mean'}, ATTRIBUTES),
     Case('GATv2Conv', ATTENTION, square=True),
     Case('GATv2Conv', {**ATTENTION, 'share_weights': True, 'dropout': 0.4}, square=True),
     Case('GATv2Conv', {**ATTENTION, 'edge_dim': EDGE_DIM}, ATTRIBUTES, square=True),
-    Case('GATv2Conv', {**ATTENTION, 'concat': False}, square=True, call=WEIGHTED_CALL),
+    Case('GATv2Conv', {**ATTENTION, 'concat': False}, square=True, call=WEIGHTED_CALL, one_thread=True),
     Case('GATv2Conv', {**PAIR, 'edge_dim': EDGE_DIM}, ATTRIBUTES),
     Case('TransformerConv', ATTENTION),
     Case('TransformerConv', {**ATTENTION, 'beta': True, 'dropout': 0.4}),
     Case('TransformerConv', {**ATTENTION, 'edge_dim': EDGE_DIM}, ATTRIBUTES),
-    Case('TransformerConv', {**ATTENTION, 'concat': False}, call=WEIGHTED_CALL),
+    Case('TransformerConv', {**ATTENTION, 'concat': False}, call=WEIGHTED_CALL, one_thread=True),
     Case('GCNConv', WIDTHS, square=True),
     Case('GCNConv', WIDTHS, WEIGHTS, square=True),
     Case('GCNConv', {**WIDTHS, 'improved': True, 'flow': 'target_to_source'}, square=True),
@@ -181,7 +183,7 @@ CASES = [
     Case('SAGEConv', {**WIDTHS, 'aggr': 'max', 'project': True}),
     Case('SAGEConv', {**WIDTHS, 'aggr': 'sum', 'normalize': True}),
     Case('SAGEConv', {**WIDTHS, 'aggr': 'min', 'root_weight': False}),
-    Case('SAGEConv', {**WIDTHS, 'aggr': 'lstm'}, prepare='shared prefixes'),
+    Case('SAGEConv', {**WIDTHS, 'aggr': 'lstm'}, prepare='shared prefixes', one_thread=True),
     Case('SAGEConv', WIDTHS, square=True, prepare='hag'),
     Case('SAGEConv', {**WIDTHS, 'aggr': 'max'}, square=True, prepare='hag'),
     Case('SAGEConv', WIDTHS, square=True, prepare='paths'),
@@ -207,7 +209,12 @@ CASES = [
     Case('ResGatedGraphConv', WIDTHS),
     Case('ResGatedGraphConv', {**WIDTHS, 'edge_dim': EDGE_DIM, 'aggr': 'mean'}, ATTRIBUTES),
     Case('CGConv', {'channels': FEATURES}),
-    Case('CGConv', {'channels': FEATURES, 'dim': EDGE_DIM, 'aggr': 'mean', 'batch_norm': True}, ATTRIBUTES),
+    Case(
+        'CGConv',
+        {'channels': FEATURES, 'dim': EDGE_DIM, 'aggr': 'mean', 'batch_norm': True},
+        ATTRIBUTES,
+        one_thread=True,
+    ),
 ]
 
 
@@ -269,6 +276,17 @@ def outputs_of(result: Any) -> list[Tensor]:
     if isinstance(result, Tensor):
         return [result]
     return [tensor for part in result for tensor in outputs_of(part)]
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many of torch's threads within."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def measured(case: Case, example: Example, dtype: torch.dtype) -> dict[str, str | int]:
@@ -341,7 +359,11 @@ def all_bits(only: str) -> dict[str, dict[str, str | int]]:
     }
     jobs = {name: job for name, job in jobs.items() if re.search(only, name)}
     bar = tqdm(jobs.items(), 'cases', disable=None)
-    return {name: measured(case, GRAPHS[graph](), dtype) for name, (case, graph, dtype) in bar}
+    found = {}
+    for name, (case, graph, dtype) in bar:
+        with threads(1 if case.one_thread else torch.get_num_threads()):
+            found[name] = measured(case, GRAPHS[graph](), dtype)
+    return found
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
