@@ -8,6 +8,8 @@ processor; the number of threads does not matter:
     python benchmarks/bits.py --store before.json
     python benchmarks/bits.py --compare before.json
     python benchmarks/bits.py --compare before.json --only 'GATConv|GCNConv.*hubs'
+
+It imports nothing of this folder and of the library what is public only, so that it runs beside an older version too.
 """
 
 from __future__ import annotations
