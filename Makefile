@@ -43,10 +43,12 @@ ptx: $(VENV)/.ptx
 lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) benchmarks/render.py --check
 
 format: $(VENV)/.lint
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+	$(RUN) benchmarks/render.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis quickstart.png dgcnn.png hag.png gpu-benchmark.*
