@@ -44,10 +44,12 @@ lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports
+	$(RUN) benchmarks/render.py --check
 
 format: $(VENV)/.lint
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+	$(RUN) benchmarks/render.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache quickstart.png dgcnn.png hag.png gpu-benchmark.*

@@ -16,6 +16,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn.conv.utils import cheatsheet
 
 import pygfuse
+from pygfuse.swap import FUSED_CLASSES
 from tests.support import cases as table
 from tests.support.cases import (
     CHANNELS,

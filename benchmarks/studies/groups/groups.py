@@ -10,7 +10,7 @@ choices; so a loss may come out a little below zero.
 the whole graph is. *published* has the paper's coefficients, *refitted* those that
 ``benchmarks/refit_group_regression.py`` finds, *learned* is the classifier, *measured* a search of a few walks.
 
-    python benchmarks/groups.py --data DATA --times benchmarks/results/group-sizes-cpu-2026-11-21.json \\
+    python benchmarks/run.py groups --data DATA --times benchmarks/results/group-sizes-cpu-2026-11-21.json \\
         --out benchmarks/results/group-choosers-cpu-2026-11-21.json
 
 What ``--out`` holds already is not measured again; with ``--seconds 80`` it is measured in pieces, and printed with the
@@ -24,24 +24,18 @@ import argparse
 import contextlib
 import json
 import math
-import os
-import platform
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
-import torch_geometric
-from group_graphs import PATH_SHARE, TO_JUDGE, graphs
-from measure_group_sizes import ELEMENT_BYTES, WIDTHS, rounded, write
-from refit_group_regression import fitted
+from suite.machine import described, machine
 from torch import Tensor
 from tqdm import tqdm
 
-import pygfuse
 from pygfuse.call.call import Call
 from pygfuse.cpu import backend as target
 from pygfuse.graph.csr import Csr
@@ -54,6 +48,9 @@ from pygfuse.mapping.records import Shape
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.tune import group_sizes as search
+from studies.groups.group_graphs import PATH_SHARE, TO_JUDGE, graphs
+from studies.groups.measure_group_sizes import ELEMENT_BYTES, WIDTHS, rounded, write
+from studies.groups.refit_group_regression import fitted
 
 # each graph and width is measured for about so many seconds, at least and at most so many rounds
 SECONDS, ROUNDS = 0.5, (14, 100)
@@ -205,14 +202,14 @@ def backward_table(data: Path, refitted: Regression) -> str:
     return '\n'.join(lines)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--data', type=Path, help='the data sets; without, generated graphs only')
     parser.add_argument('--times', type=Path, required=True, help='what the regression is refitted to')
     parser.add_argument('--out', type=Path, required=True, help='what is measured')
     parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
     parser.add_argument('--backward', action='store_true', help='backward passes over paths instead')
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     refitted = fitted(json.loads(options.times.read_text())['records'])
     if options.backward:
         print(backward_table(options.data, refitted))
@@ -231,13 +228,5 @@ def main() -> None:
         if time.perf_counter() - start > options.seconds:
             print(f'{len(records)} measured; not done yet')
             return
-    print(
-        f'{torch.get_num_threads()} threads of {os.cpu_count()} cores, {platform.processor() or platform.machine()}; '
-        f'torch {torch.__version__}, torch_geometric {torch_geometric.__version__}, pygfuse {pygfuse.__version__}; '
-        f'{time.strftime("%Y-%m-%d")}\n'
-    )
+    print(f'{described(machine())}; {time.strftime("%Y-%m-%d")}\n')
     print(f'{refitted}\n\n{table(records)}\n\n{curve(records)}')
-
-
-if __name__ == '__main__':
-    main()

@@ -3,8 +3,8 @@
 For each graph and width the time of a sum of rows over the edges under each power of two (medians in seconds), as JSON.
 What the file holds already is not measured again, so that a long measurement can be taken in pieces.
 
-    python benchmarks/measure_group_sizes.py --out times.json
-    python benchmarks/measure_group_sizes.py --out times.json --data DATA --seconds 80    # again until it says so
+    python benchmarks/run.py measure_group_sizes --out times.json
+    python benchmarks/run.py measure_group_sizes --out times.json --data DATA --seconds 80    # again until it says so
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from group_graphs import TO_FIT, graphs
 from tqdm import tqdm
 
 from pygfuse._lib.device_table import device_name
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.records import Shape
 from pygfuse.tune.group_sizes import candidates, walk_times
+from studies.groups.group_graphs import TO_FIT, graphs
 
 WIDTHS, ELEMENT_BYTES = (16, 64, 128), 4
 # each graph and width is measured for about so many seconds, at least and at most so many rounds
@@ -54,12 +55,12 @@ def write(path: Path, records: list[dict]) -> None:
     os.replace(temporary, path)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--out', type=Path, required=True)
     parser.add_argument('--data', type=Path, help='the data sets; without, generated graphs only')
     parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     records = json.loads(options.out.read_text())['records'] if options.out.exists() else []
     known = {(record['graph'], record['width']) for record in records}
     start = time.perf_counter()
@@ -72,7 +73,3 @@ def main() -> None:
             print(f'{len(records)} measured; not done yet')
             return
     print(f'{len(records)} measured; done')
-
-
-if __name__ == '__main__':
-    main()

@@ -4,7 +4,8 @@ The classes are wanted the more, the less time they lose against the best size: 
 right. A fifth of the graphs is held out first to see what the
 training is worth; the weights are then trained on all.
 
-    python benchmarks/train_group_classifier.py --data DATA --times benchmarks/results/group-sizes-cpu-2026-11-21.json
+    python benchmarks/run.py train_group_classifier --data DATA \\
+        --times benchmarks/results/group-sizes-cpu-2026-11-21.json
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from group_graphs import TO_FIT, graphs
-from refit_group_regression import seconds_of, shape_of
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
 from pygfuse.mapping.group_sizes import learned
 from pygfuse.mapping.group_sizes.learned import SIZES, GroupSizeClassifier, numbers_of, structure_of
+from studies.groups.group_graphs import TO_FIT, graphs
+from studies.groups.refit_group_regression import seconds_of, shape_of
 
 ELEMENT_BYTES = 4
 # graphs of a step
@@ -101,13 +102,13 @@ def split(graph_of: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
     return found.any(dim=1).nonzero().flatten(), found.nonzero()[:, 1]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--times', type=Path, required=True, help='what benchmarks/measure_group_sizes.py wrote')
+    parser.add_argument('--times', type=Path, required=True, help='what benchmarks/run.py measure_group_sizes wrote')
     parser.add_argument('--data', type=Path, help='the data sets, if they were measured')
     parser.add_argument('--epochs', type=int, default=50)
     parser.add_argument('--out', type=Path, default=Path(learned.__file__).with_name('classifier.pt'))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     records = json.loads(options.times.read_text())['records']
     named = tqdm(graphs(TO_FIT, options.data), desc='reading', unit='graph')
     structures = {name: structure_of(csr) for name, csr in named}
@@ -126,7 +127,3 @@ def main() -> None:
     classifier = train(data, records, graph_of, options.epochs)
     print('trained on all:        ', judged(classifier, data, records, graph_of))
     torch.save(classifier.state_dict(), options.out)
-
-
-if __name__ == '__main__':
-    main()

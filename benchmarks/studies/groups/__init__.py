@@ -1,0 +1,1 @@
+"""How group sizes are measured, and choosers fitted to them and judged."""

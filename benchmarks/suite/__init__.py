@@ -1,0 +1,1 @@
+"""What benchmarks share: how they are declared, timed, stored as JSON and shown as tables."""

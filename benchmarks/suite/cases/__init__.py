@@ -1,0 +1,1 @@
+"""Benchmarks of layers and of the search for neighbours, one a file."""

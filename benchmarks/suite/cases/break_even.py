@@ -1,0 +1,82 @@
+"""From how many edges on a fused layer is faster than PyG's, and up to how wide features of edges.
+
+A training step (forward and backward, gradients of inputs and parameters) of one layer, 64 to 4 x 16 channels, on
+random graphs of ten edges a node: with the same ``edge_index`` in each step, and with a new one, as from a loader,
+whose edges are sorted anew. Then layers with features of edges, whose linear map belongs to the step. All sides in
+turn, in one process; medians in ms with the quartiles in brackets.
+
+    python benchmarks/break_even.py
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from suite.case import Measurement, Options, benchmark
+from suite.graphs import power_law
+from suite.layers import IN_CHANNELS, Layer, Training, check_fused, layers
+from suite.timing import Step
+
+HEADS, CHANNELS = 4, 16
+# beyond so many edges PyG's steps take long
+FEW_REPEATS_FROM = 50_000
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(repeats=100)
+    parser.add_argument('--convs', nargs='*', default=['GCNConv', 'GINConv', 'GATConv'], help='which layers')
+    parser.add_argument('--edges', nargs='*', type=int, default=[100, 1_000, 10_000, 100_000])
+    parser.add_argument('--edge-features', nargs='*', type=int, default=[8, 32, 64, 256])
+    parser.add_argument('--most-edges', type=int, default=100_000, help='edges of the graph with features of edges')
+    parser.add_argument('--compile', action='store_true', help="also PyG's layer under torch.compile")
+
+
+def with_edge_features(size: int) -> dict[str, Layer]:
+    """Layers whose edges have so many features."""
+    attention = (IN_CHANNELS, CHANNELS), {'heads': HEADS, 'edge_dim': size}, {'edge_attr': size}
+    linear = torch.nn.Linear(IN_CHANNELS, HEADS * CHANNELS)
+    return {
+        'GATv2Conv': Layer('GATv2Conv', *attention),
+        'TransformerConv': Layer('TransformerConv', *attention),
+        'GINEConv': Layer('GINEConv', (linear,), {'edge_dim': size}, {'edge_attr': size}),
+    }
+
+
+def parameters(options: Options) -> Iterator[dict[str, Any]]:
+    for layer in options.convs:
+        for edges in options.edges:
+            for which in ('the same', 'new'):
+                yield {'layer': layer, 'edges': edges, 'edge_index': which}
+    for layer in with_edge_features(1):
+        for size in options.edge_features:
+            yield {'layer': layer, 'edges': options.most_edges, 'edge_index': 'the same', 'edge_dim': size}
+
+
+@benchmark(
+    'break_even',
+    parameters=parameters,
+    arguments=arguments,
+    settings=lambda options: {'heads': HEADS, 'channels': CHANNELS},
+    quick={'edges': [100], 'edge_features': [8], 'most_edges': 500},
+)
+def break_even(options: Options, layer: str, edges: int, edge_index: str, edge_dim: int = 0) -> Measurement:
+    """One layer on one graph."""
+    made = (with_edge_features(edge_dim) if edge_dim else layers(HEADS, CHANNELS))[layer]
+    plain, fused = made.pair()
+    pairs, nodes = power_law(max(edges // 10, 2), edges)
+    training = Training(made, pairs, nodes)
+    grad = torch.randn_like(training.forward(plain))
+
+    def next_edges() -> None:
+        if edge_index == 'new':
+            training.edge_index = pairs.clone()
+
+    repeats = options.repeats if edges < FEW_REPEATS_FROM else max(5, options.repeats // 10)
+    sides = {'PyG': plain, **({'PyG compiled': torch.compile(plain)} if options.compile else {}), 'pygfuse': fused}
+    yield [Step(side, training.step(module, grad), next_edges, repeats, 2) for side, module in sides.items()]
+    check_fused(fused)
+    return {}

@@ -1,0 +1,225 @@
+"""The tables of each benchmark, and the shorter ones that texts show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from suite.schema import Result, Row
+from suite.tables import Column, grouped, number, share, spread, table
+from suite.timing import Spread
+
+
+def fewer(count: int, times: float) -> str:
+    """A count, and how many times fewer that is."""
+    return f'{count:,} ({times:.2f}x)'
+
+
+def milliseconds(value: Spread) -> str:
+    """Three digits or more."""
+    return f'{value.median:.0f} ms' if value.median >= 100 else f'{value.median:.1f} ms'
+
+
+def accuracy(mean: float, deviation: float) -> str:
+    """Per cent, with the standard deviation."""
+    return f'{mean:.2f} ± {deviation:.2f} %'
+
+
+def whole_and_active(what: str) -> list[Column]:
+    """Three columns of `partial_forward`: times of whole graphs and of active rows, and their ratio."""
+    names = f'{what} whole', f'{what} active'
+    return [
+        Column(f'{what}: whole', names[0], spread()),
+        Column('active', names[1], spread()),
+        Column('ratio', f'{names[1]} / {names[0]}', share),
+    ]
+
+
+def on_paths(what: str) -> list[Column]:
+    """Five columns of `execution_paths`: times of its three sides, and ratios."""
+    sides = 'prepared', 'on the fly'
+    return [
+        Column(f'{what}: off', f'{what} off', spread()),
+        *(Column(side, f'{what} {side}', spread()) for side in sides),
+        *(Column(f'ratio, {side}', f'{what} off / {what} {side}', number(2, 'x')) for side in sides),
+    ]
+
+
+COMPILED = [
+    Column('PyG compiled step', 'PyG compiled', spread(), optional=True),
+    Column('ratio to compiled', 'PyG compiled / pygfuse', number(1, 'x'), optional=True),
+]
+MEGABYTES = [Column('saved, MB', 'saved MB', number()), Column('peak, MB', 'peak MB', number())]
+
+COLUMNS: dict[str, Sequence[Column]] = {
+    'convs': [
+        Column('layer', 'layer'),
+        Column('width', 'width'),
+        Column('PyG step', 'PyG', spread()),
+        Column('pygfuse step', 'pygfuse', spread()),
+        Column('ratio', 'PyG / pygfuse', number(0, 'x')),
+        *COMPILED,
+        Column('fused forward', 'forward', spread()),
+        Column('one product', 'product', spread()),
+        Column('forward / product', 'forward / product', number(2)),
+    ],
+    'memory': [Column('layer', 'layer'), Column('', 'side'), *MEGABYTES],
+    'scaling': [
+        Column('graph', 'graph'),
+        Column('step', 'pygfuse', spread()),
+        Column('ns an edge', 'ns an edge', number(0)),
+        Column('one product', 'product', spread()),
+        Column('step / product', 'pygfuse / product', number(1)),
+    ],
+    'break_even': [
+        Column('layer', 'layer'),
+        Column('edges', 'edges', grouped),
+        Column('edge_index', 'edge_index'),
+        Column('edge_dim', 'edge_dim', optional=True),
+        Column('PyG step', 'PyG', spread(2)),
+        Column('pygfuse step', 'pygfuse', spread(2)),
+        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
+        *COMPILED,
+    ],
+    'knn': [
+        Column('clouds x points', 'points'),
+        Column('dims', 'dims'),
+        Column('k', 'k'),
+        Column('pygfuse', 'pygfuse', spread()),
+        Column('brute force', 'brute force', spread()),
+        Column('ratio', 'brute force / pygfuse', number(1, 'x')),
+        Column('k-d tree', 'k-d tree', spread()),
+        Column('ratio', 'k-d tree / pygfuse', number(1, 'x')),
+    ],
+    'with_dgl': [
+        Column('layer', 'layer'),
+        Column('DGL step', 'DGL', spread()),
+        Column('pygfuse step', 'pygfuse', spread()),
+        Column('ratio', 'DGL / pygfuse', number(1, 'x')),
+    ],
+    'ablation': [
+        Column('layer', 'layer'),
+        Column('', 'side'),
+        Column('step, ms', 'step', spread()),
+        Column('PyG / this', 'PyG / this', number(1, 'x')),
+        *MEGABYTES,
+    ],
+    'dgcnn': [
+        Column('network', 'network'),
+        Column('layer', 'layer', optional=True),
+        Column('k', 'k', optional=True),
+        Column('PyG step', 'PyG', spread(), optional=True),
+        Column('pygfuse step', 'pygfuse', spread(), optional=True),
+        Column('ratio', 'PyG / pygfuse', number(1, 'x'), optional=True),
+        *(
+            Column(f'{side} {what}, MB', f'{side} {what} MB', number(), optional=True)
+            for side in ('PyG', 'pygfuse')
+            for what in ('saved', 'peak')
+        ),
+        Column('ratio of peaks', 'PyG peak / pygfuse peak', number(1, 'x'), optional=True),
+    ],
+    'partial_forward': [
+        Column('graph', 'graph'),
+        Column('model', 'model'),
+        Column('layers', 'layers'),
+        Column('train', 'train'),
+        Column('rows by layer', 'rows by layer'),
+        Column('edges', 'edges', share),
+        *whole_and_active('layers'),
+        *whole_and_active('forward'),
+        *whole_and_active('step'),
+        Column('first forward', 'first forward', number(0)),
+    ],
+    'execution_paths': [
+        Column('graph', 'graph'),
+        Column('layers', 'layers'),
+        Column('train', 'train'),
+        Column('edges walked, by layer', 'edges walked'),
+        *on_paths('backward aggregation'),
+        *on_paths('step'),
+        Column('preparation', ('preparation ms', 'preparation steps'), '{:.1f} ({:.1f} steps)'.format),
+        Column('paths', ('paths MB', 'paths share'), '{:.1f} MB ({:.0%})'.format),
+    ],
+    'hag': [
+        Column('graph', 'graph'),
+        Column('HAG', 'kind'),
+        Column('nodes', 'nodes', grouped),
+        Column('levels', 'levels'),
+        Column('aggregations', ('aggregations', 'aggregations saved'), fewer),
+        Column('transfers', ('transfers', 'transfers saved'), fewer),
+        Column('search s', 'search s', number()),
+        Column('plain ms', 'plain', spread(2)),
+        Column('HAG ms', 'HAG', spread(2)),
+        Column('HAG / plain', 'HAG / plain', number(2)),
+        Column('HAG / levels alone', 'HAG / levels alone', number(2)),
+        Column('expected', 'expected', number(2)),
+    ],
+    'hag_search': [
+        Column('graph', 'graph'),
+        Column('limit', 'limit'),
+        Column('blocks of', 'blocks of', grouped, optional=True),
+        Column('whole search s', 'search s', number(2)),
+        Column('aggregations', ('aggregations before', 'aggregations'), '{:,} -> {:,}'.format),
+        Column('times fewer', 'aggregations saved', number(2, 'x')),
+        Column('memory', 'peak GB', number(2, ' GB')),
+    ],
+    'gat_planetoid': [
+        Column('', 'dataset'),
+        Column('PyG', ('PyG accuracy', 'PyG deviation'), accuracy),
+        Column('pygfuse', ('pygfuse accuracy', 'pygfuse deviation'), accuracy),
+    ],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A table of some rows or columns of a result."""
+
+    columns: Sequence[Column] | None = None
+    rows: Callable[[Row], bool] = lambda row: True
+
+
+# how the README calls layers
+SHORT: Mapping[str, str] = {
+    'SAGEConv': 'SAGEConv (mean)',
+    'SAGEConv max': 'SAGEConv (max)',
+    'EdgeConv': 'EdgeConv (one linear map)',
+    'GMMConv': 'GMMConv (3 Gaussians)',
+}
+LEFT_OUT = ('GraphConv', 'GINConv identity', 'GINEConv', 'AGNNConv', 'FAConv')
+
+VIEWS: dict[str, View] = {
+    'short': View(
+        [
+            Column('layer', 'layer', lambda name: SHORT.get(name, name)),
+            Column('PyG, training step', 'PyG', milliseconds),
+            Column('pygfuse', 'pygfuse', milliseconds),
+            Column('ratio', 'PyG / pygfuse', number(0, 'x')),
+            Column('fused forward / product', 'forward / product', number(1)),
+        ],
+        lambda row: row.get('layer') not in LEFT_OUT,
+    ),
+    'by edges': View(
+        [column for column in COLUMNS['break_even'] if column.name != 'edge_dim'],
+        lambda row: row.get('edge_dim') is None,
+    ),
+    'by features of edges': View(
+        [column for column in COLUMNS['break_even'] if column.name not in ('edges', 'edge_index')],
+        lambda row: row.get('edge_dim') is not None,
+    ),
+}
+
+
+def columns_of(result: Result) -> Sequence[Column]:
+    """The columns of the whole table."""
+    return COLUMNS[result.benchmark]
+
+
+def rendered(result: Result, view: str | None = None) -> str:
+    """A result as a Markdown table, whole or as a view shows it.
+
+    Raises:
+        KeyError: If there is no such view.
+    """
+    chosen = View() if view is None else VIEWS[view]
+    return table(chosen.columns or columns_of(result), [row for row in result.rows if chosen.rows(row)])

@@ -1,0 +1,154 @@
+"""The graphs that benchmarks run on: generated, downloaded by PyG, or read from raw files under a folder of data."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.utils import to_undirected
+
+from suite.case import Options
+
+GraphData = tuple[Tensor, int]  # an edge_index, and the number of nodes
+
+
+def power_law(nodes: int, edges: int, seed: int = 0) -> GraphData:
+    """A random graph whose in-degrees follow a power law."""
+    generator = torch.Generator().manual_seed(seed)
+    popularity = torch.rand(nodes, generator=generator).pow(-1 / 1.5)
+    targets = torch.multinomial(popularity, edges, replacement=True, generator=generator)
+    sources = torch.randint(nodes, (edges,), generator=generator)
+    return torch.stack([sources, targets]), nodes
+
+
+def rmat(scale: int, edges: int, skew: float, seed: int) -> Tensor:
+    """Edges of a graph of 2^scale nodes: each bit of an edge's ends falls into the first quarter with chance `skew`."""
+    generator = torch.Generator().manual_seed(seed)
+    rest = (1 - skew) / 3
+    ends = torch.zeros(2, edges, dtype=torch.int64)
+    for _ in range(scale):
+        quarter = torch.multinomial(torch.tensor([skew, rest, rest, rest]), edges, True, generator=generator)
+        ends = 2 * ends + torch.stack([quarter // 2, quarter % 2])
+    return ends
+
+
+# Data sets that PyG downloads.
+
+
+def tolokers(root: str) -> GraphData:
+    """11,758 nodes, 1,038,000 edges."""
+    from torch_geometric.datasets import HeterophilousGraphDataset
+
+    data = HeterophilousGraphDataset(root, 'Tolokers')[0]
+    return data.edge_index, data.num_nodes
+
+
+def planetoid(root: str, name: str) -> GraphData:
+    """Cora, CiteSeer or PubMed."""
+    from torch_geometric.datasets import Planetoid
+
+    data = Planetoid(root, name)[0]
+    return data.edge_index, data.num_nodes
+
+
+# Raw files under a folder of data.
+
+
+def pairs_of_text(path: Path, **options: Any) -> Tensor:
+    """A list of edges in text: two nodes a line, as SNAP has them with comments after ``#``."""
+    return torch.from_numpy(np.loadtxt(path, dtype=np.int64, **options)).t().contiguous()
+
+
+def pairs_of_csr(path: Path, indptr: str = 'indptr', indices: str = 'indices') -> Tensor:
+    """The entries of a CSR matrix, rows first."""
+    arrays = np.load(path)
+    starts, columns = (torch.from_numpy(arrays[name].astype('int64')) for name in (indptr, indices))
+    return torch.stack([torch.arange(len(starts) - 1).repeat_interleave(starts.diff()), columns])
+
+
+def raw_planetoid(data: Path, name: str) -> Tensor:
+    """Cora, CiteSeer or PubMed, every pair in both directions, as the file has them."""
+    with open(data / f'planetoid/{name}/raw/ind.{name.lower()}.graph', 'rb') as file:
+        neighbours = pickle.load(file, encoding='latin1')
+    return torch.tensor([[node, other] for node, others in neighbours.items() for other in others]).t()
+
+
+def raw_amazon(data: Path, name: str) -> Tensor:
+    """Computers or Photo, in both directions."""
+    path = data / f'amazon/{name}/raw/amazon_electronics_{name.lower()}.npz'
+    return to_undirected(pairs_of_csr(path, 'adj_indptr', 'adj_indices'))
+
+
+def raw_tu(data: Path, name: str) -> Tensor:
+    """All graphs of a TU data set as one."""
+    return pairs_of_text(data / f'tu/{name}/raw/{name}_A.txt', delimiter=',') - 1
+
+
+def raw_tolokers(data: Path) -> Tensor:
+    """Tolokers, in both directions."""
+    edges = np.load(data / 'heterophilous/tolokers/raw/tolokers.npz')['edges']
+    return to_undirected(torch.from_numpy(edges.astype('int64')).t())
+
+
+def ego_twitter(data: Path) -> Tensor:
+    """ego-Twitter, each pair once."""
+    return pairs_of_csr(data / 'snap/ego-twitter-undirected/ego-twitter-undirected.npz').flip(0)
+
+
+def web_notredame(data: Path) -> Tensor:
+    """web-NotreDame, directed."""
+    return pairs_of_text(data / 'snap/web-NotreDame/web-NotreDame.txt.gz')
+
+
+def github(data: Path) -> Tensor:
+    """Developers on GitHub, each pair once."""
+    return pairs_of_text(data / 'musae/git_edges.csv.gz', delimiter=',', skiprows=1)
+
+
+Loader = Callable[[Path], Tensor]
+
+
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `chosen_graph` reads."""
+    parser.add_argument('--root', default='data/Tolokers', help='where PyG keeps Tolokers, or downloads it to')
+    parser.add_argument('--planetoid', metavar='NAME', help='Cora, CiteSeer or PubMed instead, kept under ROOT')
+    parser.add_argument('--snap', metavar='FILE', help='a list of edges in text instead, for example web-NotreDame')
+    parser.add_argument('--power-law', nargs=2, type=int, metavar=('NODES', 'EDGES'), help='a generated graph instead')
+
+
+SMALL = {'power_law': (200, 2000)}  # options of a quick run
+
+
+def chosen_graph(options: Options) -> GraphData:
+    """The graph that the options name; it is read once."""
+    if not hasattr(options, 'graph'):
+        options.graph = _read(options)
+    return options.graph
+
+
+def _read(options: Options) -> GraphData:
+    if options.power_law:
+        return power_law(*options.power_law)
+    if options.snap:
+        edge_index = pairs_of_text(Path(options.snap))
+        return edge_index, int(edge_index.max()) + 1
+    return planetoid(options.root, options.planetoid) if options.planetoid else tolokers(options.root)
+
+
+def graph_settings(options: Options) -> dict[str, Any]:
+    """What a result says of the graph."""
+    edge_index, num_nodes = chosen_graph(options)
+    name = 'power law' if options.power_law else options.planetoid or 'Tolokers'
+    name = Path(options.snap).name.partition('.')[0] if options.snap else name
+    return {'graph': name, 'nodes': num_nodes, 'edges': edge_index.shape[1]}
+
+
+def layer_settings(options: Options) -> dict[str, Any]:
+    """What a result says of the graph and of the layers' width."""
+    return {**graph_settings(options), 'heads': options.heads, 'channels': options.channels}

@@ -1,0 +1,95 @@
+"""Times of several sides in one process, step by step in turn, so that what the machine does hits all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Samples = dict[str, list[float]]
+
+
+@dataclasses.dataclass
+class Step:
+    """What one side runs.
+
+    Attributes:
+        side: Its name: 'PyG', 'PyG compiled', 'pygfuse', 'product' or another.
+        run: What is timed.
+        before: What is done before each call, not timed.
+        repeats: How often it is timed at most, if not as often as the others.
+        warmup: How many calls come first, not timed.
+    """
+
+    side: str
+    run: Callable[[], Any]
+    before: Callable[[], Any] | None = None
+    repeats: int | None = None
+    warmup: int = 1
+
+    def __call__(self) -> float:
+        """Seconds of one call."""
+        if self.before is not None:
+            self.before()
+        start = time.perf_counter()
+        self.run()
+        return time.perf_counter() - start
+
+
+class Recorded:
+    """A side without a step of its own, whose times other sides' steps add."""
+
+    def __init__(self, side: str) -> None:
+        self.side = side
+        self.times: list[float] = []
+
+
+def interleaved(steps: Sequence[Step | Recorded], repeats: int, rotate: bool = False) -> Samples:
+    """Seconds of each side, taken in turn.
+
+    Args:
+        steps: The sides.
+        repeats: How often each runs.
+        rotate: Whether another side comes first each time: what runs first finds other caches.
+    """
+    timed = [step for step in steps if isinstance(step, Step)]
+    recorded = [step for step in steps if isinstance(step, Recorded)]
+    samples: Samples = {step.side: [] for step in timed}
+    for i in range(max((step.warmup for step in timed), default=0)):
+        for step in timed:
+            if i < step.warmup:
+                step()
+    for record in recorded:
+        record.times.clear()
+    for i in range(repeats):
+        first = i % len(timed) if rotate else 0
+        for step in timed[first:] + timed[:first]:
+            if step.repeats is None or i < step.repeats:
+                samples[step.side].append(step())
+    return {**samples, **{record.side: record.times for record in recorded}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Median and quartiles of times in ms; quartiles are None where a single time is known."""
+
+    median: float
+    low: float | None = None
+    high: float | None = None
+    repeats: int | None = None
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        """That of samples, to a nanosecond."""
+        if len(seconds) == 1:
+            return cls(round(seconds[0] * 1e3, 6), repeats=1)
+        # of few samples the exclusive method extrapolates, to below zero even
+        low, middle, high = (round(value * 1e3, 6) for value in statistics.quantiles(seconds, n=4, method='inclusive'))
+        return cls(middle, low, high, len(seconds))
+
+    def text(self, digits: int = 1) -> str:
+        """Median and, in brackets, quartiles."""
+        shown = f'{self.median:.{digits}f}'
+        return shown if self.low is None else f'{shown} [{self.low:.{digits}f}, {self.high:.{digits}f}]'

@@ -1,0 +1,202 @@
+"""Tables and figures in the documentation are those of the results, and benchmarks run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / 'benchmarks'
+TEXT = """# A library
+
+<!-- rendered: knn -->
+
+<!-- end -->
+
+A search takes [1.3 ms][knn], a quarter of the [5.0 ms][brute force].
+
+[knn]: <benchmarks/results/knn.json#1 x 1,024, 64, 20: pygfuse>
+[brute force]: <benchmarks/results/knn.json#1 x 1,024, 64, 20: brute force>
+"""
+
+
+@pytest.fixture
+def render(monkeypatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module('render')
+
+
+@pytest.fixture
+def repository(tmp_path, render) -> Path:
+    """A repository of a README and one result, its table filled."""
+    (tmp_path / 'benchmarks/results').mkdir(parents=True)
+    shutil.copy(BENCHMARKS / 'results/knn.json', tmp_path / 'benchmarks/results')
+    (tmp_path / 'README.md').write_text(TEXT)
+    assert render.problems(tmp_path, write=True) == []
+    return tmp_path
+
+
+def edit(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+
+
+def test_documents_hold_what_was_measured(render):
+    assert render.problems(ROOT, write=False) == []
+
+
+def test_check_is_a_command():
+    done = subprocess.run([sys.executable, BENCHMARKS / 'render.py', '--check'], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, '')
+
+
+def test_tables_are_filled(render, repository):
+    text = (repository / 'README.md').read_text()
+    assert '| 1 x 1,024 | 64 | 20 | 1.3 [1.3, 1.6] | 5.0 [5.0, 5.2] | 3.8x |  |  |' in text
+    assert render.problems(repository, write=False) == []
+
+
+def test_a_stale_table_fails(render, repository):
+    edit(repository / 'README.md', '1.3 [1.3, 1.6]', '1.2 [1.1, 1.6]')
+    (problem,) = render.problems(repository, write=False)
+    assert 'a table is stale' in problem
+
+
+@pytest.mark.parametrize(
+    ('before', 'after', 'expected'),
+    [
+        ('[1.3 ms][knn]', '[1.2 ms][knn]', '[1.2 ms][knn] is'),
+        ('[1.3 ms][knn]', '1.3 ms', 'quotes nothing'),
+        ('64, 20: pygfuse', '64, 21: pygfuse', 'no row'),
+        ('64, 20: pygfuse', '64, 20: PyG', "no 'PyG'"),
+        ('knn.json#', 'nothing.json#', 'nothing.json'),
+        ('A search', 'A step takes 7 ms, a search', "no result is named for '7 ms'"),
+        ('A search', 'Ours is 4x faster: a search', "no result is named for '4x'"),
+        ('rendered: knn', 'rendered: nothing', 'no result nothing.json'),
+        ('rendered: knn', 'rendered: knn, tiny', "no view 'tiny'"),
+        ('<!-- end -->', '', 'without an end'),
+    ],
+)
+def test_a_figure_or_table_without_its_result_fails(render, repository, before, after, expected):
+    edit(repository / 'README.md', before, after)
+    problems = render.problems(repository, write=False)
+    assert any(expected in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ('value', 'text', 'equal'),
+    [
+        (0.39, '0.4', True),
+        (0.34, '0.4', False),
+        (1175.7, '1,176 MB', True),
+        (57.45, '57 times', True),
+        (57.6, '57 times', False),
+        (0.386, '39 %', True),
+        (0.386, '38 %', False),
+        (2.5, 'none', False),
+    ],
+)
+def test_figures_are_compared_to_their_digits(render, value, text, equal):
+    assert render.quoted(value, text) is equal
+
+
+@pytest.fixture
+def schema(render) -> ModuleType:
+    return importlib.import_module('suite.schema')
+
+
+def test_results_are_read_as_written(schema, tmp_path):
+    for path in sorted((BENCHMARKS / 'results').glob('*.json')):
+        if not path.name.startswith('group-'):  # records for choosers, of a form of their own
+            schema.Result.read(path).write(tmp_path / path.name)
+            assert (tmp_path / path.name).read_text() == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ('change', 'expected'),
+    [
+        ({'machine': {'processor': 'x'}}, "Expected 'machine' to name"),
+        ({'date': 'today'}, "Expected 'date' to be YYYY-MM-DD"),
+        ({'rows': [{'parameters': {'layer': 'GATConv'}}] * 2}, "Expected 'rows' to have different parameters"),
+    ],
+)
+def test_results_that_say_too_little_are_refused(schema, tmp_path, change, expected):
+    stored = json.loads((BENCHMARKS / 'results/knn.json').read_text())
+    (tmp_path / 'some.json').write_text(json.dumps({**stored, **change}))
+    with pytest.raises(ValueError, match=expected):
+        schema.Result.read(tmp_path / 'some.json')
+
+
+def test_quartiles_lie_among_the_samples(schema):
+    spread = importlib.import_module('suite.timing').Spread.of([0.001, 0.003])
+    assert (spread.low, spread.median, spread.high) == (1.5, 2.0, 2.5)
+
+
+def test_sides_run_in_turn(schema):
+    timing = importlib.import_module('suite.timing')
+    seen: list[str] = []
+    steps = [
+        timing.Step('slow', lambda: seen.append('slow'), repeats=1),
+        timing.Step('fast', lambda: seen.append('fast'), before=lambda: seen.append('before'), warmup=0),
+    ]
+    samples = timing.interleaved(steps, 2)
+    assert seen == ['slow', 'slow', 'before', 'fast', 'before', 'fast']
+    assert {side: len(times) for side, times in samples.items()} == {'slow': 1, 'fast': 2}
+
+
+def run(*command: object) -> subprocess.CompletedProcess:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')]))
+    command = [sys.executable, *map(str, command)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': path})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'command',
+    [
+        ['convs.py', '--convs', 'GATConv', 'FAConv'],
+        ['memory.py', '--convs', 'GATConv'],
+        ['break_even.py', '--convs', 'GCNConv'],
+        ['scaling.py'],
+        ['run.py', 'knn'],
+        ['run.py', 'ablation', '--convs', 'GATConv'],
+        ['run.py', 'dgcnn', '--networks', 'linear'],
+        ['run.py', 'hag', '--graphs', 'small hub'],
+        ['run.py', 'hag_search', '--graphs', 'small hub'],
+        ['run.py', 'execution_paths'],
+        ['run.py', 'partial_forward'],
+    ],
+    ids=' '.join,
+)
+def test_benchmarks_run_and_write_results(schema, tmp_path, command):
+    script, *options = command
+    done = run(BENCHMARKS / script, *options, '--quick', '--out', tmp_path / 'found.json')
+    assert done.returncode == 0, done.stderr
+    result = schema.Result.read(tmp_path / 'found.json')
+    assert result.rows
+    assert str(tmp_path) not in result.command
+    assert importlib.import_module('suite.columns').rendered(result) in done.stdout
+
+
+@pytest.mark.slow
+def test_equal_bits_are_told_from_others(tmp_path):
+    stored = tmp_path / 'bits.json'
+    only = ['--only', r'SAGEConv\(in_channels=16, out_channels=8\) / odd / float32']
+    assert run(BENCHMARKS / 'bits.py', '--store', stored, *only).returncode == 0
+    same = run(BENCHMARKS / 'bits.py', '--compare', stored, *only)
+    assert (same.returncode, '1 cases: equal bits' in same.stdout) == (0, True), same.stdout
+    found = json.loads(stored.read_text())
+    (case,) = found['bits'].values()
+    case['step 1: gradient of x'] = 'another'
+    stored.write_text(json.dumps(found))
+    other = run(BENCHMARKS / 'bits.py', '--compare', stored, *only)
+    assert (other.returncode, 'step 1: gradient of x has other bits' in other.stdout) == (1, True), other.stdout
