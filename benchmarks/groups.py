@@ -46,7 +46,7 @@ from pygfuse.call.call import Call
 from pygfuse.cpu import backend as target
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.choice import modelled
+from pygfuse.mapping.cost_model import modelled
 from pygfuse.mapping.group_sizes import group_sizes, learned
 from pygfuse.mapping.group_sizes.regression import PUBLISHED, Regression
 from pygfuse.mapping.mapping import cut

@@ -9,13 +9,13 @@ from typing import Any
 
 
 class _Entry:
-    __slots__ = ('held', 'reference', 'state', 'values')
+    __slots__ = ('reference', 'state', 'values')
 
-    def __init__(self, reference: weakref.ref, state: Hashable, held: object) -> None:
+    def __init__(self, reference: weakref.ref, state: Hashable) -> None:
         self.reference = reference
         self.state = state
-        self.held = held
-        self.values: dict[Hashable, Any] = {}
+        # each with what it holds
+        self.values: dict[Hashable, tuple[Any, object]] = {}
 
 
 class IdentityCache:
@@ -42,10 +42,10 @@ class IdentityCache:
         # an id is used again after its object died: the reference tells
         if entry is None or entry.reference() is not owner:
             return None
-        value = entry.values.get(key)
-        if value is None or entry.state != self._state_of(owner):
+        found = entry.values.get(key)
+        if found is None or entry.state != self._state_of(owner):
             return None
-        return value
+        return found[0]
 
     def keep(self, owner: object, key: Hashable, state: Hashable | None, value: Any, held: object = None) -> Any:
         """Keeps a value computed from an object; returns the one that is kept, the first of several.
@@ -62,12 +62,15 @@ class IdentityCache:
         identity = id(owner)
         entry = self._entries.get(identity)
         if entry is None:
-            entry = self._entries.setdefault(identity, self._new_entry(owner, identity, state, held))
+            entry = self._entries.setdefault(identity, self._new_entry(owner, identity, state))
         if entry.reference() is not owner or entry.state != state:
-            entry = self._entries[identity] = self._new_entry(owner, identity, state, held)
-        return entry.values.setdefault(key, value)
+            # a value of an earlier state does not push out those of the present one
+            if self._state_of(owner) != state:
+                return value
+            entry = self._entries[identity] = self._new_entry(owner, identity, state)
+        return entry.values.setdefault(key, (value, held))[0]
 
-    def _new_entry(self, owner: object, identity: int, state: Hashable, held: object) -> _Entry:
+    def _new_entry(self, owner: object, identity: int, state: Hashable) -> _Entry:
         entries = self._entries
 
         def forget(reference: weakref.ref) -> None:
@@ -75,4 +78,4 @@ class IdentityCache:
             if entry is not None and entry.reference is reference:
                 del entries[identity]
 
-        return _Entry(weakref.ref(owner, forget), state, held)
+        return _Entry(weakref.ref(owner, forget), state)

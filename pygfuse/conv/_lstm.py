@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -16,16 +15,10 @@ from pygfuse.hag.prefix_tree import PrefixTree, find_prefix_tree
 # shared steps are worth it if at most this share is left
 _MOST_STEPS = 0.8
 
-_TREES: weakref.WeakKeyDictionary[Graph, PrefixTree] = weakref.WeakKeyDictionary()
-
 
 def tree_of(graph: Graph) -> PrefixTree:
     """The tree of a graph's neighbour lists, padded as PyG pads them; it is kept with the graph."""
-    if graph not in _TREES:
-        # autograd keeps its numbers of rows: no inference tensors
-        with torch.inference_mode(False):
-            _TREES[graph] = find_prefix_tree(graph, pad=True)
-    return _TREES[graph]
+    return graph.memo.get_or_make(('prefix tree',), lambda: find_prefix_tree(graph, pad=True))
 
 
 def why_not_lstm(aggregation: Any) -> str | None:

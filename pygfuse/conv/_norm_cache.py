@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-
 import torch
 from torch import Tensor
 
 from pygfuse.conv._normalise import gcn_factors, inverse_root
-from pygfuse.graph.graph import Graph
 from pygfuse.ops.aggregate import Edges
-
-_FACTORS: weakref.WeakKeyDictionary[Graph, dict[torch.dtype, Tensor]] = weakref.WeakKeyDictionary()
 
 
 def cached_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Tensor:
@@ -25,9 +20,4 @@ def cached_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Te
     if edge_weight is not None or torch.compiler.is_compiling():
         return gcn_factors(edges, edge_weight, like)
     graph = edges.graph()
-    kept = _FACTORS.setdefault(graph, {})
-    if like.dtype not in kept:
-        # autograd keeps them: no inference tensors
-        with torch.inference_mode(False):
-            kept[like.dtype] = inverse_root(graph.degree.to(like.dtype)).unsqueeze(-1)
-    return kept[like.dtype]
+    return graph.memo.get_or_make(('norm', like.dtype), lambda: inverse_root(graph.degree.to(like.dtype)).unsqueeze(-1))

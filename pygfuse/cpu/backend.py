@@ -23,7 +23,7 @@ from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS, combine_body,
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.choice import choose, mapping_for
-from pygfuse.mapping.mapping import Cut, copies_for_adding, cut, in_parts, scattered_bounds
+from pygfuse.mapping.mapping import Cut, Mapping, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.partial.paths.cuts import grouped
 from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
@@ -123,13 +123,17 @@ def _dropout(call: Call) -> tuple:
     return call.dropout.seed, *threshold_and_scale(call.dropout.probability)
 
 
+def _edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:
+    return choose(call.graph, side, call.row_bytes, call.bound.softmax, call.reduce)
+
+
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     """The output ``[targets, H * C]``, and what its adjoint needs of it.
 
     That is the log-sum-exp of the scores ``[targets, H]`` for softmax, the number of edges that share each
     value's gradient ``[targets, H * C]`` for a maximum or minimum, else None.
     """
-    edges, mapping = choose(call, TARGET)
+    edges, mapping = _edges_of(call, TARGET)
     if isinstance(edges, Coo):
         return _sum_scattered(call, edges), None
     like = call.like()
@@ -191,7 +195,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     csr = call.graph.csr
     result = zeros(call.like(), call.graph.num_edge_ids, call.heads)
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
-    parts = cut(csr, mapping_for(csr, call))
+    parts = cut(csr, mapping_for(csr, call.row_bytes))
     _weights_kernel(call.bound, tiling)(
         parts.count * tiling.count,
         *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
@@ -221,7 +225,7 @@ def backward(
         needed: Names of operands.
     """
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
-    edges, _ = choose(call, TARGET)
+    edges, _ = _edges_of(call, TARGET)
     path = None if isinstance(edges, Coo) else path_of(call.graph, grad_out, call.row_bytes)
     if call.reduce == 'mean':
         grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
@@ -241,7 +245,7 @@ def backward(
 
 def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
     """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
-    edges, mapping = choose(call, SOURCE)
+    edges, mapping = _edges_of(call, SOURCE)
     found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
     transposed = dataclasses.replace(call, tensors={name: grad_out}, reduce='sum')
     _sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
@@ -275,7 +279,7 @@ class _Walked(NamedTuple):
 
 
 def _walked(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> _Walked:
-    edges, mapping = choose(call, plan.side)
+    edges, mapping = _edges_of(call, plan.side)
     tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
     if isinstance(edges, Coo):
         bounds, rows_of = scattered_bounds(edges), (_no_rows(edges.rows), edges.rows, edges.index, None)
@@ -372,7 +376,7 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
 
 def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None, passed: Tensor) -> Tensor:
     graph = call.graph
-    mapping = mapping_for(graph.csr, call)
+    mapping = mapping_for(graph.csr, call.row_bytes)
     parts = cut(graph.csr, mapping)
     new = passed.new_empty if path is None else functools.partial(zeros, passed)
     result = on_huge_pages(new(graph.num_targets, call.heads))

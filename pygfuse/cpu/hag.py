@@ -51,12 +51,13 @@ def _level(rows: Rows, first: int | None = None, last: int | None = None) -> Lev
 
 def _levels(hag: Hag) -> tuple[list[Level], Level]:
     """The levels of aggregation nodes, and the targets."""
-    found = hag.kept.get('levels')
-    if found is None:
-        bounds = hag.level_pointer
-        inner = [_level(hag.aggregations.slice(first, last), first, last) for first, last in itertools.pairwise(bounds)]
-        found = hag.kept['levels'] = inner, _level(hag.targets)
-    return found
+    return hag.memo.get_or_make(('levels',), lambda: _cut_levels(hag))
+
+
+def _cut_levels(hag: Hag) -> tuple[list[Level], Level]:
+    bounds = itertools.pairwise(hag.level_pointer)
+    inner = [_level(hag.aggregations.slice(first, last), first, last) for first, last in bounds]
+    return inner, _level(hag.targets)
 
 
 @contextlib.contextmanager

@@ -61,14 +61,15 @@ def extremes_backward(hag: Hag, x: Tensor, out: Tensor, ties: Tensor, grad_out: 
 
 def _levels(hag: Hag, device: torch.device) -> tuple[list[tuple[Graph, slice]], Graph]:
     """The levels of aggregation nodes with the places of their rows behind the nodes, and the targets."""
-    name = f'levels on {device}'
-    if name not in hag.kept:
-        inner = []
-        for first, last in itertools.pairwise(hag.level_pointer):
-            rows = slice(hag.num_sources + first, hag.num_sources + last)
-            inner.append((_level(hag, hag.aggregations.slice(first, last), device), rows))
-        hag.kept[name] = inner, _level(hag, hag.targets, device)
-    return hag.kept[name]
+    return hag.memo.get_or_make(('levels', device), lambda: _levels_on(hag, device))
+
+
+def _levels_on(hag: Hag, device: torch.device) -> tuple[list[tuple[Graph, slice]], Graph]:
+    inner = []
+    for first, last in itertools.pairwise(hag.level_pointer):
+        rows = slice(hag.num_sources + first, hag.num_sources + last)
+        inner.append((_level(hag, hag.aggregations.slice(first, last), device), rows))
+    return inner, _level(hag, hag.targets, device)
 
 
 def _level(hag: Hag, rows: Rows, device: torch.device) -> Graph:

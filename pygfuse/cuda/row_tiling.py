@@ -11,7 +11,7 @@ from pygfuse.cuda.kernel import KINDS
 from pygfuse.cuda.layout import WARP, Layout
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.group_sizes.chooser import with_group_size
-from pygfuse.mapping.mapping import EDGE, PART_WORK, VERTEX, Cut, Mapping, cut, forced
+from pygfuse.mapping.mapping import EDGE_BALANCED, PART_WORK, VERTEX_BALANCED, Cut, Mapping, cut, forced
 
 # values of a row that one lane holds: a forward walk keeps one sum, the adjoint the resident row and its sum
 FORWARD_VALUES = 16
@@ -104,10 +104,10 @@ def parts_of(csr: Csr, row_bytes: int) -> Cut:
     work = csr.num_edges + csr.num_rows
     part_work = max(SMALLEST_PART, min(LARGEST_PART, work // PARTS_WANTED))
     if chosen is None:
-        group_size = with_group_size(Mapping(VERTEX, part_work), csr, row_bytes).part_work
+        group_size = with_group_size(Mapping(VERTEX_BALANCED, part_work), csr, row_bytes).part_work
         # at most a part a row, so that partial states have the size of nodes
         part_work = max(group_size, min(part_work, -(-work // max(csr.num_rows, 1))))
     elif chosen.part_work != PART_WORK:
         part_work = chosen.part_work
-    balance = EDGE if chosen is not None and chosen.balance == EDGE else VERTEX
-    return cut(csr, Mapping(balance, part_work), PARTS_LIMIT)
+    is_edge_balanced = chosen is not None and chosen.balance == EDGE_BALANCED
+    return cut(csr, Mapping(EDGE_BALANCED if is_edge_balanced else VERTEX_BALANCED, part_work), PARTS_LIMIT)

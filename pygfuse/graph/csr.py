@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch_geometric.index import ptr2index
 
+from pygfuse._lib.memo import Memo
+
 
 class Csr:
     """One direction of an adjacency: the edges of each row side by side.
@@ -33,10 +35,8 @@ class Csr:
         self.position = position
         self._edge_id = edge_id
         self._edge_id_by_position: Tensor | None = None
-        # how the edges were cut into units of work, by mapping
-        self.cuts: dict[Any, Any] = {}
-        # which mapping was chosen, by all that decides it
-        self.mappings: dict[Any, Any] = {}
+        # cuts into parts, and the mappings that were chosen
+        self.memo = Memo()
 
     @property
     def num_rows(self) -> int:
@@ -74,4 +74,4 @@ class Csr:
         return Csr(*(None if tensor is None else tensor.to(device) for tensor in tensors))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, 'cuts': {}, 'mappings': {}, '_edge_id_by_position': None}
+        return {**self.__dict__, '_edge_id_by_position': None}

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from pygfuse._lib.backends import sorting_of, why_not
 from pygfuse._lib.identity_cache import IdentityCache
+from pygfuse._lib.memo import Memo
 from pygfuse.graph import adjacency as adjacencies
 from pygfuse.graph.adjacency import EDGE_INDEX, Adjacency
+from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
 
@@ -82,10 +84,11 @@ class Graph:
         self._csc: Csr | None = None
         self._coo: Coo | None = None
         self._place_in_csc: Tensor | None = None
-        self._with_loops: dict[int, Graph] = {}
         # where Graph.of finds this graph again
         self._lookup: tuple[weakref.ref, Hashable] | None = None
         self._token: weakref.ref | None = None
+        # what layers and walks derive from it
+        self.memo = Memo()
 
     @staticmethod
     def of(
@@ -124,8 +127,8 @@ class Graph:
             >>> Graph.of(edge_index) is Graph.of(edge_index)
             True
         """
-        key = (None if size is None else tuple(size), flow, num_sources, num_targets)
-        found = _graphs.get(adjacency, key)
+        key = ('graph', None if size is None else tuple(size), flow, num_sources, num_targets)
+        found = ATTACHED.get(adjacency, key)
         return found if found is not None else _make(adjacency, key)
 
     @staticmethod
@@ -268,12 +271,11 @@ class Graph:
             )
         if self.num_loops is not None:
             raise ValueError(f'The graph already has {self.num_loops} self-loops put in; take the graph it came from')
-        found = self._with_loops.get(loops)
-        if found is None:
-            # straight from the adjacency while the rows without loops were not needed
-            made = Graph(self._origin or self.csr, self, self.num_sources, self.num_targets, loops)
-            found = self._with_loops.setdefault(loops, made)
-        return found
+        # straight from the adjacency while the rows without loops were not needed
+        return self.memo.get_or_make(
+            ('with self-loops', loops),
+            lambda: Graph(self._origin or self.csr, self, self.num_sources, self.num_targets, loops),
+        )
 
     def part(self, indptr: Tensor, index: Tensor, edge_id: Tensor, num_sources: int) -> Graph:
         """Some of the edges, between other nodes, with the ids that they have here.
@@ -336,7 +338,7 @@ class Graph:
         if self._lookup is not None:
             reference, key = self._lookup
             tensor = _alive(reference)
-            if tensor is not None and _graphs.get(tensor, key) is self:
+            if tensor is not None and ATTACHED.get(tensor, key) is self:
                 return tensor
         token = None if self._token is None else _alive(self._token)
         return _new_token(self) if token is None else token
@@ -364,7 +366,7 @@ class Graph:
 
     def __getstate__(self) -> dict[str, Any]:
         self.csr  # noqa: B018  the rows stand for the user's adjacency, which does not travel
-        return {**self.__dict__, '_origin': None, '_with_loops': {}, '_lookup': None, '_token': None}
+        return {**self.__dict__, '_origin': None, '_lookup': None, '_token': None}
 
     def __repr__(self) -> str:
         loops = '' if self.num_loops is None else f', num_loops={self.num_loops}'
@@ -374,7 +376,6 @@ class Graph:
         )
 
 
-_graphs = IdentityCache(adjacencies.state_of)
 _tokens = IdentityCache(lambda token: 0)
 _by_serial: weakref.WeakValueDictionary[int, Graph] = weakref.WeakValueDictionary()
 _serials = itertools.count()
@@ -419,7 +420,7 @@ def _make(adjacency: Any, key: tuple) -> Graph:
     found = _of_token(adjacency)
     if found is not None:
         return found
-    size, flow, num_sources, num_targets = key
+    _, size, flow, num_sources, num_targets = key
     # before reading: a write in between must not go unnoticed
     state = adjacencies.state_of(adjacency)
     origin = adjacencies.read(adjacency, flow)
@@ -430,7 +431,7 @@ def _make(adjacency: Any, key: tuple) -> Graph:
     if type(adjacency) is Tensor and origin.layout == EDGE_INDEX:
         graph._lookup = (weakref.ref(adjacency), key)
     # the index tensors share the user's memory: while they live, another tensor cannot take its address
-    return _graphs.keep(adjacency, key, state, graph, held=origin.indices)
+    return ATTACHED.keep(adjacency, key, state, graph, held=origin.indices)
 
 
 def _given_sizes(

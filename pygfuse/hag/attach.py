@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse.graph.adjacency import state_of
+from pygfuse.graph.attached import ATTACHED
 from pygfuse.hag.hag import Hag
 
-_attached = IdentityCache(state_of)
+_KEY = ('HAG',)
 
 
 class Attached:
@@ -56,9 +56,9 @@ def attach(edge_index: Tensor, hag: Hag | Callable[[], Hag | str]) -> None:
     if isinstance(hag, Hag) and hag.num_edges != edge_index.shape[1]:
         raise ValueError(f"Expected 'hag' to be of the {edge_index.shape[1]} edges given (got one of {hag.num_edges})")
     made = Attached((lambda: hag) if isinstance(hag, Hag) else hag)
-    _attached.keep(edge_index, 'hag', state_of(edge_index), made)
+    ATTACHED.keep(edge_index, _KEY, state_of(edge_index), made)
 
 
 def attached(edge_index: Tensor) -> Attached | None:
     """What belongs to this tensor, None if nothing does."""
-    return _attached.get(edge_index, 'hag')
+    return ATTACHED.get(edge_index, _KEY)

@@ -18,9 +18,7 @@ def component_bounds(hag: Hag) -> Tensor | None:
         For each part and each level, targets last, its first row and the end, ``[parts, levels + 1, 2]``; None where
         the components are not runs of rows or one of them makes up too much of the work.
     """
-    if 'components' not in hag.kept:
-        hag.kept['components'] = _component_bounds(hag)
-    return hag.kept['components']
+    return hag.memo.get_or_make(('components',), lambda: _component_bounds(hag))
 
 
 def _component_bounds(hag: Hag) -> Tensor | None:

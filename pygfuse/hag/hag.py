@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import sorting_of
+from pygfuse._lib.memo import Memo
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 from pygfuse.hag.drawing import draw
@@ -144,12 +145,9 @@ class Hag:
         self.num_edges = num_edges
         self.serial = next(_serials)
         _by_serial[self.serial] = self
-        self._degree: Tensor | None = None
-        self._with_self_loops: Hag | None = None
-        self._reversed: Hag | None = None
-        self._graph: Graph | None = None
-        # what a target keeps of it: cut levels, and memory for values of aggregation nodes that is free
-        self.kept: dict[str, Any] = {}
+        # what is derived from it: other forms of it, its cut levels
+        self.memo = Memo()
+        # memory for values of aggregation nodes that is free
         self.workspaces: dict[tuple, list[Tensor]] = {}
 
     @staticmethod
@@ -181,9 +179,7 @@ class Hag:
     @property
     def degree(self) -> Tensor:
         """Number of edges into each target of the graph, [targets], int64."""
-        if self._degree is None:
-            self._degree = self._cover_counts()[1]
-        return self._degree
+        return self.memo.get_or_make(('degree',), lambda: self._cover_counts()[1])
 
     def cost(self, alpha: float = 1.0, beta: float = 0.0) -> BeforeAfter:
         r"""The paper's cost of a layer, ``alpha * (edges - aggregation nodes) + (beta - alpha) * targets``.
@@ -254,35 +250,35 @@ class Hag:
 
     def graph(self) -> Graph:
         """The graph that it stands for."""
-        if self._graph is None:
-            self._graph = Graph.of(self.cover(), num_sources=self.num_sources, num_targets=self.num_targets)
-        return self._graph
+        sizes = {'num_sources': self.num_sources, 'num_targets': self.num_targets}
+        return self.memo.get_or_make(('graph',), lambda: Graph.of(self.cover(), **sizes))
 
     @property
     def reversed(self) -> Hag:
         """The HAG of the graph with every edge reversed: every input becomes a user."""
-        if self._reversed is None:
-            nodes, last = self.num_aggregation_nodes, self.num_aggregation_nodes - 1
-            parts = []
-            for rows, users, of_nodes in (
-                (self.targets, torch.arange(self.num_targets), False),
-                (self.aggregations, last - torch.arange(nodes), True),
-            ):
-                inputs, is_aggregation = rows.index.long(), rows.of_aggregations()
-                user = users[rows.rows()]
-                parts.append((inputs, is_aggregation, user, torch.full_like(is_aggregation, of_nodes)))
-            inputs, is_aggregation, user, by_aggregation = (torch.cat(part) for part in zip(*parts, strict=True))
-            plain = ~is_aggregation
-            found = Hag(
-                self.num_targets,
-                (self.depth + 1 - self.levels).flip(0).contiguous(),
-                Rows.of(last - inputs[is_aggregation], user[is_aggregation], by_aggregation[is_aggregation], nodes),
-                Rows.of(inputs[plain], user[plain], by_aggregation[plain], self.num_sources),
-                self.num_edges,
-            )
-            found.workspaces = self.workspaces
-            self._reversed = found
-        return self._reversed
+        return self.memo.get_or_make(('reversed',), self._reverse)
+
+    def _reverse(self) -> Hag:
+        nodes, last = self.num_aggregation_nodes, self.num_aggregation_nodes - 1
+        parts = []
+        for rows, users, of_nodes in (
+            (self.targets, torch.arange(self.num_targets), False),
+            (self.aggregations, last - torch.arange(nodes), True),
+        ):
+            inputs, is_aggregation = rows.index.long(), rows.of_aggregations()
+            user = users[rows.rows()]
+            parts.append((inputs, is_aggregation, user, torch.full_like(is_aggregation, of_nodes)))
+        inputs, is_aggregation, user, by_aggregation = (torch.cat(part) for part in zip(*parts, strict=True))
+        plain = ~is_aggregation
+        found = Hag(
+            self.num_targets,
+            (self.depth + 1 - self.levels).flip(0).contiguous(),
+            Rows.of(last - inputs[is_aggregation], user[is_aggregation], by_aggregation[is_aggregation], nodes),
+            Rows.of(inputs[plain], user[plain], by_aggregation[plain], self.num_sources),
+            self.num_edges,
+        )
+        found.workspaces = self.workspaces
+        return found
 
     def with_self_loops(self) -> Hag:
         """The HAG in which every target aggregates the source of its own number too.
@@ -294,19 +290,20 @@ class Hag:
             raise ValueError(
                 f'Expected as many sources as targets for self-loops (got {self.num_sources} and {self.num_targets})'
             )
-        if self._with_self_loops is None:
-            own = torch.arange(self.num_targets)
-            targets = Rows.of(
-                torch.cat([own, self.targets.rows()]),
-                torch.cat([own, self.targets.index.long()]),
-                torch.cat([torch.zeros(self.num_targets, dtype=torch.bool), self.targets.of_aggregations()]),
-                self.num_targets,
-            )
-            edges = self.num_edges + self.num_targets
-            found = Hag(self.num_sources, self.levels, self.aggregations, targets, edges)
-            found.workspaces = self.workspaces
-            self._with_self_loops = found
-        return self._with_self_loops
+        return self.memo.get_or_make(('with self-loops',), self._add_self_loops)
+
+    def _add_self_loops(self) -> Hag:
+        own = torch.arange(self.num_targets)
+        targets = Rows.of(
+            torch.cat([own, self.targets.rows()]),
+            torch.cat([own, self.targets.index.long()]),
+            torch.cat([torch.zeros(self.num_targets, dtype=torch.bool), self.targets.of_aggregations()]),
+            self.num_targets,
+        )
+        edges = self.num_edges + self.num_targets
+        found = Hag(self.num_sources, self.levels, self.aggregations, targets, edges)
+        found.workspaces = self.workspaces
+        return found
 
     def draw(self, axes: Any = None, names: Sequence[str] | None = None) -> Any:
         """Draws a small HAG with matplotlib: sources below, targets above, aggregation nodes (squares) between them.

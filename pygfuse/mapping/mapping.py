@@ -9,18 +9,17 @@ from the graph alone, so results do not depend on the number of workers.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from pygfuse._lib.modes import changed, modes
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
 
-VERTEX, EDGE, SCATTER = 'vertex', 'edge', 'scatter'
-BALANCES = (VERTEX, EDGE, SCATTER)
+VERTEX_BALANCED, EDGE_BALANCED, SCATTER = 'vertex', 'edge', 'scatter'
+BALANCES = (VERTEX_BALANCED, EDGE_BALANCED, SCATTER)
 
 # edges and rows that make one part of the work, and the largest number of parts
 PART_WORK = 4096
@@ -55,7 +54,7 @@ class Mapping:
         Mapping(balance='edge', part_work=1024, two_pass=False)
     """
 
-    balance: str = VERTEX
+    balance: str = VERTEX_BALANCED
     part_work: int = PART_WORK
     two_pass: bool = False
 
@@ -104,12 +103,11 @@ def cut(csr: Csr, mapping: Mapping = Mapping(), parts_limit: int = PARTS_LIMIT) 
         mapping: Whether rows may be cut, and how many edges and rows make a part.
         parts_limit: At most so many parts.
     """
-    key = (mapping.balance, mapping.part_work, parts_limit)
-    found = csr.cuts.get(key)
-    if found is None:
-        cut_above = 0 if mapping.balance == EDGE else None
-        found = csr.cuts[key] = make_cut(csr, default_count(csr, mapping.part_work, parts_limit), cut_above)
-    return found
+    cut_above = 0 if mapping.balance == EDGE_BALANCED else None
+    return csr.memo.get_or_make(
+        ('cut', mapping.balance, mapping.part_work, parts_limit),
+        lambda: make_cut(csr, default_count(csr, mapping.part_work, parts_limit), cut_above),
+    )
 
 
 def default_count(csr: Csr, part_work: int = PART_WORK, parts_limit: int = PARTS_LIMIT) -> int:
@@ -200,16 +198,12 @@ def splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return split_rows, indptr, slots
 
 
-_forced: contextvars.ContextVar[Mapping | None] = contextvars.ContextVar('pygfuse_mapping', default=None)
-
-
 def forced() -> Mapping | None:
     """The mapping that `force_mapping` forces here, or None."""
-    return _forced.get()
+    return modes().mapping
 
 
-@contextlib.contextmanager
-def force_mapping(mapping: str | Mapping) -> Iterator[None]:
+def force_mapping(mapping: str | Mapping) -> contextlib.AbstractContextManager[None]:
     """Forces a mapping for all walks of this thread within a ``with`` block, backward passes inside it included.
 
     Args:
@@ -224,8 +218,4 @@ def force_mapping(mapping: str | Mapping) -> Iterator[None]:
         >>> with force_mapping(Mapping('edge', part_work=1024, two_pass=True)):
         ...     pass
     """
-    token = _forced.set(mapping if isinstance(mapping, Mapping) else Mapping(mapping))
-    try:
-        yield
-    finally:
-        _forced.reset(token)
+    return changed(mapping=mapping if isinstance(mapping, Mapping) else Mapping(mapping))

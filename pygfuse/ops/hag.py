@@ -65,12 +65,10 @@ def hag_aggregate(
 
 
 def _inverse_degrees(hag: Hag, like: Tensor) -> Tensor:
-    name = f'inverse degrees, {like.dtype}, {like.device}'
-    if name not in hag.kept:
-        # autograd keeps them: no inference tensors
-        with torch.inference_mode(False):
-            hag.kept[name] = hag.degree.clamp(min=1).to(like.device, like.dtype).reciprocal()
-    return hag.kept[name]
+    return hag.memo.get_or_make(
+        ('inverse degrees', like.dtype, like.device),
+        lambda: hag.degree.clamp(min=1).to(like.device, like.dtype).reciprocal(),
+    )
 
 
 def _hag(serial: int, backwards: bool = False) -> Hag:

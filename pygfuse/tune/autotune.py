@@ -18,14 +18,13 @@ from torch_geometric.data import Data
 from torch_geometric.typing import SparseTensor
 from tqdm import tqdm
 
-from pygfuse.mapping import choice
-from pygfuse.mapping import records as measured
-from pygfuse.mapping.mapping import EDGE, PART_WORK, VERTEX, Mapping, force_mapping
+from pygfuse.mapping import choice, records
+from pygfuse.mapping.mapping import EDGE_BALANCED, PART_WORK, VERTEX_BALANCED, Mapping, force_mapping
 
 CANDIDATES = tuple(
     Mapping(balance, part_work, two_pass)
     for two_pass in (False, True)
-    for balance in (VERTEX, EDGE)
+    for balance in (VERTEX_BALANCED, EDGE_BALANCED)
     for part_work in (PART_WORK // 4, PART_WORK, 4 * PART_WORK)
 )
 
@@ -122,7 +121,7 @@ def autotune(
     if best is not None and not _clearly_faster(times[best], times[None], margin):
         best = None
     if best is not None:
-        measured.remember(sorted(shapes, key=str), best)
+        records.remember(sorted(shapes, key=str), best)
     return Tuning(medians, best, len(shapes))
 
 

@@ -14,7 +14,7 @@ from pygfuse._lib.backends import target_of
 from pygfuse.call.call import Call
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.choice import modelled
+from pygfuse.mapping.cost_model import modelled
 from pygfuse.mapping.group_sizes.chooser import TABLE
 from pygfuse.mapping.mapping import PARTS_LIMIT, Mapping, force_mapping
 from pygfuse.mapping.records import Shape, key_of

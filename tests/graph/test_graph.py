@@ -18,6 +18,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, to_edge_ind
 
 from pygfuse.graph import graph as graph_module
 from pygfuse.graph.adjacency import values_of
+from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
 
 LAYOUTS = [
@@ -273,13 +274,13 @@ def test_an_in_place_write_is_noticed(layout):
     adjacency = make(layout, case)[0]
     graph = Graph.of(adjacency)
     before = graph.csr.index.tolist()
-    entries = len(graph_module._graphs)
+    entries = len(ATTACHED)
     write(layout, adjacency)
     other = Graph.of(adjacency)
     assert other is not graph
     assert 0 not in other.csr.index.tolist() or (layout == 'csc' and other.csr.indptr.tolist() == [0, 0, 2, 3])
     assert graph.csr.index.tolist() == before
-    assert len(graph_module._graphs) == entries
+    assert len(ATTACHED) == entries
     assert Graph.of(adjacency) is other
 
 
@@ -317,7 +318,7 @@ def test_other_data_or_another_shape_are_noticed():
 def test_the_graph_goes_with_the_adjacency(layout, used):
     case = (torch.tensor([0, 1, 2]), torch.tensor([1, 0, 2]), 3, 3)
     gc.collect()
-    entries = len(graph_module._graphs)
+    entries = len(ATTACHED)
     adjacency = make(layout, case)[0]
     gc.disable()
     try:
@@ -331,7 +332,7 @@ def test_the_graph_goes_with_the_adjacency(layout, used):
         assert gone[0]() is not None
         del adjacency
         assert [reference() for reference in gone] == [None, None, None]
-        assert len(graph_module._graphs) == entries
+        assert len(ATTACHED) == entries
     finally:
         gc.enable()
 

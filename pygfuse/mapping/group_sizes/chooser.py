@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import importlib
 import numbers
 import weakref
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 from pygfuse._lib.device_table import DeviceTable
+from pygfuse._lib.modes import changed, modes
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import Mapping
 
@@ -31,27 +30,23 @@ class Chooser(Protocol):
         """
 
 
-# the module of each chooser's ``group_size``, imported when it is first asked
+# the module of each chooser's ``group_size``, imported when it is first asked; `pygfuse.tune` adds its own
 CHOOSERS = {
     'regression': 'pygfuse.mapping.group_sizes.regression',
     'learned': 'pygfuse.mapping.group_sizes.learned',
-    'measured': 'pygfuse.tune.group_sizes',
 }
 
 # what choosers keep of this device: refitted coefficients, sizes found by search
 TABLE = DeviceTable('group_sizes.json')
 
-_chosen: contextvars.ContextVar[str | Chooser | None] = contextvars.ContextVar('pygfuse_group_sizes', default=None)
 
-
-@contextlib.contextmanager
-def group_sizes(chooser: str | Chooser) -> Iterator[None]:
+def group_sizes(chooser: str | Chooser) -> contextlib.AbstractContextManager[None]:
     """Chooses the group size of every graph and every execution path within a ``with`` block.
 
     Without it, all groups have ``PART_WORK`` edges and rows, unless `pygfuse.autotune` or the cost model found another
-    size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most ``PARTS_LIMIT`` groups, so that a
-    smaller size counts as that share of the work. An execution path is cut by itself, no longer at the places where the
-    whole graph is.
+    size. A mapping that `pygfuse.force_mapping` forces goes before. A CPU makes at most ``PARTS_LIMIT`` groups, so
+    that a smaller size counts as that share of the work. An execution path is cut by itself, no longer at the places
+    where the whole graph is.
 
     The size decides which rows are summed in pieces: of rows that are cut, sums differ by rounding between sizes.
 
@@ -78,31 +73,24 @@ def group_sizes(chooser: str | Chooser) -> Iterator[None]:
     """
     if not callable(chooser) and chooser not in CHOOSERS:
         raise ValueError(f"Expected 'chooser' to be one of {tuple(CHOOSERS)} or a function (got {chooser!r})")
-    token = _chosen.set(chooser)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
+    return changed(group_sizes=chooser)
 
 
 def chooser_in_force() -> str | Chooser | None:
     """The chooser that `group_sizes` names here, or None."""
-    return _chosen.get()
+    return modes().group_sizes
 
 
 def with_group_size(mapping: Mapping, csr: Csr, row_bytes: int) -> Mapping:
     """The mapping with groups of the size that the chooser in force says, if one is."""
-    chooser = _chosen.get()
+    chooser = chooser_in_force()
     if chooser is None:
         return mapping
     sizes, key = _sizes_of(chooser, csr), (row_bytes, TABLE.generation)
     if key not in sizes:
         # while a search times walks, none is in force
-        token = _chosen.set(None)
-        try:
+        with changed(group_sizes=None):
             sizes[key] = _checked(_function(chooser)(csr, row_bytes))
-        finally:
-            _chosen.reset(token)
     size = sizes[key]
     return mapping if size is None else dataclasses.replace(mapping, part_work=size)
 
@@ -110,8 +98,8 @@ def with_group_size(mapping: Mapping, csr: Csr, row_bytes: int) -> Mapping:
 def _sizes_of(chooser: str | Chooser, csr: Csr) -> dict[Any, int | None]:
     """What a chooser said of these edges. A function's answers live as long as the function does."""
     if isinstance(chooser, str):
-        return csr.mappings.setdefault(('group sizes', chooser), {})
-    of_functions = csr.mappings.setdefault('group sizes by functions', weakref.WeakKeyDictionary())
+        return csr.memo.get_or_make(('group sizes', chooser), dict)
+    of_functions = csr.memo.get_or_make(('group sizes by functions',), weakref.WeakKeyDictionary)
     try:
         return of_functions.setdefault(chooser, {})
     except TypeError:  # an object without a hash or weak references: asked each time

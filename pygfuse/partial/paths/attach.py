@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse.graph.adjacency import state_of
+from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
 from pygfuse.partial.paths.path import UNREACHED, ExecutionPath, paths_of
 from pygfuse.partial.paths.policy import is_captured
 
-_attached = IdentityCache(state_of)
+_DISTANCES = ('distances',)
 
 
 def attach_distances(edge_index: Tensor, distances: Callable[[], Tensor | None]) -> None:
@@ -25,7 +25,7 @@ def attach_distances(edge_index: Tensor, distances: Callable[[], Tensor | None])
         distances: Gives, for each target, how many layers before the last one it first has a gradient, ``[targets]``,
             uint8, 255 for never; or None. A path for each number is made when a gradient first fits it.
     """
-    _attached.keep(edge_index, 'distances', state_of(edge_index), functools.cache(distances))
+    ATTACHED.keep(edge_index, _DISTANCES, state_of(edge_index), functools.cache(distances))
 
 
 def are_attached(edge_index: Tensor) -> bool:
@@ -34,7 +34,7 @@ def are_attached(edge_index: Tensor) -> bool:
     Args:
         edge_index: The edges, ``[2, E]``.
     """
-    return _attached.get(edge_index, 'distances') is not None
+    return ATTACHED.get(edge_index, _DISTANCES) is not None
 
 
 def prepare(graph: Graph, edge_index: Tensor) -> None:
@@ -44,7 +44,7 @@ def prepare(graph: Graph, edge_index: Tensor) -> None:
         graph: The graph.
         edge_index: The edges, ``[2, E]``.
     """
-    attached = _attached.get(edge_index, 'distances')
+    attached = ATTACHED.get(edge_index, _DISTANCES)
     if attached is None or is_captured(graph):
         return
     paths, distances = paths_of(graph), attached()

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 
-from pygfuse.graph.csr import Csr
 from pygfuse.mapping.group_sizes.chooser import chooser_in_force, with_group_size
 from pygfuse.mapping.mapping import Cut, Mapping, cut, forced
 from pygfuse.partial.paths.rows import PathRows
-
-# a path's edges as a graph of the rows that have any
-_csrs: weakref.WeakKeyDictionary[PathRows, Csr] = weakref.WeakKeyDictionary()
 
 
 def grouped(rows: PathRows, parts: Cut, mapping: Mapping, row_bytes: int) -> Cut:
@@ -25,12 +20,10 @@ def grouped(rows: PathRows, parts: Cut, mapping: Mapping, row_bytes: int) -> Cut
     """
     if chooser_in_force() is None or forced() is not None:
         return parts
-    csr = _csrs.get(rows)
-    if csr is None:
-        csr = _csrs[rows] = Csr(rows.indptr, rows.index, rows.edge_id)
-    own = with_group_size(mapping, csr, row_bytes)
-    key = ('path', own)
-    if key not in csr.cuts:
-        found = cut(csr, own)
-        csr.cuts[key] = dataclasses.replace(found, split_rows=rows.rows[found.split_rows].to(found.split_rows.dtype))
-    return csr.cuts[key]
+    own = with_group_size(mapping, rows.csr, row_bytes)
+
+    def make() -> Cut:
+        found = cut(rows.csr, own)
+        return dataclasses.replace(found, split_rows=rows.rows[found.split_rows].to(found.split_rows.dtype))
+
+    return rows.csr.memo.get_or_make(('cut of a path', own), make)

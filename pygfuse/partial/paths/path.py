@@ -16,7 +16,6 @@ All this is of a CPU, which walks a path in the pieces of the whole graph. A GPU
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -134,12 +133,12 @@ class GraphPaths:
         return made
 
 
-_paths: weakref.WeakKeyDictionary[Graph, GraphPaths] = weakref.WeakKeyDictionary()
+_PATHS = ('execution paths',)
 
 
 def paths_of(graph: Graph) -> GraphPaths:
     """The paths of a graph, to which more may be added."""
-    return _paths.setdefault(graph, GraphPaths())
+    return graph.memo.get_or_make(_PATHS, GraphPaths)
 
 
 def known_paths(graph: Graph) -> tuple[ExecutionPath, ...]:
@@ -148,5 +147,5 @@ def known_paths(graph: Graph) -> tuple[ExecutionPath, ...]:
     Args:
         graph: The graph; with self-loops it is another one than without.
     """
-    paths = _paths.get(graph)
+    paths = graph.memo.get(_PATHS)
     return () if paths is None else (*paths.prepared, *paths.made)

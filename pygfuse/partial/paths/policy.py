@@ -20,7 +20,7 @@ from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.modes import changed, modes
 from pygfuse._lib.note import Activity
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.choice import edge_cost
+from pygfuse.mapping.cost_model import edge_cost
 from pygfuse.partial.paths.path import ExecutionPath, GraphPaths, paths_of
 
 # estimates in ns of one worker: of a look at a gradient, at one of its rows and at a byte of it; of an edge and a row

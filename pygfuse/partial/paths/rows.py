@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import Cut, splits
 
 
@@ -26,6 +27,7 @@ class PathRows:
         self.index = index
         self.edge_id = edge_id
         self._cuts: dict[Cut, Cut] = {}
+        self._csr: Csr | None = None
 
     @property
     def num_edges(self) -> int:
@@ -36,6 +38,13 @@ class PathRows:
     def nbytes(self) -> int:
         """Bytes of its tensors."""
         return sum(tensor.nbytes for tensor in (self.rows, self.indptr, self.index, self.edge_id))
+
+    @property
+    def csr(self) -> Csr:
+        """The edges as a graph of the rows that have any."""
+        if self._csr is None:
+            self._csr = Csr(self.indptr, self.index, self.edge_id)
+        return self._csr
 
     def cut(self, parts: Cut, kept_before: Callable[[int, int], int]) -> Cut:
         """The whole graph's parts without the edges left out, in rows of this list.

@@ -8,8 +8,8 @@ import weakref
 import torch
 from torch import Tensor
 
-from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse.graph.adjacency import state_of
+from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
 
 # above this share of the rows, all are computed: choosing them costs more than it saves
@@ -32,7 +32,6 @@ class RowSet:
         self.total = total
         self._places: weakref.WeakKeyDictionary[RowSet, Tensor] = weakref.WeakKeyDictionary()
         self._unions: weakref.WeakKeyDictionary[RowSet, RowSet | None] = weakref.WeakKeyDictionary()
-        self._parts: weakref.WeakKeyDictionary[Graph, tuple[Graph, RowSet | None]] = weakref.WeakKeyDictionary()
 
     def __len__(self) -> int:
         return self.index.numel()
@@ -48,11 +47,12 @@ class RowSet:
         Raises:
             IndexError: If a number is out of range.
         """
-        found = _sets.get(rows, total)
+        key = ('rows', total)
+        found = ATTACHED.get(rows, key)
         if found is None:
             state = state_of(rows)
             with torch.inference_mode(False):
-                found = _sets.keep(rows, total, state, (_rows_of(rows, total),))
+                found = ATTACHED.keep(rows, key, state, (_rows_of(rows, total),))
         return found[0]
 
     def places_in(self, other: RowSet) -> Tensor:
@@ -90,10 +90,11 @@ class RowSet:
         The edges keep their ids, and those of a target their order. Targets are numbered by their place in the set,
         sources by theirs in the second result; where that is None, as before.
         """
-        found = self._parts.get(graph)
+        parts = graph.memo.get_or_make(('parts of rows',), weakref.WeakKeyDictionary)
+        found = parts.get(self)
         if found is None:
             with torch.inference_mode(False):
-                found = self._parts[graph] = self._cut_out(graph)
+                found = parts[self] = self._cut_out(graph)
         return found
 
     def _cut_out(self, graph: Graph) -> tuple[Graph, RowSet | None]:
@@ -112,7 +113,6 @@ class RowSet:
         return graph.part(indptr, index, ids, graph.num_sources if sources is None else len(sources)), sources
 
 
-_sets = IdentityCache(state_of)
 # sets that were asked for last: a tensor that is made anew in each step names the same rows
 _recent: collections.deque[RowSet] = collections.deque(maxlen=8)
 

@@ -103,7 +103,7 @@ def test_what_functions_said_is_kept_as_long_as_they_live():
     del chooser
     gc.collect()
     assert not any(reference() for reference in kept)
-    assert not any(len(sizes) for sizes in csr.mappings.values())
+    assert not any(len(sizes) for sizes in csr.memo._values.values())
 
 
 def test_a_chooser_that_cannot_be_kept_is_asked_each_time():
