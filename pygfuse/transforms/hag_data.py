@@ -6,19 +6,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 
 from pygfuse._lib.backends import why_not
-from pygfuse.cpu.kernel import Kernel
 from pygfuse.hag.attach import attach, attached
 from pygfuse.hag.hag import Hag, hag_of
 from pygfuse.hag.search.find import why_not_worth
+from pygfuse.transforms.fingerprints import fingerprints, fits
 
 KEY = 'hag_tensors'
 _AGGREGATION_INDEX = ('hag_aggregation_of_aggregation', 'hag_aggregation_of_target')
 _SOURCE_INDEX = ('hag_source_of_aggregation', 'hag_source_of_target')
-_EDGES_TOGETHER = 2**16
 CHANGED = 'the edges are no longer those that it was found for'
 
 
@@ -85,7 +83,7 @@ def as_kind(data: Data, kind: type[HagData]) -> HagData:
     return made
 
 
-def tensors_of(hag: Hag, edge_index: Tensor) -> dict[str, Tensor]:
+def hag_as_tensors(hag: Hag, edge_index: Tensor) -> dict[str, Tensor]:
     """A HAG as tensors that can be batched, with the fingerprint of its edges."""
     found = {'hag_level': hag.levels, 'hag_fingerprint': fingerprints(edge_index, torch.tensor([hag.num_targets]))}
     for name, rows in (('aggregation', hag.aggregations), ('target', hag.targets)):
@@ -103,10 +101,7 @@ def _hag_of_edges(edge_index: Tensor, tensors: dict[str, Tensor], num_nodes: int
         return reason
     # a HAG is checked and put together on the CPU; targets keep its levels on their devices
     edge_index, tensors = edge_index.cpu(), {name: tensor.cpu() for name, tensor in tensors.items()}
-    expected = tensors['hag_fingerprint']
-    if int(expected[:, 0].sum()) != num_nodes or int(expected[:, 1].sum()) != edge_index.shape[1]:
-        return CHANGED
-    if not torch.equal(fingerprints(edge_index, expected[:, 0]), expected):
+    if not fits(tensors['hag_fingerprint'], edge_index, num_nodes):
         return CHANGED
     parts = []
     for name in ('aggregation', 'target'):
@@ -116,41 +111,3 @@ def _hag_of_edges(edge_index: Tensor, tensors: dict[str, Tensor], num_nodes: int
         parts.append((pointers[0], indices[0], pointers[1], indices[1]))
     hag = hag_of(num_nodes, tensors['hag_level'], *parts)
     return hag if always else why_not_worth(hag) or hag
-
-
-def fingerprints(edge_index: Tensor, num_nodes: Tensor) -> Tensor:
-    """What tells the edges of graphs that stand one after another from others: the order of edges does not matter.
-
-    Args:
-        edge_index: The edges of all graphs.
-        num_nodes: Number of nodes of each graph, [graphs].
-
-    Returns:
-        ``[graphs, 3]``: numbers of nodes and edges, and the sum of a hash over the edges, by nodes within the graph.
-    """
-    # the rows of an `EdgeIndex` have no memory that a kernel could read
-    edge_index = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
-    ends = num_nodes.cumsum(0)
-    graph_of = torch.arange(num_nodes.numel()).repeat_interleave(num_nodes)
-    sources, targets = (row.long().contiguous() for row in edge_index)
-    parts = max(1, -(-targets.numel() // _EDGES_TOGETHER))
-    hashes, first_graphs = targets.new_zeros(targets.numel()), ends - num_nodes
-    if targets.numel() and not bool(((targets >= 0) & (targets < graph_of.numel())).all()):
-        return targets.new_full((num_nodes.numel(), 3), -1)
-    _hash_edges(parts, sources, targets, graph_of, first_graphs, hashes)
-    of_edge = graph_of[targets]
-    found = torch.stack([num_nodes, torch.bincount(of_edge, minlength=num_nodes.numel())])
-    return torch.cat([found, torch.zeros_like(num_nodes).index_add_(0, of_edge, hashes)[None]]).t().contiguous()
-
-
-def _hash_parts(part, sources, targets, graph_of, first_nodes, hashes):
-    """The hash of each edge, by its nodes' numbers within their graph."""
-    for edge in range(part * _EDGES_TOGETHER, min(len(targets), (part + 1) * _EDGES_TOGETHER)):
-        first = first_nodes[graph_of[targets[edge]]]
-        bits = ((targets[edge] - first) << 32) ^ (sources[edge] - first)
-        bits = (bits ^ (bits >> 30)) * 0x3F58476D1CE4E5B9
-        bits = (bits ^ (bits >> 27)) * 0x14D049BB133111EB
-        hashes[edge] = bits ^ (bits >> 31)
-
-
-_hash_edges = Kernel(_hash_parts, 'the fingerprint of edges')

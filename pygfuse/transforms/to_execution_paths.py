@@ -9,7 +9,7 @@ from pygfuse._lib.backends import row_search_of
 from pygfuse.graph.graph import Graph
 from pygfuse.partial.paths.path import UNREACHED
 from pygfuse.transforms.hag_data import as_kind
-from pygfuse.transforms.path_data import KEY, PathData, tensors_of
+from pygfuse.transforms.path_data import KEY, PathData, distances_as_tensors
 
 
 class ToExecutionPaths(BaseTransform):
@@ -73,7 +73,7 @@ class ToExecutionPaths(BaseTransform):
         graph = Graph.of(edge_index, num_sources=num_nodes, num_targets=num_nodes, flow=self.flow)
         found = row_search_of(graph.device).distances(graph.csr, mask, self.num_layers - 1)
         data = as_kind(data, PathData)
-        data[KEY] = tensors_of(found, edge_index, self.mask)
+        data[KEY] = distances_as_tensors(found, edge_index, self.mask)
         return data
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from pygfuse.hag.search.find import check_options, find_hag, why_not_worth
-from pygfuse.transforms.hag_data import KEY, HagData, as_kind, tensors_of
+from pygfuse.transforms.hag_data import KEY, HagData, as_kind, hag_as_tensors
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class ToHAG(BaseTransform):
             self._log_level = logging.DEBUG
             return data
         data = as_kind(data, HagData)
-        data[KEY] = tensors_of(hag, data['edge_index'])
+        data[KEY] = hag_as_tensors(hag, data['edge_index'])
         return data
 
     def __repr__(self) -> str:
