@@ -1,0 +1,57 @@
+"""What is public: each package's ``__all__``, and nothing else. A name that goes or comes is a decision."""
+
+import importlib
+
+import pytest
+
+PUBLIC = {
+    'pygfuse': [
+        'Mapping',
+        'ablation',
+        'active',
+        'autotune',
+        'conv',
+        'execution_paths',
+        'force_mapping',
+        'fuse',
+        'group_sizes',
+        'knn',
+        'knn_graph',
+        'report',
+        'transforms',
+        'unfuse',
+        'used_once',
+    ],
+    'pygfuse.conv': [
+        'AGNNConv',
+        'CGConv',
+        'DynamicEdgeConv',
+        'EdgeConv',
+        'EdgeFeatures',
+        'EdgeWeight',
+        'FAConv',
+        'FusedConv',
+        'GATConv',
+        'GATv2Conv',
+        'GCNConv',
+        'GINConv',
+        'GINEConv',
+        'GMMConv',
+        'GraphConv',
+        'ResGatedGraphConv',
+        'SAGEConv',
+        'Spec',
+        'TransformerConv',
+    ],
+    'pygfuse.memory': ['memory_of', 'peak_bytes', 'saved_bytes'],
+    'pygfuse.ops': ['Edges', 'aggregate', 'aggregate_with_weights'],
+    'pygfuse.program': ['EdgeProgram', 'Operand', 'Product'],
+    'pygfuse.transforms': ['HagData', 'PathData', 'ToExecutionPaths', 'ToHAG', 'find_hag'],
+}
+
+
+@pytest.mark.parametrize('package', PUBLIC)
+def test_public_names_are_these(package):
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == PUBLIC[package]
+    assert all(hasattr(module, name) for name in module.__all__)
