@@ -44,7 +44,7 @@ ptx: $(VENV)/.ptx
 lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(VENV)/bin/lint-imports
+	PYTHONPATH=. $(VENV)/bin/lint-imports
 	$(RUN) benchmarks/render.py --check
 
 format: $(VENV)/.lint

@@ -43,7 +43,7 @@ PUBLIC = {
         'Spec',
         'TransformerConv',
     ],
-    'pygfuse.memory': ['memory_of', 'peak_bytes', 'saved_bytes'],
+    'pygfuse.memory': ['peak_bytes', 'saved_bytes'],
     'pygfuse.ops': ['Edges', 'aggregate', 'aggregate_with_weights'],
     'pygfuse.program': ['EdgeProgram', 'Operand', 'Product'],
     'pygfuse.transforms': ['HagData', 'PathData', 'ToExecutionPaths', 'ToHAG', 'find_hag'],
