@@ -177,3 +177,16 @@ def test_bad_input():
         for name in ('factors', 'row_factors'):
             with pytest.raises(ValueError, match=f"'{name}' of shape"):
                 hag_aggregate(hag, x, **{name: factors})
+
+
+@pytest.mark.parametrize('reduce', ['max', 'min'])
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_what_is_not_finite(value, reduce):
+    edge_index, hag = deep_hag()
+    values = torch.randn(200, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values[70, 2] = value
+    plain, found = both(edge_index, 200, 200, 6, reduce, hag, values=values)
+    for got, expected in zip(found, plain, strict=True):
+        assert torch.equal(got.isfinite(), expected.isfinite())
+    assert not bool(plain[0].isfinite().all()) or (value == float('inf') and reduce == 'min')
+    assert bool(plain[1].isfinite().all()) == (value == float('inf'))
