@@ -34,7 +34,13 @@ RANDOM = GRAPHS['random']()
 GAT = Layer('GATConv', table.ATTENTION, aggregations=table.SUMS)
 GAT_EDGES = Layer('GATConv', {**table.ATTENTION, 'edge_dim': EDGE_DIM}, 'edge_attr', EDGE_DIM)
 EVERY = (GAT, GAT_EDGES, *LAYERS)
-every = pytest.mark.parametrize('layer', EVERY, ids=str)
+# each kind of edge input, of map and of reduction once; the others say the same for longer
+FAST = (GAT_EDGES, table.GCN_WEIGHTS, table.SAGE, table.GINE_EDGES, table.CG_EDGES)
+every = pytest.mark.parametrize(
+    'layer',
+    [layer if layer in FAST else pytest.param(layer, marks=pytest.mark.slow) for layer in EVERY],
+    ids=str,
+)
 
 
 def found_by(conv: Module, inputs: dict[str, Any]) -> list[torch.Tensor | None]:
