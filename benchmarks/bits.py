@@ -325,7 +325,8 @@ def measured(case: Case, example: Example, dtype: torch.dtype) -> dict[str, str 
         for i, output in enumerate(forward()):
             found[f'inference: output {i}'] = digest(output)
     # layers of earlier versions kept it themselves
-    reason = layer.note.reason if hasattr(layer, 'note') else layer.last_reason
+    note = getattr(layer, 'note', None)
+    reason = note.reason if hasattr(note, 'reason') else layer.last_reason
     if reason is not None:
         tqdm.write(f"{case.name} runs PyG's own path: {reason}")
     return found

