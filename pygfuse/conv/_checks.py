@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
@@ -92,15 +93,16 @@ def check_devices(adjacency: Any, tensors: Mapping[str, Tensor]) -> None:
             raise ValueError(f"Expected '{name}' to be on the device of 'x', {first} (got {device})")
 
 
-def check_features(expected: int | tuple[int, int], said_by: str, x: NodePair, shared: bool) -> None:
+def check_features(conv: Module, said_by: str, x: NodePair, shared: bool) -> None:
     """Raises a ValueError that names `x` if features have another shape or width than the layer expects.
 
     Args:
-        expected: The width, or those of both sides; -1 for any.
-        said_by: The layer's attribute that says so.
+        conv: The layer.
+        said_by: Its attribute that says the width, or those of both sides; -1 for any.
         x: Features of both sides.
         shared: Whether both are one tensor.
     """
+    expected = getattr(conv, said_by)
     for i, features in enumerate(x[:1] if shared else x):
         if features is None:
             continue
@@ -110,10 +112,16 @@ def check_features(expected: int | tuple[int, int], said_by: str, x: NodePair, s
             raise ValueError(
                 f"Expected '{name}' to be two-dimensional, [nodes, features] (got shape {list(features.shape)})"
             )
-        if width != -1 and features.shape[1] != width:
+        if width != -1 and features.shape[1] != width and not _may_take(conv, features.shape[1]):
             raise ValueError(
                 f"Expected '{name}' to have {width} features, as {said_by} says (got shape {list(features.shape)})"
             )
+
+
+def _may_take(conv: Module, width: int) -> bool:
+    """Whether a linear map was replaced by one that takes, for all one knows, so many features."""
+    maps = [child for name, child in conv.named_children() if name.startswith('lin')]
+    return any(getattr(child, 'in_channels', getattr(child, 'in_features', width)) == width for child in maps)
 
 
 def check_rows(

@@ -64,4 +64,5 @@ def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:
     pair = edges.token
     if pair.dim() != 2:  # the token of a graph
         pair = dataclasses.replace(edges, loops=None, walked=None).graph().coo()
-    return pair[0], pair[1]
+    # to index with: torch takes uint8 for a mask and no other narrow type
+    return (pair[0].long(), pair[1].long()) if pair.element_size() < 4 else (pair[0], pair[1])

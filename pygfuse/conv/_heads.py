@@ -28,4 +28,4 @@ class AttentionConv(HeadsConv):
         return None if self.res is None or inputs.x[1] is None else self.res(inputs.x[1])
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return total(self.combined(out), begun, self.bias)
+        return self.with_bias(total(self.combined(out), begun))

@@ -109,7 +109,7 @@ class FusedConv(Noted, InPlaceOfPyG):
         """Raises a ValueError if the features do not fit the layer."""
         said_by = self.spec.in_channels
         if said_by is not None:
-            check_features(getattr(self, said_by), said_by, inputs.x, inputs.shared)
+            check_features(self, said_by, inputs.x, inputs.shared)
 
     def begin(self, inputs: Inputs) -> Tensor | None:
         """What is computed before everything else and handed to `finish`: lazy layers draw in PyG's order."""
@@ -118,6 +118,10 @@ class FusedConv(Noted, InPlaceOfPyG):
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
         """The program's operands, those of channels ``[rows, channels]`` or ``[rows, heads, channels]``."""
         return {'x': x[0]} if edge is None else {'x': x[0], 'edge_weight': edge.values}
+
+    def with_bias(self, out: Tensor) -> Tensor:
+        """The output and the layer's bias, if it has one; both reads are PyG's, of which each may compute it."""
+        return out if self.bias is None else out + self.bias
 
     def finish(self, out: Tensor, x: NodePair, begun: Tensor | None) -> Tensor:
         """The layer's output, from the aggregation: ``[targets, channels]`` or ``[targets, heads, channels]``."""
@@ -228,8 +232,11 @@ class FusedConv(Noted, InPlaceOfPyG):
         size, with_weights = others.pop('size', None), others.pop('return_attention_weights', None)
         if self.spec.attention == BEFORE_DROPOUT:  # these layers of PyG take any bool for a yes
             with_weights = with_weights is not None
-        if not self.spec.bipartite and not isinstance(x, (tuple, list)):
-            check_tensors({'x': x})
+        if not self.spec.bipartite and not isinstance(x, Tensor):
+            kind = type(x).__name__
+            raise ValueError(
+                f"Expected 'x' to be a tensor, as {type(self).__name__} takes one set of nodes (got {kind})"
+            )
         return Inputs(pair_of(x), isinstance(x, Tensor), adjacency, edge, size, bool(with_weights), others)
 
     # Reasons against
@@ -258,11 +265,11 @@ class FusedConv(Noted, InPlaceOfPyG):
             ValueError: If something is no tensor, the tensors are on different devices, or the adjacency is none.
         """
         spec, x, adjacency = self.spec, inputs.x, inputs.adjacency
-        if not spec.bipartite and not inputs.shared:
-            return 'features of two sets of nodes'  # PyG's layer says that it takes one
         reason = self._why_not_layer() or fallback.why_not_here()
         if reason is not None:
             return reason
+        first = 'x' if inputs.shared else 'x[0]'
+        check_tensors({first: x[0]})
         width = self.edge_width(x)
         own = self.tensors_of_layer(prepared)
         given = self._tensors_of(inputs, width) | {name: tensor for name, tensor in own.items() if tensor is not None}
@@ -288,9 +295,8 @@ class FusedConv(Noted, InPlaceOfPyG):
             given['edge_weight'] = inputs.edge
         elif width or (edge is not None and not edge.ignored):
             given['edge_attr'] = inputs.edge
-        first = 'x' if inputs.shared else 'x[0]'
         given |= inputs.others
-        return {name: tensor for name, tensor in given.items() if tensor is not None or name == first}
+        return {name: tensor for name, tensor in given.items() if tensor is not None}
 
 
 def width_of(linear: Module | None) -> int | None:
@@ -309,8 +315,7 @@ def total(*terms: Tensor | None) -> Tensor:
 
 def _shape_of(program: EdgeProgram, operands: dict[str, Value]) -> tuple[int, int, bool]:
     """Heads and channels of a call, and whether its operands have no dimension for heads."""
-    for name, operand in program.operands.items():
-        value = operands.get(name)
-        if operand.level == CHANNELS and isinstance(value, Tensor):
+    for name, value in operands.items():
+        if isinstance(value, Tensor) and program.operands[name].level == CHANNELS:
             return (value.shape[1], value.shape[2], False) if value.dim() == 3 else (1, value.shape[1], True)
     raise ValueError(f'Expected an operand of channels for program {program.name!r} (got {list(operands)})')

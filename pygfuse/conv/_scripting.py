@@ -29,7 +29,7 @@ def turn_back(conv: Any) -> None:
 
 @functools.cache
 def _scriptable(kind: type) -> type:
-    plain = next(base for base in kind.__mro__ if not hasattr(base, 'why_not'))
+    plain = kind.plain
 
     def call(self, *arguments: Any, **named: Any) -> Any:
         turn_back(self)
@@ -41,5 +41,7 @@ def _scriptable(kind: type) -> type:
 
     # TorchScript finds overloads and types of attributes by these names
     names = {name: getattr(plain, name) for name in ('__module__', '__qualname__', '__annotations__', '__doc__')}
+    # what is computed in a property is of no use to a script
+    names['__jit_unused_properties__'] = [name for name in dir(kind) if isinstance(getattr(kind, name, None), property)]
     methods = {'forward': plain.forward, '__call__': call, '__reduce_ex__': reduce}
     return type(plain.__name__, (kind,), {**names, **methods, 'fused_class': kind})

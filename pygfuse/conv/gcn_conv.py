@@ -64,7 +64,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         return super().operands((apply_linear(self.lin, x[0]), None), edge, edges)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return out if self.bias is None else out + self.bias
+        return self.with_bias(out)
 
     # the normalisation stays with the nodes
 

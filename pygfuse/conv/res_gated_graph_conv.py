@@ -78,7 +78,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         return {'gate': gate, 'value': value, 'gate_dst': gate_dst, **of_edges}
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return total(out, self.lin_skip(x[1]) if self.root_weight else None, self.bias)
+        return self.with_bias(total(out, self.lin_skip(x[1]) if self.root_weight else None))
 
 
 def _taken_apart(linear: Any, x: Tensor, edge_dim: int, counts: Counts) -> tuple[Tensor, Tensor]:

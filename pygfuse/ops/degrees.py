@@ -24,7 +24,8 @@ def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def counts_of(edges: Edges, like: Tensor) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
     """Functions that give the two results of `degrees`, for those who will seldom ask."""
-    like = like.detach()[:0]
+    # not of features, which may be sparse
+    like = torch.empty(0, dtype=like.dtype, device=like.device)
     return (lambda: degrees(edges, like)[0]), (lambda: degrees(edges, like)[1])
 
 

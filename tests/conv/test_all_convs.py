@@ -532,7 +532,7 @@ def test_types_without_kernels_fall_back_and_autocast_where_it_must(layer):
     inputs = layer.inputs(RANDOM)
     with torch.autocast('cpu', torch.bfloat16):
         found = fused(edge_index=RANDOM.edge_index, **inputs)
-        if fused.runs_under_autocast:
+        if fused.spec.autocast:
             assert fused.note.reason is None
         else:
             assert torch.equal(found, pyg(edge_index=RANDOM.edge_index, **inputs))

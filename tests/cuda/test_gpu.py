@@ -237,7 +237,7 @@ def test_compiled_models_have_no_graph_break():
     torch.testing.assert_close(compiled(x, edge_index), expected, rtol=1e-4, atol=1e-5)
 
 
-UNDER_AUTOCAST = [layer for layer in LAYERS if layer.pair()[1].runs_under_autocast]
+UNDER_AUTOCAST = [layer for layer in LAYERS if layer.pair()[1].spec.autocast]
 
 
 @pytest.mark.parametrize(
