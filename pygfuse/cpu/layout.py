@@ -45,7 +45,18 @@ def _masked_load(builder, element, pointer: ir.Value, mask: ir.Value) -> ir.Valu
     return simd.call(builder, name, operands, vector)
 
 
+def _part(builder, vector: ir.Value, lanes: range) -> ir.Value:
+    """Some lanes of a vector; one lane as a number, as LLVM's VectorCombine fails on shuffles that give one lane."""
+    if len(lanes) == 1:
+        return builder.extract_element(vector, ir.Constant(llvm.INT32, lanes[0]))
+    return simd.shuffle(builder, vector, lanes)
+
+
 def _masked_store(builder, element, vector: ir.Value, pointer: ir.Value, mask: ir.Value) -> None:
+    if not isinstance(vector.type, ir.VectorType):
+        with builder.if_then(mask):
+            builder.store(vector, pointer, align=_align(element))
+        return
     name = f'llvm.masked.store.{simd.suffix(vector.type)}.p0'
     simd.call(builder, name, [vector, pointer, _align_constant(element), mask], ir.VoidType())
 
@@ -195,14 +206,13 @@ class Layout:
                 mask = builder.not_(_beyond(builder, edges, builder.sub(end, begin)))
 
                 def store(kind, memory, vector):
-                    part = simd.llvm_vector(edges.element, edges.heads)
                     for k, offset in enumerate(offsets):
                         lanes = range(k * edges.heads, (k + 1) * edges.heads)
-                        pointer = _pointer(context, builder, kind, memory, offset, part)
-                        some = simd.shuffle(builder, vector, lanes)
+                        some = _part(builder, vector, lanes)
+                        pointer = _pointer(context, builder, kind, memory, offset, some.type)
                         if adds:
                             some = simd.add(builder, some, builder.load(pointer, align=_align(edges.element)))
-                        _masked_store(builder, edges.element, some, pointer, simd.shuffle(builder, mask, lanes))
+                        _masked_store(builder, edges.element, some, pointer, _part(builder, mask, lanes))
 
                 _each(context, builder, edges, signature, arguments, 0, 6, store)
                 return context.get_dummy_value()
@@ -516,6 +526,8 @@ def _stores(kind: simd.Tile, store):
 
 
 def _store_vector(kind: HeadVector, context, builder, memory_kind, memory, offset, value):
+    if kind.lanes == 1:
+        value = _part(builder, value, range(1))
     pointer = _pointer(context, builder, memory_kind, memory, offset, value.type)
     builder.store(value, pointer, align=_align(kind.element))
 
