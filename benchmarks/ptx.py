@@ -27,7 +27,8 @@ import torch
 import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
 from pygfuse.cuda import backend as target
-from pygfuse.cuda.kernel import Kernel, describe
+from pygfuse.cuda.arguments import describe
+from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping

@@ -5,126 +5,72 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout
+from pygfuse.codegen.arguments import Draws, OfTargets, PartialStates, Results, Row, RowPointer, SplitRows, WalkedEdges
 from pygfuse.codegen.philox import threshold_and_scale
-from pygfuse.cpu import paths
+from pygfuse.cpu import kernels, paths
 from pygfuse.cpu import row_tiling as planning
-from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.rows import added_up, head_dots, zeros
-from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
-from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS, combine_body, forward_body, weights_body
+from pygfuse.cpu.walked_edges import copies_of_heads, edges_of, no_rows, rows_of_path, tiling_of, walked_by
+from pygfuse.cpu.walks.arguments import (
+    BACKWARD,
+    COMBINE,
+    COMBINE_SUMS,
+    FORWARD,
+    PASSED_SUM,
+    WEIGHTS,
+    Ends,
+    Gradients,
+    KeptWeights,
+    NumRows,
+    Operands,
+    Passed,
+    RowsWalked,
+    Sums,
+    Weights,
+)
+from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.choice import choose, mapping_for
-from pygfuse.mapping.mapping import Cut, Mapping, copies_for_adding, cut, in_parts, scattered_bounds
-from pygfuse.partial.paths.cuts import grouped
+from pygfuse.mapping.choice import mapping_for
+from pygfuse.mapping.mapping import Cut, cut, scattered_bounds
 from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
-from pygfuse.partial.paths.rows import PathRows
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
+from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
 
-# a row of a path that has fewer edges on average is scored so many edges at a time
-FEW_EDGES = 8
 
-
-def _key(bound: BoundProgram, tiling: planning.Tiling, *rest: object) -> tuple[str, ...]:
-    """What, beside its arguments, decides a walk's machine code."""
-    texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
-    layout = tiling.layout
-    return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
-
-
-@functools.lru_cache(maxsize=256)
-def _forward_kernel(
-    bound: BoundProgram, tiling: planning.Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
-) -> Kernel:
-    layout = tiling.layout
-    return Kernel(
-        forward_body(bound, layout, reduce, form, scattered),
-        f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling, reduce, form, scattered),
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _weights_kernel(bound: BoundProgram, tiling: planning.Tiling) -> Kernel:
-    layout = tiling.layout
-    return Kernel(
-        weights_body(bound, layout),
-        f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling),
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _backward_kernel(
-    bound: BoundProgram, tiling: planning.Tiling, plan: BackwardPlan, reduce: str, scattered: bool
-) -> Kernel:
-    layout = tiling.layout
-    return Kernel(
-        backward_body(bound, layout, plan, reduce, scattered),
-        f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _passed_sum_kernel(tiling: planning.Tiling) -> Kernel:
-    layout = tiling.layout
-    return Kernel(passed_sum_body(layout), f'row sums, {layout.heads}, {layout.element}', (str(layout.edges),))
-
-
-@functools.lru_cache(maxsize=256)
-def _combine_kernel(tiling: planning.Tiling, softmax: bool, reduce: str, form: str) -> Kernel:
-    layout = tiling.layout
-    key = repr((layout.row, layout.edges, softmax, reduce, form))
-    return Kernel(combine_body(layout, softmax, reduce, form), f'combination of rows ({form}), {layout.row}', (key,))
-
-
-@functools.lru_cache(maxsize=256)
-def _combine_sums_kernel(tiling: planning.Tiling, num_heads: int, num_rows: int) -> Kernel:
-    layout = tiling.layout
-    key = repr((layout.row, layout.edges, num_heads, num_rows))
-    return Kernel(combine_sums_body(layout, num_heads, num_rows), f'combination of sums, {layout.row}', (key,))
-
-
-def _tiling(call: Call, registers: int, split_channels: bool, group_limit: int | None = None) -> planning.Tiling:
-    return planning.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels, group_limit)
-
-
-def _operands(call: Call, side: str) -> tuple:
+def _operands(call: Call, side: str) -> Operands:
     """The operands as a walk by rows of `side` takes them."""
     other = SOURCE if side == TARGET else TARGET
     tensors, bound = call.tensors, call.bound
-    return (
-        *(call.operands(side, HEADS), call.operands(side, CHANNELS)),
-        *(call.operands(other, HEADS), call.operands(other, CHANNELS)),
-        *(call.operands(EDGE, HEADS), call.operands(EDGE, SCALAR)),
-        tuple(tensors[name] for name in bound.edge_rows),
-        tuple(tensors[f'{name}:features'] for name in bound.edge_products),
-        tuple(tensors[f'{name}:weight'] for name in bound.edge_products),
-        *(call.operands(PARAMETER, HEADS), call.operands(PARAMETER, CHANNELS)),
-        tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
+    return Operands(
+        resident_heads=call.operands(side, HEADS),
+        resident_channels=call.operands(side, CHANNELS),
+        gathered_heads=call.operands(other, HEADS),
+        gathered_channels=call.operands(other, CHANNELS),
+        edge_heads=call.operands(EDGE, HEADS),
+        edge_scalars=call.operands(EDGE, SCALAR),
+        edge_rows=tuple(tensors[name] for name in bound.edge_rows),
+        edge_features=tuple(tensors[f'{name}:features'] for name in bound.edge_products),
+        edge_weights=tuple(tensors[f'{name}:weight'] for name in bound.edge_products),
+        parameter_heads=call.operands(PARAMETER, HEADS),
+        parameters=call.operands(PARAMETER, CHANNELS),
+        scalars=tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
     )
 
 
-def _dropout(call: Call) -> tuple:
+def _draws(call: Call) -> Draws:
     if call.dropout is None:
-        return None, None, None
-    return call.dropout.seed, *threshold_and_scale(call.dropout.probability)
-
-
-def _edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:
-    return choose(call.graph, side, call.row_bytes, call.bound.softmax, call.reduce)
+        return Draws(None, None, None)
+    return Draws(call.dropout.seed, *threshold_and_scale(call.dropout.probability))
 
 
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
@@ -134,7 +80,7 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     ``[targets, 2, H]`` (one number, their log-sum-exp, would lose a great score's digits); for a maximum or minimum the
     number of edges that share each value's gradient, ``[targets, H * C]``; else None.
     """
-    edges, mapping = _edges_of(call, TARGET)
+    edges, mapping = edges_of(call, TARGET)
     if isinstance(edges, Coo):
         return _sum_scattered(call, edges), None
     like = call.like()
@@ -152,18 +98,29 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
 
 def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statistics: Tensor | None) -> None:
     # statistics belong to whole heads
-    tiling = _tiling(call, planning.FORWARD_REGISTERS, call.bound.separable and form != STATISTICS)
+    tiling = tiling_of(call, planning.FORWARD_REGISTERS, call.bound.separable and form != STATISTICS)
     partial = _partial_states(call, parts)
-    _forward_kernel(call.bound, tiling, call.reduce, form)(
+    kernels.forward_kernel(call.bound, tiling, call.reduce, form)(
         parts.count * tiling.count,
-        *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-        *_operands(call, TARGET),
-        *(call.heads, call.width, csr.num_rows, *_dropout(call), out, statistics, *partial),
+        *FORWARD(
+            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+            _operands(call, TARGET),
+            Row(call.heads, call.width),
+            NumRows(csr.num_rows),
+            _draws(call),
+            Results(out, statistics),
+            partial,
+        ),
     )
-    _combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
+    kernels.combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
         len(parts.split_rows) * tiling.count,
-        *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, csr.indptr),
-        *(call.heads, call.width, *partial, out, statistics),
+        *COMBINE(
+            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            RowPointer(csr.indptr),
+            Row(call.heads, call.width),
+            partial,
+            Results(out, statistics),
+        ),
     )
 
 
@@ -173,11 +130,17 @@ def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     copies = zeros(call.like(), len(bounds) // 2 - 1, coo.num_rows, call.width)
     of_values = call.like().dtype, call.heads, call.channels, planning.FORWARD_REGISTERS, call.bound.separable
     for tiling in planning.apart(*of_values):
-        _forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
+        kernels.forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
             len(copies) * tiling.count,
-            *(tiling.tiles, bounds, coo.rows, coo.index, None),
-            *_operands(call, TARGET),
-            *(call.heads, call.width, coo.num_rows, *_dropout(call), None, None, copies, None, None),
+            *FORWARD(
+                WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
+                _operands(call, TARGET),
+                Row(call.heads, call.width),
+                NumRows(coo.num_rows),
+                _draws(call),
+                Results(None, None),
+                PartialStates(copies, None, None),
+            ),
         )
     out = added_up(copies)
     return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
@@ -196,22 +159,25 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     """
     csr = call.graph.csr
     result = zeros(call.like(), call.graph.num_edge_ids, call.heads)
-    tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
+    tiling = tiling_of(call, planning.BACKWARD_REGISTERS, False)
     parts = cut(csr, mapping_for(csr, call.row_bytes))
-    _weights_kernel(call.bound, tiling)(
+    kernels.weights_kernel(call.bound, tiling)(
         parts.count * tiling.count,
-        *(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-        *_operands(call, TARGET),
-        *(call.heads, call.width, statistics if call.bound.softmax else None, result),
+        *WEIGHTS(
+            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+            _operands(call, TARGET),
+            Row(call.heads, call.width),
+            Weights(statistics if call.bound.softmax else None, result),
+        ),
     )
     return result
 
 
-def _partial_states(call: Call, parts: Cut) -> tuple[Tensor, Tensor, Tensor]:
-    """Room for the state of rows that lie in several parts: sums, running maxima or ties, softmax totals."""
+def _partial_states(call: Call, parts: Cut) -> PartialStates:
+    """Room for the state of rows that lie in several parts."""
     like, slots = call.like(), parts.num_slots
     tops = call.width if call.reduce in ('max', 'min') else call.heads
-    return like.new_empty(slots, call.width), like.new_empty(slots, tops), like.new_empty(slots, call.heads)
+    return PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))
 
 
 def backward(
@@ -227,7 +193,7 @@ def backward(
         needed: Names of operands.
     """
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
-    edges, _ = _edges_of(call, TARGET)
+    edges, _ = edges_of(call, TARGET)
     path = None if isinstance(edges, Coo) else path_of(call.graph, grad_out, call.row_bytes)
     if call.reduce == 'mean':
         grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
@@ -239,7 +205,7 @@ def backward(
         return {summed: _sum_transposed(call, summed, grad_out)}
     normalisers = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor] = {}
-    adding = isinstance(edges, Coo) or _copies_for_adding(call) > 0
+    adding = isinstance(edges, Coo) or copies_of_heads(call) > 0
     for plan in backward_plans(call.bound, needed, adding):
         gradients |= _walk(call, plan, path, out, normalisers, grad_out, delta)
     return gradients
@@ -247,58 +213,11 @@ def backward(
 
 def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
     """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
-    edges, mapping = _edges_of(call, SOURCE)
+    edges, mapping = edges_of(call, SOURCE)
     found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
     transposed = dataclasses.replace(call, tensors={name: grad_out}, reduce='sum')
     _sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
     return found
-
-
-def _copies_for_adding(call: Call) -> int:
-    return copies_for_adding(call.graph.csr, call.heads * call.like().element_size())
-
-
-class _Walked(NamedTuple):
-    """The edges that a walk of the adjoint takes.
-
-    Attributes:
-        edges: By row, of a path the rows that have any, or in no order.
-        tiling: What is held of a row at once.
-        parts: The parts of the work; None for edges in no order.
-        bounds: The parts' bounds.
-        rows_of: The list of rows, their pointer, the other ends and the ids of edges, as the walk takes them.
-        pieces: Number of parts.
-        slots: Number of partial results.
-    """
-
-    edges: Csr | Coo | PathRows
-    tiling: planning.Tiling
-    parts: Cut | None
-    bounds: Tensor
-    rows_of: tuple[Tensor | None, ...]
-    pieces: int
-    slots: int
-
-
-def _walked(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> _Walked:
-    edges, mapping = _edges_of(call, plan.side)
-    tiling = _tiling(call, planning.BACKWARD_REGISTERS, False)
-    if isinstance(edges, Coo):
-        bounds, rows_of = scattered_bounds(edges), (_no_rows(edges.rows), edges.rows, edges.index, None)
-        pieces = len(bounds) // 2 - 1
-        return _Walked(edges, tiling, None, bounds, rows_of, pieces, pieces * edges.num_rows)
-    if plan.added:
-        mapping = in_parts(edges, mapping, _copies_for_adding(call))
-    parts, listed = cut(edges, mapping), _no_rows(edges.indptr)
-    if path is not None:
-        edges, parts = paths.rows_and_parts(path, call.graph, plan.side, parts)
-        if not plan.added:  # whose copies are few
-            parts = grouped(edges, parts, mapping, call.row_bytes)
-        listed = edges.rows
-        if edges.num_edges < FEW_EDGES * len(listed):
-            tiling = _tiling(call, planning.BACKWARD_REGISTERS, False, FEW_EDGES)
-    rows_of = (listed, edges.indptr, edges.index, edges.edge_id)
-    return _Walked(edges, tiling, parts, parts.bounds, rows_of, parts.count, parts.num_slots)
 
 
 def _walk(
@@ -311,7 +230,7 @@ def _walk(
     delta: Tensor | None,
 ) -> dict[str, Tensor]:
     graph, like, bound = call.graph, call.like(), call.bound
-    walked = _walked(call, plan, path)
+    walked = walked_by(call, plan, path)
     edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, walked.parts is None
     num_rows, num_others = graph.num_targets, graph.num_sources
     if plan.side == SOURCE:
@@ -336,17 +255,32 @@ def _walk(
     partial_heads = tuple(new(walked.slots, call.heads) for _ in plan.heads)
     partial_rows = tuple(new(walked.slots, call.width) for _ in plan.channels)
     edge_scalars = tuple(zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
-    _backward_kernel(bound, tiling, plan, call.reduce, scattered)(
+    kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
-        *(tiling.tiles, walked.bounds, *walked.rows_of),
-        *_operands(call, plan.side),
-        *(call.heads, call.width, num_rows, num_others, edges.num_edges, *_dropout(call)),
-        *(grad_out, out, normalisers, delta, call.weights),
-        tuple(found[name] for name in plan.heads),
-        tuple(found[name] for name in plan.channels),
-        tuple(found[name] for name in plan.edges),
-        tuple(found[name] for name in rows),
-        *(weight_sums, features, passed, added, sums, edge_scalars, head_sums, partial_heads, partial_rows),
+        *BACKWARD(
+            RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
+            _operands(call, plan.side),
+            Row(call.heads, call.width),
+            Ends(num_rows, num_others, edges.num_edges),
+            _draws(call),
+            OfTargets(grad_out, out, normalisers, delta),
+            KeptWeights(call.weights),
+            Gradients(
+                grad_heads=tuple(found[name] for name in plan.heads),
+                grad_channels=tuple(found[name] for name in plan.channels),
+                grad_edges=tuple(found[name] for name in plan.edges),
+                grad_edge_rows=tuple(found[name] for name in rows),
+                grad_weights=weight_sums,
+                grad_features=features,
+                grad_passed=passed,
+                grad_added=added,
+                grad_parameters=sums,
+                grad_edge_scalars=edge_scalars,
+                grad_parameter_heads=head_sums,
+                partial_heads=partial_heads,
+                partial_rows=partial_rows,
+            ),
+        ),
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
@@ -370,9 +304,13 @@ def _walk(
 
 def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:
     """Adds partial sums of heads and of rows into the rows that lie in several parts."""
-    _combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
+    kernels.combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
         len(parts.split_rows) * tiling.count,
-        *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, call.heads, call.width, *partial, *whole),
+        *COMBINE_SUMS(
+            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            Row(call.heads, call.width),
+            Sums(*partial, *whole),
+        ),
     )
 
 
@@ -383,16 +321,23 @@ def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None,
     new = passed.new_empty if path is None else functools.partial(zeros, passed)
     result = on_huge_pages(new(graph.num_targets, call.heads))
     if path is None:
-        rows_of = _no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
+        rows_of = no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
     else:
-        edges, parts = paths.rows_and_parts(path, graph, TARGET, parts)
-        parts = grouped(edges, parts, mapping, call.row_bytes)
+        edges, parts = rows_of_path(call, path, TARGET, parts, mapping)
         rows_of = edges.rows, edges.indptr, paths.place_by_source(path, graph)
     partial = passed.new_empty(parts.num_slots, call.heads)
-    _passed_sum_kernel(tiling)(
+    kernels.passed_sum_kernel(tiling)(
         parts.count * tiling.count,
-        *(tiling.tiles, parts.bounds, *rows_of),
-        *(call.heads, len(passed), passed, result, partial),
+        *PASSED_SUM(
+            Passed(
+                *(tiling.tiles, parts.bounds, *rows_of),
+                total_heads=call.heads,
+                num_walked=len(passed),
+                passed=passed,
+                grad_heads=result,
+                partial_heads=partial,
+            )
+        ),
     )
     _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
     return result
@@ -401,8 +346,3 @@ def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None,
 def dropout_factors(rows: int, heads: int, dropout: Dropout, like: Tensor) -> Tensor:
     """The factors, 0 or ``1 / (1 - probability)``, that walks draw for edges 0 to ``rows - 1``: ``[rows, heads]``."""
     return draw_factors(rows, heads, dropout, like.dtype)
-
-
-def _no_rows(like: Tensor) -> Tensor:
-    """What a walk by all rows of a graph takes for its list of rows."""
-    return like.new_empty(0)

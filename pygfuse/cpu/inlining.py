@@ -11,8 +11,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
-from pygfuse.cpu.layout import Layout, prefetch
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import prefetch
 from pygfuse.program import vocabulary
 
 # functions of a body are never called from Python: without the wrappers a small one compiles in half the time
@@ -37,7 +39,7 @@ def add_tuples(typingctx, a, b):
         for i, (kind, other) in enumerate(zip(*signature.args, strict=True)):
             mine = simd.unpack(builder, kind, builder.extract_value(arguments[0], i))
             theirs = simd.broadcast(context, builder, other, builder.extract_value(arguments[1], i), kind)
-            vectors = [simd.add(builder, x, y) for x, y in zip(mine, theirs, strict=True)]
+            vectors = [llvm.add(builder, x, y) for x, y in zip(mine, theirs, strict=True)]
             sums.append(simd.pack(builder, context, kind, vectors))
         return context.make_tuple(builder, signature.return_type, sums)
 

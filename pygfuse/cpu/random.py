@@ -17,7 +17,8 @@ from pygfuse.call.call import Dropout
 from pygfuse.codegen import llvm, philox
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
-from pygfuse.cpu.layout import INT64, Layout, group_rows
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import INT64, group_rows
 
 _ROWS = 4096
 
@@ -39,18 +40,18 @@ def _dropout_edges(kind: simd.HeadVector):
             ids = ir.Constant(ir.VectorType(INT64, kind.edges), ir.Undefined)
             for k, row in enumerate(rows):
                 ids = builder.insert_element(ids, row, ir.Constant(llvm.INT32, k))
-            ids = simd.shuffle(builder, ids, [lane // kind.heads for lane in range(lanes)])
+            ids = llvm.shuffle(builder, ids, [lane // kind.heads for lane in range(lanes)])
             words = ir.VectorType(llvm.INT32, lanes)
             upper = ir.Constant(ir.VectorType(INT64, lanes), [32] * lanes)
-            heads = simd.splat(builder, builder.trunc(first_head, llvm.INT32), lanes)
+            heads = llvm.splat(builder, builder.trunc(first_head, llvm.INT32), lanes)
             heads = builder.add(heads, philox.integers(lanes, (lane % kind.heads for lane in range(lanes))))
             key_high = builder.trunc(builder.lshr(seed, ir.Constant(INT64, 32)), llvm.INT32)
-            key = [simd.splat(builder, k, lanes) for k in (builder.trunc(seed, llvm.INT32), key_high)]
+            key = [llvm.splat(builder, k, lanes) for k in (builder.trunc(seed, llvm.INT32), key_high)]
             counter = [builder.trunc(ids, words), builder.trunc(builder.lshr(ids, upper), words), heads]
             drawn = philox.first_words(builder, [*counter, philox.integers(lanes, [0] * lanes)], key)
-            limit = simd.splat(builder, builder.trunc(threshold, llvm.INT32), lanes)
+            limit = llvm.splat(builder, builder.trunc(threshold, llvm.INT32), lanes)
             kept = simd.broadcast(context, builder, types.float64, scale, kind)[0]
-            return builder.select(builder.icmp_unsigned('>=', drawn, limit), kept, simd.constant(kept.type, 0.0))
+            return builder.select(builder.icmp_unsigned('>=', drawn, limit), kept, llvm.constant(kept.type, 0.0))
 
         index = types.int64
         return kind(index, index, types.float64, edge_id, index, index, index), emit

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.layout import place_at
+from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.rows import zeros
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import default_count, make_cut

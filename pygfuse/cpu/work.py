@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pygfuse.cpu.inlining import inlined
-from pygfuse.cpu.layout import place_at
+from pygfuse.cpu.memory import place_at
 
 
 @inlined

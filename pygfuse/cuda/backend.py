@@ -11,11 +11,22 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout, statistics_dtype
+from pygfuse.codegen.arguments import Draws, OfTargets, PartialStates, Results, Row, RowPointer, SplitRows, WalkedEdges
 from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.cuda import row_tiling as planning
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import LOAD_BYTES, Layout
 from pygfuse.cuda.row_tiling import Tiling
+from pygfuse.cuda.walks.arguments import (
+    BACKWARD,
+    COMBINE,
+    FORWARD,
+    WEIGHTS,
+    Gradients,
+    NumTiles,
+    Operands,
+    Weights,
+)
 from pygfuse.cuda.walks.backward import backward_body
 from pygfuse.cuda.walks.forward import combine_body, dots_body, forward_body
 from pygfuse.cuda.walks.random import factors_body
@@ -99,7 +110,7 @@ def _element(call: Call) -> torch.dtype:
     return min((tensor.dtype for tensor in rows), key=lambda dtype: dtype.itemsize, default=call.dtype)
 
 
-def _operands(call: Call, side: str) -> tuple:
+def _operands(call: Call, side: str) -> Operands:
     """The operands as a walk by rows of `side` takes them."""
     other = SOURCE if side == TARGET else TARGET
     tensors, bound = call.tensors, call.bound
@@ -108,23 +119,27 @@ def _operands(call: Call, side: str) -> tuple:
         return tuple(_aligned(tensor) for tensor in found)
 
     features = [tensors[f'{name}:features'] for name in bound.edge_products]
-    return (
-        *(aligned(call.operands(side, HEADS)), aligned(call.operands(side, CHANNELS))),
-        *(aligned(call.operands(other, HEADS)), aligned(call.operands(other, CHANNELS))),
-        *(aligned(call.operands(EDGE, HEADS)), aligned(call.operands(EDGE, SCALAR))),
-        aligned([tensors[name] for name in bound.edge_rows]),
-        aligned(features),
-        aligned([tensors[f'{name}:weight'] for name in bound.edge_products]),
-        tuple(tensor.shape[1] for tensor in features),
-        *(aligned(call.operands(PARAMETER, HEADS)), aligned(call.operands(PARAMETER, CHANNELS))),
-        tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
+    return Operands(
+        resident_heads=aligned(call.operands(side, HEADS)),
+        resident_channels=aligned(call.operands(side, CHANNELS)),
+        gathered_heads=aligned(call.operands(other, HEADS)),
+        gathered_channels=aligned(call.operands(other, CHANNELS)),
+        edge_heads=aligned(call.operands(EDGE, HEADS)),
+        edge_scalars=aligned(call.operands(EDGE, SCALAR)),
+        edge_rows=aligned([tensors[name] for name in bound.edge_rows]),
+        edge_features=aligned(features),
+        edge_weights=aligned([tensors[f'{name}:weight'] for name in bound.edge_products]),
+        sizes=tuple(tensor.shape[1] for tensor in features),
+        parameter_heads=aligned(call.operands(PARAMETER, HEADS)),
+        parameters=aligned(call.operands(PARAMETER, CHANNELS)),
+        scalars=tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
     )
 
 
-def _dropout(call: Call) -> tuple:
+def _draws(call: Call) -> Draws:
     if call.dropout is None:
-        return None, None, None
-    return _seed(call.dropout, call.like().device), *threshold_and_scale(call.dropout.probability)
+        return Draws(None, None, None)
+    return Draws(_seed(call.dropout, call.like().device), *threshold_and_scale(call.dropout.probability))
 
 
 def _seed(dropout: Dropout, device: torch.device) -> Tensor:
@@ -160,27 +175,40 @@ def forward(call: Call, out: Tensor | None = None) -> tuple[Tensor, Tensor | Non
 
 
 def _walk_forward(
-    call: Call, csr: Csr, index: Tensor, tiling: Tiling, operands: tuple, out: Tensor, statistics: Tensor | None
+    call: Call, csr: Csr, index: Tensor, tiling: Tiling, operands: Operands, out: Tensor, statistics: Tensor | None
 ) -> None:
     """Walks the rows of `csr`; `index` names what is gathered at each place."""
     parts, device = planning.parts_of(csr, call.row_bytes), out.device
     wide = statistics_dtype(out.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
-    partial = tuple(out.new_empty(parts.num_slots, size, dtype=wide) for size in (call.width, tops, call.heads))
+    sizes = (call.width, tops, call.heads)
+    partial = PartialStates(*(out.new_empty(parts.num_slots, size, dtype=wide) for size in sizes))
     kernel = _forward_kernel(call.bound, tiling.layout, call.reduce)
     kernel(
         *(device, kernel.blocks(parts.count), tiling.count),
-        *(parts.count, tiling.tiles, parts.bounds, csr.indptr, index, csr.edge_id),
-        *operands,
-        *(call.heads, call.width, *_dropout(call), out, statistics, *partial),
+        parts.count,
+        *FORWARD(
+            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, index, csr.edge_id),
+            operands,
+            Row(call.heads, call.width),
+            _draws(call),
+            Results(out, statistics),
+            partial,
+        ),
     )
     if not parts.num_slots:
         return
     combine = _combine_kernel(tiling.layout, call.bound.softmax, call.reduce)
     combine(
         *(device, combine.blocks(len(parts.split_rows)), tiling.count),
-        *(len(parts.split_rows), tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, csr.indptr),
-        *(call.heads, call.width, *partial, out, statistics),
+        len(parts.split_rows),
+        *COMBINE(
+            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            RowPointer(csr.indptr),
+            Row(call.heads, call.width),
+            partial,
+            Results(out, statistics),
+        ),
     )
 
 
@@ -198,9 +226,13 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     kernel = _weights_kernel(call.bound, tiling.layout)
     kernel(
         *(like.device, kernel.blocks(parts.count), tiling.count),
-        *(parts.count, tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-        *_operands(call, TARGET),
-        *(call.heads, call.width, (statistics,) if call.bound.softmax else (), result),
+        parts.count,
+        *WEIGHTS(
+            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+            _operands(call, TARGET),
+            Row(call.heads, call.width),
+            Weights((statistics,) if call.bound.softmax else (), result),
+        ),
     )
     return result
 
@@ -286,13 +318,29 @@ def _walk_backward(
     partial_rows = tuple(empty(parts.num_slots, call.width) for _ in plan.channels)
     kernel(
         *(like.device, blocks, tiling.count),
-        *(parts.count, tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
-        *_operands(call, plan.side),
-        *(call.heads, call.width, tiling.count, *_dropout(call), grad_out, out, normalisers, delta),
-        *(_named(found, plan.heads), _named(found, plan.channels), _named(found, plan.edges), _named(found, rows)),
-        *(_named(weights, products), _named(features, plan.features), _named(passed, plan.passed)),
-        *(_named(sums, plan.parameters), _named(edge_scalars, plan.edge_scalars)),
-        *(_named(head_sums, plan.parameter_heads), partial_heads, partial_rows),
+        parts.count,
+        *BACKWARD(
+            WalkedEdges(tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
+            _operands(call, plan.side),
+            Row(call.heads, call.width),
+            NumTiles(tiling.count),
+            _draws(call),
+            OfTargets(grad_out, out, normalisers, delta),
+            Gradients(
+                grad_heads=_named(found, plan.heads),
+                grad_channels=_named(found, plan.channels),
+                grad_edges=_named(found, plan.edges),
+                grad_edge_rows=_named(found, rows),
+                grad_weights=_named(weights, products),
+                grad_features=_named(features, plan.features),
+                grad_passed=_named(passed, plan.passed),
+                grad_parameters=_named(sums, plan.parameters),
+                grad_edge_scalars=_named(edge_scalars, plan.edge_scalars),
+                grad_parameter_heads=_named(head_sums, plan.parameter_heads),
+                partial_heads=partial_heads,
+                partial_rows=partial_rows,
+            ),
+        ),
     )
     for name, partial in (*zip(plan.heads, partial_heads, strict=True), *zip(plan.channels, partial_rows, strict=True)):
         _combine_sums(edges, parts, partial, found[name])
@@ -317,8 +365,14 @@ def _combine_sums(edges: Csr, parts: Cut, partial: Tensor, whole: Tensor) -> Non
     kernel = _combine_kernel(tiling.layout, False, 'sum')
     kernel(
         *(whole.device, kernel.blocks(len(parts.split_rows)), tiling.count),
-        *(len(parts.split_rows), tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, edges.indptr),
-        *(1, width, partial, partial, partial, whole, None),
+        len(parts.split_rows),
+        *COMBINE(
+            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            RowPointer(edges.indptr),
+            Row(1, width),
+            PartialStates(partial, partial, partial),
+            Results(whole, None),
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from pygfuse.cuda.kernel import BLOCK, KINDS
+from pygfuse.cuda.arguments import KINDS
 from pygfuse.cuda.memory import Memory, float_of
 
 # a kernel may take the registers of a multiprocessor that fewer blocks would leave unused, rather than spill
@@ -90,13 +90,14 @@ def to_machine_code(text: str, architecture: tuple[int, int]) -> bytes:
     return bytes(code)
 
 
-def to_ptx(body: Callable, description: tuple, architecture: tuple[int, int]) -> tuple[str, str]:
+def to_ptx(body: Callable, description: tuple, architecture: tuple[int, int], threads: int) -> tuple[str, str]:
     """The PTX of a body for arguments of these types.
 
     Args:
         body: The body.
         description: `describe` of each argument.
         architecture: Compute capability, such as ``(9, 0)``.
+        threads: Of a block.
 
     Returns:
         The text, and the name of the kernel in it.
@@ -110,7 +111,7 @@ def to_ptx(body: Callable, description: tuple, architecture: tuple[int, int]) ->
             abi='numba',
             cc=architecture,
             output='ptx',
-            launch_bounds=(BLOCK, _BLOCKS_AT_LEAST),
+            launch_bounds=(threads, _BLOCKS_AT_LEAST),
         )
     text = text if isinstance(text, str) else text.decode()
     (name,) = re.findall(r'\.entry\s+([\w$]+)', text)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,40 +14,13 @@ import torch
 from pygfuse._lib import disk as cache
 from pygfuse._lib.compile_once import compile_once
 from pygfuse._lib.machine_code import MachineCode
+from pygfuse.cuda.arguments import describe, words
 from pygfuse.cuda.layout import Layout
 
 _log = logging.getLogger(__name__)
 
-KINDS = {
-    torch.float32: 'float32',
-    torch.float64: 'float64',
-    torch.float16: 'float16',
-    torch.bfloat16: 'bfloat16',
-    torch.int32: 'int32',
-    torch.int64: 'int64',
-}
 # threads of a block: enough to fill a multiprocessor with few blocks, few enough that a long row holds up little
 BLOCK = 128
-
-
-def describe(argument: object) -> object:
-    """The hashable type of one argument: what a specialisation of a kernel is keyed on."""
-    if isinstance(argument, torch.Tensor):
-        return KINDS[argument.dtype]
-    if isinstance(argument, tuple):
-        return tuple(describe(item) for item in argument)
-    return type(argument).__name__
-
-
-def words(argument: object) -> Iterable[int]:
-    """The argument as 64-bit words, in the order of the kernel's parameters."""
-    if isinstance(argument, torch.Tensor):
-        return (argument.data_ptr(),)
-    if isinstance(argument, tuple):
-        return tuple(word for item in argument for word in words(item))
-    if isinstance(argument, float):
-        return struct.unpack('q', struct.pack('d', argument))
-    return () if argument is None else (int(argument),)
 
 
 class Kernel:
@@ -122,4 +94,4 @@ class Kernel:
         from pygfuse.cuda import compilation, instructions
 
         body = self.make_body(instructions.Instructions(self.layout))
-        return compilation.to_ptx(body, description, architecture)
+        return compilation.to_ptx(body, description, architecture, BLOCK)

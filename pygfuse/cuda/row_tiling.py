@@ -7,7 +7,7 @@ import functools
 
 import torch
 
-from pygfuse.cuda.kernel import KINDS
+from pygfuse.cuda.arguments import KINDS
 from pygfuse.cuda.layout import WARP, Layout
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.group_sizes.chooser import with_group_size

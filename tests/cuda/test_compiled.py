@@ -13,7 +13,8 @@ from pygfuse.cpu import random
 from pygfuse.cuda import backend as target
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.cuda import sort
-from pygfuse.cuda.kernel import Kernel, describe
+from pygfuse.cuda.arguments import describe
+from pygfuse.cuda.kernel import Kernel
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.ops import aggregate as aggregation
 from pygfuse.program.program import PROGRAMS

@@ -332,7 +332,7 @@ def test_ragged_rows_of_unsorted_edges(name, reduce, dtype, channels, several_th
     assert not edges.graph().is_sorted
 
 
-@pytest.mark.parametrize('name', [name for name in UNSORTED if name != 'gaussian'])
+@pytest.mark.parametrize('name', UNSORTED)
 @pytest.mark.parametrize(('dtype', 'heads', 'channels'), [(torch.float32, 2, 300), (torch.float64, 1, 129)])
 def test_programs_on_ragged_rows_of_unsorted_edges(name, dtype, heads, channels, several_threads):
     chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)

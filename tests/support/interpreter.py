@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pygfuse.cuda.kernel import Kernel, describe, words
+from pygfuse.cuda.arguments import describe, words
+from pygfuse.cuda.kernel import Kernel
 
 WARP = 32
 REGISTERS = {

@@ -15,8 +15,10 @@ from pygfuse.cpu.inlining import (
     product_adjoint,
     spread,
 )
-from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE_SUMS, PASSED_SUM
 from pygfuse.cpu.walks.forward import AHEAD
 from pygfuse.cpu.walks.score import group_scorer
 from pygfuse.cpu.work import piece_of, rows_of
@@ -160,6 +162,7 @@ def backward_body(
     )  # fmt: skip
     edges_full, row_zeros, dropout, exp = layout.edges_full, layout.row_zeros, dropout_edges(layout), vocabulary.exp
 
+    @BACKWARD.of
     def backward(
         part, tiles, bounds, rows, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
@@ -340,6 +343,7 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
     heads_full, row_zeros = layout.heads_full, layout.row_zeros
     copy_heads, copy_rows = copies(num_heads), copies(num_rows)
 
+    @COMBINE_SUMS.of
     def combine_sums(
         part, tiles, split_rows, split_indptr, slots, total_heads, width, partial_heads, partial_rows, heads, rows
     ):
@@ -364,6 +368,7 @@ def passed_sum_body(layout: Layout) -> Callable:
     gather_edges, mask_edges, edges_full = layout.gather_edges, layout.mask_edges, layout.edges_full
     sum_edges, store_heads = layout.sum_edges, layout.store_heads
 
+    @PASSED_SUM.of
     def passed_sum(
         part, tiles, bounds, rows, indptr, position, total_heads, num_walked, passed, grad_heads, partial_heads
     ):

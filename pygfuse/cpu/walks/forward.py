@@ -8,8 +8,10 @@ import numpy as np
 
 from pygfuse.codegen.precision import SLACK, lowest
 from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher, inlined
-from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.walks.arguments import COMBINE, FORWARD, WEIGHTS
 from pygfuse.cpu.walks.score import group_scorer
 from pygfuse.cpu.work import piece_of, rows_of
 from pygfuse.program import vocabulary
@@ -91,6 +93,7 @@ def forward_body(
     repeat, buffer, dropout = layout.repeat, layout.buffer, dropout_edges(layout)
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
 
+    @FORWARD.of
     def forward(
         part, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
@@ -188,6 +191,7 @@ def combine_body(layout: Layout, softmax: bool, reduce: str, form: str = ONE_PAS
     heads_full, row_zeros = layout.heads_full, layout.row_zeros
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
 
+    @COMBINE.of
     def combine(
         part, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
         partial_rows, partial_tops, partial_totals, out, statistics,
@@ -229,6 +233,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
     group, load_heads, load_row = layout.group, layout.load_heads, layout.load_row
     repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
 
+    @WEIGHTS.of
     def weights(
         part, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,

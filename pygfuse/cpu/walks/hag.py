@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pygfuse.cpu.inlining import inlined
-from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.work import piece_of, rows_of
 from pygfuse.program import vocabulary
 

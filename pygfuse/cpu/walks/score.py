@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pygfuse.cpu.inlining import compiled, edge_row_loader, inlined
-from pygfuse.cpu.layout import Layout, place_at
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import place_at
 from pygfuse.program.program import BoundProgram
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pygfuse.codegen.precision import SETTLED_AFTER
+from pygfuse.cuda.walks.arguments import BACKWARD
 from pygfuse.cuda.walks.edges import (
     EDGE_ARGUMENTS,
     RESIDENT,
@@ -307,6 +308,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
     )  # fmt: skip
 
+    @BACKWARD.of
     def backward(
         parts, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pygfuse.codegen.precision import SLACK, lowest
+from pygfuse.cuda.walks.arguments import COMBINE, FORWARD
 from pygfuse.cuda.walks.edges import (
     EDGE_ARGUMENTS,
     RESIDENT,
@@ -172,6 +173,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     weigh_all, add_all = mapped(lanes, weigh, batch, ['found'], ['top']), folded(lanes, add, batch, ['found'])
     drop_all = mapped(lanes, drop, batch, ['weights', 'edges'], ['seed', 'threshold', 'scale', 'head'])
 
+    @FORWARD.of
     def forward(
         parts, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
@@ -242,6 +244,7 @@ def combine_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
     team_number, team_count = lanes.team_number, lanes.team_count
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
 
+    @COMBINE.of
     def combine(
         splits, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
         partial_rows, partial_tops, partial_totals, out, statistics,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pygfuse.cuda.walks.arguments import WEIGHTS
 from pygfuse.cuda.walks.edges import (
     EDGE_ARGUMENTS,
     RESIDENT,
@@ -46,6 +47,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
 
     write_all = mapped(lanes, write, batch, ['edges', 'found'], ['top', 'factor', 'result', 'total_heads', 'head'])
 
+    @WEIGHTS.of
     def weights(
         parts, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,

@@ -1,0 +1,122 @@
+"""The arguments of walks: groups of named fields, of which a walk's header and its call are both checked.
+
+A walk's body takes some dozens of arguments by position, as what is compiled has no other way. They are declared once,
+as named tuples one after another. A body whose parameters are others is refused where it is defined; a call gives each
+group by its names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class Arguments:
+    """What a walk takes: its share of the work, then the fields of some groups.
+
+    Args:
+        share: The first parameter.
+        groups: Named tuples, whose fields follow one after another.
+
+    Example:
+        >>> walk = Arguments('part', Row, Draws)
+        >>> @walk.of
+        ... def body(part, total_heads, width, seed, threshold, scale):
+        ...     pass
+        >>> walk(Row(total_heads=2, width=16), Draws(seed=None, threshold=None, scale=None))
+        (2, 16, None, None, None)
+        >>> @walk.of
+        ... def body(part, width, total_heads, seed, threshold, scale):
+        ...     pass
+        Traceback (most recent call last):
+        ...
+        ValueError: Expected parameter 1 of 'body' to be 'total_heads' (got 'width')
+    """
+
+    def __init__(self, share: str, *groups: type[tuple]) -> None:
+        self.groups = groups
+        self.names = (share, *(name for group in groups for name in group._fields))
+        repeated = {name for name in self.names if self.names.count(name) > 1}
+        if repeated:
+            raise ValueError(f"Expected the fields of 'groups' to differ (got {sorted(repeated)} more than once)")
+
+    def of(self, body: Callable) -> Callable:
+        """The body, whose parameters are these names in this order."""
+        found = tuple(inspect.signature(body).parameters)
+        for i, (wanted, name) in enumerate(itertools.zip_longest(self.names, found)):
+            if wanted != name:
+                raise ValueError(f'Expected parameter {i} of {body.__name__!r} to be {wanted!r} (got {name!r})')
+        return body
+
+    def __call__(self, *groups: tuple) -> tuple:
+        """The arguments behind the share of the work, one after another."""
+        if tuple(map(type, groups)) != self.groups:
+            wanted, found = ([kind.__name__ for kind in kinds] for kinds in (self.groups, map(type, groups)))
+            raise ValueError(f"Expected 'groups' to be {wanted} (got {found})")
+        return tuple(itertools.chain.from_iterable(groups))
+
+
+class WalkedEdges(NamedTuple):
+    """Tiles of the row, bounds of the parts, and compressed rows."""
+
+    tiles: Tensor
+    bounds: Tensor
+    indptr: Tensor
+    index: Tensor
+    edge_id: Tensor | None
+
+
+class SplitRows(NamedTuple):
+    """Tiles of the row, and the rows that lie in several parts with the slots of what their parts left."""
+
+    tiles: Tensor
+    split_rows: Tensor
+    split_indptr: Tensor
+    slots: Tensor
+
+
+class RowPointer(NamedTuple):
+    indptr: Tensor
+
+
+class Row(NamedTuple):
+    """A row in memory, all tiles of it."""
+
+    total_heads: int
+    width: int
+
+
+class Draws(NamedTuple):
+    """Dropout, or None thrice."""
+
+    seed: Any
+    threshold: int | None
+    scale: float | None
+
+
+class Results(NamedTuple):
+    """What a forward walk gives, see `forward` of a backend."""
+
+    out: Tensor | None
+    statistics: Tensor | None
+
+
+class PartialStates(NamedTuple):
+    """The states of rows that lie in several parts: sums, running maxima or ties, softmax totals."""
+
+    partial_rows: Tensor
+    partial_tops: Tensor | None
+    partial_totals: Tensor | None
+
+
+class OfTargets(NamedTuple):
+    """What the adjoint reads of targets."""
+
+    grad_out: Tensor
+    out: Tensor
+    normalisers: Tensor | None
+    delta: Tensor | None

@@ -1,0 +1,94 @@
+"""Squared distances in registers, one lane a point: sums of squares, comparisons with a limit, and ranks."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from pygfuse.codegen import llvm
+from pygfuse.cpu import simd
+from pygfuse.cpu.memory import INT64
+from pygfuse.cpu.simd import ChannelRow
+
+
+@intrinsic
+def add_squared_difference(typingctx, total, row, value):
+    """``total + (row - value)^2``, lane by lane, each operation rounded."""
+
+    def emit(context, builder, signature, arguments):
+        kind = signature.return_type
+        totals, rows = (simd.unpack(builder, kind, argument) for argument in arguments[:2])
+        value = llvm.splat(builder, arguments[2], kind.lanes)
+        sums = []
+        for total, row in zip(totals, rows, strict=True):
+            difference = builder.fsub(row, value)
+            sums.append(builder.fadd(total, builder.fmul(difference, difference)))
+        return simd.pack(builder, context, kind, sums)
+
+    return total(total, row, total.element), emit
+
+
+@intrinsic
+def lanes_not_above(typingctx, row, limit):
+    """A number whose bit i tells whether lane i of the row is not above the limit; what is no number is not."""
+
+    def emit(context, builder, signature, arguments):
+        kind: ChannelRow = signature.args[0]
+        limit = llvm.splat(builder, arguments[1], kind.lanes)
+        found = ir.Constant(INT64, 0)
+        for block, vector in zip(kind.blocks, simd.unpack(builder, kind, arguments[0]), strict=True):
+            bits = builder.bitcast(builder.fcmp_unordered('<=', vector, limit), ir.IntType(kind.lanes))
+            shifted = builder.shl(builder.zext(bits, INT64), ir.Constant(INT64, block.start))
+            found = builder.or_(found, shifted)
+        return found
+
+    return types.uint64(row, row.element), emit
+
+
+@intrinsic
+def lowest_bit(typingctx, bits):
+    """The position of the lowest bit that is set; there must be one."""
+
+    def emit(context, builder, signature, arguments):
+        kind = ir.FunctionType(INT64, [INT64, ir.IntType(1)])
+        name = 'llvm.cttz.i64'
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        return builder.call(function, [arguments[0], ir.Constant(ir.IntType(1), 1)])
+
+    return types.int64(types.uint64), emit
+
+
+@intrinsic
+def smaller(typingctx, x, y):
+    """The smaller value of two registers, lane by lane; `x` where `y` is no number."""
+
+    def emit(context, builder, signature, arguments):
+        kind = signature.return_type
+        ((x,), (y,)) = (simd.unpack(builder, kind, argument) for argument in arguments)
+        return simd.pack(builder, context, kind, [builder.select(builder.fcmp_ordered('<', y, x), y, x)])
+
+    return x(x, y), emit
+
+
+@intrinsic
+def count_if_ahead(typingctx, counts, row, first, value, position):
+    """`counts`, and one more in the lanes of a register `row` that `value` is ahead of.
+
+    Lane i has the position ``first + i``; of equal values the one with the lower position is ahead.
+    """
+
+    def emit(context, builder, signature, arguments):
+        kind = signature.return_type
+        ((counts,), (row,)) = (simd.unpack(builder, kind, argument) for argument in arguments[:2])
+        first, value, position = arguments[2:]
+        value = llvm.splat(builder, value, kind.lanes)
+        lanes = ir.Constant(ir.VectorType(llvm.INT32, kind.lanes), list(range(kind.lanes)))
+        lane = builder.trunc(builder.sub(position, first), llvm.INT32)
+        behind = builder.icmp_signed('>', lanes, llvm.splat(builder, lane, kind.lanes))
+        tied = builder.and_(builder.fcmp_ordered('==', value, row), behind)
+        ahead = builder.or_(builder.fcmp_ordered('<', value, row), tied)
+        one, zero = llvm.constant(row.type, 1.0), llvm.constant(row.type, 0.0)
+        return simd.pack(builder, context, kind, [builder.fadd(counts, builder.select(ahead, one, zero))])
+
+    return counts(counts, row, types.int64, counts.element, types.int64), emit

@@ -1,0 +1,71 @@
+"""The kernels of the walks: one for each program, layout and form, made when it is first asked for."""
+
+from __future__ import annotations
+
+import functools
+
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.row_tiling import Tiling
+from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
+from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body, weights_body
+from pygfuse.program.adjoint import BackwardPlan
+from pygfuse.program.program import BoundProgram
+
+
+def _key(bound: BoundProgram, tiling: Tiling, *rest: object) -> tuple[str, ...]:
+    """What, beside its arguments, decides a walk's machine code."""
+    texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
+    layout = tiling.layout
+    return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
+
+
+@functools.lru_cache(maxsize=256)
+def forward_kernel(
+    bound: BoundProgram, tiling: Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
+) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        forward_body(bound, layout, reduce, form, scattered),
+        f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling, reduce, form, scattered),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def weights_kernel(bound: BoundProgram, tiling: Tiling) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        weights_body(bound, layout),
+        f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, reduce: str, scattered: bool) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        backward_body(bound, layout, plan, reduce, scattered),
+        f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def passed_sum_kernel(tiling: Tiling) -> Kernel:
+    layout = tiling.layout
+    return Kernel(passed_sum_body(layout), f'row sums, {layout.heads}, {layout.element}', (str(layout.edges),))
+
+
+@functools.lru_cache(maxsize=256)
+def combine_kernel(tiling: Tiling, softmax: bool, reduce: str, form: str) -> Kernel:
+    layout = tiling.layout
+    key = repr((layout.row, layout.edges, softmax, reduce, form))
+    return Kernel(combine_body(layout, softmax, reduce, form), f'combination of rows ({form}), {layout.row}', (key,))
+
+
+@functools.lru_cache(maxsize=256)
+def combine_sums_kernel(tiling: Tiling, num_heads: int, num_rows: int) -> Kernel:
+    layout = tiling.layout
+    key = repr((layout.row, layout.edges, num_heads, num_rows))
+    return Kernel(combine_sums_body(layout, num_heads, num_rows), f'combination of sums, {layout.row}', (key,))

@@ -1,0 +1,135 @@
+"""Memory in kernels of the CPU: addresses, loads and stores of vectors and rows, and the numbers of an index."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from pygfuse.codegen import llvm
+from pygfuse.cpu import simd
+from pygfuse.cpu.simd import ChannelRow, HeadVector
+
+INT1, INT64 = ir.IntType(1), ir.IntType(64)
+
+
+def pointer_to(context, builder, kind: types.Type, value: ir.Value, offset: ir.Value, to: ir.Type) -> ir.Value:
+    """The address of element `offset` of an array or a stack buffer."""
+    data = value if isinstance(kind, types.CPointer) else context.make_array(kind)(context, builder, value=value).data
+    return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
+
+
+def _first_lanes(lanes: int, valid: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(INT1, lanes), [lane < valid for lane in range(lanes)])
+
+
+def alignment(element: types.Float) -> int:
+    return element.bitwidth // 8
+
+
+def _align_constant(element: types.Float) -> ir.Constant:
+    return ir.Constant(llvm.INT32, alignment(element))
+
+
+def _masked_load(builder, element, pointer: ir.Value, mask: ir.Value) -> ir.Value:
+    vector = pointer.type.pointee
+    name = f'llvm.masked.load.{llvm.suffix(vector)}.p0'
+    operands = [pointer, _align_constant(element), mask, llvm.constant(vector, 0.0)]
+    return llvm.call(builder, name, operands, vector)
+
+
+def some_lanes(builder, vector: ir.Value, lanes: range) -> ir.Value:
+    """Some lanes of a vector; one lane as a number, as LLVM's VectorCombine fails on shuffles that give one lane."""
+    if len(lanes) == 1:
+        return builder.extract_element(vector, ir.Constant(llvm.INT32, lanes[0]))
+    return llvm.shuffle(builder, vector, lanes)
+
+
+def masked_store(builder, element, vector: ir.Value, pointer: ir.Value, mask: ir.Value) -> None:
+    if not isinstance(vector.type, ir.VectorType):
+        with builder.if_then(mask):
+            builder.store(vector, pointer, align=alignment(element))
+        return
+    name = f'llvm.masked.store.{llvm.suffix(vector.type)}.p0'
+    llvm.call(builder, name, [vector, pointer, _align_constant(element), mask], ir.VoidType())
+
+
+def load_vector(kind: HeadVector, context, builder, memory_kind, memory, offset):
+    pointer = pointer_to(context, builder, memory_kind, memory, offset, simd.llvm_vector(kind.element, kind.lanes))
+    return builder.load(pointer, align=alignment(kind.element))
+
+
+def load_row(row: ChannelRow, context, builder, memory_kind, memory, offset):
+    vector = simd.llvm_vector(row.element, row.lanes)
+    vectors = []
+    for block in row.blocks:
+        at = builder.add(offset, ir.Constant(INT64, block.start))
+        pointer = pointer_to(context, builder, memory_kind, memory, at, vector)
+        if block.valid == row.lanes:
+            vectors.append(builder.load(pointer, align=alignment(row.element)))
+        else:
+            vectors.append(_masked_load(builder, row.element, pointer, _first_lanes(row.lanes, block.valid)))
+    return simd.pack(builder, context, row, vectors)
+
+
+def store_row(row: ChannelRow, context, builder, memory_kind, memory, offset, value):
+    vector = simd.llvm_vector(row.element, row.lanes)
+    for block, part in zip(row.blocks, simd.unpack(builder, row, value), strict=True):
+        at = builder.add(offset, ir.Constant(INT64, block.start))
+        pointer = pointer_to(context, builder, memory_kind, memory, at, vector)
+        if block.valid == row.lanes:
+            builder.store(part, pointer, align=alignment(row.element))
+        else:
+            masked_store(builder, row.element, part, pointer, _first_lanes(row.lanes, block.valid))
+
+
+def store_vector(kind: HeadVector, context, builder, memory_kind, memory, offset, value):
+    if kind.lanes == 1:
+        value = some_lanes(builder, value, range(1))
+    pointer = pointer_to(context, builder, memory_kind, memory, offset, value.type)
+    builder.store(value, pointer, align=alignment(kind.element))
+
+
+@intrinsic
+def place_at(typingctx, index, position):
+    """``place_at(index, position)``: the number at a position of an index, or the position itself for None."""
+
+    def emit(context, builder, signature, arguments):
+        kind = signature.args[0]
+        if isinstance(kind, types.NoneType):
+            return arguments[1]
+        data = context.make_array(kind)(context, builder, value=arguments[0]).data
+        found = builder.load(builder.gep(data, [arguments[1]]))
+        return builder.sext(found, INT64) if found.type.width < 64 else found
+
+    return types.int64(index, types.int64), emit
+
+
+@intrinsic
+def prefetch(typingctx, memory, offset):
+    """``prefetch(memory, offset)``: asks for the cache line of an element; any offset is harmless."""
+
+    def emit(context, builder, signature, arguments):
+        pointer = pointer_to(context, builder, signature.args[0], *arguments, ir.IntType(8))
+        one, three = (ir.Constant(llvm.INT32, number) for number in (1, 3))
+        operands = [pointer, ir.Constant(llvm.INT32, 0), three, one]  # for reading, into all levels, data
+        llvm.call(builder, 'llvm.prefetch.p0', operands, ir.VoidType())
+        return context.get_dummy_value()
+
+    return types.void(memory, types.int64), emit
+
+
+def group_rows(context, builder, group: int, index_kind, index, begin, end) -> list[ir.Value]:
+    """The rows that the index names for the edges of a group; past `end`, the last edge's row again."""
+    last = builder.sub(end, ir.Constant(INT64, 1))
+    rows = []
+    for k in range(group):
+        position = builder.add(begin, ir.Constant(INT64, k)) if k else begin
+        inside = builder.select(builder.icmp_signed('<', position, last), position, last) if k else begin
+        if isinstance(index_kind, types.NoneType):
+            rows.append(inside)
+            continue
+        data = context.make_array(index_kind)(context, builder, value=index).data
+        row = builder.load(builder.gep(data, [inside]))
+        rows.append(builder.sext(row, INT64) if row.type.width < 64 else row)
+    return rows

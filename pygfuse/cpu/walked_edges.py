@@ -1,0 +1,101 @@
+"""The edges that a call's walks take, and how they are cut: by row, of a path, or in no order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from pygfuse.call.call import Call
+from pygfuse.cpu import paths, row_tiling
+from pygfuse.cpu.row_tiling import Tiling
+from pygfuse.graph.coo import Coo
+from pygfuse.graph.csr import Csr
+from pygfuse.mapping.choice import choose
+from pygfuse.mapping.mapping import Cut, Mapping, copies_for_adding, cut, in_parts, scattered_bounds
+from pygfuse.partial.paths.cuts import grouped
+from pygfuse.partial.paths.path import ExecutionPath
+from pygfuse.partial.paths.rows import PathRows
+from pygfuse.program.adjoint import BackwardPlan
+
+# a row of a path that has fewer edges on average is scored so many edges at a time
+FEW_EDGES = 8
+
+
+def tiling_of(call: Call, registers: int, split_channels: bool, group_limit: int | None = None) -> Tiling:
+    """How a row of a call is cut for registers."""
+    return row_tiling.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels, group_limit)
+
+
+def edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:
+    """The edges by rows of one side, or in no order, and how they are cut."""
+    return choose(call.graph, side, call.row_bytes, call.bound.softmax, call.reduce)
+
+
+def copies_of_heads(call: Call) -> int:
+    """How many copies of the targets' heads parts add to, see `copies_for_adding`."""
+    return copies_for_adding(call.graph.csr, call.heads * call.like().element_size())
+
+
+def no_rows(like: Tensor) -> Tensor:
+    """What a walk by all rows of a graph takes for its list of rows."""
+    return like.new_empty(0)
+
+
+def rows_of_path(
+    call: Call, path: ExecutionPath, side: str, parts: Cut, mapping: Mapping | None
+) -> tuple[PathRows, Cut]:
+    """The path's edges by rows of one side, and the whole graph's parts without the edges left out.
+
+    Args:
+        call: The call.
+        path: The path.
+        side: ``'source'`` or ``'target'``.
+        parts: Parts of the whole graph.
+        mapping: By which parts that became small are grouped, or None to leave them.
+    """
+    rows, parts = paths.rows_and_parts(path, call.graph, side, parts)
+    return rows, parts if mapping is None else grouped(rows, parts, mapping, call.row_bytes)
+
+
+class Walked(NamedTuple):
+    """The edges that a walk of the adjoint takes.
+
+    Attributes:
+        edges: By row, of a path the rows that have any, or in no order.
+        tiling: What is held of a row at once.
+        parts: The parts of the work; None for edges in no order.
+        bounds: The parts' bounds.
+        rows_of: The list of rows, their pointer, the other ends and the ids of edges, as the walk takes them.
+        pieces: Number of parts.
+        slots: Number of partial results.
+    """
+
+    edges: Csr | Coo | PathRows
+    tiling: Tiling
+    parts: Cut | None
+    bounds: Tensor
+    rows_of: tuple[Tensor | None, ...]
+    pieces: int
+    slots: int
+
+
+def walked_by(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> Walked:
+    """The edges that a plan's walk takes; of a path, if there is one."""
+    edges, mapping = edges_of(call, plan.side)
+    tiling = tiling_of(call, row_tiling.BACKWARD_REGISTERS, False)
+    if isinstance(edges, Coo):
+        bounds, rows_of = scattered_bounds(edges), (no_rows(edges.rows), edges.rows, edges.index, None)
+        pieces = len(bounds) // 2 - 1
+        return Walked(edges, tiling, None, bounds, rows_of, pieces, pieces * edges.num_rows)
+    if plan.added:
+        mapping = in_parts(edges, mapping, copies_of_heads(call))
+    parts, listed = cut(edges, mapping), no_rows(edges.indptr)
+    if path is not None:
+        # copies that are added to are few
+        edges, parts = rows_of_path(call, path, plan.side, parts, None if plan.added else mapping)
+        listed = edges.rows
+        if edges.num_edges < FEW_EDGES * len(listed):
+            tiling = tiling_of(call, row_tiling.BACKWARD_REGISTERS, False, FEW_EDGES)
+    rows_of = (listed, edges.indptr, edges.index, edges.edge_id)
+    return Walked(edges, tiling, parts, parts.bounds, rows_of, parts.count, parts.num_slots)

@@ -1,0 +1,118 @@
+"""What the CPU's walks take, see `pygfuse.codegen.arguments`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from pygfuse.codegen.arguments import (
+    Arguments,
+    Draws,
+    OfTargets,
+    PartialStates,
+    Results,
+    Row,
+    RowPointer,
+    SplitRows,
+    WalkedEdges,
+)
+
+
+class Operands(NamedTuple):
+    """The operands of a call, as a walk by rows of one side takes them."""
+
+    resident_heads: tuple[Tensor, ...]
+    resident_channels: tuple[Tensor, ...]
+    gathered_heads: tuple[Tensor, ...]
+    gathered_channels: tuple[Tensor, ...]
+    edge_heads: tuple[Tensor, ...]
+    edge_scalars: tuple[Tensor, ...]
+    edge_rows: tuple[Tensor, ...]
+    edge_features: tuple[Tensor, ...]
+    edge_weights: tuple[Tensor, ...]
+    parameter_heads: tuple[Tensor, ...]
+    parameters: tuple[Tensor, ...]
+    scalars: tuple[float, ...]
+
+
+class NumRows(NamedTuple):
+    num_rows: int
+
+
+class Weights(NamedTuple):
+    statistics: Tensor | None
+    result: Tensor
+
+
+class RowsWalked(NamedTuple):
+    """As `WalkedEdges`, with the node of each row; empty where row and node are the same."""
+
+    tiles: Tensor
+    bounds: Tensor
+    rows: Tensor
+    indptr: Tensor
+    index: Tensor
+    edge_id: Tensor | None
+
+
+class Ends(NamedTuple):
+    """Numbers of rows of either side, and of edges walked."""
+
+    num_rows: int
+    num_others: int
+    num_walked: int
+
+
+class KeptWeights(NamedTuple):
+    edge_alpha: Tensor | None
+
+
+class Gradients(NamedTuple):
+    """Where the adjoint writes, see `BackwardPlan`."""
+
+    grad_heads: tuple[Tensor, ...]
+    grad_channels: tuple[Tensor, ...]
+    grad_edges: tuple[Tensor, ...]
+    grad_edge_rows: tuple[Tensor, ...]
+    grad_weights: tuple[Tensor, ...]
+    grad_features: tuple[Tensor, ...]
+    grad_passed: tuple[Tensor, ...]
+    grad_added: tuple[Tensor, ...]
+    grad_parameters: tuple[Tensor, ...]
+    grad_edge_scalars: tuple[Tensor, ...]
+    grad_parameter_heads: tuple[Tensor, ...]
+    partial_heads: tuple[Tensor, ...]
+    partial_rows: tuple[Tensor, ...]
+
+
+class Sums(NamedTuple):
+    """Partial sums, and the rows that they are added up in."""
+
+    partial_heads: tuple[Tensor, ...]
+    partial_rows: tuple[Tensor, ...]
+    heads: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...]
+
+
+class Passed(NamedTuple):
+    """What a walk passed along its edges, where it wrote each edge's, and the sums of it."""
+
+    tiles: Tensor
+    bounds: Tensor
+    rows: Tensor
+    indptr: Tensor
+    position: Tensor
+    total_heads: int
+    num_walked: int
+    passed: Tensor
+    grad_heads: Tensor
+    partial_heads: Tensor
+
+
+FORWARD = Arguments('part', WalkedEdges, Operands, Row, NumRows, Draws, Results, PartialStates)
+COMBINE = Arguments('part', SplitRows, RowPointer, Row, PartialStates, Results)
+WEIGHTS = Arguments('part', WalkedEdges, Operands, Row, Weights)
+BACKWARD = Arguments('part', RowsWalked, Operands, Row, Ends, Draws, OfTargets, KeptWeights, Gradients)
+COMBINE_SUMS = Arguments('part', SplitRows, Row, Sums)
+PASSED_SUM = Arguments('part', Passed)

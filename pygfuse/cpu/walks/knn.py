@@ -1,0 +1,214 @@
+"""The walk of nearest neighbours: one block of queries, and the points of its cloud chunk by chunk."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from pygfuse.cpu import simd
+from pygfuse.cpu.distances import add_squared_difference, count_if_ahead, lanes_not_above, lowest_bit, smaller
+from pygfuse.cpu.inlining import inlined
+from pygfuse.cpu.layout import Layout
+
+# queries whose distances to a panel are in registers together
+GROUP = 4
+INFINITY = float('inf')
+
+
+def _room(element: types.Float, length: int) -> Callable:
+    """``room()``: that many values on the stack."""
+
+    @intrinsic
+    def room(typingctx):
+        def emit(context, builder, signature, arguments):
+            kind = simd.llvm_element(element)
+            with builder.goto_entry_block():
+                found = builder.alloca(ir.ArrayType(kind, length))
+                found.align = 64
+            return builder.bitcast(found, kind.as_pointer())
+
+        return types.CPointer(element)(), emit
+
+    return room
+
+
+def _distances(layout: Layout, stride: int) -> Callable:
+    """``distances(points, panel, y, first, last, dims, tile, place)``: of at most four queries to a panel.
+
+    The queries are [first, last], the last one again where there are fewer than four; the distances of query i go to
+    ``tile[i * stride + place:]``.
+    """
+    width = layout.channels
+    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+
+    # a caller's fast mathematics would be inherited, and fuse operations
+    @functools.partial(inlined, fastmath=False)
+    def distances(points, panel, y, first, last, dims, tile, place):
+        q0, q1, q2, q3 = first * dims, min(first + 1, last) * dims, min(first + 2, last) * dims, last * dims
+        d0, d1, d2, d3 = row_zeros(), row_zeros(), row_zeros(), row_zeros()
+        for d in range(dims):
+            row = load_row(points, panel + d * width)
+            d0 = add_squared_difference(d0, row, y[np.uint64(q0 + d)])
+            d1 = add_squared_difference(d1, row, y[np.uint64(q1 + d)])
+            d2 = add_squared_difference(d2, row, y[np.uint64(q2 + d)])
+            d3 = add_squared_difference(d3, row, y[np.uint64(q3 + d)])
+        store_row(tile, place, d0)
+        store_row(tile, stride + place, d1)
+        store_row(tile, 2 * stride + place, d2)
+        store_row(tile, 3 * stride + place, d3)
+
+    return distances
+
+
+def _rank(line: Layout) -> Callable:
+    """``rank(values, base, count, ranks)``: for each value the number of those ahead of it, as the values' type."""
+    lanes, load_line, store_line, line_zeros = line.channels, line.load_row, line.store_row, line.row_zeros
+
+    @inlined
+    def rank(values, base, count, ranks):
+        for first in range(0, count, lanes):
+            row, counts = load_line(values, base + first), line_zeros()
+            for i in range(count):
+                counts = count_if_ahead(counts, row, first, values[np.uint64(base + i)], i)
+            store_line(ranks, base + first, counts)
+
+    return rank
+
+
+def _bound(line: Layout, rank: Callable) -> Callable:
+    """``bound(tile, begin, end, wanted, values, base, ranks)``: at least `wanted` of tile[begin:end] are not above it.
+
+    Registers are dealt out to as many groups as it takes to have somewhat more lanes than `wanted`. Each lane's least
+    value stands for the lane: the bound is the `wanted`-th of these.
+    """
+    lanes, load_line, store_line, line_zeros = line.channels, line.load_row, line.store_row, line.row_zeros
+
+    @inlined
+    def bound(tile, begin, end, wanted, values, base, ranks):
+        groups = 4 * wanted // (3 * lanes) + 1
+        registers = (end - begin) // lanes
+        if registers < 2 * groups:
+            return INFINITY
+        for group in range(groups):
+            store_line(values, base + group * lanes, line_zeros() + INFINITY)
+        group = 0
+        for register in range(registers):
+            place = base + group * lanes
+            least = smaller(load_line(values, place), load_line(tile, begin + register * lanes))
+            store_line(values, place, least)
+            group = group + 1 if group + 1 < groups else 0
+        rank(values, base, groups * lanes, ranks)
+        for i in range(base, base + groups * lanes):
+            if ranks[np.uint64(i)] == wanted - 1:
+                return values[np.uint64(i)]
+        return INFINITY
+
+    return bound
+
+
+def nearest_body(layout: Layout, line: Layout, stride: int) -> Callable:
+    """The search of one block of queries in its cloud.
+
+    Its row of `blocks` holds the first query and the one behind the last, the first point and the one behind the last,
+    the length of a list and where the first query's list begins. The lists are kept in the output.
+
+    Args:
+        layout: A panel.
+        line: A register.
+        stride: Points of a chunk at most.
+    """
+    width = layout.channels
+    load_row = layout.load_row
+    room, distances_of, rank = _room(layout.element, GROUP * stride), _distances(layout, stride), _rank(line)
+    bound = _bound(line, rank)
+
+    @inlined
+    def put_in_order(values, numbers, base, count, ranks, first, length, distances, neighbours):
+        """Makes the list at `first` of the candidates, whose numbers ascend where values are equal."""
+        rank(values, base, count, ranks)
+        for i in range(base, base + count):
+            place = np.int64(ranks[np.uint64(i)])
+            if place < length:
+                distances[np.uint64(first + place)] = values[np.uint64(i)]
+                neighbours[np.uint64(first + place)] = numbers[np.uint64(i)]
+
+    @inlined
+    def take_list(first, held, distances, neighbours, values, numbers, base):
+        """Makes the list at `first` the candidates."""
+        for i in range(held):
+            values[np.uint64(base + i)] = distances[np.uint64(first + i)]
+            numbers[np.uint64(base + i)] = neighbours[np.uint64(first + i)]
+
+    @inlined
+    def choose(
+        tile, tile_begin, low, high, start, own, held, length, first, distances, neighbours,
+        values, numbers, ranks, base, capacity,
+    ):  # fmt: skip
+        """Takes the points of a chunk's places [low, high), but for `own`, into a list that holds `held` so far."""
+        take_list(first, held, distances, neighbours, values, numbers, base)
+        if held == length:
+            limit = distances[np.uint64(first + length - 1)]
+        else:
+            # the query itself is among those that the bound counts
+            limit = bound(tile, tile_begin + low, tile_begin + high, length + (own >= 0), values, base, ranks)
+            take_list(first, held, distances, neighbours, values, numbers, base)
+        count = held
+        for panel in range(low - low % width, high, width):
+            bits = lanes_not_above(load_row(tile, tile_begin + panel), limit)
+            if panel < low:
+                bits = bits >> np.uint64(low - panel) << np.uint64(low - panel)
+            if panel + width > high:
+                bits &= (np.uint64(1) << np.uint64(high - panel)) - np.uint64(1)
+            while bits != np.uint64(0):
+                place = panel + lowest_bit(bits)
+                bits &= bits - np.uint64(1)
+                distance = tile[tile_begin + place]
+                if not distance < INFINITY:
+                    distance = INFINITY
+                # a full list's numbers are lower than those to come
+                if place != own and (held < length or distance < limit):
+                    values[np.uint64(base + count)] = distance
+                    numbers[np.uint64(base + count)] = start + place
+                    count += 1
+                    if count == capacity:
+                        put_in_order(values, numbers, base, count, ranks, first, length, distances, neighbours)
+                        held = count = length
+                        take_list(first, held, distances, neighbours, values, numbers, base)
+                        limit = distances[np.uint64(first + length - 1)]
+        put_in_order(values, numbers, base, count, ranks, first, length, distances, neighbours)
+
+    def nearest(
+        part, blocks, points, y, dims, chunk, without_self, capacity, values, numbers, ranks, distances, neighbours,
+        queries,
+    ):  # fmt: skip
+        first_query, last_query = blocks[6 * part], blocks[6 * part + 1]
+        begin, end = blocks[6 * part + 2], blocks[6 * part + 3]
+        length, lists = blocks[6 * part + 4], blocks[6 * part + 5]
+        tile = room()
+        for start in range(begin - begin % width, end, chunk):
+            stop = min(start + chunk, end)
+            low, high = max(begin - start, 0), stop - start
+            for query in range(first_query, last_query, GROUP):
+                last = min(query + GROUP, last_query) - 1
+                for panel in range(start, stop, width):
+                    distances_of(points, panel * dims, y, query, last, dims, tile, panel - start)
+                for i in range(last + 1 - query):
+                    own, seen = -1, start + low - begin
+                    if without_self:
+                        own = query + i - start
+                        seen -= begin <= query + i < start + low
+                    choose(
+                        tile, i * stride, low, high, start, own, min(seen, length), length,
+                        lists + (query + i - first_query) * length, distances, neighbours,
+                        values, numbers, ranks, part * capacity, capacity,
+                    )  # fmt: skip
+        for query in range(first_query, last_query):
+            for i in range(length):
+                queries[np.uint64(lists + (query - first_query) * length + i)] = query
+
+    return nearest
