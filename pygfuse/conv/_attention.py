@@ -15,8 +15,7 @@ from torch_geometric.utils.sparse import set_sparse_value
 from pygfuse.call.call import common_dtype
 from pygfuse.conv._checks import is_edge_index, is_sparse_tensor
 from pygfuse.graph.graph import Graph
-from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import aggregate, aggregate_with_weights, dropout_factors
+from pygfuse.ops import aggregate, aggregate_with_weights, autocast, dropout_factors
 from pygfuse.ops.linear import apply_weight
 
 # above so many columns, multiplying with the zeros of the block-diagonal matrix costs more than it saves
@@ -50,7 +49,7 @@ def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Ten
 
 
 def attend(*arguments: Any, with_weights: bool) -> tuple[Tensor, Tensor | None]:
-    """The output of `pygfuse.ops.aggregate.aggregate`, and the weights of edges if they are wanted, else None.
+    """The output of `pygfuse.ops.aggregate`, and the weights of edges if they are wanted, else None.
 
     Args:
         arguments: Those of `aggregate`.
