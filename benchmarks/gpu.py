@@ -40,7 +40,7 @@ import pygfuse.conv
 from pygfuse.cuda.capture import capture
 from pygfuse.graph.graph import Graph
 from pygfuse.memory import peak_bytes
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.gatv2 import GATV2
 from pygfuse.program.library.transformer import TRANSFORMER
 

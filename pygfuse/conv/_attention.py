@@ -16,8 +16,7 @@ from pygfuse.call.call import common_dtype
 from pygfuse.conv._checks import is_edge_index, is_sparse_tensor
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.graph.graph import Graph
-from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import dropout_factors
+from pygfuse.ops import autocast, dropout_factors
 from pygfuse.ops.linear import apply_weight
 
 # above so many columns, multiplying with the zeros of the block-diagonal matrix costs more than it saves

@@ -13,8 +13,7 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse.graph.adjacency import values_of
-from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges, autocast
 
 NodePair = tuple[Tensor, Tensor | None]
 

@@ -11,7 +11,7 @@ from torch_geometric import EdgeIndex
 
 from pygfuse.conv._checks import NodePair, check_rows, is_edge_index
 from pygfuse.graph.graph import Graph
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.program.products import Product
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.hag.attach import attached
 from pygfuse.hag.hag import Hag
-from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges, autocast
 from pygfuse.partial.rows.session import is_deferring
 
 IGNORED = 'its messages are not plain neighbours'

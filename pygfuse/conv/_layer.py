@@ -34,7 +34,7 @@ from pygfuse.conv._self_loops import loop_values
 from pygfuse.conv._spec import AFTER_DROPOUT, BEFORE_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.hag.hag import Hag
-from pygfuse.ops.aggregate import Edges, aggregate, aggregate_with_weights, new_seed
+from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.products import Value

@@ -11,7 +11,7 @@ from pygfuse._lib.hooks import has_hooks
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.graph.graph import Graph
 from pygfuse.hag.prefix_tree import PrefixTree, find_prefix_tree
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 
 # shared steps are worth it if at most this share is left
 _MOST_STEPS = 0.8

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.conv._edges import user_rows
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.edge_sum import EDGE_SUM
 
 

@@ -8,7 +8,7 @@ from torch_geometric.utils import scatter
 
 from pygfuse.conv._edges import user_rows
 from pygfuse.graph.adjacency import FLOWS
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.edge_sum import EDGE_SUM
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.program.library.agnn import AGNN
 from pygfuse.program.products import Value
 

@@ -12,7 +12,7 @@ from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.linear import apply_weight
 from pygfuse.program.library.crystal import CRYSTAL

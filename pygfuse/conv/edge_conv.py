@@ -22,7 +22,7 @@ from pygfuse.conv._edge_mlp.network import (
 from pygfuse.conv._edge_mlp.values import EdgeValues
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EXTREMES, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import PLACES_LIMIT
 from pygfuse.program.library.edge_values import EDGE_VALUES
 

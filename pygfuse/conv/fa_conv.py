@@ -12,7 +12,7 @@ from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._normalise import cached_factors
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeWeight, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.program.library.fa import FA, NORMALISED_FA
 
 

@@ -15,7 +15,7 @@ from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._layer import total
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
 from pygfuse.program.products import Value

@@ -12,7 +12,7 @@ from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.gatv2 import GATV2
 from pygfuse.program.products import Value

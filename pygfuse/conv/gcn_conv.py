@@ -15,7 +15,7 @@ from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._normalise import cached_factors, with_remaining_loops
 from pygfuse.conv._spec import EdgeWeight, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import (

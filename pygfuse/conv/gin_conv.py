@@ -12,7 +12,7 @@ from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import Value

@@ -13,7 +13,7 @@ from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians
 from pygfuse.program.products import Product, Value
 from pygfuse.program.program import EdgeProgram

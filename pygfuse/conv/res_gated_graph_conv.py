@@ -15,7 +15,7 @@ from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._fallback import why_not_maps
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import EdgeFeatures, Spec
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.linear import Counts, apply_weight
 from pygfuse.program.library.res_gated import RES_GATED

@@ -14,7 +14,7 @@ from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
 from pygfuse.conv._spec import EdgeWeight, Spec
 from pygfuse.hag.prefix_tree import lstm_aggregate
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import Value

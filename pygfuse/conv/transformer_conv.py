@@ -15,8 +15,7 @@ from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import HeadsConv
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
-from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges, autocast
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.transformer import TRANSFORMER
 from pygfuse.program.products import Value

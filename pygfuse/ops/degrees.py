@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops.edges import Edges
 
 
 def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:

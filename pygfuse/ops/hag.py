@@ -12,7 +12,8 @@ from torch import Tensor
 
 from pygfuse._lib.backends import DTYPES, levels_of
 from pygfuse.hag.hag import Hag
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops.aggregation import aggregate
+from pygfuse.ops.edges import Edges
 from pygfuse.program.library.neighbours import NEIGHBOURS
 
 

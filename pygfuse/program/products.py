@@ -30,7 +30,7 @@ class Product(NamedTuple):
         loops: Features of self-loops that were put in, ``[loops, D]``, or None.
 
     Example:
-        >>> from pygfuse.ops.aggregate import Edges, aggregate
+        >>> from pygfuse.ops import Edges, aggregate
         >>> from pygfuse.program.library.gine import GINE
         >>> edges, x = Edges(torch.tensor([[0, 1], [1, 1]]), 2, 2), torch.zeros(2, 1, 2)
         >>> edge = Product(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0, 10.0]]))

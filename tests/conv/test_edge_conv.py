@@ -184,9 +184,9 @@ def test_networks_in_float32(graph, name, aggr):
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles so small that rows are cut."""
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.TILE_BYTES', 1)
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.LEAST_EDGES', 7)
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.SETTLED_AFTER', 3)
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.TILE_BYTES', 1)
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.LEAST_EDGES', 7)
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 3)
 
 
 @pytest.mark.parametrize('aggr', ['max', 'mean'])
@@ -582,7 +582,7 @@ def measured(nn: Module, k: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize('name', NETWORKS_OF_MEMORY)
 def test_memory_does_not_grow_with_neighbours(name, monkeypatch):
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.TILE_BYTES', 2**16)
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.TILE_BYTES', 2**16)
     (saved, peak), (saved_of_more, peak_of_more) = (measured(NETWORKS_OF_MEMORY[name](), k) for k in (20, 40))
     assert saved_of_more == saved
     assert peak_of_more == peak

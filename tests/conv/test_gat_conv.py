@@ -20,7 +20,7 @@ from torch_geometric.utils import scatter
 
 import pygfuse
 from pygfuse.conv import GATConv
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.program import PROGRAMS
 from tests.support.parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Parity, random_edges
 

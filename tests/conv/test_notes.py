@@ -29,7 +29,7 @@ from pygfuse.conv import (
     SAGEConv,
     TransformerConv,
 )
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.transforms import ToHAG
 from tests.support.parity import random_edges

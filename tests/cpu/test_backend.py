@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pygfuse.cpu import backend as target
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import PROGRAMS
 from tests.support.parity import GRAPHS

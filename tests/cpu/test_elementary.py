@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
 from pygfuse.cpu.layout import Layout
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_VALUES
 from pygfuse.program.vocabulary import exp, expm1, sech_squared, sigmoid, softplus, tanh

@@ -15,7 +15,7 @@ from pygfuse.cuda.capture import capture
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.memory import peak_bytes
-from pygfuse.ops.aggregate import dropout_factors
+from pygfuse.ops import dropout_factors
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.knn import knn_graph
 from pygfuse.partial.paths.path import known_paths

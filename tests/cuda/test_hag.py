@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pygfuse.cpu import backend as cpu
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.transforms import find_hag

@@ -15,7 +15,8 @@ from pygfuse.cpu.random import dropout_factors
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.memory import saved_bytes
-from pygfuse.ops.aggregate import Edges, _as_in_forward, aggregate, new_seed
+from pygfuse.ops import Edges, aggregate, new_seed
+from pygfuse.ops.autograd import as_in_forward
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.products import Product, formed, parts_of
 from pygfuse.program.program import EdgeProgram, Operand
@@ -468,8 +469,8 @@ def test_saved_tensors_may_pass_through_hooks():
 
 def test_what_forward_was_told_holds_where_backward_is_told_nothing():
     said_in_forward = SimpleNamespace(note=None, paths=True)
-    with _as_in_forward(said_in_forward):
+    with as_in_forward(said_in_forward):
         assert modes().execution_paths is True
-        with execution_paths(False), _as_in_forward(said_in_forward):
+        with execution_paths(False), as_in_forward(said_in_forward):
             assert modes().execution_paths is False
     assert modes().execution_paths is None

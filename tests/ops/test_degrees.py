@@ -1,6 +1,6 @@
 import torch
 
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.degrees import degrees
 from tests.support.parity import GRAPHS
 

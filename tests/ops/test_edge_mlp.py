@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pygfuse.ops.aggregate import Edges
+from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import (
     Affine,
     Map,
     Rectifier,
     edge_moments,
     edge_reduce,
-    reference_moments,
-    reference_reduce,
 )
+from pygfuse.ops.edge_mlp.reference import reference_moments, reference_reduce
 from pygfuse.program.activation import Activation
 from tests.support.parity import GRAPHS
 
@@ -42,9 +41,9 @@ TILES = {'whole': (2**21, 256), 'small': (1, 7)}
 @pytest.fixture(params=TILES)
 def setting(request, monkeypatch):
     tile_bytes, least = TILES[request.param]
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.TILE_BYTES', tile_bytes)
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.LEAST_EDGES', least)
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.SETTLED_AFTER', 2)
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.TILE_BYTES', tile_bytes)
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.LEAST_EDGES', least)
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 2)
 
 
 @pytest.mark.parametrize('reduce', ['sum', 'max', 'moments'])

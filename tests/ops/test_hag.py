@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from pygfuse.hag.hag import Hag
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.transforms import find_hag

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.program import PROGRAMS, EdgeProgram, Operand
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.conv._edge_mlp.network import Linear, Norm, Slope, Stage
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.degrees import degrees
 from pygfuse.ops.edge_mlp import Affine, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
 from pygfuse.ops.linear import apply_weight

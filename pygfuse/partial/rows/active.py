@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pygfuse.ops.aggregate import aggregate
+from pygfuse.ops import aggregate
 from pygfuse.partial.rows.row_set import RowSet
 from pygfuse.partial.rows.rules import defer
 from pygfuse.partial.rows.session import NAN, RAISE, Session, deferring, runs_at_once

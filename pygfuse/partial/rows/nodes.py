@@ -21,8 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pygfuse._lib.modes import changed, modes
 from pygfuse._lib.note import Activity
 from pygfuse.graph.adjacency import version_of
-from pygfuse.ops import autocast
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate, autocast
 from pygfuse.ops.linear import linear_of_rows
 from pygfuse.partial.rows.row_set import RowSet, chosen, joined
 from pygfuse.program.products import Value
@@ -85,7 +84,7 @@ class RowWise(Node):
 
 @dataclasses.dataclass(frozen=True)
 class Aggregation:
-    """The arguments of `pygfuse.ops.aggregate.aggregate` that are not its operands."""
+    """The arguments of `pygfuse.ops.aggregate` that are not its operands."""
 
     program: EdgeProgram
     edges: Edges

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch_geometric import Index
 
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.partial.rows import row_wise
 from pygfuse.partial.rows.nodes import Aggregated, Aggregation, Given, Item, Mapped, Node, RowWise, tensors_in
 from pygfuse.partial.rows.row_set import RowSet

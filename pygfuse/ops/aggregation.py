@@ -1,0 +1,161 @@
+"""Edge programs over graphs: the one way from convolutions to targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from pygfuse._lib.modes import modes
+from pygfuse.call import reference
+from pygfuse.call.call import common_dtype
+from pygfuse.ops import (
+    autocast,
+    operator,  # noqa: F401  registers the operators
+)
+from pygfuse.ops.dropout import factors_of
+from pygfuse.ops.edges import Edges
+from pygfuse.ops.schema import Arguments, call_of
+from pygfuse.program import products
+from pygfuse.program.program import PARAMETER, SOURCE, TARGET, EdgeProgram
+from pygfuse.program.trace import HEADS, SCALAR
+
+
+def aggregate(
+    program: EdgeProgram,
+    edges: Edges,
+    operands: Mapping[str, products.Value],
+    heads: int,
+    channels: int,
+    reduce: str = 'sum',
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """Runs an edge program over a graph.
+
+    Args:
+        program: What happens on an edge.
+        edges: The edges.
+        operands: The program's operands by name: tensors ``[rows, H]`` for heads and ``[rows, H, C]`` (or ``[rows, H *
+            C]``) for channels, numbers for scalars; None for what is absent. Operands of edges may be a
+            `pygfuse.program.products.Product`: features times a weight, formed when a walk needs it.
+        heads: H.
+        channels: C.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'`` over a target's edges.
+        dropout: Probability of dropping a weight.
+        seed: A tensor of one int64 that decides what is dropped; needed with `dropout`.
+
+    Returns:
+        ``[num_targets, H, C]``.
+
+    Raises:
+        ValueError: If an operand has another shape, type or device than expected.
+
+    Example:
+        >>> from pygfuse.program.library.neighbours import NEIGHBOURS
+        >>> edges, x = Edges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 3, 3), torch.arange(6.0).view(3, 1, 2)
+        >>> aggregate(NEIGHBOURS, edges, {'x': x}, heads=1, channels=2).flatten(1)
+        tensor([[0., 0.],
+                [4., 6.],
+                [2., 3.]])
+    """
+    if not torch.compiler.is_compiling():
+        tensors = tuple(products.parts_of(operands).values())
+        if has_torch_function(tensors):
+            return handle_torch_function(
+                *(aggregate, tensors, program, edges, operands, heads, channels),
+                reduce=reduce,
+                dropout=dropout,
+                seed=seed,
+            )
+    return _run(program, edges, operands, heads, channels, reduce, dropout, seed)[0]
+
+
+def aggregate_with_weights(
+    program: EdgeProgram,
+    edges: Edges,
+    operands: Mapping[str, products.Value],
+    heads: int,
+    channels: int,
+    reduce: str = 'sum',
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Runs a program with a score over a graph, and gives the weights of edges too: see `aggregate`.
+
+    Returns:
+        ``[num_targets, H, C]``, and the weight of each edge before dropout, ``[edge ids, H]``. Both may be
+        differentiated; the gradient of the weights takes PyTorch's operators, with tensors of edges x features.
+
+    Example:
+        >>> from pygfuse.program.library.gat import GAT
+        >>> edges = Edges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 3, 3)
+        >>> operands = {'x': torch.ones(3, 1, 2), 'alpha_src': torch.zeros(3, 1), 'negative_slope': 0.2}
+        >>> aggregate_with_weights(GAT, edges, operands, heads=1, channels=2)[1].flatten()
+        tensor([0.5000, 1.0000, 0.5000])
+    """
+    out, arguments, statistics = _run(program, edges, operands, heads, channels, reduce, dropout, seed)
+    with autocast.off(out.device):
+        if statistics is None:
+            weights = reference.weights(call_of(arguments))
+        else:
+            weights = torch.ops.pygfuse.edge_weights(*arguments, statistics)
+    return out, weights.to(out.dtype)
+
+
+def _run(
+    program: EdgeProgram,
+    edges: Edges,
+    operands: Mapping[str, products.Value],
+    heads: int,
+    channels: int,
+    reduce: str,
+    dropout: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, Arguments, Tensor | None]:
+    """The output, the operator's arguments and the statistics, None where no operator ran."""
+    tensors = products.parts_of(operands)
+    device, dtype = next(iter(tensors.values())).device, common_dtype(tensors.values())
+    if autocast.is_on(device):
+        tensors = autocast.operands(tensors, reduce)
+    scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
+    _check(program, edges, tensors, heads, channels)
+    arguments = Arguments(
+        *(program.name, ','.join(tensors), [tensor.flatten(1) for tensor in tensors.values()]),
+        *(','.join(scalars), list(scalars.values())),
+        *(edges.token, edges.num_sources, edges.num_targets, edges.flow, edges.loops),
+        *(heads, channels, reduce, dropout, seed if dropout > 0.0 else None),
+    )
+    on = modes()
+    with autocast.off(device):
+        if on.fusion and heads * channels > 0:
+            stash = not on.recomputation and program.score is not None
+            out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
+        else:
+            # PyTorch's own operators on edges x features, which autograd keeps: on request, or without channels
+            call, statistics = call_of(arguments), None
+            out = reference.aggregate(call, factors_of(call))
+    return out.view(edges.num_targets, heads, channels).to(dtype), arguments, statistics
+
+
+def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], heads: int, channels: int) -> None:
+    first_name, first = next(iter(tensors.items()))
+    rows = {SOURCE: edges.num_sources, TARGET: edges.num_targets, PARAMETER: 1}
+    for name, tensor in tensors.items():
+        plain, _, factor = name.partition(':')
+        operand = program.operands[plain]
+        if tensor.device != first.device:
+            raise ValueError(f"Expected '{name}' on the device of '{first_name}', {first.device} (got {tensor.device})")
+        if tensor.dtype != first.dtype and not autocast.is_on(first.device):
+            raise ValueError(f"Expected '{name}' of the type of '{first_name}', {first.dtype} (got {tensor.dtype})")
+        if factor in (products.FEATURES, products.LOOPS):
+            continue
+        width = {SCALAR: 1, HEADS: heads}.get(operand.level, heads * channels)
+        expected = tensor.shape[0] if factor else rows.get(operand.side, tensor.shape[0])
+        if tensor.shape[0] != expected or tensor[:1].numel() != width * min(1, tensor.shape[0]):
+            raise ValueError(
+                f"Expected '{name}' to hold {width} values for each of {expected} {operand.side} rows "
+                f'(got shape {list(tensor.shape)})'
+            )

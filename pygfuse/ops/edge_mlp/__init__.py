@@ -1,0 +1,56 @@
+"""Stages of a network on edges, tile by tile: what a deep EdgeConv computes without a tensor of edges x features.
+
+On each edge (j, i) the value ``source_j + target_i`` goes through linear maps and activations, and is reduced over the
+edges of a target or over all edges. Edges are taken in tiles that fit into cache, with the library's matrix
+product for each; backward recomputes the tile. Saved are the operands, and for a maximum the place of the winning edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+# the operators are registered on import
+from pygfuse.ops.edge_mlp import moments, reduction  # noqa: F401
+from pygfuse.ops.edge_mlp.stages import Affine, EdgeStage, Map, Rectifier, written
+from pygfuse.ops.edges import Edges
+
+__all__ = ['PLACES_LIMIT', 'Affine', 'EdgeStage', 'Map', 'Rectifier', 'edge_moments', 'edge_reduce']
+
+# a winning edge is kept by its place in the row, as a number of float32
+PLACES_LIMIT = 2**24
+
+
+def edge_reduce(source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> Tensor:
+    """The stages' values, reduced over each target's edges: ``[targets, channels]``, 0 where there are none.
+
+    Args:
+        source: ``[sources, width]``.
+        target: ``[targets, width]``.
+        stages: What happens to their sum on each edge.
+        edges: The edges.
+        reduce: ``'sum'`` or ``'max'``. Of several edges that have the largest value, the first gets the gradient.
+    """
+    text, tensors = written(stages)
+    out, _ = torch.ops.pygfuse.edge_reduce(
+        source, target, tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow, reduce
+    )
+    return out
+
+
+def edge_moments(source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
+    """Mean ``[channels]`` and (biased) covariance ``[channels, channels]`` of the stages' values, in float64.
+
+    Args:
+        source: ``[sources, width]``.
+        target: ``[targets, width]``.
+        stages: What happens to their sum on each edge.
+        edges: The edges, at least one.
+    """
+    text, tensors = written(stages)
+    mean, covariance = torch.ops.pygfuse.edge_moments(
+        source, target, tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow
+    )
+    return mean, covariance

@@ -1,0 +1,70 @@
+"""Mean and covariance of the values of a network on edges, as a PyTorch operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pygfuse.ops.edge_mlp.autograd import backward, keep
+from pygfuse.ops.edge_mlp.stages import channels_of, like_operands, read
+from pygfuse.ops.edge_mlp.tape import Tape
+from pygfuse.ops.edges import Edges
+
+
+@torch.library.custom_op('pygfuse::edge_moments', mutates_args=())
+def _edge_moments(
+    source: Tensor, target: Tensor, tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int,
+    num_targets: int, flow: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    tape = Tape(source, target, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
+    mean = source.new_zeros(tape.channels, dtype=torch.float64)
+    squares = source.new_zeros(tape.channels, tape.channels, dtype=torch.float64)
+    count = 0
+    for tile in tape.tiles:
+        # each tile about its own mean, then merged: no cancellation wherever the values lie
+        values = tape.forward(tile)[-1]
+        middle = values.mean(dim=0)
+        values.sub_(middle)
+        squares.add_(values.t() @ values)
+        # the mean as rounded leaves a rest
+        rest = values.mean(dim=0).double()
+        squares.addr_(rest, rest, alpha=-tile.edges)
+        difference = middle.double() + rest - mean
+        total = count + tile.edges
+        squares.addr_(difference, difference, alpha=count * tile.edges / total)
+        mean.add_(difference, alpha=tile.edges / total)
+        count = total
+    return mean, squares.div_(count)
+
+
+@_edge_moments.register_fake
+def _(source, target, tensors, text, token, num_sources, num_targets, flow):
+    channels = channels_of(source, read(text, tensors))
+    mean = source.new_empty(channels, dtype=torch.float64)
+    return mean, source.new_empty(channels, channels, dtype=torch.float64)
+
+
+@torch.library.custom_op('pygfuse::edge_moments_backward', mutates_args=())
+def _edge_moments_backward(
+    source: Tensor, target: Tensor, tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int,
+    num_targets: int, flow: str, mean: Tensor, grad_mean: Tensor, grad_covariance: Tensor,
+) -> list[Tensor]:  # fmt: skip
+    tape = Tape(source, target, read(text, tensors), Edges(token, num_sources, num_targets, flow), True)
+    count, dtype = tape.csr.num_edges, source.dtype
+    middle, constant = mean.to(dtype), (grad_mean / count).to(dtype)
+    both_ways = ((grad_covariance + grad_covariance.t()) / count).to(dtype)
+    for tile in tape.tiles:
+        values = tape.forward(tile)
+        torch.addmm(constant, values[-1] - middle, both_ways, out=tape.grad_of_values(tile))
+        tape.backward(tile, values)
+    return tape.found()
+
+
+@_edge_moments_backward.register_fake
+def _(source, target, tensors, text, token, num_sources, num_targets, flow, mean, grad_mean, grad_covariance):
+    return like_operands(source, target, tensors)
+
+
+_edge_moments.register_autograd(backward, setup_context=keep)

@@ -1,0 +1,51 @@
+"""The edges of a call, as operators take them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torch import Tensor
+
+from pygfuse.graph.graph import Graph
+
+
+@dataclasses.dataclass(frozen=True)
+class Edges:
+    """The edges of a call, as an operator takes them.
+
+    Attributes:
+        token: The ``edge_index``, or the token of a `Graph`.
+        num_sources: Number of source nodes.
+        num_targets: Number of target nodes.
+        flow: PyG's flow.
+        loops: None, or the number of nodes that get exactly one self-loop.
+        walked: The graph itself where it is known, else None.
+
+    Example:
+        >>> Edges(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_sources=3, num_targets=3).graph()
+        Graph(num_sources=3, num_targets=3, num_user_edges=3)
+    """
+
+    token: Tensor
+    num_sources: int
+    num_targets: int
+    flow: str = 'source_to_target'
+    loops: int | None = None
+    walked: Graph | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def num_user_edges(self) -> int:
+        """Number of edges that the user passed."""
+        return self.token.shape[1] if self.walked is None else self.walked.num_user_edges
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges that are walked; while torch compiles, of those that the user passed."""
+        return self.token.shape[1] if self.walked is None else self.walked.num_edges
+
+    def graph(self) -> Graph:
+        """The graph, from the cache if it was seen before."""
+        if self.walked is not None:
+            return self.walked
+        graph = Graph.of(self.token, num_sources=self.num_sources, num_targets=self.num_targets, flow=self.flow)
+        return graph if self.loops is None else graph.with_self_loops(self.loops)

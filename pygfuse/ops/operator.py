@@ -1,0 +1,74 @@
+"""Edge programs as PyTorch operators: ``torch.compile`` and ``torch.export`` trace through them.
+
+They take tensors and numbers only; the graph is looked up inside, by the tensor that stands for it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import target_of
+from pygfuse.call.call import common_dtype, statistics_dtype
+from pygfuse.ops import autocast
+from pygfuse.ops.autograd import backward, setup_context, weights_backward, weights_context
+from pygfuse.ops.schema import call_of, operator, parted
+from pygfuse.partial.paths.attach import prepare
+from pygfuse.program import products
+from pygfuse.program.program import PROGRAMS
+
+
+@operator('aggregate', 'bool stash', '(Tensor, Tensor, Tensor)')
+def _aggregate(*given) -> tuple[Tensor, Tensor, Tensor]:
+    arguments, (stash,) = parted(given)
+    call = call_of(arguments)
+    target = target_of(call.like().device)
+    out, statistics = target.forward(call)
+    weights = target.weights(call, statistics) if stash else out.new_empty(0)
+    return out, out.new_empty(0) if statistics is None else statistics, weights
+
+
+@_aggregate.register_fake
+def _(*given):
+    arguments, (stash,) = parted(given)
+    heads, reduce = arguments.heads, arguments.reduce
+    dtype = common_dtype(arguments.tensors)
+    out = arguments.tensors[0].new_empty(arguments.num_targets, heads * arguments.channels, dtype=dtype)
+    weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
+    if PROGRAMS[arguments.program].softmax:
+        return out, out.new_empty(arguments.num_targets, 2, heads, dtype=statistics_dtype(out.dtype)), weights
+    ties = torch.empty_like(out, dtype=statistics_dtype(out.dtype)) if reduce in ('max', 'min') else out.new_empty(0)
+    return out, ties, weights
+
+
+@operator(
+    'aggregate_backward', 'Tensor out, Tensor statistics, Tensor weights, Tensor grad_out, str needed', 'Tensor[]'
+)
+def _aggregate_backward(*given) -> list[Tensor]:
+    arguments, (out, statistics, weights, grad_out, needed) = parted(given)
+    call = call_of(arguments, weights)
+    prepare(call.graph, arguments.token)
+    wanted, program = needed.split(','), PROGRAMS[arguments.program]
+    walked = products.needed_of_walks(program, arguments.by_name(), wanted)
+    with autocast.off(grad_out.device):
+        found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
+        return products.gradients_of_parts(program, arguments.by_name(), found, wanted)
+
+
+@_aggregate_backward.register_fake
+def _(*given):
+    arguments, (*_, needed) = parted(given)
+    by_name = arguments.by_name()
+    return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
+
+
+_aggregate.register_autograd(backward, setup_context=setup_context)
+
+
+@operator('edge_weights', 'Tensor statistics', 'Tensor')
+def _edge_weights(*given) -> Tensor:
+    arguments, (statistics,) = parted(given)
+    return target_of(statistics.device).weights(call_of(arguments), statistics)
+
+
+_edge_weights.register_autograd(weights_backward, setup_context=weights_context)
