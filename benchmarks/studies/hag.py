@@ -31,7 +31,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 from pygfuse.hag.hag import Hag
 from pygfuse.hag.prefix_tree import find_prefix_tree
 from pygfuse.hag.search.find import expected_gain
-from pygfuse.ops.aggregate import Edges, aggregate
+from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.transforms import find_hag
