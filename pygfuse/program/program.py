@@ -44,6 +44,24 @@ class Operand:
             raise ValueError(f"Expected 'level' to be 'heads' or 'channels' on side {self.side!r} (got {self.level!r})")
 
 
+def operands(**names: str) -> dict[str, Operand]:
+    """Operands by where they live.
+
+    Args:
+        names: Names, separated by spaces, for a side (those of channels), or for a side and a level:
+            ``source``, ``target_heads``, ``edge_scalar``, ``parameter``, ...
+
+    Example:
+        >>> operands(source='x', target_heads='alpha_dst')
+        {'x': Operand(side='source', level='channels'), 'alpha_dst': Operand(side='target', level='heads')}
+    """
+    found = {}
+    for place, said in names.items():
+        side, _, level = place.partition('_')
+        found |= {name: Operand(side, level or CHANNELS) for name in said.split()}
+    return found
+
+
 def _traced_level(operand: Operand) -> str:
     """The level at which an operand enters a trace: a scalar of an edge is spread over heads."""
     return HEADS if operand == Operand(EDGE, SCALAR) else operand.level

@@ -1,6 +1,6 @@
 """AGNN (Thekumparampil et al., 2018): softmax over cosines."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import sum_channels
 
 
@@ -15,11 +15,7 @@ def message(weight, x):
 
 AGNN = EdgeProgram(
     'agnn',
-    operands={
-        'x': Operand('source', 'channels'),
-        'x_norm': Operand('source', 'channels'),
-        'x_norm_dst': Operand('target', 'channels'),
-    },
+    operands(source='x x_norm', target='x_norm_dst'),
     score=score,
     message=message,
     softmax=True,

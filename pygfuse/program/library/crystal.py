@@ -1,6 +1,6 @@
 """The crystal graph convolution (Xie and Grossman, 2018): a gate times a softened rectifier."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import sigmoid, softplus
 
 
@@ -10,13 +10,6 @@ def message(f, f_dst, s, s_dst, f_edge, s_edge):
 
 CRYSTAL = EdgeProgram(
     'crystal',
-    operands={
-        'f': Operand('source', 'channels'),
-        's': Operand('source', 'channels'),
-        'f_dst': Operand('target', 'channels'),
-        's_dst': Operand('target', 'channels'),
-        'f_edge': Operand('edge', 'channels'),
-        's_edge': Operand('edge', 'channels'),
-    },
+    operands(source='f s', target='f_dst s_dst', edge='f_edge s_edge'),
     message=message,
 )

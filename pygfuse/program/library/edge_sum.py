@@ -1,6 +1,6 @@
 """The sum (or mean) of values of edges over each target's edges."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 
 
 def score(value):
@@ -11,4 +11,4 @@ def message(weight):
     return weight
 
 
-EDGE_SUM = EdgeProgram('edge_sum', operands={'value': Operand('edge', 'heads')}, score=score, message=message)
+EDGE_SUM = EdgeProgram('edge_sum', operands(edge_heads='value'), score=score, message=message)

@@ -9,17 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import expm1, leaky_relu, positive, relu, sigmoid, softplus, tanh
 
-_OPERANDS = {
-    'x': Operand('source', 'channels'),
-    'x_dst': Operand('target', 'channels'),
-    'first': Operand('parameter', 'scalar'),
-    'second': Operand('parameter', 'scalar'),
-    'slope': Operand('parameter', 'channels'),
-    'shift': Operand('parameter', 'channels'),
-}
+_OPERANDS = operands(source='x', target='x_dst', parameter_scalar='first second', parameter='slope shift')
 
 
 def _elu(z: Any, alpha: Any, scale: Any, slope: Any) -> Any:

@@ -1,6 +1,6 @@
 """FAGCN (Bo et al., 2021): signed attention on a normalised adjacency, without softmax."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import tanh
 
 
@@ -10,25 +10,14 @@ def message(weight, x):
 
 FA = EdgeProgram(
     'fa',
-    operands={
-        'x': Operand('source', 'channels'),
-        'alpha_src': Operand('source', 'heads'),
-        'alpha_dst': Operand('target', 'heads'),
-        'edge_weight': Operand('edge', 'heads'),
-    },
+    operands(source='x', source_heads='alpha_src', target_heads='alpha_dst', edge_heads='edge_weight'),
     score=lambda alpha_src, alpha_dst, edge_weight: tanh(alpha_src + alpha_dst) * edge_weight,
     message=message,
 )
 
 NORMALISED_FA = EdgeProgram(
     'normalised_fa',
-    operands={
-        'x': Operand('source', 'channels'),
-        'alpha_src': Operand('source', 'heads'),
-        'alpha_dst': Operand('target', 'heads'),
-        'norm_src': Operand('source', 'heads'),
-        'norm_dst': Operand('target', 'heads'),
-    },
+    operands(source='x', source_heads='alpha_src norm_src', target_heads='alpha_dst norm_dst'),
     score=lambda alpha_src, alpha_dst, norm_src, norm_dst: tanh(alpha_src + alpha_dst) * (norm_src * norm_dst),
     message=message,
 )

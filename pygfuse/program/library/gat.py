@@ -1,6 +1,6 @@
 """GAT (Velickovic et al., 2018): softmax over leaky rectified sums of node scores."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import leaky_relu, sum_channels
 
 
@@ -18,13 +18,13 @@ def message(weight, x):
 
 GAT = EdgeProgram(
     'gat',
-    operands={
-        'x': Operand('source', 'channels'),
-        'alpha_src': Operand('source', 'heads'),
-        'alpha_dst': Operand('target', 'heads'),
-        'alpha_edge': Operand('edge', 'heads'),
-        'negative_slope': Operand('parameter', 'scalar'),
-    },
+    operands(
+        source='x',
+        source_heads='alpha_src',
+        target_heads='alpha_dst',
+        edge_heads='alpha_edge',
+        parameter_scalar='negative_slope',
+    ),
     score=score,
     message=message,
     softmax=True,
@@ -38,15 +38,9 @@ def unreorganised_score(x, x_dst, edge, att_src, att_dst, att_edge, negative_slo
 
 UNREORGANISED_GAT = EdgeProgram(
     'unreorganised_gat',
-    operands={
-        'x': Operand('source', 'channels'),
-        'x_dst': Operand('target', 'channels'),
-        'edge': Operand('edge', 'channels'),
-        'att_src': Operand('parameter', 'channels'),
-        'att_dst': Operand('parameter', 'channels'),
-        'att_edge': Operand('parameter', 'channels'),
-        'negative_slope': Operand('parameter', 'scalar'),
-    },
+    operands(
+        source='x', target='x_dst', edge='edge', parameter='att_src att_dst att_edge', parameter_scalar='negative_slope'
+    ),
     score=unreorganised_score,
     message=message,
     softmax=True,

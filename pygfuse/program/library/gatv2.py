@@ -1,6 +1,6 @@
 """GATv2 (Brody et al., 2022): softmax over scores that are nonlinear in both ends."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import leaky_relu, sum_channels
 
 
@@ -14,13 +14,7 @@ def message(weight, x):
 
 GATV2 = EdgeProgram(
     'gatv2',
-    operands={
-        'x': Operand('source', 'channels'),
-        'x_dst': Operand('target', 'channels'),
-        'edge': Operand('edge', 'channels'),
-        'att': Operand('parameter', 'channels'),
-        'negative_slope': Operand('parameter', 'scalar'),
-    },
+    operands(source='x', target='x_dst', edge='edge', parameter='att', parameter_scalar='negative_slope'),
     score=score,
     message=message,
     softmax=True,

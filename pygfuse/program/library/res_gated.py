@@ -1,6 +1,6 @@
 """The residual gated graph convolution (Bresson and Laurent, 2017), with its gate's activations."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import relu, sigmoid, tanh
 
 
@@ -16,13 +16,7 @@ def gated(activation):
 RES_GATED = {
     activation.__name__: EdgeProgram(
         f'res_gated_{activation.__name__}',
-        operands={
-            'gate': Operand('source', 'channels'),
-            'value': Operand('source', 'channels'),
-            'gate_dst': Operand('target', 'channels'),
-            'gate_edge': Operand('edge', 'channels'),
-            'value_edge': Operand('edge', 'channels'),
-        },
+        operands(source='gate value', target='gate_dst', edge='gate_edge value_edge'),
         message=gated(activation),
     )
     for activation in (sigmoid, tanh, relu)

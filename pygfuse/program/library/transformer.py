@@ -1,6 +1,6 @@
 """The graph transformer (Shi et al., 2021): softmax over dots of queries and keys."""
 
-from pygfuse.program.program import EdgeProgram, Operand
+from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import sum_channels
 
 
@@ -15,12 +15,7 @@ def message(weight, value, edge):
 
 TRANSFORMER = EdgeProgram(
     'transformer',
-    operands={
-        'query': Operand('target', 'channels'),
-        'key': Operand('source', 'channels'),
-        'value': Operand('source', 'channels'),
-        'edge': Operand('edge', 'channels'),
-    },
+    operands(target='query', source='key value', edge='edge'),
     score=score,
     message=message,
     softmax=True,
