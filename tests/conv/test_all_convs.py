@@ -49,6 +49,10 @@ def some(layers, fast):
     return pytest.mark.parametrize('layer', [pytest.param(layer, marks=marks[layer]) for layer in layers], ids=str)
 
 
+# one layer of each kind: sums with weights, extremes, softmax, products of edges, networks, Gaussians
+of_each_kind = some(LAYERS, fast=[table.GCN_WEIGHTS, SAGE, TRANSFORMER_EDGES, table.CG_EDGES, EDGE, table.GMM])
+
+
 # Parity over graphs, adjacencies, flows and widths
 
 
@@ -89,7 +93,7 @@ def what_pyg_takes(layer: Layer, adjacency: str, example: Example):
     return None
 
 
-@every
+@of_each_kind
 @pytest.mark.parametrize('graph', ['random', 'repeated edges'])
 @pytest.mark.parametrize('adjacency', [name for name in ADJACENCIES if name != 'edge_index'])
 def test_adjacencies(adjacency, graph, layer, request):
@@ -109,7 +113,7 @@ def test_adjacencies(adjacency, graph, layer, request):
     )
 
 
-@every
+@of_each_kind
 @pytest.mark.parametrize('graph', ['random', 'self-loops'])
 @pytest.mark.parametrize('adjacency', ['edge_index', 'EdgeIndex by row'])
 def test_the_reversed_flow(adjacency, graph, layer):
@@ -697,7 +701,7 @@ def test_linear_maps_with_a_forward_of_their_own(layer, name, by_class):
 # Bad input
 
 
-@every
+@of_each_kind
 @pytest.mark.parametrize('node', [5, -1, 2**40])
 @pytest.mark.parametrize('kind', ['edge_index', 'EdgeIndex'])
 def test_an_index_out_of_range(kind, node, layer):
@@ -710,7 +714,7 @@ def test_an_index_out_of_range(kind, node, layer):
             layer.fused()(edge_index=edge_index, **layer.inputs(example))
 
 
-@every
+@of_each_kind
 @pytest.mark.parametrize('edge_index', [torch.zeros(3, 4).long(), torch.zeros(2, 4), [[0], [1]], None], ids=str)
 def test_what_is_no_adjacency(edge_index, layer):
     with pytest.raises(ValueError, match='edge_index'):
@@ -889,7 +893,7 @@ def test_an_export_to_onnx_is_of_the_path_of_pyg(layer, monkeypatch):
     torch.testing.assert_close(program.module()(*arguments), conv(*arguments))
 
 
-@every
+@of_each_kind
 @pytest.mark.parametrize('dtype', [torch.uint8, torch.int8, torch.int16], ids=str)
 def test_narrow_indices(dtype, layer):
     for example in (RANDOM, LOOPS):
@@ -897,7 +901,7 @@ def test_narrow_indices(dtype, layer):
         layer.check(example, edge_index=index.to(dtype), pyg_edge_index=index, narrow=False)
 
 
-@every
+@of_each_kind
 @pytest.mark.parametrize('num_nodes', [0, 1, 3])
 @pytest.mark.parametrize('mapping', ['used_once', 'scatter', 'edge', 'vertex'])
 def test_graphs_without_edges_in_every_mapping(mapping, num_nodes, layer):
@@ -946,7 +950,7 @@ def test_papers_are_cited_as_by_pyg(helper, name, monkeypatch):
 NO_FEATURES = [None, 3, (), (None, None), (torch.ones(4, FEATURES),) * 3]
 
 
-@every
+@of_each_kind
 @pytest.mark.parametrize('x', NO_FEATURES, ids=['None', 'a number', 'no tensors', 'a pair of None', 'three tensors'])
 def test_what_are_no_features(x, layer):
     inputs = {**layer.inputs(SMALL), 'x': x}
