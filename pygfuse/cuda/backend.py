@@ -9,20 +9,30 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout, statistics_dtype
-from pygfuse.codegen.arguments import Draws, OfTargets, PartialStates, Results, Row, RowPointer, SplitRows, WalkedEdges
+from pygfuse.codegen.arguments import (
+    Draws,
+    Gradients,
+    OfTargets,
+    Operands,
+    PartialStates,
+    Results,
+    Row,
+    RowPointer,
+    SplitRows,
+    WalkedEdges,
+)
 from pygfuse.codegen.philox import threshold_and_scale
+from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cuda import kernels
 from pygfuse.cuda import row_tiling as planning
 from pygfuse.cuda.layout import LOAD_BYTES
-from pygfuse.cuda.row_tiling import Tiling
 from pygfuse.cuda.walks.arguments import (
     BACKWARD,
     COMBINE,
     FORWARD,
     WEIGHTS,
-    Gradients,
     NumTiles,
-    Operands,
+    Sizes,
     Weights,
 )
 from pygfuse.graph.csr import Csr
@@ -73,11 +83,14 @@ def _operands(call: Call, side: str) -> Operands:
         edge_rows=aligned([tensors[name] for name in bound.edge_rows]),
         edge_features=aligned(features),
         edge_weights=aligned([tensors[f'{name}:weight'] for name in bound.edge_products]),
-        sizes=tuple(tensor.shape[1] for tensor in features),
         parameter_heads=aligned(call.operands(PARAMETER, HEADS)),
         parameters=aligned(call.operands(PARAMETER, CHANNELS)),
         scalars=tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
     )
+
+
+def _sizes(operands: Operands) -> Sizes:
+    return Sizes(tuple(features.shape[1] for features in operands.edge_features))
 
 
 def _draws(call: Call) -> Draws:
@@ -134,6 +147,7 @@ def _walk_forward(
         *FORWARD(
             WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, index, csr.edge_id),
             operands,
+            _sizes(operands),
             Row(call.heads, call.width),
             _draws(call),
             Results(out, statistics),
@@ -173,7 +187,8 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
         parts.count,
         *WEIGHTS(
             WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-            _operands(call, TARGET),
+            operands := _operands(call, TARGET),
+            _sizes(operands),
             Row(call.heads, call.width),
             Weights((statistics,) if call.bound.softmax else (), result),
         ),
@@ -268,7 +283,8 @@ def _walk_backward(
         parts.count,
         *BACKWARD(
             WalkedEdges(tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
-            _operands(call, plan.side),
+            operands := _operands(call, plan.side),
+            _sizes(operands),
             Row(call.heads, call.width),
             NumTiles(tiling.count),
             _draws(call),
