@@ -27,6 +27,7 @@ import torch
 import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
 from pygfuse.cuda import backend as target
+from pygfuse.cuda import kernels
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
@@ -156,7 +157,7 @@ def recorded(graph: Graph, chosen: Iterable[Call]) -> dict[tuple, tuple[Kernel, 
             description = tuple(describe(argument) for argument in arguments)
             found.setdefault((self.key, self.layout, description), (self, description))
 
-    before, target.Kernel = target.Kernel, Recorder
+    before, kernels.Kernel = kernels.Kernel, Recorder
     try:
         for call in chosen:
             out, statistics = target.forward(call)
@@ -164,8 +165,8 @@ def recorded(graph: Graph, chosen: Iterable[Call]) -> dict[tuple, tuple[Kernel, 
             if call.bound.score is not None:
                 target.weights(call, statistics)
     finally:
-        target.Kernel = before
-        for value in vars(target).values():
+        kernels.Kernel = before
+        for value in vars(kernels).values():
             if hasattr(value, 'cache_clear'):
                 value.cache_clear()
     return found

@@ -120,3 +120,37 @@ class OfTargets(NamedTuple):
     out: Tensor
     normalisers: Tensor | None
     delta: Tensor | None
+
+
+class Operands(NamedTuple):
+    """The operands of a call, as a walk by rows of one side takes them."""
+
+    resident_heads: tuple[Tensor, ...]
+    resident_channels: tuple[Tensor, ...]
+    gathered_heads: tuple[Tensor, ...]
+    gathered_channels: tuple[Tensor, ...]
+    edge_heads: tuple[Tensor, ...]
+    edge_scalars: tuple[Tensor, ...]
+    edge_rows: tuple[Tensor, ...]
+    edge_features: tuple[Tensor, ...]
+    edge_weights: tuple[Tensor, ...]
+    parameter_heads: tuple[Tensor, ...]
+    parameters: tuple[Tensor, ...]
+    scalars: tuple[float, ...]
+
+
+class Gradients(NamedTuple):
+    """Where the adjoint writes, see `BackwardPlan`."""
+
+    grad_heads: tuple[Tensor, ...]
+    grad_channels: tuple[Tensor, ...]
+    grad_edges: tuple[Tensor, ...]
+    grad_edge_rows: tuple[Tensor, ...]
+    grad_weights: tuple[Tensor, ...]
+    grad_features: tuple[Tensor, ...]
+    grad_passed: tuple[Tensor, ...]
+    grad_parameters: tuple[Tensor, ...]
+    grad_edge_scalars: tuple[Tensor, ...]
+    grad_parameter_heads: tuple[Tensor, ...]
+    partial_heads: tuple[Tensor, ...]
+    partial_rows: tuple[Tensor, ...]

@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout
-from pygfuse.codegen.arguments import Draws, OfTargets, PartialStates, Results, Row, RowPointer, SplitRows, WalkedEdges
+from pygfuse.codegen.arguments import (
+    Draws,
+    Gradients,
+    OfTargets,
+    Operands,
+    PartialStates,
+    Results,
+    Row,
+    RowPointer,
+    SplitRows,
+    WalkedEdges,
+)
 from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.cpu import kernels, paths
 from pygfuse.cpu import row_tiling as planning
@@ -25,11 +36,10 @@ from pygfuse.cpu.walks.arguments import (
     FORWARD,
     PASSED_SUM,
     WEIGHTS,
+    Added,
     Ends,
-    Gradients,
     KeptWeights,
     NumRows,
-    Operands,
     Passed,
     RowsWalked,
     Sums,
@@ -273,13 +283,13 @@ def _walk(
                 grad_weights=weight_sums,
                 grad_features=features,
                 grad_passed=passed,
-                grad_added=added,
                 grad_parameters=sums,
                 grad_edge_scalars=edge_scalars,
                 grad_parameter_heads=head_sums,
                 partial_heads=partial_heads,
                 partial_rows=partial_rows,
             ),
+            Added(added),
         ),
     )
     if scattered:

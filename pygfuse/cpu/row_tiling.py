@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable
 
 import torch
 
+from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import ELEMENT_TYPES
 from pygfuse.cpu.layout import Layout
@@ -15,23 +15,6 @@ from pygfuse.cpu.layout import Layout
 # registers that may hold one row: a forward walk keeps one sum, the adjoint the resident row and its sum
 FORWARD_REGISTERS = 16
 BACKWARD_REGISTERS = 8
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Tiling:
-    """A row of heads x channels in tiles that all have one layout.
-
-    Attributes:
-        layout: What a walk holds of a row.
-        tiles: First head and first channel (of the whole row) of each tile, one after another, int64.
-    """
-
-    layout: Layout
-    tiles: torch.Tensor
-
-    @property
-    def count(self) -> int:
-        return len(self.tiles) // 2
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from pygfuse.call.call import Call
+from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import paths, row_tiling
-from pygfuse.cpu.row_tiling import Tiling
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.choice import choose

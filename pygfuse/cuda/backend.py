@@ -3,94 +3,48 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout, statistics_dtype
-from pygfuse.codegen.arguments import Draws, OfTargets, PartialStates, Results, Row, RowPointer, SplitRows, WalkedEdges
+from pygfuse.codegen.arguments import (
+    Draws,
+    Gradients,
+    OfTargets,
+    Operands,
+    PartialStates,
+    Results,
+    Row,
+    RowPointer,
+    SplitRows,
+    WalkedEdges,
+)
 from pygfuse.codegen.philox import threshold_and_scale
+from pygfuse.codegen.row_tiling import Tiling
+from pygfuse.cuda import kernels
 from pygfuse.cuda import row_tiling as planning
-from pygfuse.cuda.kernel import Kernel
-from pygfuse.cuda.layout import LOAD_BYTES, Layout
-from pygfuse.cuda.row_tiling import Tiling
+from pygfuse.cuda.layout import LOAD_BYTES
 from pygfuse.cuda.walks.arguments import (
     BACKWARD,
     COMBINE,
     FORWARD,
     WEIGHTS,
-    Gradients,
     NumTiles,
-    Operands,
+    Sizes,
     Weights,
 )
-from pygfuse.cuda.walks.backward import backward_body
-from pygfuse.cuda.walks.forward import combine_body, dots_body, forward_body
-from pygfuse.cuda.walks.random import factors_body
-from pygfuse.cuda.walks.weights import weights_body
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import Cut
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.library.neighbours import NEIGHBOURS
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
+from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
 
 # teams that keep sums of their own for parameters: each costs memory, and a device runs some thousands at once
 SUMMING_TEAMS = 4096
-
-
-def _key(bound: BoundProgram, *rest: object) -> tuple[str, ...]:
-    """What, beside layout and arguments, decides a walk's machine code."""
-    texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
-    return (*texts, repr((bound.softmax, bound.present, bound.products, rest)))
-
-
-@functools.lru_cache(maxsize=256)
-def _forward_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
-    make = functools.partial(_made, forward_body, bound, (reduce,))
-    return _kernel(make, layout, f'{bound.program.name} forward', _key(bound, reduce))
-
-
-@functools.lru_cache(maxsize=256)
-def _backward_kernel(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Kernel:
-    make = functools.partial(_made, backward_body, bound, (plan, reduce))
-    extreme = reduce in ('max', 'min')
-    return _kernel(make, layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, extreme))
-
-
-@functools.lru_cache(maxsize=256)
-def _weights_kernel(bound: BoundProgram, layout: Layout) -> Kernel:
-    make = functools.partial(_made, weights_body, bound, ())
-    return _kernel(make, layout, f'{bound.program.name} weights', _key(bound))
-
-
-def _made(body: Callable, bound: BoundProgram, rest: tuple, lanes: Any) -> Callable:
-    return body(bound, lanes, *rest)
-
-
-@functools.lru_cache(maxsize=256)
-def _combine_kernel(layout: Layout, softmax: bool, reduce: str) -> Kernel:
-    return _kernel(
-        lambda lanes: combine_body(lanes, softmax, reduce), layout, 'rows of parts', (repr((softmax, reduce)),)
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _dots_kernel(layout: Layout) -> Kernel:
-    return _kernel(dots_body, layout, 'dots of rows', ())
-
-
-@functools.lru_cache(maxsize=256)
-def _factors_kernel(layout: Layout) -> Kernel:
-    return _kernel(factors_body, layout, 'dropout factors', ())
-
-
-def _kernel(make: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...]) -> Kernel:
-    return Kernel(make, layout, f'{name}, {layout.heads} x {layout.channels}, {layout.element}', (name, *key))
 
 
 def _aligned(tensor: Tensor) -> Tensor:
@@ -129,11 +83,14 @@ def _operands(call: Call, side: str) -> Operands:
         edge_rows=aligned([tensors[name] for name in bound.edge_rows]),
         edge_features=aligned(features),
         edge_weights=aligned([tensors[f'{name}:weight'] for name in bound.edge_products]),
-        sizes=tuple(tensor.shape[1] for tensor in features),
         parameter_heads=aligned(call.operands(PARAMETER, HEADS)),
         parameters=aligned(call.operands(PARAMETER, CHANNELS)),
         scalars=tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
     )
+
+
+def _sizes(operands: Operands) -> Sizes:
+    return Sizes(tuple(features.shape[1] for features in operands.edge_features))
 
 
 def _draws(call: Call) -> Draws:
@@ -183,13 +140,14 @@ def _walk_forward(
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     sizes = (call.width, tops, call.heads)
     partial = PartialStates(*(out.new_empty(parts.num_slots, size, dtype=wide) for size in sizes))
-    kernel = _forward_kernel(call.bound, tiling.layout, call.reduce)
+    kernel = kernels.forward_kernel(call.bound, tiling.layout, call.reduce)
     kernel(
         *(device, kernel.blocks(parts.count), tiling.count),
         parts.count,
         *FORWARD(
             WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, index, csr.edge_id),
             operands,
+            _sizes(operands),
             Row(call.heads, call.width),
             _draws(call),
             Results(out, statistics),
@@ -198,7 +156,7 @@ def _walk_forward(
     )
     if not parts.num_slots:
         return
-    combine = _combine_kernel(tiling.layout, call.bound.softmax, call.reduce)
+    combine = kernels.combine_kernel(tiling.layout, call.bound.softmax, call.reduce)
     combine(
         *(device, combine.blocks(len(parts.split_rows)), tiling.count),
         len(parts.split_rows),
@@ -223,13 +181,14 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     result = like.new_zeros(call.graph.num_edge_ids, call.heads, dtype=call.dtype)
     rows = len(call.bound.names(SOURCE, CHANNELS)) + len(call.bound.edge_rows)
     tiling, parts = _tiling(call, csr, planning.BACKWARD_VALUES, False, rows), planning.parts_of(csr, call.row_bytes)
-    kernel = _weights_kernel(call.bound, tiling.layout)
+    kernel = kernels.weights_kernel(call.bound, tiling.layout)
     kernel(
         *(like.device, kernel.blocks(parts.count), tiling.count),
         parts.count,
         *WEIGHTS(
             WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-            _operands(call, TARGET),
+            operands := _operands(call, TARGET),
+            _sizes(operands),
             Row(call.heads, call.width),
             Weights((statistics,) if call.bound.softmax else (), result),
         ),
@@ -275,7 +234,7 @@ def _head_dots(call: Call, x: Tensor, y: Tensor) -> Tensor:
     """The dot of two rows over each head's channels, ``[rows, H]``."""
     tiling = planning.tiling(x.dtype, x.device, call.heads, call.channels, planning.FORWARD_VALUES)
     result = x.new_empty(x.shape[0], call.heads, dtype=statistics_dtype(x.dtype))
-    kernel = _dots_kernel(tiling.layout)
+    kernel = kernels.dots_kernel(tiling.layout)
     kernel(
         *(x.device, kernel.blocks(x.shape[0]), tiling.count),
         *(x.shape[0], tiling.tiles, x, y, call.heads, call.width, result),
@@ -291,7 +250,10 @@ def _walk_backward(
     edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(call.dtype)
     gathered = len(bound.names(SOURCE if by_target else TARGET, CHANNELS)) + len(bound.edge_rows) + (not by_target)
     tiling = _tiling(call, edges, planning.BACKWARD_VALUES, False, gathered)
-    parts, kernel = planning.parts_of(edges, call.row_bytes), _backward_kernel(bound, tiling.layout, plan, call.reduce)
+    parts, kernel = (
+        planning.parts_of(edges, call.row_bytes),
+        kernels.backward_kernel(bound, tiling.layout, plan, call.reduce),
+    )
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     products = [name for name in plan.edge_channels if name in bound.edge_products]
     sums_over_edges = plan.parameters or plan.parameter_heads or products
@@ -321,7 +283,8 @@ def _walk_backward(
         parts.count,
         *BACKWARD(
             WalkedEdges(tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
-            _operands(call, plan.side),
+            operands := _operands(call, plan.side),
+            _sizes(operands),
             Row(call.heads, call.width),
             NumTiles(tiling.count),
             _draws(call),
@@ -362,7 +325,7 @@ def _combine_sums(edges: Csr, parts: Cut, partial: Tensor, whole: Tensor) -> Non
         return
     width = whole.shape[1]
     tiling = planning.tiling(partial.dtype, whole.device, 1, width, planning.FORWARD_VALUES, True)
-    kernel = _combine_kernel(tiling.layout, False, 'sum')
+    kernel = kernels.combine_kernel(tiling.layout, False, 'sum')
     kernel(
         *(whole.device, kernel.blocks(len(parts.split_rows)), tiling.count),
         len(parts.split_rows),
@@ -394,7 +357,7 @@ def dropout_factors(rows: int, heads: int, dropout: Dropout, like: Tensor) -> Te
     """The factors, 0 or ``1 / (1 - probability)``, that walks draw for edges 0 to ``rows - 1``: ``[rows, heads]``."""
     result = like.new_empty(rows, heads)
     tiling = planning.tiling(like.dtype, like.device, heads, 1, planning.FORWARD_VALUES)
-    kernel = _factors_kernel(tiling.layout)
+    kernel = kernels.factors_kernel(tiling.layout)
     kernel(
         *(like.device, kernel.blocks(rows), tiling.count),
         *(rows, tiling.tiles, heads, _seed(dropout, like.device), *threshold_and_scale(dropout.probability), result),

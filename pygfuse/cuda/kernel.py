@@ -75,7 +75,7 @@ class Kernel:
         """The machine code for arguments of these types, from disk if it was compiled before, and the kernel's name."""
         version = importlib.metadata.version('numba-cuda')
         facts = (repr(architecture), version, repr(self.layout), repr(description))
-        path = cache.entry_path('pygfuse.cuda.backend', self.name, *facts, *self.key)
+        path = cache.entry_path('pygfuse.cuda.kernels', self.name, *facts, *self.key)
 
         def compile_new() -> MachineCode:
             from pygfuse.cuda import compilation

@@ -7,6 +7,7 @@ import functools
 
 import torch
 
+from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cuda.arguments import KINDS
 from pygfuse.cuda.layout import WARP, Layout
 from pygfuse.graph.csr import Csr
@@ -24,23 +25,6 @@ PARTS_WANTED = 16384
 # edges and rows of a part: it must pay for its beginning, and partial states of cut rows for their memory
 SMALLEST_PART, LARGEST_PART = 8, 2048
 PARTS_LIMIT = 2**30
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Tiling:
-    """A row of heads x channels in tiles that all have one layout.
-
-    Attributes:
-        layout: What a team holds of a row.
-        tiles: First head and first channel (of the whole row) of each tile, one after another, int64, on the device.
-    """
-
-    layout: Layout
-    tiles: torch.Tensor
-
-    @property
-    def count(self) -> int:
-        return len(self.tiles) // 2
 
 
 @functools.lru_cache(maxsize=256)

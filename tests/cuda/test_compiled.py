@@ -11,8 +11,8 @@ from pygfuse.call.call import Dropout
 from pygfuse.conv import GATConv
 from pygfuse.cpu import random
 from pygfuse.cuda import backend as target
+from pygfuse.cuda import kernels, sort
 from pygfuse.cuda import row_tiling as plan
-from pygfuse.cuda import sort
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.mapping.mapping import Mapping, force_mapping
@@ -29,8 +29,8 @@ TOLERANCE = 2e-5
 
 @pytest.fixture(autouse=True)
 def _interpreted(monkeypatch):
-    monkeypatch.setattr(target, 'Kernel', InterpretedKernel)
-    for value in vars(target).values():
+    monkeypatch.setattr(kernels, 'Kernel', InterpretedKernel)
+    for value in vars(kernels).values():
         if hasattr(value, 'cache_clear'):
             value.cache_clear()
 
@@ -221,7 +221,7 @@ def test_machine_code_is_kept_on_disk(monkeypatch, tmp_path):
             self.make_body = None  # the second time nothing is compiled
             found.append((first, self.code(description, (9, 0))))
 
-    monkeypatch.setattr(target, 'Kernel', Assembled)
+    monkeypatch.setattr(kernels, 'Kernel', Assembled)
     target.forward(random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 4, 16, torch.float32))
     (first, second), *_ = found
     assert first[0].startswith(b'\x7fELF')

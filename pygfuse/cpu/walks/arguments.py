@@ -9,7 +9,9 @@ from torch import Tensor
 from pygfuse.codegen.arguments import (
     Arguments,
     Draws,
+    Gradients,
     OfTargets,
+    Operands,
     PartialStates,
     Results,
     Row,
@@ -17,23 +19,6 @@ from pygfuse.codegen.arguments import (
     SplitRows,
     WalkedEdges,
 )
-
-
-class Operands(NamedTuple):
-    """The operands of a call, as a walk by rows of one side takes them."""
-
-    resident_heads: tuple[Tensor, ...]
-    resident_channels: tuple[Tensor, ...]
-    gathered_heads: tuple[Tensor, ...]
-    gathered_channels: tuple[Tensor, ...]
-    edge_heads: tuple[Tensor, ...]
-    edge_scalars: tuple[Tensor, ...]
-    edge_rows: tuple[Tensor, ...]
-    edge_features: tuple[Tensor, ...]
-    edge_weights: tuple[Tensor, ...]
-    parameter_heads: tuple[Tensor, ...]
-    parameters: tuple[Tensor, ...]
-    scalars: tuple[float, ...]
 
 
 class NumRows(NamedTuple):
@@ -68,22 +53,10 @@ class KeptWeights(NamedTuple):
     edge_alpha: Tensor | None
 
 
-class Gradients(NamedTuple):
-    """Where the adjoint writes, see `BackwardPlan`."""
+class Added(NamedTuple):
+    """The copies of the other side's heads that parts add to."""
 
-    grad_heads: tuple[Tensor, ...]
-    grad_channels: tuple[Tensor, ...]
-    grad_edges: tuple[Tensor, ...]
-    grad_edge_rows: tuple[Tensor, ...]
-    grad_weights: tuple[Tensor, ...]
-    grad_features: tuple[Tensor, ...]
-    grad_passed: tuple[Tensor, ...]
     grad_added: tuple[Tensor, ...]
-    grad_parameters: tuple[Tensor, ...]
-    grad_edge_scalars: tuple[Tensor, ...]
-    grad_parameter_heads: tuple[Tensor, ...]
-    partial_heads: tuple[Tensor, ...]
-    partial_rows: tuple[Tensor, ...]
 
 
 class Sums(NamedTuple):
@@ -113,6 +86,6 @@ class Passed(NamedTuple):
 FORWARD = Arguments('part', WalkedEdges, Operands, Row, NumRows, Draws, Results, PartialStates)
 COMBINE = Arguments('part', SplitRows, RowPointer, Row, PartialStates, Results)
 WEIGHTS = Arguments('part', WalkedEdges, Operands, Row, Weights)
-BACKWARD = Arguments('part', RowsWalked, Operands, Row, Ends, Draws, OfTargets, KeptWeights, Gradients)
+BACKWARD = Arguments('part', RowsWalked, Operands, Row, Ends, Draws, OfTargets, KeptWeights, Gradients, Added)
 COMBINE_SUMS = Arguments('part', SplitRows, Row, Sums)
 PASSED_SUM = Arguments('part', Passed)

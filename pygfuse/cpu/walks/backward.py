@@ -170,7 +170,7 @@ def backward_body(
         total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
         grad_out, out, normalisers, delta, edge_alpha,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
-        grad_passed, grad_added, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
+        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows, grad_added,
     ):  # fmt: skip
         num_tiles = len(tiles) // 2
         tile, piece, head, channel = piece_of(part, tiles)

@@ -312,7 +312,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
     def backward(
         parts, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, parameter_heads, parameters, scalars,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
         total_heads, width, num_tiles, seed, threshold, scale, grad_out, out, normalisers, delta,
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
         grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,

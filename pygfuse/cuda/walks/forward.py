@@ -177,7 +177,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     def forward(
         parts, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, parameter_heads, parameters, scalars,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
         total_heads, width, seed, threshold, scale, out, statistics, partial_rows, partial_tops, partial_totals,
     ):  # fmt: skip
         group, tile = group_number(), tile_number()

@@ -51,7 +51,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
     def weights(
         parts, tiles, bounds, indptr, index, edge_id,
         resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, parameter_heads, parameters, scalars,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
         total_heads, width, statistics, result,
     ):  # fmt: skip
         group, tile = group_number(), tile_number()

@@ -10,6 +10,7 @@ from pygfuse.call.call import Dropout
 from pygfuse.cpu import random
 from pygfuse.cuda import backend as target
 from pygfuse.cuda import hag as levels
+from pygfuse.cuda import kernels
 from pygfuse.cuda import row_search as active_rows
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.graph.graph import Graph
@@ -33,8 +34,8 @@ from tests.support.emulation import SimulatedKernel
 
 @pytest.fixture(autouse=True)
 def _simulated(monkeypatch):
-    monkeypatch.setattr(target, 'Kernel', SimulatedKernel)
-    for value in vars(target).values():
+    monkeypatch.setattr(kernels, 'Kernel', SimulatedKernel)
+    for value in vars(kernels).values():
         if hasattr(value, 'cache_clear'):
             value.cache_clear()
 

@@ -55,7 +55,9 @@ def test_a_chooser_sees_the_path_and_its_size_cuts_it(walked):
 def test_backward_walks_a_paths_own_groups(monkeypatch):
     x, edge_index = torch.randn(NODES, 8, requires_grad=True), torch.randint(NODES, (2, 3000))
     found = []
-    monkeypatch.setattr('pygfuse.cpu.backend.grouped', lambda *given: found.append(paths.grouped(*given)) or found[-1])
+    monkeypatch.setattr(
+        'pygfuse.cpu.walked_edges.grouped', lambda *given: found.append(paths.grouped(*given)) or found[-1]
+    )
     conv = SAGEConv(8, 8)
     with group_sizes(lambda csr, row_bytes: 30), execution_paths(True):
         conv(x, edge_index)[:20].sum().backward()

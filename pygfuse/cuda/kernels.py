@@ -1,0 +1,66 @@
+"""The kernels of the walks: one for each program, layout and form, made when it is first asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from pygfuse.cuda.kernel import Kernel
+from pygfuse.cuda.layout import Layout
+from pygfuse.cuda.walks.backward import backward_body
+from pygfuse.cuda.walks.forward import combine_body, dots_body, forward_body
+from pygfuse.cuda.walks.random import factors_body
+from pygfuse.cuda.walks.weights import weights_body
+from pygfuse.program.adjoint import BackwardPlan
+from pygfuse.program.program import BoundProgram
+
+
+def _key(bound: BoundProgram, *rest: object) -> tuple[str, ...]:
+    """What, beside layout and arguments, decides a walk's machine code."""
+    texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
+    return (*texts, repr((bound.softmax, bound.present, bound.products, rest)))
+
+
+@functools.lru_cache(maxsize=256)
+def forward_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
+    make = functools.partial(_made, forward_body, bound, (reduce,))
+    return _kernel(make, layout, f'{bound.program.name} forward', _key(bound, reduce))
+
+
+@functools.lru_cache(maxsize=256)
+def backward_kernel(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Kernel:
+    make = functools.partial(_made, backward_body, bound, (plan, reduce))
+    extreme = reduce in ('max', 'min')
+    return _kernel(make, layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, extreme))
+
+
+@functools.lru_cache(maxsize=256)
+def weights_kernel(bound: BoundProgram, layout: Layout) -> Kernel:
+    make = functools.partial(_made, weights_body, bound, ())
+    return _kernel(make, layout, f'{bound.program.name} weights', _key(bound))
+
+
+def _made(body: Callable, bound: BoundProgram, rest: tuple, lanes: Any) -> Callable:
+    return body(bound, lanes, *rest)
+
+
+@functools.lru_cache(maxsize=256)
+def combine_kernel(layout: Layout, softmax: bool, reduce: str) -> Kernel:
+    return _kernel(
+        lambda lanes: combine_body(lanes, softmax, reduce), layout, 'rows of parts', (repr((softmax, reduce)),)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def dots_kernel(layout: Layout) -> Kernel:
+    return _kernel(dots_body, layout, 'dots of rows', ())
+
+
+@functools.lru_cache(maxsize=256)
+def factors_kernel(layout: Layout) -> Kernel:
+    return _kernel(factors_body, layout, 'dropout factors', ())
+
+
+def _kernel(make: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...]) -> Kernel:
+    return Kernel(make, layout, f'{name}, {layout.heads} x {layout.channels}, {layout.element}', (name, *key))
