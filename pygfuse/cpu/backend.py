@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Collection
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.partial.paths.rows import PathRows
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
+from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
 
@@ -41,6 +41,9 @@ def _key(bound: BoundProgram, tiling: planning.Tiling, *rest: object) -> tuple[s
     texts = [trace.text('f') for trace in (bound.score, bound.message) if trace is not None]
     layout = tiling.layout
     return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
+
+
+_plans = functools.lru_cache(maxsize=256)(backward_plans)
 
 
 @functools.lru_cache(maxsize=256)
@@ -103,18 +106,24 @@ def _tiling(call: Call, registers: int, split_channels: bool, group_limit: int |
 
 def _operands(call: Call, side: str) -> tuple:
     """The operands as a walk by rows of `side` takes them."""
-    other = SOURCE if side == TARGET else TARGET
     tensors, bound = call.tensors, call.bound
+    before, after = _names(bound, side)
     return (
-        *(call.operands(side, HEADS), call.operands(side, CHANNELS)),
-        *(call.operands(other, HEADS), call.operands(other, CHANNELS)),
-        *(call.operands(EDGE, HEADS), call.operands(EDGE, SCALAR)),
-        tuple(tensors[name] for name in bound.edge_rows),
-        tuple(tensors[f'{name}:features'] for name in bound.edge_products),
-        tuple(tensors[f'{name}:weight'] for name in bound.edge_products),
-        *(call.operands(PARAMETER, HEADS), call.operands(PARAMETER, CHANNELS)),
-        tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
+        *(tuple([tensors[name] for name in names]) if names else () for names in before),
+        tuple(call.products[name].features for name in bound.edge_products),
+        tuple(call.products[name].weight for name in bound.edge_products),
+        *(tuple([tensors[name] for name in names]) if names else () for names in after),
+        tuple([float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)]),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _names(bound: BoundProgram, side: str) -> tuple[list[list[str]], list[list[str]]]:
+    """The names of the tensors that a walk by rows of `side` takes, before and after those of products."""
+    other = SOURCE if side == TARGET else TARGET
+    places = (side, HEADS), (side, CHANNELS), (other, HEADS), (other, CHANNELS), (EDGE, HEADS), (EDGE, SCALAR)
+    parameters = (PARAMETER, HEADS), (PARAMETER, CHANNELS)
+    return [*(bound.names(*place) for place in places), bound.edge_rows], [bound.names(*place) for place in parameters]
 
 
 def _dropout(call: Call) -> tuple:
@@ -160,8 +169,10 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
         *_operands(call, TARGET),
         *(call.heads, call.width, csr.num_rows, *_dropout(call), out, statistics, *partial),
     )
+    if not parts.num_slots:
+        return
     _combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
-        len(parts.split_rows) * tiling.count,
+        parts.num_split_rows * tiling.count,
         *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, csr.indptr),
         *(call.heads, call.width, *partial, out, statistics),
     )
@@ -210,13 +221,20 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
 def _partial_states(call: Call, parts: Cut) -> tuple[Tensor, Tensor, Tensor]:
     """Room for the state of rows that lie in several parts: sums, running maxima or ties, softmax totals."""
     like, slots = call.like(), parts.num_slots
+    if not slots:
+        return (_nothing(like.dtype),) * 3
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     return like.new_empty(slots, call.width), like.new_empty(slots, tops), like.new_empty(slots, call.heads)
 
 
 def backward(
-    call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, needed: Collection[str]
-) -> dict[str, Tensor]:
+    call: Call,
+    out: Tensor,
+    statistics: Tensor | None,
+    grad_out: Tensor,
+    needed: Collection[str],
+    features: Collection[str] = (),
+) -> dict[str, Tensor | Product]:
     """The gradients of the operands `needed`, by name, in the shapes of the operands.
 
     Args:
@@ -225,6 +243,7 @@ def backward(
         statistics: Its second result.
         grad_out: The gradient that reaches the output, contiguous.
         needed: Names of operands.
+        features: Those of them that are products whose features need a gradient; else it is None.
     """
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
     edges, _ = _edges_of(call, TARGET)
@@ -238,9 +257,9 @@ def backward(
     if summed is not None and path is None and call.reduce in ('sum', 'mean') and not isinstance(edges, Coo):
         return {summed: _sum_transposed(call, summed, grad_out)}
     normalisers = statistics if call.bound.softmax else None
-    gradients: dict[str, Tensor] = {}
+    gradients: dict[str, Tensor | Product] = {}
     adding = isinstance(edges, Coo) or _copies_for_adding(call) > 0
-    for plan in backward_plans(call.bound, needed, adding):
+    for plan in _plans(call.bound, frozenset(needed), frozenset(features), adding):
         gradients |= _walk(call, plan, path, out, normalisers, grad_out, delta)
     return gradients
 
@@ -249,7 +268,7 @@ def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
     """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
     edges, mapping = _edges_of(call, SOURCE)
     found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
-    transposed = dataclasses.replace(call, tensors={name: grad_out}, reduce='sum')
+    transposed = Call(call.bound, call.graph, {name: grad_out}, call.scalars, call.heads, call.channels)
     _sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
     return found
 
@@ -309,7 +328,7 @@ def _walk(
     normalisers: Tensor | None,
     grad_out: Tensor,
     delta: Tensor | None,
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor | Product]:
     graph, like, bound = call.graph, call.like(), call.bound
     walked = _walked(call, plan, path)
     edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, walked.parts is None
@@ -318,15 +337,16 @@ def _walk(
         num_rows, num_others = num_others, num_rows
     # rows that no path reaches are not walked
     result = like.new_empty if path is None else functools.partial(zeros, like)
-    found = {name: on_huge_pages(result(*call.tensors[name].shape)) for name in (*plan.heads, *plan.channels)}
+    found: dict[str, Tensor | Product] = {
+        name: on_huge_pages(result(*call.tensors[name].shape)) for name in (*plan.heads, *plan.channels)
+    }
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
     found |= {name: zeros(like, *call.tensors[name].shape) for name in (*plan.edges, *rows)}
     products = [name for name in plan.edge_channels if name in bound.edge_products]
-    weight_sums = tuple(zeros(like, pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
+    weight_sums = tuple(zeros(like, pieces, *call.products[name].weight.shape) for name in products)
     features = tuple(
-        zeros(like, graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
-        for name in plan.features
+        zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1]) for name in plan.features
     )
     passed = tuple(on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed)
     added = tuple(zeros(like, pieces, num_others, call.heads) for _ in plan.added)
@@ -354,8 +374,11 @@ def _walk(
     else:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)
-    found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
-    found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    of_features = {name: values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    found |= {
+        name: Product(of_features.get(name), values.sum(dim=0))
+        for name, values in zip(products, weight_sums, strict=True)
+    }
     found |= {name: _sum_passed(call, tiling, path, values) for name, values in zip(plan.passed, passed, strict=True)}
     found |= {name: added_up(values) for name, values in zip(plan.added, added, strict=True)}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
@@ -370,8 +393,10 @@ def _walk(
 
 def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:
     """Adds partial sums of heads and of rows into the rows that lie in several parts."""
+    if not parts.num_slots:
+        return
     _combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
-        len(parts.split_rows) * tiling.count,
+        parts.num_split_rows * tiling.count,
         *(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots, call.heads, call.width, *partial, *whole),
     )
 
@@ -405,4 +430,9 @@ def dropout_factors(rows: int, heads: int, dropout: Dropout, like: Tensor) -> Te
 
 def _no_rows(like: Tensor) -> Tensor:
     """What a walk by all rows of a graph takes for its list of rows."""
-    return like.new_empty(0)
+    return _nothing(like.dtype)
+
+
+@functools.cache
+def _nothing(dtype: torch.dtype) -> Tensor:
+    return torch.empty(0, dtype=dtype, device='cpu')

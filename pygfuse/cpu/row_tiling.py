@@ -29,7 +29,7 @@ class Tiling:
     layout: Layout
     tiles: torch.Tensor
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         return len(self.tiles) // 2
 

@@ -11,7 +11,7 @@ from tests.support.parity import GRAPHS
 
 RANDOM = GRAPHS['random']()
 NARROW = torch.bfloat16
-FUSED = [layer for layer in LAYERS if layer.pair()[1].runs_under_autocast]
+FUSED = [layer for layer in LAYERS if layer.pair()[1].spec.autocast]
 
 
 def results(conv, inputs, dtype=None):
