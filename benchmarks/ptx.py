@@ -34,6 +34,7 @@ from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.program.library.gaussian import gaussian
+from pygfuse.program.products import Product
 from pygfuse.program.program import PROGRAMS, EdgeProgram
 
 ARCHITECTURES = ((8, 0), (9, 0), (10, 0))
@@ -117,20 +118,19 @@ def random_call(
 ) -> Call:
     """A call of a program with all its operands; edges' channels are features times a weight if `products`."""
     rows = {'source': graph.num_sources, 'target': graph.num_targets, 'edge': graph.num_edge_ids, 'parameter': 1}
-    tensors, scalars, as_products = {}, {}, []
+    tensors, scalars, as_products = {}, {}, {}
     for name, operand in program.operands.items():
         width = {'scalar': 1, 'heads': heads}.get(operand.level, heads * channels)
         if operand.side == 'parameter' and operand.level == 'scalar':
             scalars[name] = 0.2
         elif products and operand.side == 'edge' and operand.level == 'channels':
-            as_products.append(name)
-            tensors[f'{name}:features'] = torch.zeros(rows['edge'], 16, dtype=dtype)
-            tensors[f'{name}:weight'] = torch.zeros(16, width, dtype=dtype)
+            parts = torch.zeros(rows['edge'], 16, dtype=dtype), torch.zeros(16, width, dtype=dtype)
+            as_products[name] = Product(*parts)
         else:
             tensors[name] = torch.zeros(rows[operand.side], width, dtype=dtype)
     bound = program.bind(tuple(program.operands), tuple(as_products))
     drawn = Dropout(0.5, 0) if dropout and program.score is not None else None
-    return Call(bound, graph, tensors, scalars, heads, channels, dropout=drawn)
+    return Call(bound, graph, tensors, scalars, heads, channels, dropout=drawn, products=as_products)
 
 
 def calls(graph: Graph) -> Iterator[Call]:

@@ -46,22 +46,22 @@ def target_of(device: torch.device) -> ModuleType:
         ValueError: If there is none, saying what to install where that helps.
     """
     _check(device)
-    return importlib.import_module(f'pygfuse.{device.type}.backend')
+    return _module(device.type, 'backend')
 
 
 def sorting_of(device: torch.device) -> ModuleType:
     """The module that sorts edges on this device: it has ``sort_by_target`` and ``transpose``."""
-    return importlib.import_module(f'pygfuse.{device.type}.sort')
+    return _module(device.type, 'sort')
 
 
 def levels_of(device: torch.device) -> ModuleType:
     """The module that aggregates over HAGs on this device: it has ``sums``, ``extremes`` and ``extremes_backward``."""
-    return importlib.import_module(f'pygfuse.{device.type}.hag')
+    return _module(device.type, 'hag')
 
 
 def edge_tiles_of(device: torch.device) -> ModuleType:
     """The module that works on tiles of edges on this device (`pygfuse.cpu.edge_tiles`); there is none for GPUs."""
-    return importlib.import_module(f'pygfuse.{device.type}.edge_tiles')
+    return _module(device.type, 'edge_tiles')
 
 
 def neighbour_search_of(device: torch.device) -> ModuleType | None:
@@ -73,7 +73,12 @@ def row_search_of(device: torch.device) -> ModuleType:
     """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``SYNCHRONISES``,
     whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``
     and ``distances`` too."""
-    return importlib.import_module(f'pygfuse.{device.type}.row_search')
+    return _module(device.type, 'row_search')
+
+
+@functools.cache
+def _module(kind: str, name: str) -> ModuleType:
+    return importlib.import_module(f'pygfuse.{kind}.{name}')
 
 
 def _check(device: torch.device) -> None:

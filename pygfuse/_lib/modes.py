@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -55,8 +54,7 @@ def modes() -> Modes:
     return _DEFAULTS if torch.compiler.is_compiling() else _modes.get()
 
 
-@contextlib.contextmanager
-def changed(**fields: Any) -> Iterator[None]:
+class changed(contextlib.ContextDecorator):
     """Changes fields of `Modes` for this thread within a ``with`` block.
 
     Example:
@@ -66,11 +64,19 @@ def changed(**fields: Any) -> Iterator[None]:
         >>> modes().used_once
         False
     """
-    token = _modes.set(dataclasses.replace(_modes.get(), **fields))
-    try:
-        yield
-    finally:
-        _modes.reset(token)
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+        self._tokens: list[contextvars.Token] = []
+
+    def __enter__(self) -> None:
+        # as `dataclasses.replace` does, in a tenth of its time: each call of a layer comes here
+        said = object.__new__(Modes)
+        said.__dict__.update(_modes.get().__dict__, **self._fields)
+        self._tokens.append(_modes.set(said))
+
+    def __exit__(self, *raised: object) -> None:
+        _modes.reset(self._tokens.pop())
 
 
 def ablation(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.graph.graph import Graph
+from pygfuse.program.products import Product, tensors_in
 from pygfuse.program.program import BoundProgram
 
 
@@ -35,8 +36,8 @@ class Call:
         graph: The edges.
         tensors: The operands by name, contiguous, of one floating type (on a GPU narrow ones may meet float32):
             ``[rows, H]`` for heads, ``[rows, H * C]`` for channels, where rows are the nodes of the operand's side, the
-            edge ids, or one for a parameter. Channels of edges may be a product instead: ``name:features``, ``[edge
-            ids, D]``, times ``name:weight``, ``[D, H * C]``.
+            edge ids, or one for a parameter.
+        products: Channels of edges that are given as features ``[edge ids, D]`` times a weight ``[D, H * C]``, by name.
         scalars: The numbers by name.
         heads: H.
         channels: C.
@@ -55,25 +56,26 @@ class Call:
     reduce: str = 'sum'
     dropout: Dropout | None = None
     weights: Tensor | None = None
+    products: Mapping[str, Product] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def width(self) -> int:
         """Values in a row of channels."""
         return self.heads * self.channels
 
-    @property
+    @functools.cached_property
     def row_bytes(self) -> int:
         """Bytes of a row of channels."""
         return self.width * self.like().element_size()
 
     def like(self) -> Tensor:
         """Any operand: what new tensors take their type and device from."""
-        return next(iter(self.tensors.values()))
+        return next(iter(self.tensors.values())) if self.tensors else next(iter(self.products.values())).features
 
-    @property
+    @functools.cached_property
     def dtype(self) -> torch.dtype:
         """The type of the output."""
-        return common_dtype(self.tensors.values())
+        return common_dtype((*self.tensors.values(), *tensors_in(self.products)))
 
     def operands(self, side: str, level: str) -> tuple[Tensor, ...]:
         """The tensors of one side at one level, in the program's order."""

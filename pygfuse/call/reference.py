@@ -70,9 +70,8 @@ def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tens
 
 
 def _rows(call: Call, name: str) -> Tensor:
-    if name in call.bound.products:
-        return call.tensors[f'{name}:features'] @ call.tensors[f'{name}:weight']
-    return call.tensors[name]
+    product = call.products.get(name)
+    return call.tensors[name] if product is None else product.features @ product.weight
 
 
 def _apply(function: Callable, values: Mapping[str, Tensor | float]) -> Tensor:

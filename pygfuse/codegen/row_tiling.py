@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import torch
@@ -20,6 +21,6 @@ class Tiling:
     layout: Any
     tiles: torch.Tensor
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         return len(self.tiles) // 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Collection
 
@@ -28,7 +27,7 @@ from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.rows import added_up, head_dots, zeros
-from pygfuse.cpu.walked_edges import copies_of_heads, edges_of, no_rows, rows_of_path, tiling_of, walked_by
+from pygfuse.cpu.walked_edges import copies_of_heads, edges_of, nothing, rows_of_path, tiling_of, walked_by
 from pygfuse.cpu.walks.arguments import (
     BACKWARD,
     COMBINE,
@@ -53,28 +52,33 @@ from pygfuse.mapping.mapping import Cut, cut, scattered_bounds
 from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET
+from pygfuse.program.products import Product
+from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+
+_plans = functools.lru_cache(maxsize=256)(backward_plans)
 
 
 def _operands(call: Call, side: str) -> Operands:
     """The operands as a walk by rows of `side` takes them."""
-    other = SOURCE if side == TARGET else TARGET
     tensors, bound = call.tensors, call.bound
+    before, after = _names(bound, side)
     return Operands(
-        resident_heads=call.operands(side, HEADS),
-        resident_channels=call.operands(side, CHANNELS),
-        gathered_heads=call.operands(other, HEADS),
-        gathered_channels=call.operands(other, CHANNELS),
-        edge_heads=call.operands(EDGE, HEADS),
-        edge_scalars=call.operands(EDGE, SCALAR),
-        edge_rows=tuple(tensors[name] for name in bound.edge_rows),
-        edge_features=tuple(tensors[f'{name}:features'] for name in bound.edge_products),
-        edge_weights=tuple(tensors[f'{name}:weight'] for name in bound.edge_products),
-        parameter_heads=call.operands(PARAMETER, HEADS),
-        parameters=call.operands(PARAMETER, CHANNELS),
-        scalars=tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
+        *(tuple([tensors[name] for name in names]) if names else () for names in before),
+        tuple(call.products[name].features for name in bound.edge_products),
+        tuple(call.products[name].weight for name in bound.edge_products),
+        *(tuple([tensors[name] for name in names]) if names else () for names in after),
+        tuple([float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)]),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _names(bound: BoundProgram, side: str) -> tuple[list[list[str]], list[list[str]]]:
+    """The names of the tensors that a walk by rows of `side` takes, before and after those of products."""
+    other = SOURCE if side == TARGET else TARGET
+    places = (side, HEADS), (side, CHANNELS), (other, HEADS), (other, CHANNELS), (EDGE, HEADS), (EDGE, SCALAR)
+    parameters = (PARAMETER, HEADS), (PARAMETER, CHANNELS)
+    return [*(bound.names(*place) for place in places), bound.edge_rows], [bound.names(*place) for place in parameters]
 
 
 def _draws(call: Call) -> Draws:
@@ -122,8 +126,10 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
             partial,
         ),
     )
+    if not parts.num_slots:
+        return
     kernels.combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
-        len(parts.split_rows) * tiling.count,
+        parts.num_split_rows * tiling.count,
         *COMBINE(
             SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
             RowPointer(csr.indptr),
@@ -186,13 +192,20 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
 def _partial_states(call: Call, parts: Cut) -> PartialStates:
     """Room for the state of rows that lie in several parts."""
     like, slots = call.like(), parts.num_slots
+    if not slots:
+        return PartialStates(*(nothing(like.dtype),) * 3)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     return PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))
 
 
 def backward(
-    call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, needed: Collection[str]
-) -> dict[str, Tensor]:
+    call: Call,
+    out: Tensor,
+    statistics: Tensor | None,
+    grad_out: Tensor,
+    needed: Collection[str],
+    features: Collection[str] = (),
+) -> dict[str, Tensor | Product]:
     """The gradients of the operands `needed`, by name, in the shapes of the operands.
 
     Args:
@@ -201,6 +214,7 @@ def backward(
         statistics: Its second result.
         grad_out: The gradient that reaches the output, contiguous.
         needed: Names of operands.
+        features: Those of them that are products whose features need a gradient; else it is None.
     """
     delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
     edges, _ = edges_of(call, TARGET)
@@ -214,9 +228,9 @@ def backward(
     if summed is not None and path is None and call.reduce in ('sum', 'mean') and not isinstance(edges, Coo):
         return {summed: _sum_transposed(call, summed, grad_out)}
     normalisers = statistics if call.bound.softmax else None
-    gradients: dict[str, Tensor] = {}
+    gradients: dict[str, Tensor | Product] = {}
     adding = isinstance(edges, Coo) or copies_of_heads(call) > 0
-    for plan in backward_plans(call.bound, needed, adding):
+    for plan in _plans(call.bound, frozenset(needed), frozenset(features), adding):
         gradients |= _walk(call, plan, path, out, normalisers, grad_out, delta)
     return gradients
 
@@ -225,7 +239,7 @@ def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
     """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
     edges, mapping = edges_of(call, SOURCE)
     found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
-    transposed = dataclasses.replace(call, tensors={name: grad_out}, reduce='sum')
+    transposed = Call(call.bound, call.graph, {name: grad_out}, call.scalars, call.heads, call.channels)
     _sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
     return found
 
@@ -238,7 +252,7 @@ def _walk(
     normalisers: Tensor | None,
     grad_out: Tensor,
     delta: Tensor | None,
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor | Product]:
     graph, like, bound = call.graph, call.like(), call.bound
     walked = walked_by(call, plan, path)
     edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, walked.parts is None
@@ -247,15 +261,16 @@ def _walk(
         num_rows, num_others = num_others, num_rows
     # rows that no path reaches are not walked
     result = like.new_empty if path is None else functools.partial(zeros, like)
-    found = {name: on_huge_pages(result(*call.tensors[name].shape)) for name in (*plan.heads, *plan.channels)}
+    found: dict[str, Tensor | Product] = {
+        name: on_huge_pages(result(*call.tensors[name].shape)) for name in (*plan.heads, *plan.channels)
+    }
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
     found |= {name: zeros(like, *call.tensors[name].shape) for name in (*plan.edges, *rows)}
     products = [name for name in plan.edge_channels if name in bound.edge_products]
-    weight_sums = tuple(zeros(like, pieces, *call.tensors[f'{name}:weight'].shape) for name in products)
+    weight_sums = tuple(zeros(like, pieces, *call.products[name].weight.shape) for name in products)
     features = tuple(
-        zeros(like, graph.num_edge_ids, tiling.count, call.tensors[f'{name}:features'].shape[1])
-        for name in plan.features
+        zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1]) for name in plan.features
     )
     passed = tuple(on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed)
     added = tuple(zeros(like, pieces, num_others, call.heads) for _ in plan.added)
@@ -298,8 +313,11 @@ def _walk(
     else:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)
-    found |= {f'{name}:weight': values.sum(dim=0) for name, values in zip(products, weight_sums, strict=True)}
-    found |= {f'{name}:features': values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    of_features = {name: values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    found |= {
+        name: Product(of_features.get(name), values.sum(dim=0))
+        for name, values in zip(products, weight_sums, strict=True)
+    }
     found |= {name: _sum_passed(call, tiling, path, values) for name, values in zip(plan.passed, passed, strict=True)}
     found |= {name: added_up(values) for name, values in zip(plan.added, added, strict=True)}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
@@ -314,8 +332,10 @@ def _walk(
 
 def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:
     """Adds partial sums of heads and of rows into the rows that lie in several parts."""
+    if not parts.num_slots:
+        return
     kernels.combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
-        len(parts.split_rows) * tiling.count,
+        parts.num_split_rows * tiling.count,
         *COMBINE_SUMS(
             SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
             Row(call.heads, call.width),
@@ -331,7 +351,7 @@ def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None,
     new = passed.new_empty if path is None else functools.partial(zeros, passed)
     result = on_huge_pages(new(graph.num_targets, call.heads))
     if path is None:
-        rows_of = no_rows(graph.csr.indptr), graph.csr.indptr, graph.place_in_csc
+        rows_of = nothing(graph.csr.indptr.dtype), graph.csr.indptr, graph.place_in_csc
     else:
         edges, parts = rows_of_path(call, path, TARGET, parts, mapping)
         rows_of = edges.rows, edges.indptr, paths.place_by_source(path, graph)

@@ -107,18 +107,20 @@ def _packed(arguments: tuple, words: list[int]) -> tuple:
     """
     kinds = []
     for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            kinds.append(argument.dtype)
-            words.append(argument.data_ptr())
-            words.append(argument.numel())
+        kind = type(argument)
+        if kind is int:
+            kinds.append(int)
+            words.append(argument)
+        elif argument is None:
+            kinds.append(kind)
         elif isinstance(argument, tuple):
-            kinds.append(_packed(argument, words))
+            kinds.append(_packed(argument, words) if argument else ())
+        elif isinstance(argument, torch.Tensor):
+            kinds.append(argument.dtype)
+            words += argument.data_ptr(), argument.numel()
         else:
-            kinds.append(type(argument))
-            if isinstance(argument, float):
-                words.extend(struct.unpack('q', struct.pack('d', argument)))
-            elif argument is not None:
-                words.append(int(argument))
+            kinds.append(kind)
+            words.append(struct.unpack('q', struct.pack('d', argument))[0] if kind is float else int(argument))
     return tuple(kinds)
 
 
@@ -181,8 +183,11 @@ class Kernel:
         description = _packed(arguments, words)
         found = self._compiled.get(description) or self._compile(description)
         block = array.array('q', words)
-        limit = torch.get_num_threads() if threads is None else threads
-        team.run(found[0], block.buffer_info()[0], min(parts, limit))
+        if parts == 1:
+            threads = 1
+        elif threads is None:
+            threads = torch.get_num_threads()
+        team.run(found[0], block.buffer_info()[0], min(parts, threads))
 
     def _compile(self, description: tuple) -> tuple[int, object]:
         path = cache.entry_path(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from torch import Tensor
@@ -37,9 +38,10 @@ def copies_of_heads(call: Call) -> int:
     return copies_for_adding(call.graph.csr, call.heads * call.like().element_size())
 
 
-def no_rows(like: Tensor) -> Tensor:
-    """What a walk by all rows of a graph takes for its list of rows."""
-    return like.new_empty(0)
+@functools.cache
+def nothing(dtype: torch.dtype) -> Tensor:
+    """What a walk takes for room that it does not need, or by all rows of a graph for its list of rows."""
+    return torch.empty(0, dtype=dtype, device='cpu')
 
 
 def rows_of_path(
@@ -85,12 +87,12 @@ def walked_by(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> Wal
     edges, mapping = edges_of(call, plan.side)
     tiling = tiling_of(call, row_tiling.BACKWARD_REGISTERS, False)
     if isinstance(edges, Coo):
-        bounds, rows_of = scattered_bounds(edges), (no_rows(edges.rows), edges.rows, edges.index, None)
+        bounds, rows_of = scattered_bounds(edges), (nothing(edges.rows.dtype), edges.rows, edges.index, None)
         pieces = len(bounds) // 2 - 1
         return Walked(edges, tiling, None, bounds, rows_of, pieces, pieces * edges.num_rows)
     if plan.added:
         mapping = in_parts(edges, mapping, copies_of_heads(call))
-    parts, listed = cut(edges, mapping), no_rows(edges.indptr)
+    parts, listed = cut(edges, mapping), nothing(edges.indptr.dtype)
     if path is not None:
         # copies that are added to are few
         edges, parts = rows_of_path(call, path, plan.side, parts, None if plan.added else mapping)

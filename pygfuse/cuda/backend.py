@@ -40,6 +40,7 @@ from pygfuse.mapping.mapping import Cut
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.library.neighbours import NEIGHBOURS
+from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
 
@@ -72,7 +73,7 @@ def _operands(call: Call, side: str) -> Operands:
     def aligned(found: Collection[Tensor]) -> tuple[Tensor, ...]:
         return tuple(_aligned(tensor) for tensor in found)
 
-    features = [tensors[f'{name}:features'] for name in bound.edge_products]
+    features = [call.products[name].features for name in bound.edge_products]
     return Operands(
         resident_heads=aligned(call.operands(side, HEADS)),
         resident_channels=aligned(call.operands(side, CHANNELS)),
@@ -82,7 +83,7 @@ def _operands(call: Call, side: str) -> Operands:
         edge_scalars=aligned(call.operands(EDGE, SCALAR)),
         edge_rows=aligned([tensors[name] for name in bound.edge_rows]),
         edge_features=aligned(features),
-        edge_weights=aligned([tensors[f'{name}:weight'] for name in bound.edge_products]),
+        edge_weights=aligned([call.products[name].weight for name in bound.edge_products]),
         parameter_heads=aligned(call.operands(PARAMETER, HEADS)),
         parameters=aligned(call.operands(PARAMETER, CHANNELS)),
         scalars=tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
@@ -197,8 +198,13 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
 
 
 def backward(
-    call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, needed: Collection[str]
-) -> dict[str, Tensor]:
+    call: Call,
+    out: Tensor,
+    statistics: Tensor | None,
+    grad_out: Tensor,
+    needed: Collection[str],
+    features: Collection[str] = (),
+) -> dict[str, Tensor | Product]:
     """The gradients of the operands `needed`, by name, in the shapes of the operands.
 
     Weights are always computed again: reading them would take as long.
@@ -209,6 +215,7 @@ def backward(
         statistics: Its second result.
         grad_out: The gradient that reaches the output, contiguous.
         needed: Names of operands.
+        features: Those of them that are products whose features need a gradient; else it is None.
     """
     path = path_of(call.graph, grad_out, call.row_bytes)
     out, grad_out = _aligned(out), _aligned(grad_out)
@@ -224,8 +231,8 @@ def backward(
     if summed is not None and call.reduce in ('sum', 'mean'):
         return {summed: _sum_rows(call, call.graph.csc, call.graph.csc.index, grad_out)}
     normalisers = statistics if call.bound.softmax else None
-    gradients: dict[str, Tensor] = {}
-    for plan in backward_plans(call.bound, needed):
+    gradients: dict[str, Tensor | Product] = {}
+    for plan in backward_plans(call.bound, needed, features):
         gradients |= _walk_backward(call, plan, out, normalisers, grad_out, delta)
     return gradients
 
@@ -244,7 +251,7 @@ def _head_dots(call: Call, x: Tensor, y: Tensor) -> Tensor:
 
 def _walk_backward(
     call: Call, plan: BackwardPlan, out: Tensor, normalisers: Tensor | None, grad_out: Tensor, delta: Tensor | None
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor | Product]:
     graph, like, bound = call.graph, call.like(), call.bound
     by_target = plan.side == TARGET
     edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(call.dtype)
@@ -269,7 +276,7 @@ def _walk_backward(
     found = {name: torch.empty_like(call.tensors[name]) for name in (*plan.heads, *plan.channels)}
     # edges of the user that are not walked (self-loops that were replaced) have no gradient
     found |= {name: torch.zeros_like(call.tensors[name]) for name in (*plan.edges, *rows)}
-    sizes = {name: call.tensors[f'{name}:features'].shape[1] for name in bound.edge_products}
+    sizes = {name: call.products[name].features.shape[1] for name in bound.edge_products}
     weights = {name: zeros(workers, sizes[name], call.width) for name in products}
     features = {name: zeros(graph.num_edge_ids, tiling.count, sizes[name]) for name in plan.features}
     passed = {name: empty(graph.num_edges, call.heads) for name in plan.passed}
@@ -309,10 +316,15 @@ def _walk_backward(
         _combine_sums(edges, parts, partial, found[name])
     found |= {name: _sum_passed(call, values) for name, values in passed.items()}
     found |= {name: values.sum(dim=0, keepdim=True) for name, values in (sums | head_sums).items()}
-    found |= {f'{name}:weight': values.sum(dim=0) for name, values in weights.items()}
-    found |= {f'{name}:features': values.sum(dim=1) for name, values in features.items()}
     found |= {name: values.sum(dim=1, keepdim=True) for name, values in edge_scalars.items()}
-    return {name: tensor.to(call.tensors[name].dtype) for name, tensor in found.items()}
+    gradients: dict[str, Tensor | Product] = {
+        name: tensor.to(call.tensors[name].dtype) for name, tensor in found.items()
+    }
+    for name, values in weights.items():
+        given = call.products[name]
+        of_features = features[name].sum(dim=1).to(given.features.dtype) if name in features else None
+        gradients[name] = Product(of_features, values.sum(dim=0).to(given.weight.dtype))
+    return gradients
 
 
 def _named(tensors: dict[str, Tensor], names: Collection[str]) -> tuple[Tensor, ...]:

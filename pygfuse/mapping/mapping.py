@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 
 import torch
 from torch import Tensor
@@ -84,15 +85,20 @@ class Cut:
     split_indptr: Tensor
     slots: Tensor
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         """Number of parts."""
         return len(self.bounds) // 2 - 1
 
-    @property
+    @functools.cached_property
     def num_slots(self) -> int:
         """Number of slots that partial results need: none if no row is cut."""
-        return 2 * self.count if len(self.split_rows) else 0
+        return 2 * self.count if self.num_split_rows else 0
+
+    @functools.cached_property
+    def num_split_rows(self) -> int:
+        """Number of rows that lie in several parts."""
+        return self.split_rows.numel()
 
 
 def cut(csr: Csr, mapping: Mapping = Mapping(), parts_limit: int = PARTS_LIMIT) -> Cut:

@@ -15,18 +15,20 @@ from pygfuse.ops import (
     autocast,
     operator,  # noqa: F401  registers the operators
 )
+from pygfuse.ops.binding import bound_of
 from pygfuse.ops.dropout import factors_of
+from pygfuse.ops.eager import aggregate_eagerly, is_watched
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.schema import Arguments, call_of
-from pygfuse.program import products
+from pygfuse.ops.schema import Arguments, call_of, flattened
+from pygfuse.program.products import Product, Value, tensors_in
 from pygfuse.program.program import PARAMETER, SOURCE, TARGET, EdgeProgram
-from pygfuse.program.trace import HEADS, SCALAR
+from pygfuse.program.trace import CHANNELS, HEADS
 
 
 def aggregate(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, products.Value],
+    operands: Mapping[str, Value],
     heads: int,
     channels: int,
     reduce: str = 'sum',
@@ -62,7 +64,7 @@ def aggregate(
                 [2., 3.]])
     """
     if not torch.compiler.is_compiling():
-        tensors = tuple(products.parts_of(operands).values())
+        tensors = tuple(tensors_in(operands))
         if has_torch_function(tensors):
             return handle_torch_function(
                 *(aggregate, tensors, program, edges, operands, heads, channels),
@@ -76,7 +78,7 @@ def aggregate(
 def aggregate_with_weights(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, products.Value],
+    operands: Mapping[str, Value],
     heads: int,
     channels: int,
     reduce: str = 'sum',
@@ -98,64 +100,89 @@ def aggregate_with_weights(
     """
     out, arguments, statistics = _run(program, edges, operands, heads, channels, reduce, dropout, seed)
     with autocast.off(out.device):
-        if statistics is None:
+        if not is_fused(heads, channels):
             weights = reference.weights(call_of(arguments))
         else:
+            statistics = out.new_empty(0) if statistics is None else statistics
             weights = torch.ops.pygfuse.edge_weights(*arguments, statistics)
     return out, weights.to(out.dtype)
+
+
+def is_fused(heads: int, channels: int) -> bool:
+    """Whether walks run; else PyTorch's own operators on edges x features: on request, or without channels."""
+    return modes().fusion and heads * channels > 0
 
 
 def _run(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, products.Value],
+    operands: Mapping[str, Value],
     heads: int,
     channels: int,
     reduce: str,
     dropout: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Arguments, Tensor | None]:
-    """The output, the operator's arguments and the statistics, None where no operator ran."""
-    tensors = products.parts_of(operands)
-    device, dtype = next(iter(tensors.values())).device, common_dtype(tensors.values())
+    """The output, the operator's arguments, and the statistics if there are any."""
+    given = {name: value for name, value in operands.items() if isinstance(value, (Tensor, Product))}
+    tensors = tensors_in(given)
+    device, dtype = tensors[0].device, common_dtype(tensors)
     if autocast.is_on(device):
-        tensors = autocast.operands(tensors, reduce)
+        given = autocast.operands(given, reduce)
     scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
-    _check(program, edges, tensors, heads, channels)
+    _check(program, edges, given, heads, channels)
+    flat = flattened(given)
     arguments = Arguments(
-        *(program.name, ','.join(tensors), [tensor.flatten(1) for tensor in tensors.values()]),
+        *(program.name, ','.join(flat), [tensor.flatten(1) for tensor in flat.values()]),
         *(','.join(scalars), list(scalars.values())),
         *(edges.token, edges.num_sources, edges.num_targets, edges.flow, edges.loops),
         *(heads, channels, reduce, dropout, seed if dropout > 0.0 else None),
     )
-    on = modes()
     with autocast.off(device):
-        if on.fusion and heads * channels > 0:
-            stash = not on.recomputation and program.score is not None
-            out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
-        else:
-            # PyTorch's own operators on edges x features, which autograd keeps: on request, or without channels
+        if not is_fused(heads, channels):
+            # autograd keeps them
             call, statistics = call_of(arguments), None
             out = reference.aggregate(call, factors_of(call))
-    return out.view(edges.num_targets, heads, channels).to(dtype), arguments, statistics
+        else:
+            stash = not modes().recomputation and program.score is not None
+            if is_watched(arguments.tensors):
+                out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
+            else:
+                bound = bound_of(program, given, scalars)
+                out, statistics = aggregate_eagerly(arguments, bound, edges.graph(), stash)
+    out = out.view(edges.num_targets, heads, channels)
+    return (out if out.dtype == dtype else out.to(dtype)), arguments, statistics
 
 
-def _check(program: EdgeProgram, edges: Edges, tensors: Mapping[str, Tensor], heads: int, channels: int) -> None:
-    first_name, first = next(iter(tensors.items()))
+def _check(
+    program: EdgeProgram, edges: Edges, operands: Mapping[str, Tensor | Product], heads: int, channels: int
+) -> None:
+    """Raises a ValueError that names an operand of another shape, type or device than expected."""
+    _check_types(operands)
     rows = {SOURCE: edges.num_sources, TARGET: edges.num_targets, PARAMETER: 1}
-    for name, tensor in tensors.items():
-        plain, _, factor = name.partition(':')
-        operand = program.operands[plain]
-        if tensor.device != first.device:
-            raise ValueError(f"Expected '{name}' on the device of '{first_name}', {first.device} (got {tensor.device})")
-        if tensor.dtype != first.dtype and not autocast.is_on(first.device):
-            raise ValueError(f"Expected '{name}' of the type of '{first_name}', {first.dtype} (got {tensor.dtype})")
-        if factor in (products.FEATURES, products.LOOPS):
-            continue
-        width = {SCALAR: 1, HEADS: heads}.get(operand.level, heads * channels)
-        expected = tensor.shape[0] if factor else rows.get(operand.side, tensor.shape[0])
-        if tensor.shape[0] != expected or tensor[:1].numel() != width * min(1, tensor.shape[0]):
+    for name, value in operands.items():
+        operand = program.operands[name]
+        width = heads * channels if operand.level == CHANNELS else heads if operand.level == HEADS else 1
+        if isinstance(value, Product):
+            name, value, expected = f'{name}.weight', value.weight, value.weight.shape[0]
+        else:
+            expected = rows.get(operand.side, value.shape[0])
+        if value.shape[0] != expected or value[:1].numel() != width * min(1, value.shape[0]):
             raise ValueError(
                 f"Expected '{name}' to hold {width} values for each of {expected} {operand.side} rows "
-                f'(got shape {list(tensor.shape)})'
+                f'(got shape {list(value.shape)})'
             )
+
+
+def _check_types(operands: Mapping[str, Tensor | Product]) -> None:
+    tensors = tensors_in(operands)
+    device, dtype = tensors[0].device, tensors[0].dtype
+    if all(tensor.dtype == dtype and tensor.device == device for tensor in tensors):
+        return
+    by_name = flattened(operands)
+    first = next(iter(by_name))
+    for name, tensor in by_name.items():
+        if tensor.device != device:
+            raise ValueError(f"Expected '{name}' on the device of '{first}', {device} (got {tensor.device})")
+        if tensor.dtype != dtype and not autocast.is_on(device):
+            raise ValueError(f"Expected '{name}' of the type of '{first}', {dtype} (got {tensor.dtype})")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import DTYPES
 from pygfuse.call.call import common_dtype
+from pygfuse.program.products import Product, tensors_in
 
 NARROW = (torch.float16, torch.bfloat16)
 # kinds of devices whose walks load each operand in its own type
@@ -50,7 +51,7 @@ def off_everywhere() -> Iterator[None]:
         yield
 
 
-def operands(tensors: Mapping[str, Tensor], reduce: str) -> dict[str, Tensor]:
+def operands(given: Mapping[str, Tensor | Product], reduce: str) -> dict[str, Tensor | Product]:
     """The operands of a call in types that the device's walks take.
 
     Layers under autocast pass what linear maps give in a narrow type beside float32. Walks of a GPU load each operand
@@ -59,7 +60,7 @@ def operands(tensors: Mapping[str, Tensor], reduce: str) -> dict[str, Tensor]:
     the device has no other walks.
 
     Args:
-        tensors: By name.
+        given: By name.
         reduce: How messages are reduced.
 
     Example:
@@ -67,9 +68,16 @@ def operands(tensors: Mapping[str, Tensor], reduce: str) -> dict[str, Tensor]:
         >>> [tensor.dtype for tensor in operands(tensors, 'sum').values()]
         [torch.float32, torch.float32]
     """
-    kind, dtype = next(iter(tensors.values())).device.type, common_dtype(tensors.values())
+    tensors = tensors_in(given)
+    kind, dtype = tensors[0].device.type, common_dtype(tensors)
     if kind in MIXING and reduce in ('sum', 'mean'):
-        return {name: tensor.to(dtype) if ':' in name else tensor for name, tensor in tensors.items()}
+        return {name: _to(value, dtype) if isinstance(value, Product) else value for name, value in given.items()}
     if dtype not in DTYPES[kind]:
         dtype = torch.promote_types(dtype, torch.float32)
-    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    return {name: _to(value, dtype) for name, value in given.items()}
+
+
+def _to(value: Tensor | Product, dtype: torch.dtype) -> Tensor | Product:
+    if isinstance(value, Product):
+        return Product(*(None if part is None else part.to(dtype) for part in value))
+    return value.to(dtype)

@@ -1,4 +1,5 @@
-"""How the operators on edges are differentiated: what forward saves, and how backward takes it up again.
+"""How an edge program is differentiated, run as an operator or without: what forward saves, and how backward takes it
+up again.
 
 Saved for backward are the operands, the output and its statistics: of a softmax its maxima and sums of exponentials, of
 a maximum the numbers of edges that attain it; of a sum, only operands that its adjoint reads.
@@ -17,18 +18,48 @@ from pygfuse._lib.modes import changed, modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call
 from pygfuse.ops.batched import is_batched
+from pygfuse.ops.binding import is_needed
 from pygfuse.ops.dropout import factors_of
-from pygfuse.ops.schema import Arguments, call_of, parted
-from pygfuse.program import products
+from pygfuse.ops.schema import Arguments, call_of, flattened, parted, with_parts
 from pygfuse.program.adjoint import unread_rows
-from pygfuse.program.program import PROGRAMS, SOURCE
+from pygfuse.program.products import Product
+from pygfuse.program.program import SOURCE, BoundProgram
+
+
+def keep_for_adjoint(
+    ctx, arguments: Arguments, bound: BoundProgram, flags: Sequence[bool], out: Tensor, rest: Sequence[Tensor | None]
+) -> None:
+    """Saves what the adjoint of a call reads, and what is said where it was called.
+
+    Args:
+        ctx: Where to.
+        arguments: Those of the call.
+        bound: Its program.
+        flags: Which of its tensors need a gradient.
+        out: The output.
+        rest: What else forward gave.
+    """
+    # a sum's adjoint does not read the sum: its owner may write to it
+    is_read = bound.softmax or arguments.reduce in ('max', 'min')
+    names = arguments.names.split(',')
+    needed = tuple(name for name, flag in with_parts(names, flags).items() if is_needed(flag))
+    _keep(ctx, arguments, (out if is_read else None, *rest), unread_rows(bound, needed, arguments.reduce))
+    said = modes()
+    # a layer's other aggregations (degrees) do not walk along the edges
+    is_noted = said.note is not None and any(bound.program.operands[name].side == SOURCE for name in bound.present)
+    ctx.note = weakref.ref(said.note) if is_noted else None
+    # autograd's threads for a GPU do not know what is said in the caller's
+    ctx.paths = said.execution_paths if arguments.tensors[0].is_cuda else None
+    ctx.set_materialize_grads(False)
 
 
 def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Collection[str] = ()) -> None:
     """Saves the arguments and the output, without the values of the tensors `unread`."""
-    by_name = arguments.by_name()
-    ctx.unread = {name: (by_name[name].shape, by_name[name].dtype, by_name[name].device) for name in unread}
-    tensors = (None if name in unread else tensor for name, tensor in by_name.items())
+    names, tensors = arguments.names.split(','), list(arguments.tensors)
+    ctx.unread = [names.index(name) for name in unread]
+    ctx.shapes = [(tensors[i].shape, tensors[i].dtype, tensors[i].device) for i in ctx.unread]
+    for i in ctx.unread:
+        tensors[i] = None
     ctx.save_for_backward(*tensors, arguments.token, arguments.seed, *output)
     ctx.arguments = arguments._replace(tensors=(), token=None, seed=None)
     # what hooks of saved tensors give back may be a copy, for which no graph is kept
@@ -38,68 +69,67 @@ def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Co
 def kept_arguments(ctx) -> tuple[Arguments, Sequence[Tensor | None]]:
     """What `_keep` was given; tensors whose values were not saved hold anything."""
     # once: reading them a second time would compute a checkpoint a second time, which it refuses
-    saved, names = ctx.saved_tensors, ctx.arguments.names.split(',')
-    token, seed, *output = saved[len(names) :]
+    saved, count = ctx.saved_tensors, ctx.arguments.names.count(',') + 1
+    token, seed, *output = saved[count:]
     token = token if ctx.token is None else ctx.token
-    tensors = dict(zip(names, saved, strict=False))
-    for name, (shape, dtype, device) in ctx.unread.items():
-        tensors[name] = torch.empty(shape, dtype=dtype, device=device)
-    return ctx.arguments._replace(tensors=list(tensors.values()), token=token, seed=seed), output
+    tensors = list(saved[:count])
+    for i, (shape, dtype, device) in zip(ctx.unread, ctx.shapes, strict=True):
+        tensors[i] = torch.empty(shape, dtype=dtype, device=device)
+    return ctx.arguments._replace(tensors=tensors, token=token, seed=seed), output
 
 
 def setup_context(ctx, inputs, output):
     arguments, _ = parted(inputs)
-    program, (out, *rest) = PROGRAMS[arguments.program], output
-    # a sum's adjoint does not read the sum: its owner may write to it
-    is_read = program.softmax or arguments.reduce in ('max', 'min')
-    needed = tuple(products.operand_of(name) for name, tensor in arguments.by_name().items() if tensor.requires_grad)
-    unread = unread_rows(arguments.bound(), needed, arguments.reduce)
-    _keep(ctx, arguments, (out if is_read else None, *rest), unread)
-    said, operands = modes(), program.operands.values()
-    # a layer's other aggregations (degrees) do not walk along the edges
-    is_noted = said.note is not None and any(operand.side == SOURCE for operand in operands)
-    ctx.note = weakref.ref(said.note) if is_noted else None
-    # autograd's threads for a GPU do not know what is said in the caller's
-    ctx.paths = said.execution_paths if arguments.tensors[0].is_cuda else None
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[1:])
+    out, *rest = output
+    flags = [tensor.requires_grad for tensor in arguments.tensors]
+    keep_for_adjoint(ctx, arguments, arguments.bound(), flags, out, rest)
+    ctx.mark_non_differentiable(*rest)
 
 
 def backward(ctx, grad_out, *_):
-    arguments, output = kept_arguments(ctx)
-    needed = needed_of(ctx, arguments)
+    arguments, (kept, *rest) = kept_arguments(ctx)
+    needed = _needed_of(ctx, arguments)
     gradients: dict[str, Tensor] = {}
     if grad_out is not None and needed:
-        if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(grad_out)):
-            gradients = by_reference(arguments, needed, grad_out, _reference)
+        if is_differentiated(grad_out):
+            gradients = by_reference(arguments, needed, grad_out)
         else:
-            with as_in_forward(ctx):
-                out, *rest = (grad_out if kept is None else kept for kept in output)
-                found = torch.ops.pygfuse.aggregate_backward(*arguments, out, *rest, grad_out, ','.join(needed))
-            gradients = dict(zip(needed, found, strict=True))
-    return structured(arguments, gradients, 1)
+            gradients = by_operator(ctx, arguments, needed, grad_out, kept, rest)
+    return _structured(arguments, gradients, 1)
 
 
-def _reference(call: Call) -> Tensor:
-    return reference.aggregate(call, factors_of(call))
+def is_differentiated(grad: Tensor) -> bool:
+    """Whether a gradient is to be differentiated itself, or is a batch of them: no walk does either."""
+    return not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(grad))
+
+
+def by_operator(
+    ctx, arguments: Arguments, needed: Sequence[str], grad_out: Tensor, out: Tensor | None, rest: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """The gradients of the tensors `needed` by the operator."""
+    with as_in_forward(ctx):
+        out = grad_out if out is None else out
+        found = torch.ops.pygfuse.aggregate_backward(*arguments, out, *rest, grad_out, ','.join(needed))
+    return dict(zip(needed, found, strict=True))
 
 
 def as_in_forward(ctx) -> contextlib.AbstractContextManager[None]:
     """A ``with`` block for a backward pass: its layer's note, and what forward was told where nothing is said now."""
-    paths = modes().execution_paths
-    return changed(
-        note=None if ctx.note is None else ctx.note(),
-        execution_paths=ctx.paths if paths is None else paths,
-    )
+    said = modes()
+    note = None if ctx.note is None else ctx.note()
+    paths = ctx.paths if said.execution_paths is None else said.execution_paths
+    if said.note is note and said.execution_paths == paths:
+        return contextlib.nullcontext()
+    return changed(note=note, execution_paths=paths)
 
 
-def needed_of(ctx, arguments: Arguments) -> list[str]:
+def _needed_of(ctx, arguments: Arguments) -> list[str]:
     """The names of the tensors that need a gradient."""
     flags = ctx.needs_input_grad[Arguments._fields.index('tensors')]
     return [name for name, flag in zip(arguments.names.split(','), flags, strict=True) if flag]
 
 
-def structured(arguments: Arguments, gradients: Mapping[str, Tensor], more: int) -> tuple:
+def _structured(arguments: Arguments, gradients: Mapping[str, Tensor], more: int) -> tuple:
     """Gradients in the order of an operator's arguments, of which there are `more` after those of a call."""
     none = Arguments(*[None] * len(Arguments._fields))
     # the structure that torch.library expects: an empty list counts as a list, any other as one argument
@@ -109,22 +139,32 @@ def structured(arguments: Arguments, gradients: Mapping[str, Tensor], more: int)
 
 
 def by_reference(
-    arguments: Arguments, needed: Sequence[str], grad: Tensor, function: Callable[[Call], Tensor]
+    arguments: Arguments, needed: Sequence[str], grad: Tensor, function: Callable[[Call], Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """The gradients of what the reference computes, as functions of the operands again if gradients are enabled."""
+    """The gradients of what the reference computes, as functions of the operands again if gradients are enabled.
+
+    Args:
+        arguments: Those of the call.
+        needed: The names of the tensors that need a gradient.
+        grad: The gradient of what is computed.
+        function: What is computed of the call; by default its output.
+    """
     with_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         # an operand may be computed from another: a view of its own keeps their gradients apart
         arguments = arguments._replace(tensors=[tensor.view_as(tensor) for tensor in arguments.tensors])
-        by_name = arguments.by_name()
+        by_name = dict(zip(arguments.names.split(','), arguments.tensors, strict=True))
         given = [by_name[name] for name in needed]
         for tensor in given:
             if not tensor.requires_grad:
                 tensor.requires_grad_()
-        found = torch.autograd.grad(
-            function(call_of(arguments)), given, grad, create_graph=with_graph, allow_unused=True
-        )
+        computed = (function or _output)(call_of(arguments))
+        found = torch.autograd.grad(computed, given, grad, create_graph=with_graph, allow_unused=True)
     return dict(zip(needed, found, strict=True))
+
+
+def _output(call: Call) -> Tensor:
+    return reference.aggregate(call, factors_of(call))
 
 
 def weights_context(ctx, inputs, output):
@@ -133,5 +173,17 @@ def weights_context(ctx, inputs, output):
 
 def weights_backward(ctx, grad):
     arguments, _ = kept_arguments(ctx)
-    gradients = by_reference(arguments, needed_of(ctx, arguments), grad, reference.weights)
-    return structured(arguments, gradients, 1)
+    gradients = by_reference(arguments, _needed_of(ctx, arguments), grad, reference.weights)
+    return _structured(arguments, gradients, 1)
+
+
+def flags_of(arguments: Arguments, needed: Collection[str]) -> dict[str, bool | Product]:
+    """Which operands, and which of their parts, need a gradient."""
+    names = arguments.names.split(',')
+    return with_parts(names, [name in needed for name in names])
+
+
+def in_order(names: Collection[str], gradients: Mapping[str, Tensor | Product]) -> list[Tensor]:
+    """The gradients of the tensors `names`."""
+    by_name = flattened(gradients)
+    return [by_name[name] for name in names]

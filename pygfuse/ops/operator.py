@@ -10,22 +10,17 @@ from torch import Tensor
 
 from pygfuse._lib.backends import target_of
 from pygfuse.call.call import common_dtype, statistics_dtype
-from pygfuse.ops import autocast
-from pygfuse.ops.autograd import backward, setup_context, weights_backward, weights_context
+from pygfuse.ops.autograd import backward, flags_of, in_order, setup_context, weights_backward, weights_context
 from pygfuse.ops.schema import call_of, operator, parted
-from pygfuse.partial.paths.attach import prepare
-from pygfuse.program import products
+from pygfuse.ops.walks import walk, walk_back
 from pygfuse.program.program import PROGRAMS
 
 
 @operator('aggregate', 'bool stash', '(Tensor, Tensor, Tensor)')
 def _aggregate(*given) -> tuple[Tensor, Tensor, Tensor]:
     arguments, (stash,) = parted(given)
-    call = call_of(arguments)
-    target = target_of(call.like().device)
-    out, statistics = target.forward(call)
-    weights = target.weights(call, statistics) if stash else out.new_empty(0)
-    return out, out.new_empty(0) if statistics is None else statistics, weights
+    out, *rest = walk(call_of(arguments), stash)
+    return out, *(out.new_empty(0) if tensor is None else tensor for tensor in rest)
 
 
 @_aggregate.register_fake
@@ -46,19 +41,18 @@ def _(*given):
 )
 def _aggregate_backward(*given) -> list[Tensor]:
     arguments, (out, statistics, weights, grad_out, needed) = parted(given)
-    call = call_of(arguments, weights)
-    prepare(call.graph, arguments.token)
-    wanted, program = needed.split(','), PROGRAMS[arguments.program]
-    walked = products.needed_of_walks(program, arguments.by_name(), wanted)
-    with autocast.off(grad_out.device):
-        found = target_of(grad_out.device).backward(call, out, statistics, grad_out.contiguous(), walked)
-        return products.gradients_of_parts(program, arguments.by_name(), found, wanted)
+    names = needed.split(',')
+    gradients = walk_back(
+        *(call_of(arguments, weights), arguments.token, arguments.operands()),
+        *(out, statistics, grad_out, flags_of(arguments, names)),
+    )
+    return in_order(names, gradients)
 
 
 @_aggregate_backward.register_fake
 def _(*given):
     arguments, (*_, needed) = parted(given)
-    by_name = arguments.by_name()
+    by_name = dict(zip(arguments.names.split(','), arguments.tensors, strict=True))
     return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
 
 

@@ -1,19 +1,22 @@
-"""A call as PyTorch's operators take it, tensors and numbers only, and the way back to a `Call`."""
+"""A call as PyTorch's operators take it, tensors and numbers only, and the way back to a `Call`.
+
+The parts of an operand ``e`` that is a product travel as ``e:features``, ``e:weight`` and ``e:loops``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.library import CustomOpDef
 
-from pygfuse.call.call import Call, Dropout
-from pygfuse.ops.dropout import drawn_seed
+from pygfuse.call.call import Call
+from pygfuse.ops.binding import bound_of, call_of_operands
 from pygfuse.ops.edges import Edges
-from pygfuse.program import products
-from pygfuse.program.program import EDGE, PROGRAMS, BoundProgram
+from pygfuse.program.products import Product
+from pygfuse.program.program import PROGRAMS, BoundProgram
 
 
 class Arguments(NamedTuple):
@@ -35,9 +38,9 @@ class Arguments(NamedTuple):
     dropout: float
     seed: Tensor | None
 
-    def by_name(self) -> dict[str, Tensor]:
-        """The tensors by the names of operands and their parts."""
-        return dict(zip(self.names.split(','), self.tensors, strict=True))
+    def operands(self) -> dict[str, Tensor | Product]:
+        """The operands that are tensors, and the products."""
+        return with_parts(self.names.split(','), self.tensors)
 
     def numbers(self) -> dict[str, float]:
         """The scalars by the names of operands."""
@@ -46,10 +49,7 @@ class Arguments(NamedTuple):
 
     def bound(self) -> BoundProgram:
         """The program with the operands that are given."""
-        tensors, program = self.by_name(), PROGRAMS[self.program]
-        present = tuple(dict.fromkeys(products.operand_of(name) for name in (*tensors, *self.numbers())))
-        pairs = [name for name in present if f'{name}:{products.WEIGHT}' in tensors]
-        return program.bind(present, tuple(name for name in pairs if not products.is_formed(program, tensors, name)))
+        return bound_of(PROGRAMS[self.program], self.operands(), self.numbers())
 
 
 SCHEMA = (
@@ -72,20 +72,32 @@ def parted(arguments: Sequence) -> tuple[Arguments, Sequence]:
 
 
 def call_of(arguments: Arguments, weights: Tensor | None = None) -> Call:
+    """The call that arguments stand for; `weights`, those of edges that forward kept, may be empty."""
     edges = Edges(arguments.token, arguments.num_sources, arguments.num_targets, arguments.flow, arguments.loops)
-    graph, program = edges.graph(), PROGRAMS[arguments.program]
-    tensors = {name: tensor.contiguous() for name, tensor in arguments.by_name().items()}
-    by_name = products.formed(program, tensors)
-    for name, tensor in by_name.items():
-        on_edges = program.operands[products.operand_of(name)].side == EDGE and not name.endswith(products.WEIGHT)
-        if on_edges and tensor.shape[0] != graph.num_edge_ids:
-            raise ValueError(
-                f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {tensor.shape[0]})"
-            )
-    seed = arguments.seed
-    drawn = Dropout(arguments.dropout, drawn_seed(seed)) if seed is not None else None
-    weights = weights if weights is not None and len(weights) else None
-    return Call(
-        *(arguments.bound(), graph, by_name, arguments.numbers()),
-        *(arguments.heads, arguments.channels, arguments.reduce, drawn, weights),
+    return call_of_operands(
+        *(arguments.bound(), edges.graph(), arguments.operands(), arguments.numbers()),
+        *(arguments.heads, arguments.channels, arguments.reduce, arguments.dropout, arguments.seed, weights),
     )
+
+
+def flattened(operands: Mapping[str, Tensor | Product | None]) -> dict[str, Tensor]:
+    """Tensors by name, those of products as parts; what is None is left out."""
+    found: dict[str, Tensor | None] = {}
+    for name, value in operands.items():
+        if isinstance(value, Product):
+            found |= {f'{name}:{part}': tensor for part, tensor in value._asdict().items()}
+        else:
+            found[name] = value
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def with_parts(names: Collection[str], values: Collection) -> dict[str, Tensor | Product]:
+    """The reverse of `flattened`, of tensors or whatever belongs to them."""
+    found: dict = {}
+    for name, value in zip(names, values, strict=True):
+        operand, _, part = name.partition(':')
+        if part:
+            found[operand] = found.get(operand, Product(None, None))._replace(**{part: value})
+        else:
+            found[operand] = value
+    return found

@@ -80,8 +80,10 @@ def unread_rows(bound: BoundProgram, needed: tuple[str, ...], reduce: str) -> tu
     return tuple(name for name in rows if name not in read and name not in of_score)
 
 
-def backward_plans(bound: BoundProgram, needed: Collection[str], adding: bool = False) -> list[BackwardPlan]:
-    """The walks that give the gradients of the operands `needed`.
+def backward_plans(
+    bound: BoundProgram, needed: Collection[str], features: Collection[str] = (), adding: bool = False
+) -> list[BackwardPlan]:
+    """The walks that give the gradients of the operands `needed`, and of the features of those products in `features`.
 
     What belongs to sources needs a walk along the transpose, channels of targets one along the graph; the rest goes
     with the first of them that is made. Values of heads of targets are passed along the transpose and summed
@@ -92,12 +94,8 @@ def backward_plans(bound: BoundProgram, needed: Collection[str], adding: bool = 
         return tuple(name for name in bound.names(side, level) if name in needed)
 
     edges, parameters = wanted(EDGE, HEADS), wanted(PARAMETER, CHANNELS)
-    edge_channels = tuple(
-        name
-        for name in (*bound.edge_rows, *bound.edge_products)
-        if not {name, f'{name}:features', f'{name}:weight'}.isdisjoint(needed)
-    )
-    features = tuple(name for name in edge_channels if f'{name}:features' in needed)
+    edge_channels = tuple(name for name in (*bound.edge_rows, *bound.edge_products) if name in needed)
+    features = tuple(name for name in edge_channels if name in features)
     edge_scalars, parameter_heads = wanted(EDGE, SCALAR), wanted(PARAMETER, HEADS)
     shared = (parameters, features, edge_scalars, parameter_heads)
     target_heads, target_channels = wanted(TARGET, HEADS), wanted(TARGET, CHANNELS)

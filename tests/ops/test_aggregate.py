@@ -1,4 +1,4 @@
-"""Every kind of program through the operator, against the same program computed by torch."""
+"""Every kind of program, eagerly and through the operator, against the same program computed by torch."""
 
 import dataclasses
 import inspect
@@ -18,7 +18,7 @@ from pygfuse.memory import saved_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.autograd import as_in_forward
 from pygfuse.partial.paths.policy import execution_paths
-from pygfuse.program.products import Product, formed, parts_of
+from pygfuse.program.products import Product, as_walked
 from pygfuse.program.program import EdgeProgram, Operand
 from pygfuse.program.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
 
@@ -64,6 +64,13 @@ PROGRAMS = {
 }
 
 
+@pytest.fixture(params=['eager', 'operator'], autouse=True)
+def way(request, monkeypatch):
+    """Runs every test without the operator and with it."""
+    if request.param == 'operator':
+        monkeypatch.setattr('pygfuse.ops.aggregation.is_watched', lambda tensors: True)
+
+
 def random_edges(num_sources=7, num_targets=5, num_edges=40, seed=0):
     generator = torch.Generator().manual_seed(seed)
     sources = torch.randint(num_sources, (num_edges,), generator=generator)
@@ -103,11 +110,16 @@ def leaves(operands):
 
 
 def expected(chosen, edges, operands, heads, channels, reduce, dropout=0.0, seed=None):
-    tensors = parts_of(operands)
     scalars = {name: value for name, value in operands.items() if isinstance(value, float)}
-    tensors = formed(chosen, tensors)
-    products = tuple(name for name in operands if f'{name}:weight' in tensors)
-    call = Call(chosen.bind(tuple(operands), products), edges.graph(), tensors, scalars, heads, channels, reduce)
+    tensors, products = {}, {}
+    for name, value in operands.items():
+        value = as_walked(chosen, name, value) if isinstance(value, Product) else value
+        if isinstance(value, Product):
+            products[name] = value
+        elif isinstance(value, torch.Tensor):
+            tensors[name] = value
+    bound = chosen.bind(tuple(operands), tuple(products))
+    call = Call(bound, edges.graph(), tensors, scalars, heads, channels, reduce, products=products)
     kept = None
     if seed is not None:
         kept = dropout_factors(call.graph.num_edge_ids, heads, Dropout(dropout, int(seed)), torch.float64)
@@ -164,8 +176,8 @@ def test_edge_operands_may_be_products(name, features):
 def test_products_are_formed_where_features_are_as_wide():
     for features, is_formed in ((15, False), (16, True)):
         operands = random_operands(['x', 'e', 'p'], random_edges(), 2, 8, products=features)
-        names = set(formed(PROGRAMS['rectified'], parts_of(operands)))
-        assert names == {'x', 'p', *(['e'] if is_formed else ['e:features', 'e:weight'])}
+        walked = as_walked(PROGRAMS['rectified'], 'e', operands['e'])
+        assert isinstance(walked, torch.Tensor if is_formed else Product)
 
 
 @pytest.mark.parametrize('features', [3, 16])

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 
 import torch
@@ -19,6 +19,7 @@ from pygfuse.cpu import backend as cpu
 from pygfuse.cpu import random
 from pygfuse.graph.graph import Graph
 from pygfuse.program.library.gaussian import gaussian
+from pygfuse.program.products import Product
 from pygfuse.program.program import PROGRAMS, EdgeProgram
 
 for _module in pkgutil.iter_modules(pygfuse.program.library.__path__):
@@ -59,7 +60,7 @@ def random_call(
     rows = {'source': graph.num_sources, 'target': graph.num_targets, 'edge': graph.num_edge_ids, 'parameter': 1}
     tensors: dict[str, Tensor] = {}
     scalars: dict[str, float] = {}
-    as_products = []
+    as_products: dict[str, Product] = {}
     for name, operand in program.operands.items():
         if name in absent:
             continue
@@ -67,15 +68,14 @@ def random_call(
         if operand.side == 'parameter' and operand.level == 'scalar':
             scalars[name] = 0.2
         elif products and operand.side == 'edge' and operand.level == 'channels':
-            as_products.append(name)
-            tensors[f'{name}:features'] = torch.randn(rows['edge'], 3).to(dtype)
-            tensors[f'{name}:weight'] = torch.randn(3, width).to(dtype)
+            parts = torch.randn(rows['edge'], 3).to(dtype), torch.randn(3, width).to(dtype)
+            as_products[name] = Product(*parts)
         else:
             tensors[name] = torch.randn(rows[operand.side], width).to(dtype)
     present = tuple(name for name in program.operands if name not in absent)
     bound = program.bind(present, tuple(as_products))
     drawn = Dropout(dropout, 2**33 + 12345) if dropout else None
-    return Call(bound, graph, tensors, scalars, heads, channels, reduce, drawn)
+    return Call(bound, graph, tensors, scalars, heads, channels, reduce, drawn, products=as_products)
 
 
 def check(
@@ -96,12 +96,12 @@ def check(
         against: `by_cpu`, or (by default) `by_reference`, which compiles nothing.
         device: Where the target runs.
     """
-    needed = list(call.tensors) if needed is None else needed
+    needed = [*call.tensors, *call.products] if needed is None else needed
     there = call if device == 'cpu' else moved(call, device)
     found, statistics = target.forward(there)
     assert found.dtype == call.dtype
     grad = torch.randn(found.shape, dtype=torch.float64).to(found.dtype)
-    wide = dataclasses.replace(call, tensors={name: tensor.double() for name, tensor in call.tensors.items()})
+    wide = with_tensors(call, torch.Tensor.double)
     expected, expected_statistics, wanted = (against or by_reference)(wide, grad.double(), needed)
     close(found, expected, tolerance, 'output')
     if expected_statistics is not None:
@@ -110,11 +110,32 @@ def check(
         # which score near the greatest a softmax's sum is relative to depends on the order of edges
         pair = map(_log_sum_exp, pair) if call.bound.softmax else pair
         close(*pair, tolerance, 'statistics')
-    gradients = target.backward(there, found, statistics, grad.to(device), needed)
-    for name in needed:
-        assert gradients[name].dtype == call.tensors[name].dtype
-        assert gradients[name].shape == call.tensors[name].shape
-        close(gradients[name], wanted[name], tolerance, f'gradient of {name}')
+    gradients = parts_of(target.backward(there, found, statistics, grad.to(device), needed, list(call.products)))
+    given = parts_of({**call.tensors, **call.products})
+    for name, expected in wanted.items():
+        assert gradients[name].dtype == given[name].dtype
+        assert gradients[name].shape == given[name].shape
+        close(gradients[name], expected, tolerance, f'gradient of {name}')
+
+
+def with_tensors(call: Call, function: Callable[[Tensor], Tensor]) -> Call:
+    """The call with a function of each of its tensors in the place of it."""
+    tensors = {name: function(tensor) for name, tensor in call.tensors.items()}
+    products = {
+        name: Product(function(given.features), function(given.weight)) for name, given in call.products.items()
+    }
+    return dataclasses.replace(call, tensors=tensors, products=products)
+
+
+def parts_of(found: Mapping[str, Tensor | Product]) -> dict[str, Tensor]:
+    """Tensors, or gradients of them, by name; those of products by two names."""
+    parts: dict[str, Tensor] = {}
+    for name, value in found.items():
+        if isinstance(value, Product):
+            parts |= {f'features of {name}': value.features, f'weight of {name}': value.weight}
+        else:
+            parts[name] = value
+    return parts
 
 
 def _log_sum_exp(statistics: Tensor) -> Tensor:
@@ -123,29 +144,31 @@ def _log_sum_exp(statistics: Tensor) -> Tensor:
 
 def moved(call: Call, device: str) -> Call:
     """The call with its operands and its edges on a device."""
-    tensors = {name: tensor.to(device) for name, tensor in call.tensors.items()}
+    call = with_tensors(call, lambda tensor: tensor.to(device))
     edges = call.graph.coo().to(device)
     graph = Graph.of(edges, num_sources=call.graph.num_sources, num_targets=call.graph.num_targets)
-    return dataclasses.replace(call, tensors=tensors, graph=graph)
+    return dataclasses.replace(call, graph=graph)
 
 
 def by_cpu(call: Call, grad: Tensor, needed: Collection[str]) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
     """Output, statistics and gradients of the CPU target."""
     out, statistics = cpu.forward(call)
-    return out, statistics, cpu.backward(call, out, statistics, grad, needed)
+    return out, statistics, parts_of(cpu.backward(call, out, statistics, grad, needed, list(call.products)))
 
 
 def by_reference(call: Call, grad: Tensor, needed: Collection[str]) -> tuple[Tensor, None, dict[str, Tensor]]:
     """The same by torch, without statistics."""
-    leaves = {name: tensor.clone().requires_grad_() for name, tensor in call.tensors.items()}
+    call = with_tensors(call, lambda tensor: tensor.clone().requires_grad_())
+    leaves = parts_of({**call.tensors, **call.products})
+    wanted = [name for name in leaves if name.split()[-1] in needed]
     kept = None
     if call.dropout is not None:
         kept = random.dropout_factors(call.graph.num_edge_ids, call.heads, call.dropout, torch.float64)
-    out = reference.aggregate(dataclasses.replace(call, tensors=leaves), kept)
-    found = torch.autograd.grad(out, [leaves[name] for name in needed], grad, allow_unused=True)
-    zeros = (torch.zeros_like(leaves[name]) for name in needed)
+    out = reference.aggregate(call, kept)
+    found = torch.autograd.grad(out, [leaves[name] for name in wanted], grad, allow_unused=True)
+    zeros = (torch.zeros_like(leaves[name]) for name in wanted)
     pairs = zip(found, zeros, strict=True)
-    return out.detach(), None, dict(zip(needed, (zero if one is None else one for one, zero in pairs), strict=True))
+    return out.detach(), None, dict(zip(wanted, (zero if one is None else one for one, zero in pairs), strict=True))
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float, what: str) -> None:

@@ -26,6 +26,7 @@ from tests.support.comparison import (
     by_reference,
     check,
     close,
+    parts_of,
     random_call,
     random_graph,
 )
@@ -247,16 +248,16 @@ def check_along_a_path(name, options, loops, active, monkeypatch, against=by_ref
     out, statistics = target.forward(call)
     grad = torch.zeros_like(out)
     grad[active] = torch.randn(len(active), out.shape[1], dtype=out.dtype)
-    needed = list(call.tensors)
+    needed = [*call.tensors, *call.products]
     with execution_paths(True):
         _, _, expected = against(whole, grad, needed)
     for module in (path, policy):
         monkeypatch.setattr(module, 'row_search_of', lambda device: active_rows)
     note = Note()
     with execution_paths(True), changed(note=note):
-        found = target.backward(call, out, statistics, grad, needed)
-    for operand in needed:
-        assert found[operand].shape == call.tensors[operand].shape
+        found = parts_of(target.backward(call, out, statistics, grad, needed, list(call.products)))
+    for operand, tensor in parts_of({**call.tensors, **call.products}).items():
+        assert found[operand].shape == tensor.shape
         close(found[operand], expected[operand], 1e-10, operand)
     assert note.backward.rows == len(active)
     assert note.backward.walked_edges == int(whole.graph.degree[active].sum()) < whole.graph.num_edges
