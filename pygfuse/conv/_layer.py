@@ -233,9 +233,9 @@ class FusedConv(Noted, InPlaceOfPyG):
         if self.spec.attention == BEFORE_DROPOUT:  # these layers of PyG take any bool for a yes
             with_weights = with_weights is not None
         if not self.spec.bipartite and not isinstance(x, Tensor):
-            kind = type(x).__name__
+            name, got = type(self).__name__, type(x).__name__
             raise ValueError(
-                f"Expected 'x' to be a tensor, as {type(self).__name__} takes one set of nodes (got {kind})"
+                f"Expected 'x' to be a tensor: {name} does not support bipartite message passing (got {got})"
             )
         return Inputs(pair_of(x), isinstance(x, Tensor), adjacency, edge, size, bool(with_weights), others)
 

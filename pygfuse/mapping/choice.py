@@ -55,7 +55,8 @@ def mapping_for(csr: Csr, row_bytes: int) -> Mapping:
         csr: The edges by row.
         row_bytes: Bytes of a row of channels.
     """
-    shapes, chosen = modes().shapes, forced()
+    said = modes()
+    shapes, chosen = said.shapes, said.mapping
     if shapes is not None:
         shapes.add(Shape.of(csr))
     if chosen is None:
