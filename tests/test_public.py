@@ -44,7 +44,7 @@ PUBLIC = {
         'TransformerConv',
     ],
     'pygfuse.memory': ['peak_bytes', 'saved_bytes'],
-    'pygfuse.ops': ['Edges', 'aggregate', 'aggregate_with_weights'],
+    'pygfuse.ops': ['Edges', 'aggregate', 'aggregate_with_weights', 'dropout_factors', 'new_seed'],
     'pygfuse.program': ['EdgeProgram', 'Operand', 'Product'],
     'pygfuse.transforms': ['HagData', 'PathData', 'ToExecutionPaths', 'ToHAG', 'find_hag'],
 }
