@@ -38,8 +38,8 @@ class InPlaceOfPyG(MessagePassing):
     def __setstate__(self, data: dict[str, Any]) -> None:
         super().__setstate__(data)
         if self._explain or self._decomposed_layers > 1:
-            # a bound method is pickled by its name, which means the template
-            self.propagate = type(self)._orig_propagate.__get__(self, MessagePassing)
+            # a bound method is pickled by its name, which means the template; PyG looks for calls of it in this source
+            self.__dict__['propagate'] = type(self)._orig_propagate.__get__(self, MessagePassing)
 
     def what_is_overridden(self) -> str | None:
         """The reason, if any, for which the layer is more than PyG's class."""
