@@ -183,11 +183,8 @@ class Kernel:
         description = _packed(arguments, words)
         found = self._compiled.get(description) or self._compile(description)
         block = array.array('q', words)
-        if parts == 1:
-            threads = 1
-        elif threads is None:
-            threads = torch.get_num_threads()
-        team.run(found[0], block.buffer_info()[0], min(parts, threads))
+        limit = torch.get_num_threads() if threads is None else threads
+        team.run(found[0], block.buffer_info()[0], min(parts, limit))
 
     def _compile(self, description: tuple) -> tuple[int, object]:
         path = cache.entry_path(

@@ -57,11 +57,6 @@ def _opened(path: str) -> ctypes.CDLL | None:
         return None
 
 
-@functools.lru_cache(maxsize=1024)
-def _function(address: int) -> Callable:
-    return _KERNEL(address)
-
-
 @functools.cache
 def _python_pool(threads: int) -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix='pygfuse')
@@ -81,10 +76,10 @@ def run(address: int, block: int, threads: int) -> None:
     Holds no GIL meanwhile. With one thread the calling thread runs the kernel and nothing else is touched.
     """
     if threads <= 1:
-        _function(address)(block)
+        _KERNEL(address)(block)
         return
     parallel = None if _Process.forked else _openmp_parallel()
     if parallel is None:
-        _run_python_threads(_function(address), block, threads)
+        _run_python_threads(_KERNEL(address), block, threads)
     else:
         parallel(address, block, threads, 0)
