@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from llvmlite.binding import ffi
+from numba.core.compiler_lock import global_compiler_lock
+
 from pygfuse._lib.announcement import announce
 from pygfuse._lib.private_files import why_not_kept
 
@@ -20,9 +23,24 @@ T = TypeVar('T')
 WAIT_LIMIT_S = 60.0
 _POLL_S = 0.05
 
-# Held while a thread compiles or loads. A fork waits for it: a child would inherit the compiler's own locks closed.
+# held while a thread compiles or loads
 _compiling = threading.RLock()
-os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release)
+
+
+def _before_fork() -> None:
+    """Waits for compilers, whose locks a child would inherit closed; disposing of modules takes LLVM's, too."""
+    _compiling.acquire()
+    global_compiler_lock.acquire()
+    ffi.lib._lock.__enter__()
+
+
+def _after_fork() -> None:
+    ffi.lib._lock.__exit__(None, None, None)
+    global_compiler_lock.release()
+    _compiling.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def compile_once(path: Path, find: Callable[[], T | None], compile_new: Callable[[], T]) -> T:

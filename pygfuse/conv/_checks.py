@@ -111,7 +111,8 @@ def check_features(conv: Module, said_by: str, x: NodePair, shared: bool) -> Non
             raise ValueError(
                 f"Expected '{name}' to be two-dimensional, [nodes, features] (got shape {list(features.shape)})"
             )
-        if width != -1 and features.shape[1] != width and not _may_take(conv, features.shape[1]):
+        fits = width in (-1, features.shape[1]) or (said_by == 'in_channels' and _may_take(conv, features.shape[1]))
+        if not fits:
             raise ValueError(
                 f"Expected '{name}' to have {width} features, as {said_by} says (got shape {list(features.shape)})"
             )

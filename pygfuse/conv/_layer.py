@@ -62,6 +62,18 @@ class FusedConv(Noted, InPlaceOfPyG):
     Raises:
         ValueError: If ``edge_index`` names a node that is not there, or an argument has another shape, type or device
             than expected; the message says which, and what it was.
+
+    Example:
+        >>> import torch
+        >>> import torch_geometric.nn as pyg
+        >>> from pygfuse.program.library.neighbours import NEIGHBOURS
+        >>> class FusedSum(FusedConv, pyg.SimpleConv):
+        ...     spec = Spec(NEIGHBOURS)
+        ...
+        ...     def forward(self, x, edge_index):
+        ...         return self.fused(x, edge_index)
+        >>> FusedSum()(torch.ones(3, 2), torch.tensor([[0, 1, 2], [1, 2, 1]])).tolist()
+        [[0.0, 0.0], [2.0, 2.0], [1.0, 1.0]]
     """
 
     spec: ClassVar[Spec]

@@ -25,6 +25,10 @@ class EdgeFeatures:
             and without it the layer takes none.
         required: Whether a call must bring them if the layer takes them.
         ignored: Whether features that the layer does not take are ignored, as in PyG; else such a call runs PyG's path.
+
+    Example:
+        >>> EdgeFeatures('edge_dim', map='lin_edge', required=True).width
+        'edge_dim'
     """
 
     width: str
@@ -41,6 +45,10 @@ class EdgeWeight:
         program: What runs in place of the layer's program where there are weights; None: the same.
         of_sparse_tensor: Whether a ``SparseTensor`` brings its values as weights; some of PyG's layers drop them.
         wide: Whether PyG's layer takes weights of several numbers an edge, too.
+
+    Example:
+        >>> EdgeWeight(wide=True).of_sparse_tensor
+        True
     """
 
     program: EdgeProgram | None = None
@@ -70,6 +78,11 @@ class Spec:
         autocast: Whether the fused form has the types and the precision of PyG's layer under autocast.
         node_dims: Values of ``node_dim`` that mean the nodes.
         reorganised: Whether the fused form exists only because a linear map on edges was taken apart.
+
+    Example:
+        >>> from pygfuse.program.library.neighbours import NEIGHBOURS
+        >>> Spec(NEIGHBOURS, in_channels='in_channels', hag=True).reductions
+        ('sum', 'mean', 'max', 'min')
     """
 
     program: EdgeProgram | None

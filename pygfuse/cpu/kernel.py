@@ -228,7 +228,11 @@ class Kernel:
             scope['entry']
         )
         library = function._library
-        symbol, _, pieces = library.serialize_using_object_code()
+        try:
+            symbol, _, pieces = library.serialize_using_object_code()
+        except RuntimeError:
+            # an interrupt met the compiler while it handed over the code, where it is swallowed
+            raise KeyboardInterrupt(f'while {self.name} was compiled') from None
         return MachineCode((symbol, function.native_name), pieces), (function.address, library)
 
 

@@ -16,7 +16,6 @@ from pygfuse.cuda import row_tiling as plan
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.mapping.mapping import Mapping, force_mapping
-from pygfuse.ops import aggregate as aggregation
 from pygfuse.program.program import PROGRAMS
 from tests.support.comparison import NAMES, check, random_call, random_graph
 
@@ -138,8 +137,9 @@ def test_dropout_draws_what_the_cpu_draws():
 @pytest.fixture
 def _in_place_of_the_cpu(monkeypatch):
     """The operator, sorting and walks of the CUDA target, in place of the CPU's."""
-    monkeypatch.setattr(aggregation, 'target_of', lambda device: target)
-    monkeypatch.setattr('pygfuse.graph.graph.sorting_of', lambda device: sort)
+    for module in ('walks', 'operator', 'dropout'):
+        monkeypatch.setattr(f'pygfuse.ops.{module}.target_of', lambda device: target)
+    monkeypatch.setattr('pygfuse.graph.build.sorting_of', lambda device: sort)
 
 
 def _layers():
