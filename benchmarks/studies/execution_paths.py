@@ -36,10 +36,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, to_undirected
 
+from pygfuse import execution_paths as switched
 from pygfuse.conv import GCNConv
 from pygfuse.graph.graph import Graph
 from pygfuse.memory import peak_bytes
-from pygfuse.partial.paths.path import execution_paths as switched
 from pygfuse.partial.paths.path import known_paths
 from pygfuse.transforms import ToExecutionPaths
 

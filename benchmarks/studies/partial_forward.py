@@ -26,8 +26,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 import pygfuse
+from pygfuse import execution_paths
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
-from pygfuse.partial.paths.path import execution_paths
 from studies.execution_paths import Model, add_data_options, data_of
 
 CONVS = {'GCN': GCNConv, 'GAT': GATConv, 'SAGE': SAGEConv}

@@ -93,8 +93,9 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def _separate(self, x: Tensor, edge_attr: Tensor) -> dict[str, Value]:
         """The inputs are heads, the outputs channels; the sum over inputs is taken once a node."""
         inputs, outputs = x.shape[1], self.out_channels
-        coefficients = self.g.view(inputs, outputs, self.kernel_size)
+        # read in PyG's order, as each may be computed from random numbers
         mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
+        coefficients = self.g.view(inputs, outputs, self.kernel_size)
         operands: dict[str, Value] = {'x': x}
         for d in range(self.dim):
             operands[f'pseudo_{d}'] = Product(edge_attr[:, d : d + 1], x.new_ones(1, inputs * outputs))
