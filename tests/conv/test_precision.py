@@ -68,20 +68,13 @@ def test_gradients_that_sum_a_million_nodes(name):
     check_million_edges(name, 1_000_000, 'positive')
 
 
-MENDED = 'mended in the kernels'
-ROUNDED = 'an activation of arguments about 1e4: their own rounding, in another order than that of PyG'
-FAILS = {
-    ('FAConv', 1e-4): MENDED,
-    ('GATConv', 1e4): MENDED,
-    ('TransformerConv', 1e4): MENDED,
-    ('ResGatedGraphConv with edge_attr', 1e4): ROUNDED,
-    ('EdgeConv, two maps, max', 1e4): ROUNDED,
-}
+# up to four times the error that the rule allows, presumably the rounding of arguments about 1e4 in another order
+ROUNDED = ('GATConv', 'ResGatedGraphConv with edge_attr', 'EdgeConv, two maps, max')
 
 
 @every
 @pytest.mark.parametrize('magnitude', [1e-8, 1e-4, 1.0, 1e4])
 def test_inputs_of_every_magnitude(magnitude, name, request):
-    if (name, magnitude) in FAILS:
-        request.applymarker(pytest.mark.xfail(reason=FAILS[name, magnitude], strict=False))
+    if magnitude == 1e4 and name in ROUNDED:
+        request.applymarker(pytest.mark.xfail(reason='above twice the error of PyG', strict=False))
     check(name, GRAPHS['random'](), 'random', magnitude)
