@@ -29,6 +29,8 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     Args:
         requires_grad, add_self_loops: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> AGNNConv()(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape

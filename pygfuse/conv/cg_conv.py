@@ -35,6 +35,8 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
     Args:
         channels, dim, aggr, batch_norm, bias: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> conv = CGConv(16)

@@ -54,6 +54,8 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
     Args:
         nn, aggr: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> nn = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
         >>> conv = EdgeConv(nn)

@@ -29,6 +29,8 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
     Args:
         channels, eps, dropout, cached, add_self_loops, normalize: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> x = torch.randn(3, 16)

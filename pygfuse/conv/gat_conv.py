@@ -42,6 +42,8 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
         in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
             residual: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> conv = GATConv(16, 8, heads=4)
         >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape

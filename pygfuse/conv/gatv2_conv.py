@@ -35,6 +35,8 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
             share_weights, residual: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> conv = GATv2Conv(16, 8, heads=4)
         >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape

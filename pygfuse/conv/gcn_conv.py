@@ -43,6 +43,8 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     Args:
         in_channels, out_channels, improved, cached, add_self_loops, normalize, bias: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> conv = GCNConv(16, 8)

@@ -29,6 +29,8 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
     Args:
         nn, eps, train_eps: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> conv = GINConv(torch.nn.Linear(16, 8))
@@ -63,6 +65,8 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
 
     Args:
         nn, eps, train_eps, edge_dim: As in PyG.
+
+    Shapes and errors are those of `FusedConv`.
 
     Example:
         >>> import torch

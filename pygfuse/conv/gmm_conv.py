@@ -51,6 +51,8 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     Args:
         in_channels, out_channels, dim, kernel_size, separate_gaussians, aggr, root_weight, bias: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> conv = GMMConv(16, 8, dim=2, kernel_size=3)

@@ -27,6 +27,8 @@ class GraphConv(FusedConv, torch_geometric.nn.GraphConv):
     Args:
         in_channels, out_channels, aggr, bias: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> conv = GraphConv(16, 8)

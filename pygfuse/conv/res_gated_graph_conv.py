@@ -40,6 +40,8 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
     Args:
         in_channels, out_channels, act, edge_dim, root_weight, bias: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> conv = ResGatedGraphConv(16, 8)
         >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape

@@ -35,6 +35,8 @@ class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
     Args:
         in_channels, out_channels, aggr, normalize, root_weight, project, bias: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> import torch
         >>> conv = SAGEConv(16, 8)

@@ -38,6 +38,8 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
     Args:
         in_channels, out_channels, heads, concat, beta, dropout, edge_dim, bias, root_weight: As in PyG.
 
+    Shapes and errors are those of `FusedConv`.
+
     Example:
         >>> conv = TransformerConv(16, 8, heads=4)
         >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape

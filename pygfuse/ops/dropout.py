@@ -10,7 +10,11 @@ from pygfuse.call.call import Call, Dropout
 
 
 def new_seed(like: Tensor | None = None) -> Tensor:
-    """A seed from torch's generator of the device of `like` (or the CPU): ``torch.manual_seed`` decides it."""
+    """A seed from torch's generator of the device of `like` (or the CPU): ``torch.manual_seed`` decides it.
+
+    Returns:
+        One int64, ``[]``, on that device: what `aggregate` takes as ``seed``.
+    """
     return torch.randint(torch.iinfo(torch.int64).max, (), device=None if like is None else like.device)
 
 
