@@ -52,11 +52,15 @@ class Arguments:
                 raise ValueError(f'Expected parameter {i} of {body.__name__!r} to be {wanted!r} (got {name!r})')
         return body
 
-    def __call__(self, *groups: tuple) -> tuple:
-        """The arguments behind the share of the work, one after another."""
+    def check(self, groups: tuple[tuple, ...]) -> None:
+        """Raises a ValueError if these are not the groups."""
         if tuple(map(type, groups)) != self.groups:
             wanted, found = ([kind.__name__ for kind in kinds] for kinds in (self.groups, map(type, groups)))
             raise ValueError(f"Expected 'groups' to be {wanted} (got {found})")
+
+    def __call__(self, *groups: tuple) -> tuple:
+        """The arguments behind the share of the work, one after another."""
+        self.check(groups)
         return tuple(itertools.chain.from_iterable(groups))
 
 

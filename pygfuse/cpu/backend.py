@@ -29,12 +29,6 @@ from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.rows import added_up, head_dots, zeros
 from pygfuse.cpu.walked_edges import copies_of_heads, edges_of, nothing, rows_of_path, tiling_of, walked_by
 from pygfuse.cpu.walks.arguments import (
-    BACKWARD,
-    COMBINE,
-    COMBINE_SUMS,
-    FORWARD,
-    PASSED_SUM,
-    WEIGHTS,
     Added,
     Ends,
     KeptWeights,
@@ -116,27 +110,23 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
     partial = _partial_states(call, parts)
     kernels.forward_kernel(call.bound, tiling, call.reduce, form)(
         parts.count * tiling.count,
-        *FORWARD(
-            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-            _operands(call, TARGET),
-            Row(call.heads, call.width),
-            NumRows(csr.num_rows),
-            _draws(call),
-            Results(out, statistics),
-            partial,
-        ),
+        WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+        _operands(call, TARGET),
+        Row(call.heads, call.width),
+        NumRows(csr.num_rows),
+        _draws(call),
+        Results(out, statistics),
+        partial,
     )
     if not parts.num_slots:
         return
     kernels.combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
         parts.num_split_rows * tiling.count,
-        *COMBINE(
-            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            RowPointer(csr.indptr),
-            Row(call.heads, call.width),
-            partial,
-            Results(out, statistics),
-        ),
+        SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+        RowPointer(csr.indptr),
+        Row(call.heads, call.width),
+        partial,
+        Results(out, statistics),
     )
 
 
@@ -148,15 +138,13 @@ def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     for tiling in planning.apart(*of_values):
         kernels.forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
             len(copies) * tiling.count,
-            *FORWARD(
-                WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
-                _operands(call, TARGET),
-                Row(call.heads, call.width),
-                NumRows(coo.num_rows),
-                _draws(call),
-                Results(None, None),
-                PartialStates(copies, None, None),
-            ),
+            WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
+            _operands(call, TARGET),
+            Row(call.heads, call.width),
+            NumRows(coo.num_rows),
+            _draws(call),
+            Results(None, None),
+            PartialStates(copies, None, None),
         )
     out = added_up(copies)
     return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
@@ -179,12 +167,10 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     parts = cut(csr, mapping_for(csr, call.row_bytes))
     kernels.weights_kernel(call.bound, tiling)(
         parts.count * tiling.count,
-        *WEIGHTS(
-            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-            _operands(call, TARGET),
-            Row(call.heads, call.width),
-            Weights(statistics if call.bound.softmax else None, result),
-        ),
+        WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+        _operands(call, TARGET),
+        Row(call.heads, call.width),
+        Weights(statistics if call.bound.softmax else None, result),
     )
     return result
 
@@ -282,30 +268,28 @@ def _walk(
     edge_scalars = tuple(zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
     kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
-        *BACKWARD(
-            RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
-            _operands(call, plan.side),
-            Row(call.heads, call.width),
-            Ends(num_rows, num_others, edges.num_edges),
-            _draws(call),
-            OfTargets(grad_out, out, normalisers, delta),
-            KeptWeights(call.weights),
-            Gradients(
-                grad_heads=tuple(found[name] for name in plan.heads),
-                grad_channels=tuple(found[name] for name in plan.channels),
-                grad_edges=tuple(found[name] for name in plan.edges),
-                grad_edge_rows=tuple(found[name] for name in rows),
-                grad_weights=weight_sums,
-                grad_features=features,
-                grad_passed=passed,
-                grad_parameters=sums,
-                grad_edge_scalars=edge_scalars,
-                grad_parameter_heads=head_sums,
-                partial_heads=partial_heads,
-                partial_rows=partial_rows,
-            ),
-            Added(added),
+        RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
+        _operands(call, plan.side),
+        Row(call.heads, call.width),
+        Ends(num_rows, num_others, edges.num_edges),
+        _draws(call),
+        OfTargets(grad_out, out, normalisers, delta),
+        KeptWeights(call.weights),
+        Gradients(
+            grad_heads=tuple(found[name] for name in plan.heads),
+            grad_channels=tuple(found[name] for name in plan.channels),
+            grad_edges=tuple(found[name] for name in plan.edges),
+            grad_edge_rows=tuple(found[name] for name in rows),
+            grad_weights=weight_sums,
+            grad_features=features,
+            grad_passed=passed,
+            grad_parameters=sums,
+            grad_edge_scalars=edge_scalars,
+            grad_parameter_heads=head_sums,
+            partial_heads=partial_heads,
+            partial_rows=partial_rows,
         ),
+        Added(added),
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
@@ -336,11 +320,9 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
         return
     kernels.combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
         parts.num_split_rows * tiling.count,
-        *COMBINE_SUMS(
-            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            Row(call.heads, call.width),
-            Sums(*partial, *whole),
-        ),
+        SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+        Row(call.heads, call.width),
+        Sums(*partial, *whole),
     )
 
 
@@ -358,15 +340,13 @@ def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None,
     partial = passed.new_empty(parts.num_slots, call.heads)
     kernels.passed_sum_kernel(tiling)(
         parts.count * tiling.count,
-        *PASSED_SUM(
-            Passed(
-                *(tiling.tiles, parts.bounds, *rows_of),
-                total_heads=call.heads,
-                num_walked=len(passed),
-                passed=passed,
-                grad_heads=result,
-                partial_heads=partial,
-            )
+        Passed(
+            *(tiling.tiles, parts.bounds, *rows_of),
+            total_heads=call.heads,
+            num_walked=len(passed),
+            passed=passed,
+            grad_heads=result,
+            partial_heads=partial,
         ),
     )
     _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))

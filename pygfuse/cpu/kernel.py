@@ -8,11 +8,9 @@ arguments travel as one block of 64-bit words, and the GIL is free while the ker
 
 from __future__ import annotations
 
-import array
 import itertools
 import logging
 import os
-import struct
 from collections.abc import Callable
 
 import numba
@@ -29,7 +27,8 @@ from pygfuse._lib.announcement import announce
 from pygfuse._lib.compile_once import compile_once
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse._lib.private_files import warn_not_kept, why_not_kept
-from pygfuse.cpu import team
+from pygfuse.codegen.arguments import Arguments
+from pygfuse.cpu.launch import FIRST_ARGUMENT, Launch, kinds_of
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +55,8 @@ _number_functions()
 # children of one process would go on counting alike
 os.register_at_fork(after_in_child=_number_functions)
 
-_COUNTER, _PARTS, _FIRST_ARGUMENT = 0, 1, 2
+# where the block holds the number of parts
+_PARTS = 1
 
 
 @intrinsic
@@ -99,34 +99,15 @@ def _float_of(typingctx, bits):
     )
 
 
-def _packed(arguments: tuple, words: list[int]) -> tuple:
-    """Appends the arguments as 64-bit words, in the order in which the entry function reads them.
+def _entry_source(kinds: tuple, in_groups: bool, elements: dict[str, object]) -> str:
+    """The text of the C function: takes parts and calls the body with the arguments read from the block.
 
-    Returns:
-        The hashable types of the arguments: what a specialisation of a kernel is keyed on.
+    Args:
+        kinds: The types of the arguments.
+        in_groups: Whether each is a group of arguments of the body.
+        elements: Gets the types of array elements by name.
     """
-    kinds = []
-    for argument in arguments:
-        kind = type(argument)
-        if kind is int:
-            kinds.append(int)
-            words.append(argument)
-        elif argument is None:
-            kinds.append(kind)
-        elif isinstance(argument, tuple):
-            kinds.append(_packed(argument, words) if argument else ())
-        elif isinstance(argument, torch.Tensor):
-            kinds.append(argument.dtype)
-            words += argument.data_ptr(), argument.numel()
-        else:
-            kinds.append(kind)
-            words.append(struct.unpack('q', struct.pack('d', argument))[0] if kind is float else int(argument))
-    return tuple(kinds)
-
-
-def _entry_source(description: tuple, elements: dict[str, object]) -> str:
-    """The text of the C function: takes parts and calls the body with the arguments read from the block."""
-    position = _FIRST_ARGUMENT
+    position = FIRST_ARGUMENT
 
     def read(kind: object) -> str:
         nonlocal position
@@ -142,7 +123,7 @@ def _entry_source(description: tuple, elements: dict[str, object]) -> str:
         position += 1
         return f'float_of(block[{position - 1}])' if kind is float else f'block[{position - 1}]'
 
-    arguments = ', '.join(read(kind) for kind in description)
+    arguments = ', '.join(read(kind) for kind in (itertools.chain.from_iterable(kinds) if in_groups else kinds))
     return (
         'def entry(block):\n'
         '    while True:\n'
@@ -161,57 +142,72 @@ class Kernel:
         name: What the log calls it while it compiles.
         constants: Whatever else decided the body (layout, options, the text of a program): part of the key under
             which the machine code is kept on disk.
+        takes: The groups in which the arguments come; by default each comes by itself.
     """
 
-    def __init__(self, body: Callable, name: str, constants: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, body: Callable, name: str, constants: tuple[str, ...] = (), takes: Arguments | None = None
+    ) -> None:
         self.body = body
         self.name = name
         self.constants = constants
-        self._compiled: dict[tuple, tuple[int, object]] = {}
+        self.takes = takes
+        self._compiled: dict[tuple, Launch] = {}
+        # those of `_compiled`, to be tried one after another: there are hardly ever more than two
+        self._launches: tuple[Launch, ...] = ()
 
     def __call__(self, parts: int, *arguments: object, threads: int | None = None) -> None:
         """Runs `parts` parts on at most `threads` threads (default: as many as torch uses) and waits for all.
 
         Args:
             parts: Number of parts; each is run exactly once, by one thread.
-            arguments: Contiguous CPU tensors, tuples of arguments, ints, floats or None.
+            arguments: Contiguous CPU tensors, tuples of arguments, ints, floats or None; or groups of them.
             threads: Upper limit of threads.
         """
         if parts <= 0:
             return
-        words = [0, parts]
-        description = _packed(arguments, words)
-        found = self._compiled.get(description) or self._compile(description)
-        block = array.array('q', words)
-        limit = torch.get_num_threads() if threads is None else threads
-        team.run(found[0], block.buffer_info()[0], min(parts, limit))
+        for launch in self._launches:
+            block = launch.pack(parts, *arguments)
+            if block is not None:
+                break
+        else:
+            launch = self._launch(arguments)
+            block = launch.pack(parts, *arguments)
+        launch.run(block, min(parts, torch.get_num_threads() if threads is None else threads))
 
-    def _compile(self, description: tuple) -> tuple[int, object]:
-        path = cache.entry_path(
-            self.body.__module__, self.body.__qualname__, self.name, repr(description), *self.constants
-        )
+    def _launch(self, arguments: tuple) -> Launch:
+        if self.takes is not None:
+            self.takes.check(arguments)
+        kinds = kinds_of(arguments)
+        found = self._compiled.get(kinds) or self._compile(kinds)
+        self._launches = tuple(self._compiled.values())
+        return found
 
-        def find() -> tuple[int, object] | None:
-            if description not in self._compiled:
+    def _compile(self, kinds: tuple) -> Launch:
+        path = cache.entry_path(self.body.__module__, self.body.__qualname__, self.name, repr(kinds), *self.constants)
+
+        def find() -> Launch | None:
+            if kinds not in self._compiled:
                 stored = cache.load(path)
                 loaded = None if stored is None else _load(stored)
                 if loaded is None:
                     return None
-                self._compiled[description] = loaded
-            return self._compiled[description]
+                self._compiled[kinds] = Launch(*loaded, kinds)
+            return self._compiled[kinds]
 
-        def compile_new() -> tuple[int, object]:
+        def compile_new() -> Launch:
             _announce()
-            stored, self._compiled[description] = self._build(description)
+            stored, built = self._build(kinds)
+            self._compiled[kinds] = Launch(*built, kinds)
             cache.store(path, stored)
-            return self._compiled[description]
+            return self._compiled[kinds]
 
         return compile_once(path, find, compile_new)
 
-    def _build(self, description: tuple) -> tuple[MachineCode, tuple[int, object]]:
+    def _build(self, kinds: tuple) -> tuple[MachineCode, tuple[int, object]]:
         _log.info('compiling %s', self.name)
         elements: dict[str, object] = {}
-        source = _entry_source(description, elements)
+        source = _entry_source(kinds, self.takes is not None, elements)
         body = numba.njit(
             self.body, error_model='numpy', fastmath=FAST_MATH, no_cpython_wrapper=True, no_cfunc_wrapper=True
         )

@@ -6,6 +6,7 @@ import functools
 
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, WEIGHTS
 from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
 from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body, weights_body
 from pygfuse.program.adjoint import BackwardPlan
@@ -28,6 +29,7 @@ def forward_kernel(
         forward_body(bound, layout, reduce, form, scattered),
         f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, reduce, form, scattered),
+        FORWARD,
     )
 
 
@@ -38,6 +40,7 @@ def weights_kernel(bound: BoundProgram, tiling: Tiling) -> Kernel:
         weights_body(bound, layout),
         f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling),
+        WEIGHTS,
     )
 
 
@@ -48,24 +51,28 @@ def backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, red
         backward_body(bound, layout, plan, reduce, scattered),
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
+        BACKWARD,
     )
 
 
 @functools.lru_cache(maxsize=256)
 def passed_sum_kernel(tiling: Tiling) -> Kernel:
     layout = tiling.layout
-    return Kernel(passed_sum_body(layout), f'row sums, {layout.heads}, {layout.element}', (str(layout.edges),))
+    name = f'row sums, {layout.heads}, {layout.element}'
+    return Kernel(passed_sum_body(layout), name, (str(layout.edges),), PASSED_SUM)
 
 
 @functools.lru_cache(maxsize=256)
 def combine_kernel(tiling: Tiling, softmax: bool, reduce: str, form: str) -> Kernel:
     layout = tiling.layout
     key = repr((layout.row, layout.edges, softmax, reduce, form))
-    return Kernel(combine_body(layout, softmax, reduce, form), f'combination of rows ({form}), {layout.row}', (key,))
+    name = f'combination of rows ({form}), {layout.row}'
+    return Kernel(combine_body(layout, softmax, reduce, form), name, (key,), COMBINE)
 
 
 @functools.lru_cache(maxsize=256)
 def combine_sums_kernel(tiling: Tiling, num_heads: int, num_rows: int) -> Kernel:
     layout = tiling.layout
     key = repr((layout.row, layout.edges, num_heads, num_rows))
-    return Kernel(combine_sums_body(layout, num_heads, num_rows), f'combination of sums, {layout.row}', (key,))
+    name = f'combination of sums, {layout.row}'
+    return Kernel(combine_sums_body(layout, num_heads, num_rows), name, (key,), COMBINE_SUMS)

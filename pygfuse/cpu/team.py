@@ -17,6 +17,11 @@ import torch
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
+def function_at(address: int) -> Callable[[int], None]:
+    """The kernel at an address, as a function of the address of its argument block that holds no GIL."""
+    return _KERNEL(address)
+
+
 class _Process:
     forked = False
 
@@ -76,10 +81,10 @@ def run(address: int, block: int, threads: int) -> None:
     Holds no GIL meanwhile. With one thread the calling thread runs the kernel and nothing else is touched.
     """
     if threads <= 1:
-        _KERNEL(address)(block)
+        function_at(address)(block)
         return
     parallel = None if _Process.forked else _openmp_parallel()
     if parallel is None:
-        _run_python_threads(_KERNEL(address), block, threads)
+        _run_python_threads(function_at(address), block, threads)
     else:
         parallel(address, block, threads, 0)
