@@ -35,6 +35,11 @@ class Memo:
         """The value kept under this key, or None."""
         return self._values.get(key)
 
+    def put(self, key: Hashable, value: T) -> T:
+        """Keeps a value under this key, in place of another."""
+        self._values[key] = value
+        return value
+
     def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value kept under this key; the first that `make` returned, None included.
 

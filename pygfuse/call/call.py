@@ -66,8 +66,9 @@ class Call:
     @functools.cached_property
     def row_bytes(self) -> int:
         """Bytes of a row of channels."""
-        return self.width * self.like().element_size()
+        return self.width * self.like.element_size()
 
+    @functools.cached_property
     def like(self) -> Tensor:
         """Any operand: what new tensors take their type and device from."""
         return next(iter(self.tensors.values())) if self.tensors else next(iter(self.products.values())).features

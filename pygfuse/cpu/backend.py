@@ -10,10 +10,8 @@ from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout
 from pygfuse.codegen.arguments import (
-    Draws,
     Gradients,
     OfTargets,
-    Operands,
     PartialStates,
     Results,
     Row,
@@ -21,13 +19,23 @@ from pygfuse.codegen.arguments import (
     SplitRows,
     WalkedEdges,
 )
-from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.cpu import kernels, paths
 from pygfuse.cpu import row_tiling as planning
+from pygfuse.cpu.launch import Packed
+from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.rows import added_up, head_dots, zeros
-from pygfuse.cpu.walked_edges import copies_of_heads, edges_of, nothing, rows_of_path, tiling_of, walked_by
+from pygfuse.cpu.walked_edges import (
+    copies_of_heads,
+    edges_of,
+    nothing,
+    rows_of_path,
+    threads_for,
+    tiling_of,
+    walked_by,
+    words_of,
+)
 from pygfuse.cpu.walks.arguments import (
     Added,
     Ends,
@@ -47,38 +55,9 @@ from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.products import Product
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
-from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+from pygfuse.program.program import SOURCE, TARGET
 
 _plans = functools.lru_cache(maxsize=256)(backward_plans)
-
-
-def _operands(call: Call, side: str) -> Operands:
-    """The operands as a walk by rows of `side` takes them."""
-    tensors, bound = call.tensors, call.bound
-    before, after = _names(bound, side)
-    return Operands(
-        *(tuple([tensors[name] for name in names]) if names else () for names in before),
-        tuple(call.products[name].features for name in bound.edge_products),
-        tuple(call.products[name].weight for name in bound.edge_products),
-        *(tuple([tensors[name] for name in names]) if names else () for names in after),
-        tuple([float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)]),
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _names(bound: BoundProgram, side: str) -> tuple[list[list[str]], list[list[str]]]:
-    """The names of the tensors that a walk by rows of `side` takes, before and after those of products."""
-    other = SOURCE if side == TARGET else TARGET
-    places = (side, HEADS), (side, CHANNELS), (other, HEADS), (other, CHANNELS), (EDGE, HEADS), (EDGE, SCALAR)
-    parameters = (PARAMETER, HEADS), (PARAMETER, CHANNELS)
-    return [*(bound.names(*place) for place in places), bound.edge_rows], [bound.names(*place) for place in parameters]
-
-
-def _draws(call: Call) -> Draws:
-    if call.dropout is None:
-        return Draws(None, None, None)
-    return Draws(call.dropout.seed, *threshold_and_scale(call.dropout.probability))
 
 
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
@@ -91,7 +70,7 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     edges, mapping = edges_of(call, TARGET)
     if isinstance(edges, Coo):
         return _sum_scattered(call, edges), None
-    like = call.like()
+    like = call.like
     out = on_huge_pages(like.new_empty(call.graph.num_targets, call.width))
     statistics = None
     if call.bound.softmax:
@@ -110,13 +89,14 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
     partial = _partial_states(call, parts)
     kernels.forward_kernel(call.bound, tiling, call.reduce, form)(
         parts.count * tiling.count,
-        WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-        _operands(call, TARGET),
+        words_of(csr, parts, tiling),
+        operands_of(call, TARGET),
         Row(call.heads, call.width),
         NumRows(csr.num_rows),
-        _draws(call),
+        draws_of(call),
         Results(out, statistics),
         partial,
+        threads=threads_for(call, csr.num_edges),
     )
     if not parts.num_slots:
         return
@@ -133,16 +113,16 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
 def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     """The output from edges in no order: each part adds to its own copy of all rows, and the copies are added up."""
     bounds = scattered_bounds(coo)
-    copies = zeros(call.like(), len(bounds) // 2 - 1, coo.num_rows, call.width)
-    of_values = call.like().dtype, call.heads, call.channels, planning.FORWARD_REGISTERS, call.bound.separable
+    copies = zeros(call.like, len(bounds) // 2 - 1, coo.num_rows, call.width)
+    of_values = call.like.dtype, call.heads, call.channels, planning.FORWARD_REGISTERS, call.bound.separable
     for tiling in planning.apart(*of_values):
         kernels.forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
             len(copies) * tiling.count,
             WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
-            _operands(call, TARGET),
+            operands_of(call, TARGET),
             Row(call.heads, call.width),
             NumRows(coo.num_rows),
-            _draws(call),
+            draws_of(call),
             Results(None, None),
             PartialStates(copies, None, None),
         )
@@ -162,24 +142,29 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
         statistics: For softmax, the second result of `forward`.
     """
     csr = call.graph.csr
-    result = zeros(call.like(), call.graph.num_edge_ids, call.heads)
+    result = zeros(call.like, call.graph.num_edge_ids, call.heads)
     tiling = tiling_of(call, planning.BACKWARD_REGISTERS, False)
     parts = cut(csr, mapping_for(csr, call.row_bytes))
     kernels.weights_kernel(call.bound, tiling)(
         parts.count * tiling.count,
-        WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
-        _operands(call, TARGET),
+        words_of(csr, parts, tiling),
+        operands_of(call, TARGET),
         Row(call.heads, call.width),
         Weights(statistics if call.bound.softmax else None, result),
     )
     return result
 
 
-def _partial_states(call: Call, parts: Cut) -> PartialStates:
+@functools.cache
+def _no_states(dtype: torch.dtype) -> Packed:
+    return Packed(PartialStates(*(nothing(dtype),) * 3))
+
+
+def _partial_states(call: Call, parts: Cut) -> PartialStates | Packed:
     """Room for the state of rows that lie in several parts."""
-    like, slots = call.like(), parts.num_slots
+    like, slots = call.like, parts.num_slots
     if not slots:
-        return PartialStates(*(nothing(like.dtype),) * 3)
+        return _no_states(like.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     return PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))
 
@@ -239,7 +224,7 @@ def _walk(
     grad_out: Tensor,
     delta: Tensor | None,
 ) -> dict[str, Tensor | Product]:
-    graph, like, bound = call.graph, call.like(), call.bound
+    graph, like, bound = call.graph, call.like, call.bound
     walked = walked_by(call, plan, path)
     edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, walked.parts is None
     num_rows, num_others = graph.num_targets, graph.num_sources
@@ -269,10 +254,10 @@ def _walk(
     kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
         RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
-        _operands(call, plan.side),
+        operands_of(call, plan.side),
         Row(call.heads, call.width),
         Ends(num_rows, num_others, edges.num_edges),
-        _draws(call),
+        draws_of(call),
         OfTargets(grad_out, out, normalisers, delta),
         KeptWeights(call.weights),
         Gradients(

@@ -28,7 +28,7 @@ from pygfuse._lib.compile_once import compile_once
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse._lib.private_files import warn_not_kept, why_not_kept
 from pygfuse.codegen.arguments import Arguments
-from pygfuse.cpu.launch import FIRST_ARGUMENT, Launch, kinds_of
+from pygfuse.cpu.launch import FIRST_ARGUMENT, Launch, Packed, kinds_of, packer
 
 _log = logging.getLogger(__name__)
 
@@ -152,8 +152,8 @@ class Kernel:
         self.name = name
         self.constants = constants
         self.takes = takes
-        self._compiled: dict[tuple, Launch] = {}
-        # those of `_compiled`, to be tried one after another: there are hardly ever more than two
+        self._compiled: dict[tuple, tuple[int, object]] = {}
+        # to be tried one after another: there are hardly ever more than two
         self._launches: tuple[Launch, ...] = ()
 
     def __call__(self, parts: int, *arguments: object, threads: int | None = None) -> None:
@@ -177,28 +177,28 @@ class Kernel:
 
     def _launch(self, arguments: tuple) -> Launch:
         if self.takes is not None:
-            self.takes.check(arguments)
+            self.takes.check(tuple([group.group if type(group) is Packed else group for group in arguments]))
         kinds = kinds_of(arguments)
-        found = self._compiled.get(kinds) or self._compile(kinds)
-        self._launches = tuple(self._compiled.values())
-        return found
+        packed = tuple([i for i, argument in enumerate(arguments) if isinstance(argument, Packed)])
+        launch = Launch(self._compiled.get(kinds) or self._compile(kinds), packer(kinds, packed))
+        self._launches = (*self._launches, launch)
+        return launch
 
-    def _compile(self, kinds: tuple) -> Launch:
+    def _compile(self, kinds: tuple) -> tuple[int, object]:
         path = cache.entry_path(self.body.__module__, self.body.__qualname__, self.name, repr(kinds), *self.constants)
 
-        def find() -> Launch | None:
+        def find() -> tuple[int, object] | None:
             if kinds not in self._compiled:
                 stored = cache.load(path)
                 loaded = None if stored is None else _load(stored)
                 if loaded is None:
                     return None
-                self._compiled[kinds] = Launch(*loaded, kinds)
+                self._compiled[kinds] = loaded
             return self._compiled[kinds]
 
-        def compile_new() -> Launch:
+        def compile_new() -> tuple[int, object]:
             _announce()
-            stored, built = self._build(kinds)
-            self._compiled[kinds] = Launch(*built, kinds)
+            stored, self._compiled[kinds] = self._build(kinds)
             cache.store(path, stored)
             return self._compiled[kinds]
 

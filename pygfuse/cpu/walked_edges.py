@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call
+from pygfuse.codegen.arguments import WalkedEdges
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import paths, row_tiling
+from pygfuse.cpu.launch import Packed, packed_when_met_again
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.choice import choose
+from pygfuse.mapping.cost_model import edge_cost
 from pygfuse.mapping.mapping import Cut, Mapping, copies_for_adding, cut, in_parts, scattered_bounds
 from pygfuse.partial.paths.cuts import grouped
 from pygfuse.partial.paths.path import ExecutionPath
@@ -22,11 +25,13 @@ from pygfuse.program.adjoint import BackwardPlan
 
 # a row of a path that has fewer edges on average is scored so many edges at a time
 FEW_EDGES = 8
+# what a thread has to have to do, in ns: less than waking it takes, and waiting for it where the cores are busy
+THREAD_WORK = 50_000
 
 
 def tiling_of(call: Call, registers: int, split_channels: bool, group_limit: int | None = None) -> Tiling:
     """How a row of a call is cut for registers."""
-    return row_tiling.tiling(call.like().dtype, call.heads, call.channels, registers, split_channels, group_limit)
+    return row_tiling.tiling(call.like.dtype, call.heads, call.channels, registers, split_channels, group_limit)
 
 
 def edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:
@@ -34,9 +39,27 @@ def edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:
     return choose(call.graph, side, call.row_bytes, call.bound.softmax, call.reduce)
 
 
+def threads_for(call: Call, num_edges: int) -> int:
+    """On how many threads edges of a call are walked: as many as the work is worth, at most torch's.
+
+    The work is cut into the same parts on any number of threads.
+    """
+    worth = int(num_edges * edge_cost(call.row_bytes) / THREAD_WORK)
+    return 1 if worth < 2 else min(worth, torch.get_num_threads())
+
+
+def words_of(csr: Csr, parts: Cut, tiling: Tiling) -> WalkedEdges | Packed:
+    """The edges as forward walks take them."""
+    return packed_when_met_again(
+        csr.memo,
+        ('walked edges', parts, tiling),
+        lambda: WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+    )
+
+
 def copies_of_heads(call: Call) -> int:
     """How many copies of the targets' heads parts add to, see `copies_for_adding`."""
-    return copies_for_adding(call.graph.csr, call.heads * call.like().element_size())
+    return copies_for_adding(call.graph.csr, call.heads * call.like.element_size())
 
 
 @functools.cache

@@ -54,7 +54,7 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 
 def _tiling(call: Call, csr: Csr, values: int, split_channels: bool, rows: int) -> Tiling:
-    device, degree = call.like().device, planning.typical_degree(csr.num_edges / max(1, csr.num_rows))
+    device, degree = call.like.device, planning.typical_degree(csr.num_edges / max(1, csr.num_rows))
     return planning.tiling(_element(call), device, call.heads, call.channels, values, split_channels, rows, degree)
 
 
@@ -97,7 +97,7 @@ def _sizes(operands: Operands) -> Sizes:
 def _draws(call: Call) -> Draws:
     if call.dropout is None:
         return Draws(None, None, None)
-    return Draws(_seed(call.dropout, call.like().device), *threshold_and_scale(call.dropout.probability))
+    return Draws(_seed(call.dropout, call.like.device), *threshold_and_scale(call.dropout.probability))
 
 
 def _seed(dropout: Dropout, device: torch.device) -> Tensor:
@@ -117,7 +117,7 @@ def forward(call: Call, out: Tensor | None = None) -> tuple[Tensor, Tensor | Non
         call: What is computed.
         out: Where the output goes; by default a new tensor.
     """
-    graph, like, csr = call.graph, call.like(), call.graph.csr
+    graph, like, csr = call.graph, call.like, call.graph.csr
     wide = statistics_dtype(call.dtype)
     if out is None:
         out = like.new_empty(graph.num_targets, call.width, dtype=call.dtype)
@@ -178,7 +178,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
         call: A call of a program with a score.
         statistics: For softmax, the second result of `forward`.
     """
-    csr, like = call.graph.csr, call.like()
+    csr, like = call.graph.csr, call.like
     result = like.new_zeros(call.graph.num_edge_ids, call.heads, dtype=call.dtype)
     rows = len(call.bound.names(SOURCE, CHANNELS)) + len(call.bound.edge_rows)
     tiling, parts = _tiling(call, csr, planning.BACKWARD_VALUES, False, rows), planning.parts_of(csr, call.row_bytes)
@@ -252,7 +252,7 @@ def _head_dots(call: Call, x: Tensor, y: Tensor) -> Tensor:
 def _walk_backward(
     call: Call, plan: BackwardPlan, out: Tensor, normalisers: Tensor | None, grad_out: Tensor, delta: Tensor | None
 ) -> dict[str, Tensor | Product]:
-    graph, like, bound = call.graph, call.like(), call.bound
+    graph, like, bound = call.graph, call.like, call.bound
     by_target = plan.side == TARGET
     edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(call.dtype)
     gathered = len(bound.names(SOURCE if by_target else TARGET, CHANNELS)) + len(bound.edge_rows) + (not by_target)

@@ -27,7 +27,7 @@ def factors_of(call: Call) -> Tensor | None:
     """The factors of dropout, if there is any."""
     if call.dropout is None:
         return None
-    like = call.like()
+    like = call.like
     return target_of(like.device).dropout_factors(call.graph.num_edge_ids, call.heads, call.dropout, like)
 
 

@@ -16,7 +16,7 @@ from pygfuse.program.products import Product
 
 def walk(call: Call, stash: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The output, its statistics and, to `stash` them, the weights of edges."""
-    target = target_of(call.like().device)
+    target = target_of(call.like.device)
     out, statistics = target.forward(call)
     return out, statistics, target.weights(call, statistics) if stash else None
 

@@ -1,0 +1,167 @@
+"""How a kernel's arguments become the block of 64-bit words that its compiled function reads, and a call of it."""
+
+from __future__ import annotations
+
+import array
+import functools
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import torch
+
+from pygfuse._lib.memo import Memo
+from pygfuse.cpu import team
+
+# the block begins with the counter from which threads take parts, and the number of parts
+FIRST_ARGUMENT = 2
+
+
+def kinds_of(arguments: tuple) -> tuple:
+    """The hashable types of arguments: what a specialisation of a kernel is keyed on."""
+    return tuple([_kind_of(argument) for argument in arguments])
+
+
+def _kind_of(argument: Any) -> Any:
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype
+    if isinstance(argument, Packed):
+        return argument.kinds
+    return kinds_of(argument) if isinstance(argument, tuple) else type(argument)
+
+
+class Packed:
+    """A group of arguments that stays the same from call to call, with its words.
+
+    Args:
+        group: The arguments: contiguous tensors, tuples of arguments, ints, floats or None.
+    """
+
+    __slots__ = ('group', 'kinds', 'words')
+    # equal kinds are one object
+    _known: ClassVar[dict[tuple, tuple]] = {}
+
+    def __init__(self, group: tuple) -> None:
+        kinds = kinds_of(group)
+        self.group = group
+        self.kinds = self._known.setdefault(kinds, kinds)
+        self.words = tuple(packer((self.kinds,))(0, group)[FIRST_ARGUMENT:])
+
+
+def _bits(number: float) -> int:
+    """The bits of a float64 as an int64."""
+    return struct.unpack('q', struct.pack('d', number))[0]
+
+
+def _leaves(kind: Any, value: str) -> Iterator[tuple[Any, str]]:
+    """The types that are no tuples, each with the expression of its argument, in the order of the block."""
+    if isinstance(kind, tuple):
+        for i, item in enumerate(kind):
+            yield from _leaves(item, f'{value}[{i}]')
+    else:
+        yield kind, value
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix('torch.')
+
+
+def _words(kind: Any, value: str) -> str:
+    """The expressions of an argument's words."""
+    if isinstance(kind, torch.dtype):
+        return f'{value}.data_ptr(), {value}.numel(), '
+    if kind is type(None):
+        return ''
+    return f'bits({value}), ' if kind is float else f'{value}, ' if kind is int else f'int({value}), '
+
+
+def _other(kind: Any, value: str) -> str:
+    """The expression that tells an argument of another type; numbers have the types that they had."""
+    if isinstance(kind, torch.dtype):
+        return f'{value} is None or {value}.dtype is not {_name_of(kind)}'
+    return f'{value} is not None' if kind is type(None) else f'type({value}) is not {kind.__name__}'
+
+
+def _lengths(kind: Any, value: str) -> Iterator[str]:
+    """The expressions that tell tuples of another length."""
+    if isinstance(kind, tuple):
+        yield f'len({value}) != {len(kind)}' if kind else value
+        for i, item in enumerate(kind):
+            yield from _lengths(item, f'{value}[{i}]')
+
+
+def packed_when_met_again(memo: Memo, key: tuple, make: Callable[[], tuple]) -> tuple | Packed:
+    """A group that is kept in a memo: packed from the second time on that it is asked for.
+
+    Args:
+        memo: That of the object whose tensors the group holds.
+        key: Under which it is kept.
+        make: Gives the group.
+    """
+    found = memo.get(key)
+    if type(found) is Packed:
+        return found
+    return memo.put(key, make() if found is None else Packed(found))
+
+
+@functools.cache
+def packer(kinds: tuple, packed: tuple[int, ...] = ()) -> Callable[..., array.array | None]:
+    """``pack(parts, *arguments)``: the block of arguments of these types; None for arguments of others.
+
+    It is written out as text for these types: that takes a fraction of the time of asking what each argument is.
+
+    Args:
+        kinds: The types.
+        packed: Which of the arguments are `Packed`.
+
+    Example:
+        >>> pack = packer((int, type(None), (float,)))
+        >>> pack(3, 7, None, (0.0,))
+        array('q', [0, 3, 7, 0])
+        >>> pack(3, 7, 5, (0.0,)) is None
+        True
+    """
+    names = [f'argument_{i}' for i in range(len(kinds))]
+    tests, words, scope = [], [], {'array': array.array, 'bits': _bits, 'int': int, 'Packed': Packed}
+    for i, (kind, name) in enumerate(zip(kinds, names, strict=True)):
+        if i in packed:
+            scope[f'kinds_{i}'] = kind
+            tests.append(f'type({name}) is not Packed or {name}.kinds is not kinds_{i}')
+            words.append(f'*{name}.words, ')
+            continue
+        if isinstance(kind, tuple):
+            tests.append(f'type({name}) is Packed')
+        leaves = list(_leaves(kind, name))
+        tests += [*_lengths(kind, name), *(_other(*leaf) for leaf in leaves)]
+        words += [_words(*leaf) for leaf in leaves]
+        scope |= {_name_of(kind): kind for kind, _ in leaves if isinstance(kind, torch.dtype)}
+    text = (
+        f'def pack({", ".join(["parts", *names])}):\n'
+        f'    if {" or ".join(tests) or False}:\n'
+        '        return None\n'
+        f'    return array("q", (0, parts, {"".join(words)}))\n'
+    )
+    exec(text, scope)
+    return scope['pack']
+
+
+class Launch:
+    """A kernel compiled for arguments of certain types.
+
+    Args:
+        code: The address of the compiled function, and what keeps it in memory.
+        pack: See `packer`.
+    """
+
+    __slots__ = ('_code', '_function', 'pack')
+
+    def __init__(self, code: tuple[int, object], pack: Callable[..., array.array | None]) -> None:
+        self._code, self.pack = code, pack
+        self._function = team.function_at(code[0])
+
+    def run(self, block: array.array, threads: int) -> None:
+        """Runs the parts of a block that `pack` made on so many threads, and waits for all."""
+        if threads <= 1:
+            self._function(block.buffer_info()[0])
+        else:
+            team.run(self._code[0], block.buffer_info()[0], threads)
