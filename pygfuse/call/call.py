@@ -27,7 +27,7 @@ class Dropout:
     seed: int | Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Call:
     """A program with its operands.
 
@@ -45,6 +45,9 @@ class Call:
         dropout: Dropout of the weights, or None.
         weights: For an adjoint: the weights of edges before dropout that forward kept, ``[edge ids, H]``, or None where
             they are computed again.
+        like: Any operand: what new tensors take their type and device from.
+        width: Values in a row of channels.
+        row_bytes: Bytes of a row of channels.
     """
 
     bound: BoundProgram
@@ -58,20 +61,15 @@ class Call:
     weights: Tensor | None = None
     products: Mapping[str, Product] = dataclasses.field(default_factory=dict)
 
-    @functools.cached_property
-    def width(self) -> int:
-        """Values in a row of channels."""
-        return self.heads * self.channels
+    like: Tensor = dataclasses.field(init=False)
+    width: int = dataclasses.field(init=False)
+    row_bytes: int = dataclasses.field(init=False)
 
-    @functools.cached_property
-    def row_bytes(self) -> int:
-        """Bytes of a row of channels."""
-        return self.width * self.like.element_size()
-
-    @functools.cached_property
-    def like(self) -> Tensor:
-        """Any operand: what new tensors take their type and device from."""
-        return next(iter(self.tensors.values())) if self.tensors else next(iter(self.products.values())).features
+    def __post_init__(self) -> None:
+        tensors = self.tensors
+        self.like = next(iter(tensors.values())) if tensors else next(iter(self.products.values())).features
+        self.width = self.heads * self.channels
+        self.row_bytes = self.width * self.like.element_size()
 
     @functools.cached_property
     def dtype(self) -> torch.dtype:

@@ -49,7 +49,8 @@ from pygfuse.cpu.walks.arguments import (
 from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.choice import mapping_for
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.choice import mapping_for, unsorted
 from pygfuse.mapping.mapping import Cut, cut, scattered_bounds
 from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
@@ -134,6 +135,10 @@ def _divisors(degree: Tensor) -> Tensor:
     return degree.clamp(min=1).unsqueeze(-1)
 
 
+def _divisors_of(graph: Graph) -> Tensor:
+    return graph.memo.get_or_make(('divisors of means',), lambda: _divisors(graph.degree))
+
+
 def weights(call: Call, statistics: Tensor | None) -> Tensor:
     """The weight of each edge before dropout, ``[edge ids, H]``; 0 for ids of edges that are not walked.
 
@@ -187,21 +192,22 @@ def backward(
         needed: Names of operands.
         features: Those of them that are products whose features need a gradient; else it is None.
     """
-    delta = head_dots(out, grad_out, call.heads) if call.bound.softmax else None
-    edges, _ = edges_of(call, TARGET)
-    path = None if isinstance(edges, Coo) else path_of(call.graph, grad_out, call.row_bytes)
-    if call.reduce == 'mean':
-        grad_out = grad_out / _divisors(edges.degree() if isinstance(edges, Coo) else call.graph.degree)
-    elif call.reduce in ('max', 'min'):
+    bound, graph, reduce = call.bound, call.graph, call.reduce
+    delta = head_dots(out, grad_out, call.heads) if bound.softmax else None
+    coo = unsorted(graph, call.row_bytes, bound.softmax, reduce)
+    path = path_of(graph, grad_out, call.row_bytes) if coo is None else None
+    if reduce == 'mean':
+        grad_out = grad_out / (_divisors(coo.degree()) if coo is not None else _divisors_of(graph))
+    elif reduce in ('max', 'min'):
         # no edge attains NaN, and what is divided by 0 there goes nowhere
         grad_out = grad_out / statistics
-    summed = call.bound.summed_sources
-    if summed is not None and path is None and call.reduce in ('sum', 'mean') and not isinstance(edges, Coo):
+    summed = bound.summed_sources
+    if summed is not None and path is None and reduce in ('sum', 'mean') and coo is None:
         return {summed: _sum_transposed(call, summed, grad_out)}
-    normalisers = statistics if call.bound.softmax else None
+    normalisers = statistics if bound.softmax else None
     gradients: dict[str, Tensor | Product] = {}
-    adding = isinstance(edges, Coo) or copies_of_heads(call) > 0
-    for plan in _plans(call.bound, frozenset(needed), frozenset(features), adding):
+    adding = coo is not None or copies_of_heads(call) > 0
+    for plan in _plans(bound, frozenset(needed), frozenset(features), adding):
         gradients |= _walk(call, plan, path, out, normalisers, grad_out, delta)
     return gradients
 

@@ -64,7 +64,8 @@ def mapping_for(csr: Csr, row_bytes: int) -> Mapping:
             ('mapping', row_bytes, records.TABLE.generation, torch.get_num_threads()),
             lambda: records.mapping_of(Shape.of(csr)) or modelled(Shape.of(csr), row_bytes),
         )
-        chosen = with_group_size(chosen, csr, row_bytes)
+        if said.group_sizes is not None:
+            chosen = with_group_size(chosen, csr, row_bytes)
     return dataclasses.replace(chosen, balance=VERTEX_BALANCED) if chosen.balance == SCATTER else chosen
 
 
@@ -78,16 +79,16 @@ def choose(graph: Graph, side: str, row_bytes: int, softmax: bool, reduce: str) 
         softmax: Whether the weights of a target's edges are normalised by softmax.
         reduce: How the edges of a target are reduced.
     """
-    coo = None if softmax or reduce not in ('sum', 'mean') else _unsorted(graph, row_bytes)
+    coo = unsorted(graph, row_bytes, softmax, reduce)
     if coo is not None:
         return (coo if side == TARGET else coo.transposed()), Mapping(SCATTER)
     csr = graph.csc if side == SOURCE else graph.csr
     return csr, mapping_for(csr, row_bytes)
 
 
-def _unsorted(graph: Graph, row_bytes: int) -> Coo | None:
-    """The edges as they came, if a sum or mean over them does without sorting."""
-    if graph.is_sorted:
+def unsorted(graph: Graph, row_bytes: int, softmax: bool, reduce: str) -> Coo | None:
+    """The edges as they came, if they are summed without being sorted; see `choose`."""
+    if graph.is_sorted or softmax or reduce not in ('sum', 'mean'):
         return None
     chosen = forced()
     if chosen is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -15,14 +15,13 @@ from pygfuse.ops import (
     autocast,
     operator,  # noqa: F401  registers the operators
 )
-from pygfuse.ops.binding import bound_of
 from pygfuse.ops.dropout import factors_of
 from pygfuse.ops.eager import aggregate_eagerly, is_watched
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.schema import Arguments, call_of, flattened
+from pygfuse.ops.plan import call_of, check_types, plan_of
+from pygfuse.ops.schema import Arguments
 from pygfuse.program.products import Product, Value, tensors_in
-from pygfuse.program.program import PARAMETER, SOURCE, TARGET, EdgeProgram
-from pygfuse.program.trace import CHANNELS, HEADS
+from pygfuse.program.program import EdgeProgram
 
 
 def aggregate(
@@ -34,6 +33,7 @@ def aggregate(
     reduce: str = 'sum',
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    flat: bool = False,
 ) -> Tensor:
     """Runs an edge program over a graph.
 
@@ -48,9 +48,10 @@ def aggregate(
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'`` over a target's edges.
         dropout: Probability of dropping a weight.
         seed: A tensor of one int64 that decides what is dropped; needed with `dropout`.
+        flat: Whether heads are to be side by side.
 
     Returns:
-        ``[num_targets, H, C]``.
+        ``[num_targets, H, C]``, or, if `flat`, ``[num_targets, H * C]``.
 
     Raises:
         ValueError: If an operand has another shape, type or device than expected.
@@ -71,8 +72,10 @@ def aggregate(
                 reduce=reduce,
                 dropout=dropout,
                 seed=seed,
+                flat=flat,
             )
-    return _run(program, edges, operands, heads, channels, reduce, dropout, seed)[0]
+    out = _run(program, edges, operands, heads, channels, reduce, dropout, seed)[0]
+    return out if flat else out.view(edges.num_targets, heads, channels)
 
 
 def aggregate_with_weights(
@@ -101,11 +104,11 @@ def aggregate_with_weights(
     out, arguments, statistics = _run(program, edges, operands, heads, channels, reduce, dropout, seed)
     with autocast.off(out.device):
         if not is_fused(heads, channels):
-            weights = reference.weights(call_of(arguments))
+            weights = reference.weights(call_of(arguments()))
         else:
             statistics = out.new_empty(0) if statistics is None else statistics
-            weights = torch.ops.pygfuse.edge_weights(*arguments, statistics)
-    return out, weights.to(out.dtype)
+            weights = torch.ops.pygfuse.edge_weights(*arguments(), statistics)
+    return out.view(edges.num_targets, heads, channels), weights.to(out.dtype)
 
 
 def is_fused(heads: int, channels: int) -> bool:
@@ -122,67 +125,30 @@ def _run(
     reduce: str,
     dropout: float,
     seed: Tensor | None,
-) -> tuple[Tensor, Arguments, Tensor | None]:
-    """The output, the operator's arguments, and the statistics if there are any."""
-    given = {name: value for name, value in operands.items() if isinstance(value, (Tensor, Product))}
-    tensors = tensors_in(given)
-    device, dtype = tensors[0].device, common_dtype(tensors)
-    if autocast.is_on(device):
-        given = autocast.operands(given, reduce)
-    scalars = {name: float(value) for name, value in operands.items() if isinstance(value, (int, float))}
-    _check(program, edges, given, heads, channels)
-    flat = flattened(given)
-    arguments = Arguments(
-        *(program.name, ','.join(flat), [tensor.flatten(1) for tensor in flat.values()]),
-        *(','.join(scalars), list(scalars.values())),
-        *(edges.token, edges.num_sources, edges.num_targets, edges.flow, edges.loops),
-        *(heads, channels, reduce, dropout, seed if dropout > 0.0 else None),
-    )
+) -> tuple[Tensor, Callable[[], Arguments], Tensor | None]:
+    """The output ``[targets, H * C]``, what gives the operator's arguments, and the statistics if there are any."""
+    plan, tensors, numbers = plan_of(program, operands, heads, channels, reduce)
+    device, casts = tensors[0].device, autocast.is_on(tensors[0].device)
+    check_types(plan, tensors, casts)
+    plan.check(tensors, edges.num_sources, edges.num_targets)
+    dtype = common_dtype(tensors) if casts else tensors[0].dtype
+    if casts:
+        given = {name: value for name, value in operands.items() if isinstance(value, (Tensor, Product))}
+        plan, tensors, _ = plan_of(program, autocast.operands(given, reduce) | numbers, heads, channels, reduce)
+    seed = seed if dropout > 0.0 else None
+
+    def arguments() -> Arguments:
+        return plan.arguments(edges, tensors, numbers, dropout, seed)
+
     with autocast.off(device):
         if not is_fused(heads, channels):
             # autograd keeps them
-            call, statistics = call_of(arguments), None
+            call, statistics = call_of(arguments()), None
             out = reference.aggregate(call, factors_of(call))
         else:
             stash = not modes().recomputation and program.score is not None
-            if is_watched(arguments.tensors):
-                out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments, stash)
+            if is_watched(tensors):
+                out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments(), stash)
             else:
-                bound = bound_of(program, given, scalars)
-                out, statistics = aggregate_eagerly(arguments, bound, edges.graph(), stash)
-    out = out.view(edges.num_targets, heads, channels)
-    return (out if out.dtype == dtype else out.to(dtype)), arguments, statistics
-
-
-def _check(
-    program: EdgeProgram, edges: Edges, operands: Mapping[str, Tensor | Product], heads: int, channels: int
-) -> None:
-    """Raises a ValueError that names an operand of another shape, type or device than expected."""
-    _check_types(operands)
-    rows = {SOURCE: edges.num_sources, TARGET: edges.num_targets, PARAMETER: 1}
-    for name, value in operands.items():
-        operand = program.operands[name]
-        width = heads * channels if operand.level == CHANNELS else heads if operand.level == HEADS else 1
-        if isinstance(value, Product):
-            name, value, expected = f'{name}.weight', value.weight, value.weight.shape[0]
-        else:
-            expected = rows.get(operand.side, value.shape[0])
-        if value.shape[0] != expected or value[:1].numel() != width * min(1, value.shape[0]):
-            raise ValueError(
-                f"Expected '{name}' to hold {width} values for each of {expected} {operand.side} rows "
-                f'(got shape {list(value.shape)})'
-            )
-
-
-def _check_types(operands: Mapping[str, Tensor | Product]) -> None:
-    tensors = tensors_in(operands)
-    device, dtype = tensors[0].device, tensors[0].dtype
-    if all(tensor.dtype == dtype and tensor.device == device for tensor in tensors):
-        return
-    by_name = flattened(operands)
-    first = next(iter(by_name))
-    for name, tensor in by_name.items():
-        if tensor.device != device:
-            raise ValueError(f"Expected '{name}' on the device of '{first}', {device} (got {tensor.device})")
-        if tensor.dtype != dtype and not autocast.is_on(device):
-            raise ValueError(f"Expected '{name}' of the type of '{first}', {dtype} (got {tensor.dtype})")
+                out, statistics = aggregate_eagerly(plan, edges, tensors, numbers, dropout, seed, stash)
+    return (out if out.dtype is dtype else out.to(dtype)), arguments, statistics

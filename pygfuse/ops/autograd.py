@@ -20,7 +20,8 @@ from pygfuse.call.call import Call
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.binding import is_needed
 from pygfuse.ops.dropout import factors_of
-from pygfuse.ops.schema import Arguments, call_of, flattened, parted, with_parts
+from pygfuse.ops.plan import call_of
+from pygfuse.ops.schema import Arguments, flattened, parted, with_parts
 from pygfuse.program.adjoint import unread_rows
 from pygfuse.program.products import Product
 from pygfuse.program.program import SOURCE, BoundProgram
@@ -44,13 +45,22 @@ def keep_for_adjoint(
     names = arguments.names.split(',')
     needed = tuple(name for name, flag in with_parts(names, flags).items() if is_needed(flag))
     _keep(ctx, arguments, (out if is_read else None, *rest), unread_rows(bound, needed, arguments.reduce))
-    said = modes()
-    # a layer's other aggregations (degrees) do not walk along the edges
-    is_noted = said.note is not None and any(bound.program.operands[name].side == SOURCE for name in bound.present)
-    ctx.note = weakref.ref(said.note) if is_noted else None
-    # autograd's threads for a GPU do not know what is said in the caller's
-    ctx.paths = said.execution_paths if arguments.tensors[0].is_cuda else None
+    keep_modes(ctx, any(bound.program.operands[name].side == SOURCE for name in bound.present), out.is_cuda)
     ctx.set_materialize_grads(False)
+
+
+def keep_modes(ctx, is_noted: bool, is_cuda: bool) -> None:
+    """Keeps what is said where a call is, for its backward pass.
+
+    Args:
+        ctx: Where.
+        is_noted: Whether its layer tells of the pass: its other aggregations (degrees) do not walk along the edges.
+        is_cuda: Whether the call is on a GPU.
+    """
+    said = modes()
+    ctx.note = weakref.ref(said.note) if is_noted and said.note is not None else None
+    # autograd's threads for a GPU do not know what is said in the caller's
+    ctx.paths = said.execution_paths if is_cuda else None
 
 
 def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Collection[str] = ()) -> None:

@@ -2,57 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from torch import Tensor
 
-from pygfuse.call.call import Call, Dropout
-from pygfuse.graph.graph import Graph
-from pygfuse.ops.dropout import drawn_seed
-from pygfuse.program.products import Product, as_walked, gradient_of, is_formed
-from pygfuse.program.program import EDGE, BoundProgram, EdgeProgram
-
-
-def bound_of(program: EdgeProgram, operands: Mapping[str, Tensor | Product], scalars: Collection[str]) -> BoundProgram:
-    """The program with the operands that are given."""
-    kept = [
-        name for name, value in operands.items() if isinstance(value, Product) and not is_formed(program, name, value)
-    ]
-    return program.bind((*operands, *scalars), tuple(kept))
-
-
-def call_of_operands(
-    bound: BoundProgram,
-    graph: Graph,
-    operands: Mapping[str, Tensor | Product],
-    scalars: Mapping[str, float],
-    heads: int,
-    channels: int,
-    reduce: str,
-    dropout: float,
-    seed: Tensor | None,
-    weights: Tensor | None = None,
-) -> Call:
-    """The call of a program over a graph.
-
-    Raises:
-        ValueError: If an operand of edges has not a row for each edge.
-    """
-    program, tensors, products = bound.program, {}, {}
-    for name, value in operands.items():
-        if isinstance(value, Product):
-            value = as_walked(program, name, Product(*(part if part is None else part.contiguous() for part in value)))
-        if isinstance(value, Product):
-            products[name], rows = value, value.features
-        else:
-            tensors[name] = rows = value.contiguous()
-        if program.operands[name].side == EDGE and rows.shape[0] != graph.num_edge_ids:
-            raise ValueError(
-                f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {rows.shape[0]})"
-            )
-    drawn = None if seed is None else Dropout(dropout, drawn_seed(seed))
-    weights = weights if weights is not None and len(weights) else None
-    return Call(bound, graph, tensors, scalars, heads, channels, reduce, drawn, weights, products)
+from pygfuse.program.products import Product, gradient_of
+from pygfuse.program.program import BoundProgram
 
 
 def is_needed(flags: bool | Product) -> bool:
@@ -60,7 +16,27 @@ def is_needed(flags: bool | Product) -> bool:
     return any(flags) if isinstance(flags, Product) else flags
 
 
-def walked_features(bound: BoundProgram, needed: Mapping[str, bool | Product]) -> list[str]:
+class Needed(NamedTuple):
+    """Which gradients a call needs.
+
+    Attributes:
+        flags: By operand, whether it, or which of its parts, needs one.
+        names: The operands that need one.
+        features: The products that walks take in parts and whose features need one.
+    """
+
+    flags: Mapping[str, bool | Product]
+    names: frozenset[str]
+    features: tuple[str, ...]
+
+
+def needed_of(bound: BoundProgram, flags: Mapping[str, bool | Product]) -> Needed:
+    """What follows from which operands, and which of their parts, need a gradient."""
+    names = frozenset(name for name, flag in flags.items() if is_needed(flag))
+    return Needed(flags, names, tuple(_walked_features(bound, flags)))
+
+
+def _walked_features(bound: BoundProgram, needed: Mapping[str, bool | Product]) -> list[str]:
     """The products that walks take in parts and whose features need a gradient."""
     return [name for name in bound.products if name in needed and (needed[name].features or needed[name].loops)]
 

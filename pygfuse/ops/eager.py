@@ -5,7 +5,8 @@ It runs the kernels of the operator and saves what the operator saves, without a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -13,12 +14,11 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from pygfuse.graph.graph import Graph
-from pygfuse.ops.autograd import as_in_forward, by_operator, by_reference, is_differentiated, kept_arguments
-from pygfuse.ops.autograd import keep_for_adjoint as keep
-from pygfuse.ops.binding import call_of_operands
-from pygfuse.ops.schema import Arguments, flattened, with_parts
+from pygfuse.ops.autograd import as_in_forward, by_operator, by_reference, is_differentiated, keep_modes
+from pygfuse.ops.edges import Edges
+from pygfuse.ops.plan import Plan
+from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk, walk_back
-from pygfuse.program.program import BoundProgram
 
 _PLAIN = (Tensor, Parameter)
 
@@ -36,61 +36,103 @@ def is_watched(tensors: Collection[Tensor]) -> bool:
 
 
 def aggregate_eagerly(
-    arguments: Arguments, bound: BoundProgram, graph: Graph, stash: bool
+    plan: Plan,
+    edges: Edges,
+    tensors: Sequence[Tensor],
+    numbers: Mapping[str, float],
+    dropout: float,
+    seed: Tensor | None,
+    stash: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The output and its statistics.
+    """The output ``[targets, H * C]``, and its statistics.
 
     Args:
-        arguments: Those of the operator.
-        bound: The program with the operands that are given.
-        graph: The graph.
+        plan: What is known of such calls.
+        edges: The edges.
+        tensors: The plan's tensors, of one type and device.
+        numbers: Its scalars.
+        dropout: Probability of dropping a weight.
+        seed: What decides it, or None.
         stash: Whether the weights of edges are kept for backward.
     """
-    tensors = arguments.tensors
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return _Aggregation.apply(arguments, bound, graph, stash, *tensors)
-    return walk(_call(arguments, bound, graph), False)[:2]
+    graph = edges.graph()
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor.requires_grad:
+                made = _Made(plan, edges, graph, numbers, dropout, stash)
+                out = _Aggregation.apply(made, seed, *tensors)
+                # autograd, which keeps the rest of it, has them among what is saved
+                statistics, made.statistics = made.statistics, None
+                return out, statistics
+    return walk(plan.call(graph, tensors, numbers, dropout, seed), False)[:2]
 
 
-def _call(arguments: Arguments, bound: BoundProgram, graph: Graph, weights: Tensor | None = None):
-    return call_of_operands(
-        *(bound, graph, arguments.operands(), arguments.numbers(), arguments.heads, arguments.channels),
-        *(arguments.reduce, arguments.dropout, arguments.seed, weights),
-    )
+@dataclasses.dataclass
+class _Made:
+    """A call but for its tensors, and the statistics of its output."""
+
+    plan: Plan
+    edges: Edges
+    graph: Graph
+    numbers: Mapping[str, float]
+    dropout: float
+    stash: bool
+    statistics: Tensor | None = None
 
 
-_BEFORE_TENSORS = 4
+_BEFORE_TENSORS = 2
 
 
 class _Aggregation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, arguments, bound, graph, stash, *tensors):
-        arguments = arguments._replace(tensors=tensors)
-        out, statistics, weights = walk(_call(arguments, bound, graph), stash)
-        flags = ctx.needs_input_grad[_BEFORE_TENSORS:]
-        keep(ctx, arguments, bound, flags, out, (statistics, weights))
-        ctx.bound, ctx.graph = bound, graph
-        if statistics is not None:
-            ctx.mark_non_differentiable(statistics)
-        return out, statistics
+    def forward(ctx, made, seed, *tensors):
+        plan = made.plan
+        out, statistics, weights = walk(plan.call(made.graph, tensors, made.numbers, made.dropout, seed), made.stash)
+        ctx.adjoint = adjoint = plan.adjoint(ctx.needs_input_grad[_BEFORE_TENSORS:])
+        ctx.unread = ()
+        if adjoint.unread:
+            tensors = list(tensors)
+            ctx.unread = [(place, tensors[place].shape, tensors[place].dtype) for place in adjoint.unread]
+            for place in adjoint.unread:
+                tensors[place] = None
+        # the token is what the user may write to; what hooks of saved tensors give for it may be a copy without a graph
+        token = made.edges.token
+        ctx.save_for_backward(*tensors, seed, token, out if plan.reads_output else None, statistics, weights)
+        ctx.made, made.statistics = made, statistics
+        keep_modes(ctx, plan.is_noted, token.is_cuda)
+        return out
 
     @staticmethod
-    def backward(ctx, grad_out, _):
-        arguments, (out, statistics, weights) = kept_arguments(ctx)
-        names, flags = arguments.names.split(','), ctx.needs_input_grad[_BEFORE_TENSORS:]
-        needed = [name for name, flag in zip(names, flags, strict=True) if flag]
-        if grad_out is None or not needed:
-            gradients = {}
-        elif is_differentiated(grad_out):
-            gradients = by_reference(arguments, needed, grad_out)
-        elif is_watched((grad_out, *(tensor for tensor in arguments.tensors if tensor is not None))):
+    def backward(ctx, grad_out):
+        made, adjoint = ctx.made, ctx.adjoint
+        plan = made.plan
+        # once: reading them a second time would compute a checkpoint a second time, which it refuses
+        *tensors, seed, _, out, statistics, weights = ctx.saved_tensors
+        for place, shape, dtype in ctx.unread:
+            tensors[place] = torch.empty(shape, dtype=dtype, device=grad_out.device)
+        given = (tensors, made.numbers, made.dropout, seed)
+        if is_differentiated(grad_out):
+            gradients = by_reference(plan.arguments(made.edges, *given), adjoint.tensors, grad_out)
+        elif is_watched((grad_out, *tensors)):
             empty = grad_out.new_empty(0)
             rest = [empty if tensor is None else tensor for tensor in (statistics, weights)]
-            gradients = by_operator(ctx, arguments, needed, grad_out, out, rest)
+            gradients = by_operator(ctx, plan.arguments(made.edges, *given), adjoint.tensors, grad_out, out, rest)
         else:
-            operands, call = arguments.operands(), _call(arguments, ctx.bound, ctx.graph, weights)
-            out = grad_out if out is None else out
+            call = plan.call(made.graph, *given, weights)
+            operands = with_parts(plan.tensors, tensors) if plan.products else call.tensors
             with as_in_forward(ctx):
-                found = walk_back(call, arguments.token, operands, out, statistics, grad_out, with_parts(names, flags))
-            gradients = flattened(found)
-        return *[None] * _BEFORE_TENSORS, *(gradients.get(name) for name in names)
+                found = walk_back(
+                    call, made.edges.token, operands, grad_out if out is None else out, statistics, grad_out,
+                    adjoint.needed,
+                )  # fmt: skip
+            gradients = flattened(found) if plan.products else found
+        return (
+            None,
+            None,
+            *(_shaped(gradients.get(name), tensor) for name, tensor in zip(plan.tensors, tensors, strict=True)),
+        )
+
+
+def _shaped(grad: Tensor | None, tensor: Tensor) -> Tensor | None:
+    """A gradient in the shape of its tensor."""
+    return grad if grad is None or grad.dim() == tensor.dim() else grad.view(tensor.shape)

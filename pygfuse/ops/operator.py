@@ -11,7 +11,9 @@ from torch import Tensor
 from pygfuse._lib.backends import target_of
 from pygfuse.call.call import common_dtype, statistics_dtype
 from pygfuse.ops.autograd import backward, flags_of, in_order, setup_context, weights_backward, weights_context
-from pygfuse.ops.schema import call_of, operator, parted
+from pygfuse.ops.binding import needed_of
+from pygfuse.ops.plan import call_of
+from pygfuse.ops.schema import operator, parted
 from pygfuse.ops.walks import walk, walk_back
 from pygfuse.program.program import PROGRAMS
 
@@ -42,10 +44,9 @@ def _(*given):
 def _aggregate_backward(*given) -> list[Tensor]:
     arguments, (out, statistics, weights, grad_out, needed) = parted(given)
     names = needed.split(',')
-    gradients = walk_back(
-        *(call_of(arguments, weights), arguments.token, arguments.operands()),
-        *(out, statistics, grad_out, flags_of(arguments, names)),
-    )
+    call = call_of(arguments, weights)
+    needed = needed_of(call.bound, flags_of(arguments, names))
+    gradients = walk_back(call, arguments.token, arguments.operands(), out, statistics, grad_out, needed)
     return in_order(names, gradients)
 
 

@@ -12,11 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import CustomOpDef
 
-from pygfuse.call.call import Call
-from pygfuse.ops.binding import bound_of, call_of_operands
-from pygfuse.ops.edges import Edges
 from pygfuse.program.products import Product
-from pygfuse.program.program import PROGRAMS, BoundProgram
 
 
 class Arguments(NamedTuple):
@@ -47,10 +43,6 @@ class Arguments(NamedTuple):
         names = self.scalar_names.split(',') if self.scalar_names else ()
         return dict(zip(names, self.scalars, strict=True))
 
-    def bound(self) -> BoundProgram:
-        """The program with the operands that are given."""
-        return bound_of(PROGRAMS[self.program], self.operands(), self.numbers())
-
 
 SCHEMA = (
     'str program, str names, Tensor[] tensors, str scalar_names, float[] scalars, '
@@ -69,15 +61,6 @@ def parted(arguments: Sequence) -> tuple[Arguments, Sequence]:
     """An operator's arguments: those of a call, and the rest."""
     count = len(Arguments._fields)
     return Arguments(*arguments[:count]), arguments[count:]
-
-
-def call_of(arguments: Arguments, weights: Tensor | None = None) -> Call:
-    """The call that arguments stand for; `weights`, those of edges that forward kept, may be empty."""
-    edges = Edges(arguments.token, arguments.num_sources, arguments.num_targets, arguments.flow, arguments.loops)
-    return call_of_operands(
-        *(arguments.bound(), edges.graph(), arguments.operands(), arguments.numbers()),
-        *(arguments.heads, arguments.channels, arguments.reduce, arguments.dropout, arguments.seed, weights),
-    )
 
 
 def flattened(operands: Mapping[str, Tensor | Product | None]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from pygfuse._lib.backends import target_of
 from pygfuse.call.call import Call
 from pygfuse.ops import autocast
-from pygfuse.ops.binding import gradients_of, is_needed, walked_features
+from pygfuse.ops.binding import Needed, gradients_of
 from pygfuse.partial.paths.attach import prepare
 from pygfuse.program.products import Product
 
@@ -28,7 +28,7 @@ def walk_back(
     out: Tensor,
     statistics: Tensor | None,
     grad_out: Tensor,
-    needed: Mapping[str, bool | Product],
+    needed: Needed,
 ) -> dict[str, Tensor | Product]:
     """The gradients of operands.
 
@@ -39,12 +39,10 @@ def walk_back(
         out: The output; anything of its type where the adjoint does not read it.
         statistics: What forward gave beside it.
         grad_out: The gradient that reaches it.
-        needed: Which operands, and which of their parts, need a gradient.
+        needed: Which gradients are needed.
     """
     prepare(call.graph, token)
     device = grad_out.device
-    wanted = {name for name, flags in needed.items() if is_needed(flags)}
     with autocast.off(device):
-        features = walked_features(call.bound, needed) if call.bound.products else ()
-        found = target_of(device).backward(call, out, statistics, grad_out.contiguous(), wanted, features)
-        return gradients_of(operands, found, needed)
+        found = target_of(device).backward(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+        return gradients_of(operands, found, needed.flags) if call.products or operands is not call.tensors else found

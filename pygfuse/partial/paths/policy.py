@@ -84,11 +84,12 @@ def path_of(graph: Graph, grad: Tensor, row_bytes: int) -> ExecutionPath | None:
 
 def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath | None, Activity]:
     all_rows, all_edges = graph.num_targets, graph.num_edges
-    whole = Activity(None, None, all_edges, all_rows, all_edges)
+    whole = graph.memo.get_or_make(('whole graph',), lambda: Activity(None, None, all_edges, all_rows, all_edges))
     forced = modes().execution_paths
+    price = edge_cost(row_bytes)
     if forced is False or not all_edges or not grad.numel() or is_captured(graph):
         return None, whole
-    paths, price = paths_of(graph), edge_cost(row_bytes)
+    paths = paths_of(graph)
     if forced is None and not _is_worth_a_look(paths, graph, grad, row_bytes, price):
         return None, whole
     active, num_rows, num_edges = row_search_of(graph.device).active_rows(grad, graph.csr.indptr)

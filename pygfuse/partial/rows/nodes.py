@@ -93,6 +93,7 @@ class Aggregation:
     reduce: str
     dropout: float
     seed: Tensor | None
+    flat: bool
 
 
 class Aggregated(Node):
@@ -123,7 +124,9 @@ class Aggregated(Node):
             )
         operands = {**self.others, **dict(zip(self.names, values, strict=True))}
         with changed(note=note):
-            return aggregate(of.program, edges, operands, of.heads, of.channels, of.reduce, of.dropout, of.seed)
+            return aggregate(
+                *(of.program, edges, operands, of.heads, of.channels, of.reduce, of.dropout, of.seed, of.flat)
+            )
 
 
 class Mapped(Node):

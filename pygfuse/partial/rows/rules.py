@@ -221,8 +221,9 @@ def _defer_aggregation(
     reduce: str = 'sum',
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    flat: bool = False,
 ) -> Any:
-    of = Aggregation(program, edges, heads, channels, reduce, dropout, seed)
+    of = Aggregation(program, edges, heads, channels, reduce, dropout, seed, flat)
     sides = {name: program.operands[name].side for name in operands}
     rows = {
         name: value._node if isinstance(value, Deferred) else Given(value)
@@ -233,7 +234,8 @@ def _defer_aggregation(
     if SOURCE not in sides.values() or not is_plain([*others.values()]):
         return NotImplemented
     tensors = [*tensors_in([*operands.values()])]
-    like = torch.empty(edges.num_targets, heads, channels, dtype=tensors[0].dtype, device='meta')
+    shape = (heads * channels,) if flat else (heads, channels)
+    like = torch.empty(edges.num_targets, *shape, dtype=tensors[0].dtype, device='meta')
     return _made(session, Aggregated(of, rows, others), like, tensors)
 
 
