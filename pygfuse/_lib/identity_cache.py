@@ -21,6 +21,8 @@ class _Entry:
 class IdentityCache:
     """Values by (object, key); an object's values go when it dies, or once its state is another.
 
+    A key is a tuple that begins with a name for what is kept.
+
     Several threads may use it at once: every step is one operation on a dict, so there is no lock that a
     forked child could inherit closed.
 
@@ -32,12 +34,16 @@ class IdentityCache:
     def __init__(self, state_of: Callable[[Any], Hashable | None]) -> None:
         self._state_of = state_of
         self._entries: dict[int, _Entry] = {}
+        # what is never kept is asked for as often as the rest: then no object's state is read
+        self._kinds: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, owner: object, key: Hashable) -> Any | None:
+    def get(self, owner: object, key: tuple) -> Any | None:
         """The value kept for this object under this key, or None."""
+        if key[0] not in self._kinds:
+            return None
         entry = self._entries.get(id(owner))
         # an id is used again after its object died: the reference tells
         if entry is None or entry.reference() is not owner:
@@ -47,18 +53,19 @@ class IdentityCache:
             return None
         return found[0]
 
-    def keep(self, owner: object, key: Hashable, state: Hashable | None, value: Any, held: object = None) -> Any:
+    def keep(self, owner: object, key: tuple, state: Hashable | None, value: Any, held: object = None) -> Any:
         """Keeps a value computed from an object; returns the one that is kept, the first of several.
 
         Args:
             owner: The object.
-            key: What else decided the value.
+            key: What it is, and what else decided the value.
             state: The object's state when the value was computed.
             value: The value, not None; it must not hold the object.
             held: What must live as long as the value for the state to tell: memory whose address is part of it.
         """
         if state is None:
             return value
+        self._kinds.add(key[0])
         identity = id(owner)
         entry = self._entries.get(identity)
         if entry is None:

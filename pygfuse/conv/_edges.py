@@ -56,7 +56,8 @@ def edges_of(
         return Edges(adjacency, first, second, flow, num_loops)
     graph = Graph.of(adjacency, num_sources=first, num_targets=second, flow=flow)
     walked = graph if num_loops is None else graph.with_self_loops(num_loops)
-    return Edges(graph.token, first, second, flow, num_loops, walked)
+    token = adjacency if graph.is_of(adjacency) else graph.token
+    return Edges(token, first, second, flow, num_loops, walked)
 
 
 def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:

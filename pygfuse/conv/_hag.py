@@ -27,8 +27,7 @@ def note_hag(conv: Any, adjacency: Any, said: str = IGNORED) -> None:
     """
     if torch.compiler.is_compiling():
         return
-    found = said if type(adjacency) is Tensor and attached(adjacency) is not None else None
-    conv.note.hag = found
+    conv.note.hag = said if type(adjacency) is Tensor and attached(adjacency) is not None else None
 
 
 def usable_hag(conv: Any, adjacency: Any, edges: Edges, why_not: str | None = None) -> Hag | None:

@@ -17,8 +17,8 @@ class HeadsConv(FusedConv):
         return x.view(-1, self.heads, self.out_channels)
 
     def combined(self, out: Tensor) -> Tensor:
-        """Heads side by side, or their mean."""
-        return out.flatten(1) if self.concat else out.mean(dim=1)
+        """Heads side by side, as they come, or their mean."""
+        return out if self.concat else self.by_head(out).mean(dim=1)
 
 
 class AttentionConv(HeadsConv):

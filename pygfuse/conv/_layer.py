@@ -136,7 +136,7 @@ class FusedConv(Noted, InPlaceOfPyG):
         return out if self.bias is None else out + self.bias
 
     def finish(self, out: Tensor, x: NodePair, begun: Tensor | None) -> Tensor:
-        """The layer's output, from the aggregation: ``[targets, channels]`` or ``[targets, heads, channels]``."""
+        """The layer's output, from the aggregation: ``[targets, channels]``, heads side by side."""
         return out
 
     # The way of a call
@@ -188,17 +188,15 @@ class FusedConv(Noted, InPlaceOfPyG):
         self, program: EdgeProgram, operands: dict[str, Value], inputs: Inputs, edges: Edges
     ) -> tuple[Tensor, Tensor | None]:
         """Runs a program; results as of `aggregate_edges`."""
-        heads, channels, is_flat = _shape_of(program, operands)
+        heads, channels = _shape_of(program, operands)
         dropout = self.dropout if self.training and self.spec.attention is not None else 0.0
         seed = new_seed(inputs.x[0]) if dropout > 0.0 else None
         arguments = program, edges, operands, heads, channels, self.reduction, dropout, seed
         if not inputs.with_weights:
-            out, weights = aggregate(*arguments), None
-        else:
-            out, weights = aggregate_with_weights(*arguments)
-            dropped = (dropout, seed) if self.spec.attention == AFTER_DROPOUT else ()
-            weights = attention_in_order(edges.graph(), weights, *dropped)
-        return out.flatten(1) if is_flat else out, weights
+            return aggregate(*arguments, flat=True), None
+        out, weights = aggregate_with_weights(*arguments)
+        dropped = (dropout, seed) if self.spec.attention == AFTER_DROPOUT else ()
+        return out.flatten(1), attention_in_order(edges.graph(), weights, *dropped)
 
     @property
     def reduction(self) -> str:
@@ -325,9 +323,9 @@ def total(*terms: Tensor | None) -> Tensor:
     return first
 
 
-def _shape_of(program: EdgeProgram, operands: dict[str, Value]) -> tuple[int, int, bool]:
-    """Heads and channels of a call, and whether its operands have no dimension for heads."""
+def _shape_of(program: EdgeProgram, operands: dict[str, Value]) -> tuple[int, int]:
+    """Heads and channels of a call."""
     for name, value in operands.items():
         if isinstance(value, Tensor) and program.operands[name].level == CHANNELS:
-            return (value.shape[1], value.shape[2], False) if value.dim() == 3 else (1, value.shape[1], True)
+            return (value.shape[1], value.shape[2]) if value.dim() == 3 else (1, value.shape[1])
     raise ValueError(f'Expected an operand of channels for program {program.name!r} (got {list(operands)})')

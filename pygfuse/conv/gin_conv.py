@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
@@ -49,7 +50,15 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         return self.fused(x, edge_index, size=size)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return self.nn(out if x[1] is None else out + (1 + self.eps) * x[1])
+        return self.nn(out if x[1] is None else out + _times_one_plus(self.eps, x[1]))
+
+
+def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:
+    """``(1 + eps) * x``: the features themselves where `eps` is 0 and not learned, which can be asked on a CPU."""
+    can_be_asked = type(eps) is Tensor and eps.device.type == 'cpu' and not torch.compiler.is_compiling()
+    if can_be_asked and not eps.requires_grad and eps.dtype is x.dtype and eps.numel() == 1 and float(eps) == 0.0:
+        return x
+    return (1 + eps) * x
 
 
 class GINEConv(FusedConv, torch_geometric.nn.GINEConv):

@@ -322,6 +322,10 @@ class Graph:
         place_of[by_target.edge_id.to(torch.int64)] = places
         return place_of[place_of >= 0]
 
+    def is_of(self, adjacency: Any) -> bool:
+        """Whether `of` just found this graph for a plain ``edge_index``, which may stand for it as `token` does."""
+        return self._lookup is not None and self._lookup[0]() is adjacency
+
     @property
     def token(self) -> Tensor:
         """A tensor that stands for this graph where only tensors can go: ``Graph.of(token, ...)`` is this graph.
