@@ -34,6 +34,7 @@ class DeviceTable:
     def __init__(self, name: str) -> None:
         self.name = name
         self.generation = 0
+        # by folder
         self._read: dict[Path, dict[str, dict[str, Any]]] = {}
         self._unwritten: dict[str, dict[str, Any]] = {}
 
@@ -48,22 +49,24 @@ class DeviceTable:
         self._read.clear()
 
     def _load(self) -> dict[str, dict[str, Any]]:
-        path = self.path
-        if path not in self._read:
+        folder = cache_directory()
+        if folder not in self._read:
             try:
-                found = json.loads(read(path) or b'{}')
+                found = json.loads(read(self.path) or b'{}')
             except ValueError:
                 found = {}
-            self._read[path] = found if isinstance(found, dict) else {}
+            self._read[folder] = found if isinstance(found, dict) else {}
             for device, values in self._unwritten.items():
-                self._read[path].setdefault(device, {}).update(values)
-        return self._read[path]
+                self._read[folder].setdefault(device, {}).update(values)
+        return self._read[folder]
+
+    def is_empty(self) -> bool:
+        """Whether nothing is remembered: then no key need be made up."""
+        return not self._load()
 
     def get(self, key: str) -> Any | None:
         """The value remembered for this device, or None."""
-        table = self._load()
-        # naming the device takes longer than looking into an empty table
-        return table.get(device_name(), {}).get(key) if table else None
+        return self._load().get(device_name(), {}).get(key)
 
     def remember(self, values: Mapping[str, Any]) -> None:
         """Keeps values for this device; in a folder that cannot be written to, for this process."""

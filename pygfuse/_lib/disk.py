@@ -28,10 +28,12 @@ _LEFT_BEHIND_S = 3600
 def cache_directory() -> Path:
     """The folder of compiled kernels: ``$PYGFUSE_CACHE_DIR``, else ``pygfuse`` in the user's cache folder."""
     chosen = os.environ.get('PYGFUSE_CACHE_DIR')
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get('XDG_CACHE_HOME') or os.path.join(os.path.expanduser('~'), '.cache')
-    return Path(base) / 'pygfuse'
+    return _path(chosen) if chosen else _path(os.environ.get('XDG_CACHE_HOME'), 'pygfuse')
+
+
+@functools.lru_cache(maxsize=16)
+def _path(base: str | None, *names: str) -> Path:
+    return Path(base or os.path.join(os.path.expanduser('~'), '.cache'), *names)
 
 
 # the module of an import statement, and the names that it imports from there

@@ -48,8 +48,10 @@ class Memo:
         """
         found = self._values.get(key, _MISSING)
         if found is _MISSING:
-            with torch.inference_mode(False):
-                found = self._values.setdefault(key, make())
+            if torch.is_inference_mode_enabled():
+                with torch.inference_mode(False):
+                    return self._values.setdefault(key, make())
+            found = self._values.setdefault(key, make())
         return found
 
     def __reduce__(self) -> tuple[type[Memo], tuple[()]]:

@@ -167,12 +167,17 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     """
     if count < 1:
         raise ValueError(f"Expected 'count' to be at least 1 (got {count})")
-    indptr = csr.indptr.to(torch.int64)
-    total = csr.num_edges + csr.num_rows
+    total, device = csr.num_edges + csr.num_rows, csr.indptr.device
     cut_above = HEAVY_PARTS * total // count if cut_above is None else cut_above
-    work_before = indptr + torch.arange(csr.num_rows + 1, device=indptr.device)
-    shares = torch.arange(count + 1, device=indptr.device) * total // count
+    if count == 1:
+        return Cut(torch.tensor([0, 0, csr.num_rows, csr.num_edges], device=device), *_no_splits(device))
+    indptr = csr.indptr.to(torch.int64)
+    work_before = indptr + torch.arange(csr.num_rows + 1, device=device)
+    shares = torch.arange(count + 1, device=device) * total // count
     rows = torch.searchsorted(work_before, shares, right=True) - 1
+    if csr.max_degree <= cut_above:
+        rows[-1] = csr.num_rows
+        return Cut(torch.stack([rows, indptr[rows]], dim=1).flatten(), *_no_splits(device))
     inside = shares - work_before[rows]
     degree = torch.diff(indptr, append=indptr[-1:])[rows]
     # a share that ends behind a row's last edge begins with the next row
@@ -183,6 +188,13 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     cuts[-1] = False
     edges = indptr[rows] + torch.where(cuts, inside, 0)
     return Cut(torch.stack([rows, edges], dim=1).flatten(), *splits(rows, cuts))
+
+
+@functools.cache
+def _no_splits(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """What `splits` gives where no row is cut."""
+    nothing = torch.empty(0, dtype=torch.int64, device=device)
+    return nothing, torch.zeros(1, dtype=torch.int64, device=device), nothing
 
 
 def splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:

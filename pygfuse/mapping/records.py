@@ -35,7 +35,7 @@ def key_of(shape: Shape) -> str:
 
 def mapping_of(shape: Shape) -> Mapping | None:
     """The mapping remembered for graphs of this shape on this device, or None."""
-    found = TABLE.get(key_of(shape))
+    found = None if TABLE.is_empty() else TABLE.get(key_of(shape))
     try:
         return None if found is None else Mapping(**found)
     except (TypeError, ValueError):  # written by another version
