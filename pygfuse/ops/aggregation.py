@@ -18,7 +18,8 @@ from pygfuse.ops import (
 from pygfuse.ops.dropout import factors_of
 from pygfuse.ops.eager import aggregate_eagerly, is_watched
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.plan import call_of, check_types, plan_of
+from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
+from pygfuse.ops.plan import call_of, plan_of
 from pygfuse.ops.schema import Arguments
 from pygfuse.program.products import Product, Value, tensors_in
 from pygfuse.program.program import EdgeProgram
@@ -127,28 +128,32 @@ def _run(
     seed: Tensor | None,
 ) -> tuple[Tensor, Callable[[], Arguments], Tensor | None]:
     """The output ``[targets, H * C]``, what gives the operator's arguments, and the statistics if there are any."""
-    plan, tensors, numbers = plan_of(program, operands, heads, channels, reduce)
-    device, casts = tensors[0].device, autocast.is_on(tensors[0].device)
-    check_types(plan, tensors, casts)
-    plan.check(tensors, edges.num_sources, edges.num_targets)
-    dtype = common_dtype(tensors) if casts else tensors[0].dtype
+    given = given_of(program, operands)
+    device = given.tensors[0].device
+    casts = autocast.is_on(device)
+    check_types(given.names, given.tensors, casts)
+    dtype = common_dtype(given.tensors) if casts else given.tensors[0].dtype
     if casts:
-        given = {name: value for name, value in operands.items() if isinstance(value, (Tensor, Product))}
-        plan, tensors, _ = plan_of(program, autocast.operands(given, reduce) | numbers, heads, channels, reduce)
+        tensors = {name: value for name, value in operands.items() if isinstance(value, (Tensor, Product))}
+        given = given_of(program, autocast.operands(tensors, reduce) | given.numbers)
+    form = heads, channels, reduce
     seed = seed if dropout > 0.0 else None
 
     def arguments() -> Arguments:
-        return plan.arguments(edges, tensors, numbers, dropout, seed)
+        return given.arguments(edges, *form, dropout, seed)
 
     with autocast.off(device):
-        if not is_fused(heads, channels):
-            # autograd keeps them
-            call, statistics = call_of(arguments()), None
-            out = reference.aggregate(call, factors_of(call))
+        stash = not modes().recomputation and program.score is not None
+        if is_fused(heads, channels) and not is_watched(given.tensors):
+            plan = plan_of(given, *form)
+            check_shapes(plan.expected, given.tensors, edges)
+            out, statistics = aggregate_eagerly(plan, edges, given, dropout, seed, stash)
         else:
-            stash = not modes().recomputation and program.score is not None
-            if is_watched(tensors):
+            check_shapes(expected_of(program, given.names, heads, channels), given.tensors, edges)
+            if is_fused(heads, channels):
                 out, statistics, _ = torch.ops.pygfuse.aggregate(*arguments(), stash)
             else:
-                out, statistics = aggregate_eagerly(plan, edges, tensors, numbers, dropout, seed, stash)
-    return (out if out.dtype is dtype else out.to(dtype)), arguments, statistics
+                # autograd keeps them
+                call, statistics = call_of(arguments()), None
+                out = reference.aggregate(call, factors_of(call))
+    return (out if out.dtype == dtype else out.to(dtype)), arguments, statistics

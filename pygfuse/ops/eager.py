@@ -6,7 +6,7 @@ It runs the kernels of the operator and saves what the operator saves, without a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.nn import Parameter
 from pygfuse.graph.graph import Graph
 from pygfuse.ops.autograd import as_in_forward, by_operator, by_reference, is_differentiated, keep_modes
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.given import Given
 from pygfuse.ops.plan import Plan
 from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk, walk_back
@@ -38,8 +39,7 @@ def is_watched(tensors: Collection[Tensor]) -> bool:
 def aggregate_eagerly(
     plan: Plan,
     edges: Edges,
-    tensors: Sequence[Tensor],
-    numbers: Mapping[str, float],
+    given: Given,
     dropout: float,
     seed: Tensor | None,
     stash: bool,
@@ -49,22 +49,21 @@ def aggregate_eagerly(
     Args:
         plan: What is known of such calls.
         edges: The edges.
-        tensors: The plan's tensors, of one type and device.
-        numbers: Its scalars.
+        given: The operands, of one type and device.
         dropout: Probability of dropping a weight.
         seed: What decides it, or None.
         stash: Whether the weights of edges are kept for backward.
     """
     graph = edges.graph()
     if torch.is_grad_enabled():
-        for tensor in tensors:
+        for tensor in given.tensors:
             if tensor.requires_grad:
-                made = _Made(plan, edges, graph, numbers, dropout, stash)
-                out = _Aggregation.apply(made, seed, *tensors)
+                made = _Made(plan, edges, graph, given.numbers, dropout, stash)
+                out = _Aggregation.apply(made, seed, *given.tensors)
                 # autograd, which keeps the rest of it, has them among what is saved
                 statistics, made.statistics = made.statistics, None
                 return out, statistics
-    return walk(plan.call(graph, tensors, numbers, dropout, seed), False)[:2]
+    return walk(plan.call(graph, given.tensors, given.numbers, dropout, seed), False)[:2]
 
 
 @dataclasses.dataclass
@@ -110,7 +109,7 @@ class _Aggregation(torch.autograd.Function):
         *tensors, seed, _, out, statistics, weights = ctx.saved_tensors
         for place, shape, dtype in ctx.unread:
             tensors[place] = torch.empty(shape, dtype=dtype, device=grad_out.device)
-        given = (tensors, made.numbers, made.dropout, seed)
+        given = tensors, made.numbers, made.dropout, seed
         if is_differentiated(grad_out):
             gradients = by_reference(plan.arguments(made.edges, *given), adjoint.tensors, grad_out)
         elif is_watched((grad_out, *tensors)):
