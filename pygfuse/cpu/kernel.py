@@ -9,20 +9,13 @@ arguments travel as one block of 64-bit words, and the GIL is free while the ker
 from __future__ import annotations
 
 import array
-import itertools
 import logging
 import os
 import struct
 from collections.abc import Callable
 
-import numba
 import torch
-from llvmlite import ir
-from numba import types
-from numba.core.bytecode import FunctionIdentity
-from numba.core.runtime import rtsys
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array, populate_array
+from numba.core.compiler_lock import global_compiler_lock
 
 from pygfuse._lib import disk as cache
 from pygfuse._lib.announcement import announce
@@ -30,73 +23,11 @@ from pygfuse._lib.compile_once import compile_once
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse._lib.private_files import warn_not_kept, why_not_kept
 from pygfuse.cpu import team
+from pygfuse.cpu.translation.entry import write_entry
+from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.translation.values import CONTEXT
 
 _log = logging.getLogger(__name__)
-
-ELEMENT_TYPES = {
-    torch.float32: types.float32,
-    torch.float64: types.float64,
-    torch.int32: types.int32,
-    torch.int64: types.int64,
-    torch.uint8: types.uint8,
-    torch.bool: types.uint8,
-}
-
-# no flag that assumes away NaN or infinity: a diverging model must show it
-FAST_MATH = {'contract', 'nsz'}
-
-
-# Numba numbers functions from 1 in every process and names their symbols by it. Machine code that several processes
-# kept on disk meets in one process: with the same names, one kernel would be run for another.
-def _number_functions() -> None:
-    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(5), 'big') << 20)
-
-
-_number_functions()
-# children of one process would go on counting alike
-os.register_at_fork(after_in_child=_number_functions)
-
-_COUNTER, _PARTS, _FIRST_ARGUMENT = 0, 1, 2
-
-
-@intrinsic
-def _claim(typingctx, block):
-    """Takes the next part: adds one to the counter in the block and returns its old value."""
-
-    def emit(context, builder, signature, arguments):
-        return builder.atomic_rmw('add', arguments[0], ir.Constant(ir.IntType(64), 1), 'monotonic')
-
-    return types.int64(block), emit
-
-
-@intrinsic
-def _array_at(typingctx, address, length, element):
-    """A flat array of `element` over foreign memory."""
-    array_type = types.Array(element.dtype, 1, 'C')
-
-    def emit(context, builder, signature, arguments):
-        made = make_array(array_type)(context, builder)
-        pointer_type = context.get_data_type(array_type.dtype).as_pointer()
-        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
-        populate_array(
-            made,
-            data=builder.inttoptr(arguments[0], pointer_type),
-            shape=[arguments[1]],
-            strides=[itemsize],
-            itemsize=itemsize,
-            meminfo=None,
-        )
-        return made._getvalue()
-
-    return array_type(address, length, element), emit
-
-
-@intrinsic
-def _float_of(typingctx, bits):
-    """The float64 whose bits are those of an int64."""
-    return types.float64(bits), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], ir.DoubleType()
-    )
 
 
 def _packed(arguments: tuple, words: list[int]) -> tuple:
@@ -122,35 +53,6 @@ def _packed(arguments: tuple, words: list[int]) -> tuple:
             kinds.append(kind)
             words.append(struct.unpack('q', struct.pack('d', argument))[0] if kind is float else int(argument))
     return tuple(kinds)
-
-
-def _entry_source(description: tuple, elements: dict[str, object]) -> str:
-    """The text of the C function: takes parts and calls the body with the arguments read from the block."""
-    position = _FIRST_ARGUMENT
-
-    def read(kind: object) -> str:
-        nonlocal position
-        if isinstance(kind, tuple):
-            return f'({"".join(read(item) + ", " for item in kind)})'
-        if isinstance(kind, torch.dtype):
-            name = str(kind).removeprefix('torch.')
-            elements[name] = ELEMENT_TYPES[kind]
-            position += 2
-            return f'array_at(block[{position - 2}], block[{position - 1}], {name})'
-        if kind is type(None):
-            return 'None'
-        position += 1
-        return f'float_of(block[{position - 1}])' if kind is float else f'block[{position - 1}]'
-
-    arguments = ', '.join(read(kind) for kind in description)
-    return (
-        'def entry(block):\n'
-        '    while True:\n'
-        '        part = claim(block)\n'
-        f'        if part >= block[{_PARTS}]:\n'
-        '            return\n'
-        f'        body(part, {arguments})\n'
-    )
 
 
 class Kernel:
@@ -210,39 +112,27 @@ class Kernel:
 
     def _build(self, description: tuple) -> tuple[MachineCode, tuple[int, object]]:
         _log.info('compiling %s', self.name)
-        elements: dict[str, object] = {}
-        source = _entry_source(description, elements)
-        body = numba.njit(
-            self.body, error_model='numpy', fastmath=FAST_MATH, no_cpython_wrapper=True, no_cfunc_wrapper=True
-        )
-        scope = {
-            '__name__': __name__,
-            'body': body,
-            'claim': _claim,
-            'array_at': _array_at,
-            'float_of': _float_of,
-            **elements,
-        }
-        exec(source, scope)
-        function = numba.cfunc(types.void(types.CPointer(types.int64)), error_model='numpy', fastmath=FAST_MATH)(
-            scope['entry']
-        )
-        library = function._library
+        # machine code that several processes kept on disk meets in one process: no two functions have one name
+        name = f'pygfuse_{os.urandom(8).hex()}'
+        with global_compiler_lock:
+            library = CONTEXT.codegen().create_library(name)
+            library.enable_object_caching()
+            module = library.create_ir_module(name)
+            write_entry(module, name, inlined(self.body), description)
+            library.add_ir_module(module)
+            library.finalize()
         try:
             symbol, _, pieces = library.serialize_using_object_code()
         except RuntimeError:
             # an interrupt met the compiler while it handed over the code, where it is swallowed
             raise KeyboardInterrupt(f'while {self.name} was compiled') from None
-        return MachineCode((symbol, function.native_name), pieces), (function.address, library)
+        return MachineCode((symbol, name), pieces), (library.get_pointer_to_function(name), library)
 
 
 def _load(stored: MachineCode) -> tuple[int, object] | None:
     """The address of a kernel's function and what keeps it in memory, or None if the function is not in it."""
     symbol, name = stored.names
-    context = numba.core.registry.cpu_target.target_context
-    # bodies that allocate call Numba's runtime, which must be there before they are linked
-    rtsys.initialize(context)
-    library = context.codegen().unserialize_library((symbol, 'object', stored.pieces))
+    library = CONTEXT.codegen().unserialize_library((symbol, 'object', stored.pieces))
     address = library.get_pointer_to_function(name)
     return (address, library) if address else None
 
