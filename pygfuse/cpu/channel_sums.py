@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llvmlite import ir
-from numba.core.imputils import lower_builtin
-from numba.core.typing import signature
-from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba import types
 
 from pygfuse.codegen.llvm import add, concatenate, constant, power_of_two_at_least, shuffle
-from pygfuse.cpu.simd import Block, ChannelRow, HeadVector, unpack
-from pygfuse.program import vocabulary
+from pygfuse.cpu.simd import Block, ChannelRow, HeadVector, Tile, unpack
 
 
 def _padding(block: Block, row: ChannelRow, padded: int) -> list[int]:
@@ -59,14 +56,9 @@ def sum_over_channels(builder, row: ChannelRow, vectors: Sequence[ir.Value]) -> 
     return shuffle(builder, concatenate(builder, vectors), range(row.heads))
 
 
-@infer_global(vocabulary.sum_channels)
-class _SumChannels(AbstractTemplate):
-    def generic(self, args, kws):
-        if len(args) == 1 and isinstance(args[0], ChannelRow):
-            return signature(HeadVector(args[0].element, 1, args[0].heads), *args)
-        return None
-
-
-@lower_builtin(vocabulary.sum_channels, ChannelRow)
-def _lower_sum_channels(context, builder, sig, args):
-    return sum_over_channels(builder, sig.args[0], unpack(builder, sig.args[0], args[0]))
+def sum_of_row(context, builder, kinds: Sequence[types.Type], values: Sequence[ir.Value]) -> tuple[Tile, ir.Value]:
+    """The word `sum_channels`: the type of the result, and the result."""
+    (row,), (value,) = kinds, values
+    if not isinstance(row, ChannelRow):
+        raise ValueError(f'Expected a row of channels (got {row})')
+    return HeadVector(row.element, 1, row.heads), sum_over_channels(builder, row, unpack(builder, row, value))

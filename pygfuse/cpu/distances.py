@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
+from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.memory import INT64
 from pygfuse.cpu.simd import ChannelRow
 
 
 @intrinsic
-def add_squared_difference(typingctx, total, row, value):
+def add_squared_difference(total, row, value):
     """``total + (row - value)^2``, lane by lane, each operation rounded."""
 
     def emit(context, builder, signature, arguments):
@@ -30,7 +30,7 @@ def add_squared_difference(typingctx, total, row, value):
 
 
 @intrinsic
-def lanes_not_above(typingctx, row, limit):
+def lanes_not_above(row, limit):
     """A number whose bit i tells whether lane i of the row is not above the limit; what is no number is not."""
 
     def emit(context, builder, signature, arguments):
@@ -47,7 +47,7 @@ def lanes_not_above(typingctx, row, limit):
 
 
 @intrinsic
-def lowest_bit(typingctx, bits):
+def lowest_bit(bits):
     """The position of the lowest bit that is set; there must be one."""
 
     def emit(context, builder, signature, arguments):
@@ -60,7 +60,7 @@ def lowest_bit(typingctx, bits):
 
 
 @intrinsic
-def smaller(typingctx, x, y):
+def smaller(x, y):
     """The smaller value of two registers, lane by lane; `x` where `y` is no number."""
 
     def emit(context, builder, signature, arguments):
@@ -72,7 +72,7 @@ def smaller(typingctx, x, y):
 
 
 @intrinsic
-def count_if_ahead(typingctx, counts, row, first, value, position):
+def count_if_ahead(counts, row, first, value, position):
     """`counts`, and one more in the lanes of a register `row` that `value` is ahead of.
 
     Lane i has the position ``first + i``; of equal values the one with the lower position is ahead.

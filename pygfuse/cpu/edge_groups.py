@@ -6,11 +6,11 @@ import functools
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
 from pygfuse.cpu.channel_sums import sum_over_channels
+from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.memory import INT64, alignment, group_rows, masked_store, pointer_to, some_lanes
 from pygfuse.cpu.packs import each_item, like, map_items
 from pygfuse.cpu.simd import ChannelRow, HeadVector
@@ -27,10 +27,10 @@ class EdgeGroups:
         edges = self.edges
 
         @intrinsic
-        def store_some_edges(typingctx, memory, offset, value, count):
+        def store_some_edges(memory, offset, value, count):
             def emit(context, builder, signature, arguments):
                 def store(kind, memory, vector):
-                    pointer = pointer_to(context, builder, kind, memory, arguments[1], vector.type)
+                    pointer = pointer_to(builder, memory, arguments[1], vector.type)
                     whole = builder.icmp_signed('>=', arguments[3], ir.Constant(INT64, edges.edges))
                     # a masked store costs several plain ones
                     with builder.if_else(whole, likely=True) as (then, otherwise):
@@ -64,10 +64,10 @@ class EdgeGroups:
         edges = self.edges
 
         @intrinsic
-        def scatter(typingctx, memory, index, begin, end, stride, first, value):
+        def scatter(memory, index, begin, end, stride, first, value):
             def emit(context, builder, signature, arguments):
                 _, index, begin, end, stride, first, _ = arguments
-                rows = group_rows(context, builder, edges.edges, signature.args[1], index, begin, end)
+                rows = group_rows(builder, edges.edges, signature.args[1], index, begin, end)
                 offsets = [builder.add(builder.mul(row, stride), first) for row in rows]
                 mask = builder.not_(beyond(builder, edges, builder.sub(end, begin)))
 
@@ -75,7 +75,7 @@ class EdgeGroups:
                     for k, offset in enumerate(offsets):
                         lanes = range(k * edges.heads, (k + 1) * edges.heads)
                         some = some_lanes(builder, vector, lanes)
-                        pointer = pointer_to(context, builder, kind, memory, offset, some.type)
+                        pointer = pointer_to(builder, memory, offset, some.type)
                         if adds:
                             some = llvm.add(builder, some, builder.load(pointer, align=alignment(edges.element)))
                         masked_store(builder, edges.element, some, pointer, some_lanes(builder, mask, lanes))
@@ -98,17 +98,17 @@ class EdgeGroups:
         edges = self.edges
 
         @intrinsic
-        def gather_edges(typingctx, memory, index, begin, end, stride, first):
+        def gather_edges(memory, index, begin, end, stride, first):
             result = like(memory, edges)
 
             def emit(context, builder, signature, arguments):
                 kinds = signature.args
-                rows = group_rows(context, builder, edges.edges, kinds[1], *arguments[1:4])
+                rows = group_rows(builder, edges.edges, kinds[1], *arguments[1:4])
                 offsets = [builder.add(builder.mul(row, arguments[4]), arguments[5]) for row in rows]
 
                 def gather(kind, value):
                     vector = simd.llvm_vector(edges.element, edges.heads)
-                    pointers = [pointer_to(context, builder, kind, value, offset, vector) for offset in offsets]
+                    pointers = [pointer_to(builder, value, offset, vector) for offset in offsets]
                     loads = [builder.load(pointer, align=alignment(edges.element)) for pointer in pointers]
                     return llvm.concatenate(builder, loads)
 
@@ -124,17 +124,17 @@ class EdgeGroups:
         edges = self.edges
 
         @intrinsic
-        def gather_scalars(typingctx, memory, index, begin, end):
+        def gather_scalars(memory, index, begin, end):
             result = types.Tuple((edges,) * len(memory))
 
             def emit(context, builder, signature, arguments):
-                rows = group_rows(context, builder, edges.edges, signature.args[1], *arguments[1:4])
+                rows = group_rows(builder, edges.edges, signature.args[1], *arguments[1:4])
                 element = simd.llvm_element(edges.element)
 
                 def gather(kind, value):
                     numbers = ir.Constant(ir.VectorType(element, edges.edges), ir.Undefined)
                     for k, row in enumerate(rows):
-                        number = builder.load(pointer_to(context, builder, kind, value, row, element))
+                        number = builder.load(pointer_to(builder, value, row, element))
                         numbers = builder.insert_element(numbers, number, ir.Constant(llvm.INT32, k))
                     return llvm.shuffle(builder, numbers, [lane // edges.heads for lane in range(edges.lanes)])
 
@@ -153,10 +153,10 @@ class EdgeGroups:
         edges = self.edges
 
         @intrinsic
-        def scatter_scalars(typingctx, memory, index, begin, end, stride, first, value):
+        def scatter_scalars(memory, index, begin, end, stride, first, value):
             def emit(context, builder, signature, arguments):
                 _, index, begin, end, stride, first, _ = arguments
-                rows = group_rows(context, builder, edges.edges, signature.args[1], index, begin, end)
+                rows = group_rows(builder, edges.edges, signature.args[1], index, begin, end)
                 element = simd.llvm_element(edges.element)
 
                 def store(kind, memory, vector):
@@ -168,7 +168,7 @@ class EdgeGroups:
                         number = builder.extract_element(sums, ir.Constant(llvm.INT32, k))
                         inside = builder.icmp_signed('<', builder.add(begin, ir.Constant(INT64, k)), end)
                         with builder.if_then(inside):
-                            builder.store(number, pointer_to(context, builder, kind, memory, at, element))
+                            builder.store(number, pointer_to(builder, memory, at, element))
 
                 each_item(context, builder, edges, signature, arguments, 0, 6, store)
                 return context.get_dummy_value()

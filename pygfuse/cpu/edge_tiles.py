@@ -15,9 +15,10 @@ from torch import Tensor
 
 from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cpu import simd
-from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
+from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_tiles import Tile
 from pygfuse.program import vocabulary

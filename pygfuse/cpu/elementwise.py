@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba import types
-from numba.core.imputils import lower_builtin
-from numba.core.typing import signature
-from numba.core.typing.templates import AbstractTemplate, infer_global
 
 from pygfuse.codegen import llvm
 from pygfuse.codegen.llvm import add, call, constant, divide, magnitude, multiply, negate, relu, suffix
+from pygfuse.cpu.channel_sums import sum_of_row
 from pygfuse.cpu.elementary import exponential, exponential_minus_one, logarithm, odd_series
 from pygfuse.cpu.simd import Tile, broadcast, common_tile, pack
 from pygfuse.program import vocabulary
@@ -42,46 +39,24 @@ def _softplus(builder, x):
     return add(builder, relu(builder, x), multiply(builder, twice_s, odd_series(builder, square, terms)))
 
 
-def elementwise(word: Callable, emit: Callable) -> None:
-    """Gives an operator or a word of the vocabulary its meaning on tiles: lane by lane."""
+def elementwise(emit: Callable) -> Callable:
+    """What a word or an operator means on tiles, lane by lane; a number meets every lane.
 
-    @infer_global(word)
-    class Template(AbstractTemplate):
-        def generic(self, args, kws):
-            kind = common_tile(args)
-            return None if kws or kind is None else signature(kind, *args)
+    Args:
+        emit: ``emit(builder, *vectors)`` gives a vector.
 
-    def lower(context, builder, sig, args):
-        to = sig.return_type
-        operands = [broadcast(context, builder, kind, value, to) for kind, value in zip(sig.args, args, strict=True)]
-        return pack(builder, context, to, [emit(builder, *vectors) for vectors in zip(*operands, strict=True)])
+    Returns:
+        ``lower(context, builder, kinds, values)``: the type of the result, and the result.
+    """
 
-    for kinds in _operand_kinds(word):
-        lower_builtin(word, *kinds)(lower)
+    def lower(context, builder, kinds: Sequence[types.Type], values: Sequence[ir.Value]) -> tuple[Tile, ir.Value]:
+        to = common_tile(kinds)
+        if to is None:
+            raise ValueError(f'Expected tiles of one shape, and numbers (got {", ".join(map(str, kinds))})')
+        operands = [broadcast(context, builder, kind, value, to) for kind, value in zip(kinds, values, strict=True)]
+        return to, pack(builder, context, to, [emit(builder, *vectors) for vectors in zip(*operands, strict=True)])
 
-
-_ARITY = {
-    operator.neg: 1,
-    vocabulary.exp: 1,
-    vocabulary.expm1: 1,
-    vocabulary.log: 1,
-    vocabulary.sqrt: 1,
-    vocabulary.sigmoid: 1,
-    vocabulary.tanh: 1,
-    vocabulary.sech_squared: 1,
-    vocabulary.softplus: 1,
-    vocabulary.relu: 1,
-    vocabulary.positive: 3,
-    vocabulary.equal: 4,
-}
-
-
-def _operand_kinds(word: Callable) -> list[tuple]:
-    """All ways to mix tiles and numbers, at least one a tile."""
-    kinds: list[tuple] = [()]
-    for _ in range(_ARITY.get(word, 2)):
-        kinds = [(*some, kind) for some in kinds for kind in (Tile, types.Number)]
-    return [some for some in kinds if Tile in some]
+    return lower
 
 
 ELEMENTWISE = {
@@ -96,5 +71,6 @@ ELEMENTWISE = {
     vocabulary.softplus: _softplus,
 }
 
-for _word, _emit in ELEMENTWISE.items():
-    elementwise(_word, _emit)
+# an operator or a word of the vocabulary, and what it means on tiles
+WORDS: dict[Callable, Callable] = {word: elementwise(emit) for word, emit in ELEMENTWISE.items()}
+WORDS[vocabulary.sum_channels] = sum_of_row

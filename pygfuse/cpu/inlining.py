@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
+from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import prefetch
+from pygfuse.cpu.translation.functions import Function, inlined, of_text
 from pygfuse.program import vocabulary
 
-# functions of a body are never called from Python: without the wrappers a small one compiles in half the time
-inlined = functools.partial(numba.njit, error_model='numpy', no_cpython_wrapper=True, no_cfunc_wrapper=True)
-# a call costs a row of registers stored and loaded again, and LLVM would call what has a loop
-forced_inline = functools.partial(inlined, forceinline=True)
 
-
-def compiled(text: str, **scope: object) -> Callable:
+def compiled(text: str, **scope: object) -> Function:
     """The function of a text that speaks the vocabulary."""
-    names = {**vocabulary.WORDS, **scope}
-    exec(text, names)
-    return inlined(names[text.split('(')[0].removeprefix('def ')])
+    return of_text(text, {**vocabulary.WORDS, **scope})
 
 
 @intrinsic
-def add_tuples(typingctx, a, b):
+def add_tuples(a, b):
     """``add_tuples(a, b)``: two tuples of tiles, item by item."""
 
     def emit(context, builder, signature, arguments):
@@ -50,7 +42,7 @@ def copies(length: int) -> Callable:
     """A function that repeats a value `length` times, as a tuple."""
 
     @intrinsic
-    def copy(typingctx, value):
+    def copy(value):
         def emit(context, builder, signature, arguments):
             return context.make_tuple(builder, signature.return_type, [arguments[0]] * length)
 
@@ -64,7 +56,7 @@ def spread(layout: Layout, names: Sequence[str], used: Sequence[str]) -> Callabl
     row = layout.row
 
     @intrinsic
-    def fill(typingctx, found):
+    def fill(found):
         def emit(context, builder, signature, arguments):
             zeros = ir.Constant(context.get_data_type(row), None)
             rows = []
@@ -83,7 +75,7 @@ def spread(layout: Layout, names: Sequence[str], used: Sequence[str]) -> Callabl
 
 
 @intrinsic
-def _no_rows(typingctx, rows, features, weights, row, width, channel):
+def _no_rows(rows, features, weights, row, width, channel):
     """Stands for a loader where edges have no channels."""
 
     def emit(context, builder, signature, arguments):
@@ -105,7 +97,7 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
         return _no_rows
     load_row, row_zeros = layout.load_row, layout.row_zeros
 
-    @forced_inline
+    @inlined
     def product(features, weight, row, width, channel):
         size = len(weight) // width
         result = row_zeros()
@@ -143,14 +135,14 @@ def product_adjoint(layout: Layout, products: Sequence[int], of_features: Sequen
     """
     load_row, store_row, total = layout.load_row, layout.store_row, layout.total
 
-    @forced_inline
+    @inlined
     def outer(gradient, features, weight, row, width, channel, sums, piece):
         size = len(weight) // width
         for d in range(size):
             place = piece * len(weight) + d * width + channel
             store_row(sums, place, load_row(sums, place) + features[np.uint64(row * size + d)] * gradient)
 
-    @forced_inline
+    @inlined
     def inner(gradient, weight, row, width, channel, grad_features, tiles, tile):
         size = len(weight) // width
         for d in range(size):

@@ -13,14 +13,8 @@ import logging
 import os
 from collections.abc import Callable
 
-import numba
 import torch
-from llvmlite import ir
-from numba import types
-from numba.core.bytecode import FunctionIdentity
-from numba.core.runtime import rtsys
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array, populate_array
+from numba.core.compiler_lock import global_compiler_lock
 
 from pygfuse._lib import disk as cache
 from pygfuse._lib.announcement import announce
@@ -28,110 +22,12 @@ from pygfuse._lib.compile_once import compile_once
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse._lib.private_files import warn_not_kept, why_not_kept
 from pygfuse.codegen.arguments import Arguments
-from pygfuse.cpu.launch import FIRST_ARGUMENT, Launch, Packed, kinds_of, packer
+from pygfuse.cpu.launch import Launch, Packed, kinds_of, packer
+from pygfuse.cpu.translation.entry import write_entry
+from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.translation.values import CONTEXT
 
 _log = logging.getLogger(__name__)
-
-ELEMENT_TYPES = {
-    torch.float32: types.float32,
-    torch.float64: types.float64,
-    torch.int32: types.int32,
-    torch.int64: types.int64,
-    torch.uint8: types.uint8,
-    torch.bool: types.uint8,
-}
-
-# no flag that assumes away NaN or infinity: a diverging model must show it
-FAST_MATH = {'contract', 'nsz'}
-
-
-# Numba numbers functions from 1 in every process and names their symbols by it. Machine code that several processes
-# kept on disk meets in one process: with the same names, one kernel would be run for another.
-def _number_functions() -> None:
-    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(5), 'big') << 20)
-
-
-_number_functions()
-# children of one process would go on counting alike
-os.register_at_fork(after_in_child=_number_functions)
-
-# where the block holds the number of parts
-_PARTS = 1
-
-
-@intrinsic
-def _claim(typingctx, block):
-    """Takes the next part: adds one to the counter in the block and returns its old value."""
-
-    def emit(context, builder, signature, arguments):
-        return builder.atomic_rmw('add', arguments[0], ir.Constant(ir.IntType(64), 1), 'monotonic')
-
-    return types.int64(block), emit
-
-
-@intrinsic
-def _array_at(typingctx, address, length, element):
-    """A flat array of `element` over foreign memory."""
-    array_type = types.Array(element.dtype, 1, 'C')
-
-    def emit(context, builder, signature, arguments):
-        made = make_array(array_type)(context, builder)
-        pointer_type = context.get_data_type(array_type.dtype).as_pointer()
-        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
-        populate_array(
-            made,
-            data=builder.inttoptr(arguments[0], pointer_type),
-            shape=[arguments[1]],
-            strides=[itemsize],
-            itemsize=itemsize,
-            meminfo=None,
-        )
-        return made._getvalue()
-
-    return array_type(address, length, element), emit
-
-
-@intrinsic
-def _float_of(typingctx, bits):
-    """The float64 whose bits are those of an int64."""
-    return types.float64(bits), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], ir.DoubleType()
-    )
-
-
-def _entry_source(kinds: tuple, in_groups: bool, elements: dict[str, object]) -> str:
-    """The text of the C function: takes parts and calls the body with the arguments read from the block.
-
-    Args:
-        kinds: The types of the arguments.
-        in_groups: Whether each is a group of arguments of the body.
-        elements: Gets the types of array elements by name.
-    """
-    position = FIRST_ARGUMENT
-
-    def read(kind: object) -> str:
-        nonlocal position
-        if isinstance(kind, tuple):
-            return f'({"".join(read(item) + ", " for item in kind)})'
-        if isinstance(kind, torch.dtype):
-            name = str(kind).removeprefix('torch.')
-            elements[name] = ELEMENT_TYPES[kind]
-            position += 2
-            return f'array_at(block[{position - 2}], block[{position - 1}], {name})'
-        if kind is type(None):
-            return 'None'
-        position += 1
-        return f'float_of(block[{position - 1}])' if kind is float else f'block[{position - 1}]'
-
-    arguments = ', '.join(read(kind) for kind in (itertools.chain.from_iterable(kinds) if in_groups else kinds))
-    return (
-        'def entry(block):\n'
-        '    while True:\n'
-        '        part = claim(block)\n'
-        f'        if part >= block[{_PARTS}]:\n'
-        '            return\n'
-        f'        body(part, {arguments})\n'
-    )
 
 
 class Kernel:
@@ -206,39 +102,28 @@ class Kernel:
 
     def _build(self, kinds: tuple) -> tuple[MachineCode, tuple[int, object]]:
         _log.info('compiling %s', self.name)
-        elements: dict[str, object] = {}
-        source = _entry_source(kinds, self.takes is not None, elements)
-        body = numba.njit(
-            self.body, error_model='numpy', fastmath=FAST_MATH, no_cpython_wrapper=True, no_cfunc_wrapper=True
-        )
-        scope = {
-            '__name__': __name__,
-            'body': body,
-            'claim': _claim,
-            'array_at': _array_at,
-            'float_of': _float_of,
-            **elements,
-        }
-        exec(source, scope)
-        function = numba.cfunc(types.void(types.CPointer(types.int64)), error_model='numpy', fastmath=FAST_MATH)(
-            scope['entry']
-        )
-        library = function._library
+        # machine code that several processes kept on disk meets in one process: no two functions have one name
+        name = f'pygfuse_{os.urandom(8).hex()}'
+        with global_compiler_lock:
+            library = CONTEXT.codegen().create_library(name)
+            library.enable_object_caching()
+            module = library.create_ir_module(name)
+            flat = kinds if self.takes is None else tuple(itertools.chain.from_iterable(kinds))
+            write_entry(module, name, inlined(self.body), flat)
+            library.add_ir_module(module)
+            library.finalize()
         try:
             symbol, _, pieces = library.serialize_using_object_code()
         except RuntimeError:
             # an interrupt met the compiler while it handed over the code, where it is swallowed
             raise KeyboardInterrupt(f'while {self.name} was compiled') from None
-        return MachineCode((symbol, function.native_name), pieces), (function.address, library)
+        return MachineCode((symbol, name), pieces), (library.get_pointer_to_function(name), library)
 
 
 def _load(stored: MachineCode) -> tuple[int, object] | None:
     """The address of a kernel's function and what keeps it in memory, or None if the function is not in it."""
     symbol, name = stored.names
-    context = numba.core.registry.cpu_target.target_context
-    # bodies that allocate call Numba's runtime, which must be there before they are linked
-    rtsys.initialize(context)
-    library = context.codegen().unserialize_library((symbol, 'object', stored.pieces))
+    library = CONTEXT.codegen().unserialize_library((symbol, 'object', stored.pieces))
     address = library.get_pointer_to_function(name)
     return (address, library) if address else None
 

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu import simd
-from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
+from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.walks.knn import GROUP, nearest_body
 
 # queries of one part of the work

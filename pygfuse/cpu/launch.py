@@ -12,9 +12,7 @@ import torch
 
 from pygfuse._lib.memo import Memo
 from pygfuse.cpu import team
-
-# the block begins with the counter from which threads take parts, and the number of parts
-FIRST_ARGUMENT = 2
+from pygfuse.cpu.translation.entry import FIRST_ARGUMENT
 
 
 def kinds_of(arguments: tuple) -> tuple:

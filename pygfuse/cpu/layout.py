@@ -11,7 +11,6 @@ import functools
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cpu import (
@@ -21,6 +20,7 @@ from pygfuse.cpu import (
 )
 from pygfuse.cpu.channel_sums import sum_over_channels
 from pygfuse.cpu.edge_groups import EdgeGroups, beyond
+from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.packs import like, loads_of, map_items, stores_of
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
@@ -51,7 +51,7 @@ class Layout(EdgeGroups):
         row = self.row
 
         @intrinsic
-        def row_zeros(typingctx):
+        def row_zeros():
             def emit(context, builder, signature, arguments):
                 return ir.Constant(context.get_data_type(row), None)
 
@@ -75,7 +75,7 @@ class Layout(EdgeGroups):
         row, element = self.row, self.element
 
         @intrinsic
-        def total(typingctx, value):
+        def total(value):
             def emit(context, builder, signature, arguments):
                 heads = sum_over_channels(builder, row, simd.unpack(builder, row, arguments[0]))
                 sum_ = builder.extract_element(heads, ir.Constant(llvm.INT32, 0))
@@ -125,7 +125,7 @@ class Layout(EdgeGroups):
         edges = self.edges
 
         @intrinsic
-        def mask_edges(typingctx, vector, count, value):
+        def mask_edges(vector, count, value):
             def emit(context, builder, signature, arguments):
                 fill = simd.broadcast(context, builder, signature.args[2], arguments[2], edges)[0]
                 return builder.select(beyond(builder, edges, arguments[1]), fill, arguments[0])
@@ -140,7 +140,7 @@ class Layout(EdgeGroups):
         edges, head = self.edges, self.head
 
         @intrinsic
-        def any_above(typingctx, vector, limit):
+        def any_above(vector, limit):
             def emit(context, builder, signature, arguments):
                 limit = simd.broadcast(context, builder, head, arguments[1], edges)[0]
                 above = builder.fcmp_ordered('>', arguments[0], limit)
@@ -167,7 +167,7 @@ class Layout(EdgeGroups):
         edges, head = self.edges, self.head
 
         @intrinsic
-        def repeat(typingctx, value):
+        def repeat(value):
             result = like(value, edges)
 
             def emit(context, builder, signature, arguments):
@@ -186,7 +186,7 @@ class Layout(EdgeGroups):
         edges = self.edges
 
         @intrinsic
-        def buffer(typingctx):
+        def buffer():
             def emit(context, builder, signature, arguments):
                 vector = simd.llvm_vector(edges.element, edges.lanes)
                 with builder.goto_entry_block():
@@ -201,7 +201,7 @@ class Layout(EdgeGroups):
 
 def _full(kind: HeadVector):
     @intrinsic
-    def full(typingctx, value):
+    def full(value):
         def emit(context, builder, signature, arguments):
             return simd.broadcast(context, builder, signature.args[0], arguments[0], kind)[0]
 
@@ -214,7 +214,7 @@ def _reduce(edges: HeadVector, head: HeadVector, combine):
     """A fold of the group's edges by halves, in a fixed order."""
 
     @intrinsic
-    def reduce(typingctx, value):
+    def reduce(value):
         result = like(value, head)
 
         def emit(context, builder, signature, arguments):

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
+from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
 INT1, INT64 = ir.IntType(1), ir.IntType(64)
 
 
-def pointer_to(context, builder, kind: types.Type, value: ir.Value, offset: ir.Value, to: ir.Type) -> ir.Value:
+def pointer_to(builder, value: ir.Value, offset: ir.Value, to: ir.Type) -> ir.Value:
     """The address of element `offset` of an array or a stack buffer."""
-    data = value if isinstance(kind, types.CPointer) else context.make_array(kind)(context, builder, value=value).data
-    return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
+    return builder.bitcast(builder.gep(value, [offset]), to.as_pointer())
 
 
 def _first_lanes(lanes: int, valid: int) -> ir.Constant:
@@ -55,7 +54,7 @@ def masked_store(builder, element, vector: ir.Value, pointer: ir.Value, mask: ir
 
 
 def load_vector(kind: HeadVector, context, builder, memory_kind, memory, offset):
-    pointer = pointer_to(context, builder, memory_kind, memory, offset, simd.llvm_vector(kind.element, kind.lanes))
+    pointer = pointer_to(builder, memory, offset, simd.llvm_vector(kind.element, kind.lanes))
     return builder.load(pointer, align=alignment(kind.element))
 
 
@@ -64,7 +63,7 @@ def load_row(row: ChannelRow, context, builder, memory_kind, memory, offset):
     vectors = []
     for block in row.blocks:
         at = builder.add(offset, ir.Constant(INT64, block.start))
-        pointer = pointer_to(context, builder, memory_kind, memory, at, vector)
+        pointer = pointer_to(builder, memory, at, vector)
         if block.valid == row.lanes:
             vectors.append(builder.load(pointer, align=alignment(row.element)))
         else:
@@ -76,7 +75,7 @@ def store_row(row: ChannelRow, context, builder, memory_kind, memory, offset, va
     vector = simd.llvm_vector(row.element, row.lanes)
     for block, part in zip(row.blocks, simd.unpack(builder, row, value), strict=True):
         at = builder.add(offset, ir.Constant(INT64, block.start))
-        pointer = pointer_to(context, builder, memory_kind, memory, at, vector)
+        pointer = pointer_to(builder, memory, at, vector)
         if block.valid == row.lanes:
             builder.store(part, pointer, align=alignment(row.element))
         else:
@@ -86,31 +85,30 @@ def store_row(row: ChannelRow, context, builder, memory_kind, memory, offset, va
 def store_vector(kind: HeadVector, context, builder, memory_kind, memory, offset, value):
     if kind.lanes == 1:
         value = some_lanes(builder, value, range(1))
-    pointer = pointer_to(context, builder, memory_kind, memory, offset, value.type)
+    pointer = pointer_to(builder, memory, offset, value.type)
     builder.store(value, pointer, align=alignment(kind.element))
 
 
 @intrinsic
-def place_at(typingctx, index, position):
+def place_at(index, position):
     """``place_at(index, position)``: the number at a position of an index, or the position itself for None."""
 
     def emit(context, builder, signature, arguments):
         kind = signature.args[0]
         if isinstance(kind, types.NoneType):
             return arguments[1]
-        data = context.make_array(kind)(context, builder, value=arguments[0]).data
-        found = builder.load(builder.gep(data, [arguments[1]]))
+        found = builder.load(builder.gep(arguments[0], [arguments[1]]))
         return builder.sext(found, INT64) if found.type.width < 64 else found
 
     return types.int64(index, types.int64), emit
 
 
 @intrinsic
-def prefetch(typingctx, memory, offset):
+def prefetch(memory, offset):
     """``prefetch(memory, offset)``: asks for the cache line of an element; any offset is harmless."""
 
     def emit(context, builder, signature, arguments):
-        pointer = pointer_to(context, builder, signature.args[0], *arguments, ir.IntType(8))
+        pointer = pointer_to(builder, *arguments, ir.IntType(8))
         one, three = (ir.Constant(llvm.INT32, number) for number in (1, 3))
         operands = [pointer, ir.Constant(llvm.INT32, 0), three, one]  # for reading, into all levels, data
         llvm.call(builder, 'llvm.prefetch.p0', operands, ir.VoidType())
@@ -119,7 +117,7 @@ def prefetch(typingctx, memory, offset):
     return types.void(memory, types.int64), emit
 
 
-def group_rows(context, builder, group: int, index_kind, index, begin, end) -> list[ir.Value]:
+def group_rows(builder, group: int, index_kind, index, begin, end) -> list[ir.Value]:
     """The rows that the index names for the edges of a group; past `end`, the last edge's row again."""
     last = builder.sub(end, ir.Constant(INT64, 1))
     rows = []
@@ -129,7 +127,6 @@ def group_rows(context, builder, group: int, index_kind, index, begin, end) -> l
         if isinstance(index_kind, types.NoneType):
             rows.append(inside)
             continue
-        data = context.make_array(index_kind)(context, builder, value=index).data
-        row = builder.load(builder.gep(data, [inside]))
+        row = builder.load(builder.gep(index, [inside]))
         rows.append(builder.sext(row, INT64) if row.type.width < 64 else row)
     return rows

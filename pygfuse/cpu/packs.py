@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.cpu import simd
+from pygfuse.cpu.intrinsics import intrinsic
 
 
 def like(kind: types.Type, item: types.Type) -> types.Type:
@@ -23,7 +23,7 @@ def map_items(context, builder, kind, value, result, function):
 
 def loads_of(kind: simd.Tile, load):
     @intrinsic
-    def load_all(typingctx, memory, offset):
+    def load_all(memory, offset):
         result = like(memory, kind)
 
         def emit(context, builder, signature, arguments):
@@ -63,7 +63,7 @@ def each_item(context, builder, kind: simd.Tile, signature, arguments, memory: i
 
 def stores_of(kind: simd.Tile, store):
     @intrinsic
-    def store_all(typingctx, memory, offset, value):
+    def store_all(memory, offset, value):
         def emit(context, builder, signature, arguments):
             def one(memory_kind, to, what):
                 store(kind, context, builder, memory_kind, to, arguments[1], what)

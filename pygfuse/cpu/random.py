@@ -11,14 +11,15 @@ import functools
 import torch
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.call.call import Dropout
 from pygfuse.codegen import llvm, philox
 from pygfuse.cpu import simd
-from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
+from pygfuse.cpu.intrinsics import intrinsic
+from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import INT64, group_rows
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 
 _ROWS = 4096
 
@@ -33,10 +34,10 @@ def _dropout_edges(kind: simd.HeadVector):
     lanes = kind.lanes
 
     @intrinsic
-    def dropout_edges(typingctx, seed, threshold, scale, edge_id, begin, end, first_head):
+    def dropout_edges(seed, threshold, scale, edge_id, begin, end, first_head):
         def emit(context, builder, signature, arguments):
             seed, threshold, scale, edge_id, begin, end, first_head = arguments
-            rows = group_rows(context, builder, kind.edges, signature.args[3], edge_id, begin, end)
+            rows = group_rows(builder, kind.edges, signature.args[3], edge_id, begin, end)
             ids = ir.Constant(ir.VectorType(INT64, kind.edges), ir.Undefined)
             for k, row in enumerate(rows):
                 ids = builder.insert_element(ids, row, ir.Constant(llvm.INT32, k))

@@ -9,8 +9,8 @@ import torch
 
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import simd
-from pygfuse.cpu.kernel import ELEMENT_TYPES
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 
 # registers that may hold one row: a forward walk keeps one sum, the adjoint the resident row and its sum
 FORWARD_REGISTERS = 16

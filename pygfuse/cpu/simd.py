@@ -22,6 +22,7 @@ from numba.core.registry import cpu_target
 from numba.extending import register_model
 
 from pygfuse.codegen.llvm import power_of_two_at_least, shuffle, splat
+from pygfuse.cpu import numbers
 
 
 @functools.cache
@@ -137,7 +138,7 @@ def pack(builder, context, kind: Tile, vectors: Sequence[ir.Value]) -> ir.Value:
 def broadcast(context, builder, kind: types.Type, value: ir.Value, to: Tile) -> list[ir.Value]:
     """The LLVM vectors of a scalar, a head vector or a row, in the form of `to`."""
     if not isinstance(kind, Tile):
-        scalar = context.cast(builder, value, kind, to.element)
+        scalar = numbers.cast(builder, value, kind, to.element)
         vector = splat(builder, scalar, to.lanes)
         return [vector] * (1 if isinstance(to, HeadVector) else len(to.blocks))
     if kind == to:

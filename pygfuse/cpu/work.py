@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pygfuse.cpu.inlining import inlined
 from pygfuse.cpu.memory import place_at
+from pygfuse.cpu.translation.functions import inlined
 
 
 @inlined

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
+from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.ops import Edges, aggregate
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_VALUES

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 import pytest
 import torch
 from numba import types
 
-from pygfuse.cpu.kernel import ELEMENT_TYPES, Kernel
+from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.simd import blocks_of, register_bytes
+from pygfuse.cpu.translation.functions import Function, inlined
 from pygfuse.program.vocabulary import exp, leaky_relu, log, maximum, positive, sum_channels
 
 DTYPES = [torch.float32, torch.float64]
@@ -41,7 +42,9 @@ def apply(word, *operands: torch.Tensor) -> torch.Tensor:
     parts = -(-length // width)
     padded = [torch.cat([operand, operand.new_ones(parts * width - length)]) for operand in operands]
     out = torch.empty_like(padded[0])
-    Kernel(body, f'test of {word.__name__}', (str(layout.head),))(parts, *padded, out)
+    Kernel(body, f'test of {word.name if isinstance(word, Function) else word.__name__}', (str(layout.head),))(
+        parts, *padded, out
+    )
     return out[:length]
 
 
@@ -95,13 +98,7 @@ def rectified(x, y):
 @pytest.mark.parametrize('dtype', DTYPES)
 def test_the_other_words_are_those_of_torch(dtype):
     x, y = torch.randn(2, 1000, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(apply(rectified_njit(), x, y), rectified(x, y))
-
-
-def rectified_njit():
-    function = numba.njit(rectified)
-    function.__name__ = 'rectified'
-    return function
+    torch.testing.assert_close(apply(inlined(rectified), x, y), rectified(x, y))
 
 
 # Rows of heads and channels

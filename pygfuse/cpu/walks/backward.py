@@ -11,13 +11,13 @@ from pygfuse.cpu.inlining import (
     copies,
     edge_row_loader,
     edge_row_prefetcher,
-    inlined,
     product_adjoint,
     spread,
 )
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE_SUMS, PASSED_SUM
 from pygfuse.cpu.walks.forward import AHEAD
 from pygfuse.cpu.walks.score import group_scorer
@@ -219,8 +219,8 @@ def backward_body(
                         alpha = gather_edges(edge_alpha, edge_id, q, end, total_heads, head)
                         if of_heads:
                             others = gather_edges(gathered_heads, index, q, end, total_heads, head)
-                            on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-                            on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
+                            with_heads = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+                            on_edges = with_heads + gather_scalars(edge_scalars, edge_id, q, end)
                     if seed is not None:
                         kept = dropout(seed, threshold, scale, edge_id, q, end, head)
                         store_edges(weights, 0, alpha * kept)

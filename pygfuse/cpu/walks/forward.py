@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from pygfuse.codegen.precision import SLACK, lowest
-from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher, inlined
+from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.arguments import COMBINE, FORWARD, WEIGHTS
 from pygfuse.cpu.walks.score import group_scorer
 from pygfuse.cpu.work import piece_of, rows_of

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pygfuse.cpu.inlining import inlined
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
+from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.work import piece_of, rows_of
 from pygfuse.program import vocabulary
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from pygfuse.cpu import simd
 from pygfuse.cpu.distances import add_squared_difference, count_if_ahead, lanes_not_above, lowest_bit, smaller
-from pygfuse.cpu.inlining import inlined
+from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.translation.functions import inlined
 
 # queries whose distances to a panel are in registers together
 GROUP = 4
@@ -24,7 +24,7 @@ def _room(element: types.Float, length: int) -> Callable:
     """``room()``: that many values on the stack."""
 
     @intrinsic
-    def room(typingctx):
+    def room():
         def emit(context, builder, signature, arguments):
             kind = simd.llvm_element(element)
             with builder.goto_entry_block():
@@ -46,8 +46,7 @@ def _distances(layout: Layout, stride: int) -> Callable:
     width = layout.channels
     load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
 
-    # a caller's fast mathematics would be inherited, and fuse operations
-    @functools.partial(inlined, fastmath=False)
+    @functools.partial(inlined, fuses_products=False)
     def distances(points, panel, y, first, last, dims, tile, place):
         q0, q1, q2, q3 = first * dims, min(first + 1, last) * dims, min(first + 2, last) * dims, last * dims
         d0, d1, d2, d3 = row_zeros(), row_zeros(), row_zeros(), row_zeros()

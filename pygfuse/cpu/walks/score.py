@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pygfuse.cpu.inlining import compiled, edge_row_loader, inlined
+from pygfuse.cpu.inlining import compiled, edge_row_loader
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
+from pygfuse.cpu.translation.functions import inlined
 from pygfuse.program.program import BoundProgram
 
 
@@ -33,8 +34,8 @@ def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) 
         total_heads, width, head, channel, buffer,
     ):  # fmt: skip
         others = gather_edges(gathered_heads, index, q, end, total_heads, head)
-        on_edges = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-        on_edges = on_edges + gather_scalars(edge_scalars, edge_id, q, end)
+        with_heads = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+        on_edges = with_heads + gather_scalars(edge_scalars, edge_id, q, end)
         return score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars), others, on_edges
 
     @inlined

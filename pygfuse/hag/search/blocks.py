@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pygfuse.cpu.inlining import inlined
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.translation.functions import inlined
 
 
 @inlined

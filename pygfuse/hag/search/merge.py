@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pygfuse.cpu.inlining import inlined
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.translation.functions import inlined
 
 # slots for aggregation nodes beside those of a block's sources; nodes that are used up leave theirs
 _SPARE_SHARE, SPARE_SLOTS = 4, 16
@@ -158,12 +158,12 @@ def _merge_block(
     such a number. Ends early, with what it has, once ``stop[0]`` is set.
     """
     block = order[part]
-    own = sources[block_indptr[block] : block_indptr[block + 1]]
-    num_sources, start = len(own), starts[block]
+    own, start = block_indptr[block], starts[block]
+    num_sources = block_indptr[block + 1] - own
     left, edges = start, starts[block + 1] - start
     if num_sources < 2 or edges < 2 or stop[0] != 0:
         for slot in range(num_sources):
-            for q in range(pointer[own[slot]], pointer[own[slot] + 1]):
+            for q in range(pointer[sources[own + slot]], pointer[sources[own + slot] + 1]):
                 left_rows[left], left_nodes[left] = column_rows[q], slot
                 left += 1
         num_merges[block], num_left[block] = 0, left - start
@@ -171,7 +171,7 @@ def _merge_block(
     row_of_edge, order_of, room = np.empty(edges, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int32)
     e = 0
     for slot in range(num_sources):
-        for q in range(pointer[own[slot]], pointer[own[slot] + 1]):
+        for q in range(pointer[sources[own + slot]], pointer[sources[own + slot] + 1]):
             row_of_edge[e] = column_rows[q]
             e += 1
     by_target = _sort_by_target(row_of_edge, order_of, room)
@@ -183,7 +183,7 @@ def _merge_block(
     num_active, e = 0, 0
     for source in range(num_sources):
         found = 0
-        for _ in range(pointer[own[source]], pointer[own[source] + 1]):
+        for _ in range(pointer[sources[own + source]], pointer[sources[own + source] + 1]):
             found += row_of_edge[e] >= 0
             e += 1
         slot_of[source] = num_active if found >= least else -1
@@ -202,7 +202,7 @@ def _merge_block(
         slot = slot_of[source]
         if slot >= 0:
             column_begin[slot], node_of[slot] = end, source
-        for q in range(pointer[own[source]], pointer[own[source] + 1]):
+        for q in range(pointer[sources[own + source]], pointer[sources[own + source] + 1]):
             t = np.int64(row_of_edge[e])
             e += 1
             if slot < 0 or t < 0:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu import sort
-from pygfuse.cpu.inlining import inlined
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.translation.functions import inlined
 from pygfuse.hag.hag import Hag, hag_of
 from pygfuse.hag.search.search import Merges
 
@@ -38,36 +38,36 @@ def _sift_down(heap, size, place):
 
 
 @inlined
-def _insert(lists, after, owner, item):
+def _insert(nexts, items, after, owner, item):
     """Puts an item at the front of a linked list; returns the lists, which may have grown."""
-    entry = lists[0, 0]
+    entry = nexts[0]
     if entry < 0:
-        size = lists.shape[1]
-        grown = np.empty((2, 2 * size), np.int32)
+        size = len(nexts)
+        grown_nexts, grown_items = np.empty(2 * size, np.int32), np.empty(2 * size, np.int32)
         for place in range(size):
-            grown[0, place], grown[1, place] = lists[0, place], lists[1, place]
+            grown_nexts[place], grown_items[place] = nexts[place], items[place]
         for place in range(size, 2 * size):
-            grown[0, place] = place + 1
-        grown[0, 2 * size - 1] = -1
-        lists, entry = grown, size
-    lists[0, 0] = lists[0, entry]
-    lists[0, entry], lists[1, entry] = after[owner], item
+            grown_nexts[place] = place + 1
+        grown_nexts[2 * size - 1] = -1
+        nexts, items, entry = grown_nexts, grown_items, size
+    nexts[0] = nexts[entry]
+    nexts[entry], items[entry] = after[owner], item
     after[owner] = entry
-    return lists
+    return nexts, items
 
 
 @inlined
-def _remove(lists, after, owner, item):
+def _remove(nexts, items, after, owner, item):
     """Takes an item out of a linked list."""
     entry, before = after[owner], -1
-    while lists[1, entry] != item:
-        before, entry = entry, lists[0, entry]
+    while items[entry] != item:
+        before, entry = entry, nexts[entry]
     if before < 0:
-        after[owner] = lists[0, entry]
+        after[owner] = nexts[entry]
     else:
-        lists[0, before] = lists[0, entry]
-    lists[0, entry] = lists[0, 0]
-    lists[0, 0] = entry
+        nexts[before] = nexts[entry]
+    nexts[entry] = nexts[0]
+    nexts[0] = entry
 
 
 def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inputs, target_users, loss, rank):
@@ -76,11 +76,12 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
     begin = bounds[component]
     count = bounds[component + 1] - begin
     inputs, users = np.empty(count, np.int64), np.empty(count, np.int64)
-    # linked lists of aggregation nodes among each node's inputs and users; entry 0 holds the first free entry
-    lists = np.empty((2, 4 * count + 2), np.int32)
-    for entry in range(lists.shape[1]):
-        lists[0, entry] = entry + 1
-    lists[0, lists.shape[1] - 1] = -1
+    # linked lists of aggregation nodes among each node's inputs and users: for each entry the next one and its item;
+    # entry 0 holds the first free entry
+    nexts, items = np.empty(4 * count + 2, np.int32), np.empty(4 * count + 2, np.int32)
+    for entry in range(len(nexts)):
+        nexts[entry] = entry + 1
+    nexts[len(nexts) - 1] = -1
     below, above = np.empty(count, np.int32), np.empty(count, np.int32)
     for node in range(count):
         inputs[node], users[node], below[node], above[node] = 2, target_users[begin + node], -1, -1
@@ -88,8 +89,8 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
         for given in (first_inputs[begin + node], second_inputs[begin + node]):
             if given >= num_sources:
                 child = np.int64(given - num_sources - begin)
-                lists = _insert(lists, below, node, child)
-                lists = _insert(lists, above, child, node)
+                nexts, items = _insert(nexts, items, below, node, child)
+                nexts, items = _insert(nexts, items, above, child, node)
                 users[child] += 1
     heap = np.empty(count, np.int64)
     last = count - 1
@@ -114,22 +115,22 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
         done += 1
         entry = above[node]
         while entry >= 0:
-            user = np.int64(lists[1, entry])
+            user = np.int64(items[entry])
             inputs[user] += inputs[node] - 1
-            _remove(lists, below, user, node)
+            _remove(nexts, items, below, user, node)
             child_entry = below[node]
             while child_entry >= 0:
-                child = np.int64(lists[1, child_entry])
-                lists = _insert(lists, below, user, child)
-                lists = _insert(lists, above, child, user)
-                child_entry = lists[0, child_entry]
-            entry = lists[0, entry]
+                child = np.int64(items[child_entry])
+                nexts, items = _insert(nexts, items, below, user, child)
+                nexts, items = _insert(nexts, items, above, child, user)
+                child_entry = nexts[child_entry]
+            entry = nexts[entry]
         child_entry = below[node]
         while child_entry >= 0:
-            child = np.int64(lists[1, child_entry])
+            child = np.int64(items[child_entry])
             users[child] += users[node] - 1
-            _remove(lists, above, child, node)
-            child_entry = lists[0, child_entry]
+            _remove(nexts, items, above, child, node)
+            child_entry = nexts[child_entry]
 
 
 @inlined
