@@ -20,7 +20,7 @@ from pygfuse.call.call import Call
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.binding import is_needed
 from pygfuse.ops.dropout import factors_of
-from pygfuse.ops.plan import call_of
+from pygfuse.ops.plan import call_of, plan_of_arguments
 from pygfuse.ops.schema import Arguments, flattened, parted, with_parts
 from pygfuse.program.adjoint import unread_rows
 from pygfuse.program.products import Product
@@ -92,7 +92,7 @@ def setup_context(ctx, inputs, output):
     arguments, _ = parted(inputs)
     out, *rest = output
     flags = [tensor.requires_grad for tensor in arguments.tensors]
-    keep_for_adjoint(ctx, arguments, arguments.bound(), flags, out, rest)
+    keep_for_adjoint(ctx, arguments, plan_of_arguments(arguments)[0].bound, flags, out, rest)
     ctx.mark_non_differentiable(*rest)
 
 

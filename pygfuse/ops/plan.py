@@ -138,10 +138,15 @@ def plan_of(given: Given, heads: int, channels: int, reduce: str) -> Plan:
     return _plan(given.program, given.names, given.in_parts, tuple(given.numbers), heads, channels, reduce)
 
 
+def plan_of_arguments(arguments: Arguments) -> tuple[Plan, Given]:
+    """The plan of what an operator takes, and the operands."""
+    given = given_of(PROGRAMS[arguments.program], arguments.operands() | arguments.numbers())
+    return plan_of(given, arguments.heads, arguments.channels, arguments.reduce), given
+
+
 def call_of(arguments: Arguments, weights: Tensor | None = None) -> Call:
     """The call that an operator's arguments stand for; `weights`, those of edges that forward kept, may be empty."""
     edges = Edges(arguments.token, arguments.num_sources, arguments.num_targets, arguments.flow, arguments.loops)
-    given = given_of(PROGRAMS[arguments.program], arguments.operands() | arguments.numbers())
-    plan = plan_of(given, arguments.heads, arguments.channels, arguments.reduce)
+    plan, given = plan_of_arguments(arguments)
     weights = weights if weights is not None and len(weights) else None
     return plan.call(edges.graph(), given.tensors, given.numbers, arguments.dropout, arguments.seed, weights)

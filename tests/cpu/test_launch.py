@@ -1,0 +1,69 @@
+"""The packing of a kernel's arguments: the words, and the refusal of arguments of other types."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+import torch
+
+from pygfuse._lib.memo import Memo
+from pygfuse.cpu.launch import Packed, kinds_of, packed_when_met_again, packer
+
+X, INDEX = torch.arange(6.0), torch.arange(4, dtype=torch.int32)
+ARGUMENTS = (X, (INDEX, None), 5, -0.5, (), None)
+
+
+def words(*arguments) -> list[int]:
+    block = packer(kinds_of(arguments))(3, *arguments)
+    assert block is not None
+    return block.tolist()
+
+
+def test_words_are_addresses_lengths_and_numbers():
+    half = struct.unpack('q', struct.pack('d', -0.5))[0]
+    assert words(*ARGUMENTS) == [0, 3, X.data_ptr(), 6, INDEX.data_ptr(), 4, 5, half]
+
+
+@pytest.mark.parametrize(
+    ('place', 'other'),
+    [
+        (0, X.double()),
+        (0, None),
+        (1, (INDEX.long(), None)),
+        (1, (INDEX, INDEX)),
+        (1, (INDEX,)),
+        (2, 5.0),
+        (3, 1),
+        (4, (X,)),
+        (5, X),
+    ],
+)
+def test_arguments_of_other_types_are_refused(place: int, other: object):
+    changed = [*ARGUMENTS]
+    changed[place] = other
+    assert packer(kinds_of(ARGUMENTS))(3, *changed) is None
+
+
+def test_a_packed_group_has_the_words_of_the_group():
+    group = X, INDEX
+    kinds = kinds_of((group, 7))
+    assert packer(kinds, (0,))(3, Packed(group), 7) == packer(kinds)(3, group, 7)
+    # packed and unpacked have one machine code, but not one way to be packed
+    assert kinds_of((Packed(group), 7)) == kinds
+    assert packer(kinds, (0,))(3, group, 7) is None
+    assert packer(kinds)(3, Packed(group), 7) is None
+    assert packer(kinds, (0,))(3, Packed((X.double(), INDEX)), 7) is None
+
+
+def test_a_group_is_packed_when_it_is_met_again():
+    memo, made = Memo(), []
+
+    def make() -> tuple:
+        made.append(X)
+        return (X,)
+
+    found = [packed_when_met_again(memo, ('key',), make) for _ in range(3)]
+    assert [type(one) for one in found] == [tuple, Packed, Packed]
+    assert len(made) == 1
+    assert found[1] is found[2]
