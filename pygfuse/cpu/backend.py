@@ -9,18 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout
-from pygfuse.codegen.arguments import (
-    Draws,
-    Gradients,
-    OfTargets,
-    Operands,
-    PartialStates,
-    Results,
-    Row,
-    RowPointer,
-    SplitRows,
-    WalkedEdges,
-)
+from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.cpu import kernels, paths
 from pygfuse.cpu import row_tiling as planning
@@ -59,11 +48,11 @@ from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
 _plans = functools.lru_cache(maxsize=256)(backward_plans)
 
 
-def _operands(call: Call, side: str) -> Operands:
+def _operands(call: Call, side: str) -> shared.Operands:
     """The operands as a walk by rows of `side` takes them."""
     tensors, bound = call.tensors, call.bound
     before, after = _names(bound, side)
-    return Operands(
+    return shared.Operands(
         *(tuple([tensors[name] for name in names]) if names else () for names in before),
         tuple(call.products[name].features for name in bound.edge_products),
         tuple(call.products[name].weight for name in bound.edge_products),
@@ -81,10 +70,10 @@ def _names(bound: BoundProgram, side: str) -> tuple[list[list[str]], list[list[s
     return [*(bound.names(*place) for place in places), bound.edge_rows], [bound.names(*place) for place in parameters]
 
 
-def _draws(call: Call) -> Draws:
+def _draws(call: Call) -> shared.Draws:
     if call.dropout is None:
-        return Draws(None, None, None)
-    return Draws(call.dropout.seed, *threshold_and_scale(call.dropout.probability))
+        return shared.Draws(None, None, None)
+    return shared.Draws(call.dropout.seed, *threshold_and_scale(call.dropout.probability))
 
 
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
@@ -117,12 +106,12 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
     kernels.forward_kernel(call.bound, tiling, call.reduce, form)(
         parts.count * tiling.count,
         *FORWARD(
-            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+            shared.WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
             _operands(call, TARGET),
-            Row(call.heads, call.width),
+            shared.Row(call.heads, call.width),
             NumRows(csr.num_rows),
             _draws(call),
-            Results(out, statistics),
+            shared.Results(out, statistics),
             partial,
         ),
     )
@@ -131,11 +120,11 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
     kernels.combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
         parts.num_split_rows * tiling.count,
         *COMBINE(
-            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            RowPointer(csr.indptr),
-            Row(call.heads, call.width),
+            shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            shared.RowPointer(csr.indptr),
+            shared.Row(call.heads, call.width),
             partial,
-            Results(out, statistics),
+            shared.Results(out, statistics),
         ),
     )
 
@@ -149,13 +138,13 @@ def _sum_scattered(call: Call, coo: Coo) -> Tensor:
         kernels.forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
             len(copies) * tiling.count,
             *FORWARD(
-                WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
+                shared.WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
                 _operands(call, TARGET),
-                Row(call.heads, call.width),
+                shared.Row(call.heads, call.width),
                 NumRows(coo.num_rows),
                 _draws(call),
-                Results(None, None),
-                PartialStates(copies, None, None),
+                shared.Results(None, None),
+                shared.PartialStates(copies, None, None),
             ),
         )
     out = added_up(copies)
@@ -180,22 +169,22 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     kernels.weights_kernel(call.bound, tiling)(
         parts.count * tiling.count,
         *WEIGHTS(
-            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+            shared.WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
             _operands(call, TARGET),
-            Row(call.heads, call.width),
+            shared.Row(call.heads, call.width),
             Weights(statistics if call.bound.softmax else None, result),
         ),
     )
     return result
 
 
-def _partial_states(call: Call, parts: Cut) -> PartialStates:
+def _partial_states(call: Call, parts: Cut) -> shared.PartialStates:
     """Room for the state of rows that lie in several parts."""
     like, slots = call.like(), parts.num_slots
     if not slots:
-        return PartialStates(*(nothing(like.dtype),) * 3)
+        return shared.PartialStates(*(nothing(like.dtype),) * 3)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
-    return PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))
+    return shared.PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))
 
 
 def backward(
@@ -285,12 +274,12 @@ def _walk(
         *BACKWARD(
             RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
             _operands(call, plan.side),
-            Row(call.heads, call.width),
+            shared.Row(call.heads, call.width),
             Ends(num_rows, num_others, edges.num_edges),
             _draws(call),
-            OfTargets(grad_out, out, normalisers, delta),
+            shared.OfTargets(grad_out, out, normalisers, delta),
             KeptWeights(call.weights),
-            Gradients(
+            shared.Gradients(
                 grad_heads=tuple(found[name] for name in plan.heads),
                 grad_channels=tuple(found[name] for name in plan.channels),
                 grad_edges=tuple(found[name] for name in plan.edges),
@@ -337,8 +326,8 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
     kernels.combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
         parts.num_split_rows * tiling.count,
         *COMBINE_SUMS(
-            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            Row(call.heads, call.width),
+            shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            shared.Row(call.heads, call.width),
             Sums(*partial, *whole),
         ),
     )

@@ -90,9 +90,9 @@ class Aggregation:
     edges: Edges
     heads: int
     channels: int
-    reduce: str
-    dropout: float
-    seed: Tensor | None
+    reduce: str = 'sum'
+    dropout: float = 0.0
+    seed: Tensor | None = None
 
 
 class Aggregated(Node):
