@@ -67,12 +67,12 @@ def _distances(layout: Layout, stride: int) -> Callable:
 
 def _rank(line: Layout) -> Callable:
     """``rank(values, base, count, ranks)``: for each value the number of those ahead of it, as the values' type."""
-    lanes, load_line, store_line, line_zeros = line.channels, line.load_row, line.store_row, line.row_full
+    lanes, load_line, store_line, line_full = line.channels, line.load_row, line.store_row, line.row_full
 
     @inlined
     def rank(values, base, count, ranks):
         for first in range(0, count, lanes):
-            row, counts = load_line(values, base + first), line_zeros()
+            row, counts = load_line(values, base + first), line_full(0.0)
             for i in range(count):
                 counts = count_if_ahead(counts, row, first, values[np.uint64(base + i)], i)
             store_line(ranks, base + first, counts)
@@ -86,7 +86,7 @@ def _bound(line: Layout, rank: Callable) -> Callable:
     Registers are dealt out to as many groups as it takes to have somewhat more lanes than `wanted`. Each lane's least
     value stands for the lane: the bound is the `wanted`-th of these.
     """
-    lanes, load_line, store_line, line_zeros = line.channels, line.load_row, line.store_row, line.row_full
+    lanes, load_line, store_line, line_full = line.channels, line.load_row, line.store_row, line.row_full
 
     @inlined
     def bound(tile, begin, end, wanted, values, base, ranks):
@@ -95,7 +95,7 @@ def _bound(line: Layout, rank: Callable) -> Callable:
         if registers < 2 * groups:
             return INFINITY
         for group in range(groups):
-            store_line(values, base + group * lanes, line_zeros() + INFINITY)
+            store_line(values, base + group * lanes, line_full(0.0) + INFINITY)
         group = 0
         for register in range(registers):
             place = base + group * lanes
