@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
@@ -11,6 +13,13 @@ from pygfuse.conv._layer import FusedConv, total
 
 class HeadsConv(FusedConv):
     """A mixin for layers whose rows are those of several heads side by side."""
+
+    def forward(
+        self, x: Any, edge_index: Any, edge_attr: OptTensor = None, return_attention_weights: bool | None = None
+    ) -> Any:
+        """Runs the layer; arguments and results are those of that method of PyG's layer."""
+        given = {'edge_attr': edge_attr, 'return_attention_weights': return_attention_weights}
+        return self.fused(x, edge_index, **given)
 
     def by_head(self, x: Tensor) -> Tensor:
         """Rows of all heads as ``[rows, heads, channels]``."""

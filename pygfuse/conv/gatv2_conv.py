@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch_geometric.nn
 from torch import Tensor
@@ -50,13 +50,6 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         parameter='att', loops=True, attention=AFTER_DROPOUT, needs_targets=True, autocast=True,
         node_dims=(0,),
     )  # fmt: skip
-
-    def forward(
-        self, x: Any, edge_index: Any, edge_attr: OptTensor = None, return_attention_weights: bool | None = None
-    ) -> Any:
-        """Runs the layer; arguments and results are those of PyG's ``GATv2Conv.forward``."""
-        given = {'edge_attr': edge_attr, 'return_attention_weights': return_attention_weights}
-        return self.fused(x, edge_index, **given)
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
         x_src = self.by_head(apply_linear(self.lin_l, x[0]))

@@ -53,13 +53,6 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
         node_dims=(0,),
     )  # fmt: skip
 
-    def forward(
-        self, x: Any, edge_index: Any, edge_attr: OptTensor = None, return_attention_weights: bool | None = None
-    ) -> Any:
-        """Runs the layer; arguments and results are those of PyG's ``TransformerConv.forward``."""
-        given = {'edge_attr': edge_attr, 'return_attention_weights': return_attention_weights}
-        return self.fused(x, edge_index, **given)
-
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
         query = self.by_head(apply_linear(self.lin_query, x[1]))
         if query.is_cuda and autocast.is_on(query.device):

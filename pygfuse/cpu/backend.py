@@ -9,16 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout
-from pygfuse.codegen.arguments import (
-    Gradients,
-    OfTargets,
-    PartialStates,
-    Results,
-    Row,
-    RowPointer,
-    SplitRows,
-    WalkedEdges,
-)
+from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, paths
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.launch import Packed
@@ -92,10 +83,10 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
         parts.count * tiling.count,
         words_of(csr, parts, tiling),
         operands_of(call, TARGET),
-        Row(call.heads, call.width),
+        shared.Row(call.heads, call.width),
         NumRows(csr.num_rows),
         draws_of(call),
-        Results(out, statistics),
+        shared.Results(out, statistics),
         partial,
         threads=threads_for(call, csr.num_edges),
     )
@@ -103,11 +94,11 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
         return
     kernels.combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
         parts.num_split_rows * tiling.count,
-        SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-        RowPointer(csr.indptr),
-        Row(call.heads, call.width),
+        shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+        shared.RowPointer(csr.indptr),
+        shared.Row(call.heads, call.width),
         partial,
-        Results(out, statistics),
+        shared.Results(out, statistics),
     )
 
 
@@ -119,13 +110,13 @@ def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     for tiling in planning.apart(*of_values):
         kernels.forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
             len(copies) * tiling.count,
-            WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
+            shared.WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
             operands_of(call, TARGET),
-            Row(call.heads, call.width),
+            shared.Row(call.heads, call.width),
             NumRows(coo.num_rows),
             draws_of(call),
-            Results(None, None),
-            PartialStates(copies, None, None),
+            shared.Results(None, None),
+            shared.PartialStates(copies, None, None),
         )
     out = added_up(copies)
     return out / _divisors(coo.degree()) if call.reduce == 'mean' else out
@@ -154,7 +145,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
         parts.count * tiling.count,
         words_of(csr, parts, tiling),
         operands_of(call, TARGET),
-        Row(call.heads, call.width),
+        shared.Row(call.heads, call.width),
         Weights(statistics if call.bound.softmax else None, result),
     )
     return result
@@ -162,16 +153,16 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
 
 @functools.cache
 def _no_states(dtype: torch.dtype) -> Packed:
-    return Packed(PartialStates(*(nothing(dtype),) * 3))
+    return Packed(shared.PartialStates(*(nothing(dtype),) * 3))
 
 
-def _partial_states(call: Call, parts: Cut) -> PartialStates | Packed:
+def _partial_states(call: Call, parts: Cut) -> shared.PartialStates | Packed:
     """Room for the state of rows that lie in several parts."""
     like, slots = call.like, parts.num_slots
     if not slots:
         return _no_states(like.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
-    return PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))
+    return shared.PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))
 
 
 def backward(
@@ -261,12 +252,12 @@ def _walk(
         pieces * tiling.count,
         RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
         operands_of(call, plan.side),
-        Row(call.heads, call.width),
+        shared.Row(call.heads, call.width),
         Ends(num_rows, num_others, edges.num_edges),
         draws_of(call),
-        OfTargets(grad_out, out, normalisers, delta),
+        shared.OfTargets(grad_out, out, normalisers, delta),
         KeptWeights(call.weights),
-        Gradients(
+        shared.Gradients(
             grad_heads=tuple(found[name] for name in plan.heads),
             grad_channels=tuple(found[name] for name in plan.channels),
             grad_edges=tuple(found[name] for name in plan.edges),
@@ -311,8 +302,8 @@ def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tupl
         return
     kernels.combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
         parts.num_split_rows * tiling.count,
-        SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-        Row(call.heads, call.width),
+        shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+        shared.Row(call.heads, call.width),
         Sums(*partial, *whole),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from llvmlite import ir
 from numba import types
@@ -63,30 +64,17 @@ class EdgeGroups:
     def _scatter(self, adds: bool):
         edges = self.edges
 
-        @intrinsic
-        def scatter(memory, index, begin, end, stride, first, value):
-            def emit(context, builder, signature, arguments):
-                _, index, begin, end, stride, first, _ = arguments
-                rows = group_rows(builder, edges.edges, signature.args[1], index, begin, end)
-                offsets = [builder.add(builder.mul(row, stride), first) for row in rows]
-                mask = builder.not_(beyond(builder, edges, builder.sub(end, begin)))
+        def store(builder, memory, vector, offsets, begin, end):
+            mask = builder.not_(beyond(builder, edges, builder.sub(end, begin)))
+            for k, offset in enumerate(offsets):
+                lanes = range(k * edges.heads, (k + 1) * edges.heads)
+                some = some_lanes(builder, vector, lanes)
+                pointer = pointer_to(builder, memory, offset, some.type)
+                if adds:
+                    some = llvm.add(builder, some, builder.load(pointer, align=alignment(edges.element)))
+                masked_store(builder, edges.element, some, pointer, some_lanes(builder, mask, lanes))
 
-                def store(kind, memory, vector):
-                    for k, offset in enumerate(offsets):
-                        lanes = range(k * edges.heads, (k + 1) * edges.heads)
-                        some = some_lanes(builder, vector, lanes)
-                        pointer = pointer_to(builder, memory, offset, some.type)
-                        if adds:
-                            some = llvm.add(builder, some, builder.load(pointer, align=alignment(edges.element)))
-                        masked_store(builder, edges.element, some, pointer, some_lanes(builder, mask, lanes))
-
-                each_item(context, builder, edges, signature, arguments, 0, 6, store)
-                return context.get_dummy_value()
-
-            index64 = types.int64
-            return types.void(memory, index, index64, index64, index64, index64, value), emit
-
-        return scatter
+        return _scattered(edges, store)
 
     @functools.cached_property
     def gather_edges(self):
@@ -150,33 +138,46 @@ class EdgeGroups:
 
         Edge k's sum is written to ``memory[index[begin + k] * stride + first]``; past `end` nothing is.
         """
-        edges = self.edges
+        edges, element = self.edges, simd.llvm_element(self.edges.element)
 
-        @intrinsic
-        def scatter_scalars(memory, index, begin, end, stride, first, value):
-            def emit(context, builder, signature, arguments):
-                _, index, begin, end, stride, first, _ = arguments
-                rows = group_rows(builder, edges.edges, signature.args[1], index, begin, end)
-                element = simd.llvm_element(edges.element)
+        def store(builder, memory, vector, offsets, begin, end):
+            sums = sum_over_channels(
+                builder, ChannelRow(edges.element, edges.edges, edges.heads), _as_blocks(builder, edges, vector)
+            )
+            for k, offset in enumerate(offsets):
+                number = builder.extract_element(sums, ir.Constant(llvm.INT32, k))
+                inside = builder.icmp_signed('<', builder.add(begin, ir.Constant(INT64, k)), end)
+                with builder.if_then(inside):
+                    builder.store(number, pointer_to(builder, memory, offset, element))
 
-                def store(kind, memory, vector):
-                    sums = sum_over_channels(
-                        builder, ChannelRow(edges.element, edges.edges, edges.heads), _as_blocks(builder, edges, vector)
-                    )
-                    for k in range(edges.edges):
-                        at = builder.add(builder.mul(rows[k], stride), first)
-                        number = builder.extract_element(sums, ir.Constant(llvm.INT32, k))
-                        inside = builder.icmp_signed('<', builder.add(begin, ir.Constant(INT64, k)), end)
-                        with builder.if_then(inside):
-                            builder.store(number, pointer_to(builder, memory, at, element))
+        return _scattered(edges, store)
 
-                each_item(context, builder, edges, signature, arguments, 0, 6, store)
-                return context.get_dummy_value()
 
-            index64 = types.int64
-            return types.void(memory, index, index64, index64, index64, index64, value), emit
+def _scattered(edges: HeadVector, store: Callable):
+    """An intrinsic that stores a group of edges at ``index[begin + k] * stride + first``; of tuples, each.
 
-        return scatter_scalars
+    Args:
+        edges: The group.
+        store: Writes one vector to the places of its edges, of which those from `end` on are none.
+    """
+
+    @intrinsic
+    def scatter(memory, index, begin, end, stride, first, value):
+        def emit(context, builder, signature, arguments):
+            _, index, begin, end, stride, first, _ = arguments
+            rows = group_rows(builder, edges.edges, signature.args[1], index, begin, end)
+            offsets = [builder.add(builder.mul(row, stride), first) for row in rows]
+
+            def store_one(kind, memory, vector):
+                store(builder, memory, vector, offsets, begin, end)
+
+            each_item(context, builder, edges, signature, arguments, 0, 6, store_one)
+            return context.get_dummy_value()
+
+        index64 = types.int64
+        return types.void(memory, index, index64, index64, index64, index64, value), emit
+
+    return scatter
 
 
 def beyond(builder, edges: HeadVector, count: ir.Value) -> ir.Value:

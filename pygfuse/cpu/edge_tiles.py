@@ -42,38 +42,9 @@ def _blocks(dtype: torch.dtype, width: int, registers: int) -> tuple[tuple[Layou
     return tuple(found)
 
 
-def _kernel(name: str, make: Callable[[Layout], Callable], layout: Layout) -> Kernel:
-    return Kernel(make(layout), f'{name}, {layout.channels}, {layout.element}', (str(layout.row),))
-
-
 @functools.lru_cache(maxsize=256)
-def _ends_kernel(layout: Layout) -> Kernel:
-    return _kernel('sums of both ends', _ends_body, layout)
-
-
-@functools.lru_cache(maxsize=256)
-def _sum_kernel(layout: Layout) -> Kernel:
-    return _kernel('sums of rows of a tile', _sum_body, layout)
-
-
-@functools.lru_cache(maxsize=256)
-def _largest_kernel(layout: Layout) -> Kernel:
-    return _kernel('maxima of rows of a tile', _largest_body, layout)
-
-
-@functools.lru_cache(maxsize=256)
-def _spread_kernel(layout: Layout, to_winners: bool) -> Kernel:
-    return _kernel(f'rows spread over a tile {"to winners" * to_winners}', _spread_body, layout)
-
-
-@functools.lru_cache(maxsize=256)
-def _sources_kernel(layout: Layout) -> Kernel:
-    return _kernel('sums of sources of a tile', _sources_body, layout)
-
-
-@functools.lru_cache(maxsize=256)
-def _winners_kernel(layout: Layout) -> Kernel:
-    return _kernel('adjoint of a map at winners', _winners_body, layout)
+def _kernel(body: Callable[[Layout], Callable], name: str, layout: Layout) -> Kernel:
+    return Kernel(body(layout), f'{name}, {layout.channels}, {layout.element}', (str(layout.row),))
 
 
 def _ends_body(layout: Layout) -> Callable:
@@ -101,7 +72,7 @@ def _ends_body(layout: Layout) -> Callable:
 
 
 def _sum_body(layout: Layout) -> Callable:
-    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
 
     def sums(part, starts, indptr, first, last, row, rows, step, width, values, out):
         channel, piece = starts[part % len(starts)], part // len(starts)
@@ -109,9 +80,9 @@ def _sum_body(layout: Layout) -> Callable:
             row_begin = place_at(indptr, v)
             begin, end = max(row_begin, first), min(place_at(indptr, v + 1), last)
             if begin < end:
-                total = row_zeros()
+                total = row_full(0.0)
                 for q in range(begin, end, SETTLED_AFTER):
-                    some = row_zeros()
+                    some = row_full(0.0)
                     for e in range(q, min(end, q + SETTLED_AFTER)):
                         some = some + load_row(values, (e - first) * width + channel)
                     total = total + some
@@ -123,7 +94,7 @@ def _sum_body(layout: Layout) -> Callable:
 
 
 def _largest_body(layout: Layout) -> Callable:
-    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
     maximum, equal = vocabulary.maximum, vocabulary.equal
 
     def largest(part, starts, indptr, first, last, row, rows, step, width, values, out, winners):
@@ -132,7 +103,7 @@ def _largest_body(layout: Layout) -> Callable:
             row_begin = place_at(indptr, v)
             begin, end = max(row_begin, first), min(place_at(indptr, v + 1), last)
             if begin < end:
-                best, winner = row_zeros() - np.inf, row_zeros()
+                best, winner = row_full(-np.inf), row_full(0.0)
                 if row_begin < first:
                     best, winner = load_row(out, v * width + channel), load_row(winners, v * width + channel)
                 for e in range(begin, end):
@@ -146,13 +117,13 @@ def _largest_body(layout: Layout) -> Callable:
 
 
 def _spread_body(layout: Layout) -> Callable:
-    load_row, store_row, row_zeros, equal = layout.load_row, layout.store_row, layout.row_zeros, vocabulary.equal
+    load_row, store_row, row_full, equal = layout.load_row, layout.store_row, layout.row_full, vocabulary.equal
 
     def spread(part, starts, indptr, first, last, row, rows, step, width, winners, grad_out, values):
         channel, piece = starts[part % len(starts)], part // len(starts)
         for v in range(row + piece * step, row + min(rows, (piece + 1) * step)):
             row_begin = place_at(indptr, v)
-            grad, winner = load_row(grad_out, v * width + channel), row_zeros()
+            grad, winner = load_row(grad_out, v * width + channel), row_full(0.0)
             if winners is not None:
                 winner = load_row(winners, v * width + channel)
             for e in range(max(row_begin, first), min(place_at(indptr, v + 1), last)):
@@ -213,17 +184,19 @@ def add_ends(csr: Csr, tile: Tile, source: Tensor, target: Tensor, out: Tensor) 
     """Writes ``target[i] + source[j]`` for the edges (j, i) of a tile to `out`, ``[edges, width]``."""
     width = source.shape[1]
     for layout, starts in _blocks(source.dtype, width, _REGISTERS):
-        _ends_kernel(layout)(
+        _kernel(_ends_body, 'sums of both ends', layout)(
             -(-tile.edges // _EDGES_A_PART) * len(starts),
             *(starts, csr.indptr, csr.index, tile.first, tile.last, tile.row, tile.rows, _EDGES_A_PART, width),
             *(source, target, out),
         )
 
 
-def _by_rows(kernel: Callable[[Layout], Kernel], csr: Csr, tile: Tile, width: int, like: Tensor, *rest) -> None:
+def _by_rows(
+    body: Callable[[Layout], Callable], name: str, csr: Csr, tile: Tile, width: int, like: Tensor, *rest
+) -> None:
     step = -(-tile.rows // _ROW_PARTS)
     for layout, starts in _blocks(like.dtype, width, _REGISTERS):
-        kernel(layout)(
+        _kernel(body, name, layout)(
             -(-tile.rows // step) * len(starts),
             *(starts, csr.indptr, tile.first, tile.last, tile.row, tile.rows, step, width),
             *rest,
@@ -232,7 +205,7 @@ def _by_rows(kernel: Callable[[Layout], Kernel], csr: Csr, tile: Tile, width: in
 
 def add_to_targets(csr: Csr, tile: Tile, values: Tensor, out: Tensor) -> None:
     """Adds the values of a tile to the rows of their targets in `out`, which is zero where the rows begin."""
-    _by_rows(_sum_kernel, csr, tile, values.shape[1], values, values, out)
+    _by_rows(_sum_body, 'sums of rows of a tile', csr, tile, values.shape[1], values, values, out)
 
 
 def keep_largest(csr: Csr, tile: Tile, values: Tensor, out: Tensor, winners: Tensor) -> None:
@@ -245,7 +218,7 @@ def keep_largest(csr: Csr, tile: Tile, values: Tensor, out: Tensor, winners: Ten
         out: ``[targets, width]``.
         winners: The same shape and type.
     """
-    _by_rows(_largest_kernel, csr, tile, values.shape[1], values, values, out, winners)
+    _by_rows(_largest_body, 'maxima of rows of a tile', csr, tile, values.shape[1], values, values, out, winners)
 
 
 def spread(csr: Csr, tile: Tile, grad_out: Tensor, winners: Tensor | None, values: Tensor) -> None:
@@ -253,15 +226,16 @@ def spread(csr: Csr, tile: Tile, grad_out: Tensor, winners: Tensor | None, value
 
     The others get 0, and NaN where the winner is NaN.
     """
-    kernel = functools.partial(_spread_kernel, to_winners=winners is not None)
-    _by_rows(kernel, csr, tile, grad_out.shape[1], grad_out, winners, grad_out, values)
+    name = 'rows spread over a tile' if winners is None else 'rows spread over a tile to winners'
+    _by_rows(_spread_body, name, csr, tile, grad_out.shape[1], grad_out, winners, grad_out, values)
 
 
 def add_to_sources(csr: Csr, tile: Tile, values: Tensor, out: Tensor) -> None:
     """Adds the values of a tile to the rows of their sources in `out`, in the order of edges."""
     width = values.shape[1]
     for layout, starts in _blocks(values.dtype, width, 1):
-        _sources_kernel(layout)(len(starts), starts, csr.index, tile.first, tile.last, width, values, out)
+        kernel = _kernel(_sources_body, 'sums of sources of a tile', layout)
+        kernel(len(starts), starts, csr.index, tile.first, tile.last, width, values, out)
 
 
 def map_adjoint_at_winners(
@@ -290,7 +264,7 @@ def map_adjoint_at_winners(
     channels, width = weight.shape
     step = -(-tile.rows // WEIGHT_PARTS)
     for layout, starts in _blocks(values.dtype, width, _REGISTERS):
-        _winners_kernel(layout)(
+        _kernel(_winners_body, 'adjoint of a map at winners', layout)(
             -(-tile.rows // step) * len(starts),
             *(starts, csr.indptr, tile.first, tile.last, tile.row, tile.rows, step, width, channels),
             *(winners, grad_out, weight, values, grad_values, grad_weights),

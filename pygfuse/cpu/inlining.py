@@ -95,12 +95,12 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
     """
     if not rows and not products:
         return _no_rows
-    load_row, row_zeros = layout.load_row, layout.row_zeros
+    load_row, row_full = layout.load_row, layout.row_full
 
     @inlined
     def product(features, weight, row, width, channel):
         size = len(weight) // width
-        result = row_zeros()
+        result = row_full(0.0)
         for d in range(size):
             result = result + features[np.uint64(row * size + d)] * load_row(weight, d * width + channel)
         return result

@@ -47,17 +47,9 @@ class Layout(EdgeGroups):
     # Rows of channels
 
     @functools.cached_property
-    def row_zeros(self):
-        row = self.row
-
-        @intrinsic
-        def row_zeros():
-            def emit(context, builder, signature, arguments):
-                return ir.Constant(context.get_data_type(row), None)
-
-            return row(), emit
-
-        return row_zeros
+    def row_full(self):
+        """``row_full(value)``: the same number for every channel."""
+        return _full(self.row)
 
     @functools.cached_property
     def load_row(self):
@@ -199,11 +191,12 @@ class Layout(EdgeGroups):
         return buffer
 
 
-def _full(kind: HeadVector):
+def _full(kind: simd.Tile):
     @intrinsic
     def full(value):
         def emit(context, builder, signature, arguments):
-            return simd.broadcast(context, builder, signature.args[0], arguments[0], kind)[0]
+            vectors = simd.broadcast(context, builder, signature.args[0], arguments[0], kind)
+            return simd.pack(builder, context, kind, vectors)
 
         return kind(value), emit
 

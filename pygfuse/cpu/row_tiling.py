@@ -9,7 +9,7 @@ import torch
 
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import simd
-from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 
 # registers that may hold one row: a forward walk keeps one sum, the adjoint the resident row and its sum
@@ -42,11 +42,11 @@ def tiling(
     if channels <= limit or not split_channels:
         held = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * channels <= limit))
         starts = [(head, head * channels) for head in range(0, heads, held)]
-        layout = Layout(element, held, channels, group_limit)
+        layout = Instructions(element, held, channels, group_limit)
     else:
         offsets = [min(start, channels - limit) for start in range(0, channels, limit)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
-        layout = Layout(element, 1, limit, group_limit)
+        layout = Instructions(element, 1, limit, group_limit)
     return _tiles(layout, starts)
 
 
@@ -60,7 +60,7 @@ def apart(dtype: torch.dtype, heads: int, channels: int, registers: int, split_c
     whole = channels - rest
     starts = [(head, head * channels + offset) for head in range(heads) for offset in range(0, whole, limit)]
     ends = [(head, head * channels + whole) for head in range(heads)]
-    return _tiles(Layout(element, 1, limit), starts), _tiles(Layout(element, 1, rest), ends)
+    return _tiles(Instructions(element, 1, limit), starts), _tiles(Instructions(element, 1, rest), ends)
 
 
 def _most_values(dtype: torch.dtype, registers: int) -> int:
@@ -68,5 +68,5 @@ def _most_values(dtype: torch.dtype, registers: int) -> int:
     return registers * simd.register_bytes() // dtype.itemsize
 
 
-def _tiles(layout: Layout, starts: Iterable[tuple[int, int]]) -> Tiling:
+def _tiles(layout: Instructions, starts: Iterable[tuple[int, int]]) -> Tiling:
     return Tiling(layout, torch.tensor([number for start in starts for number in start]))

@@ -11,7 +11,7 @@ from pygfuse.cpu import row_tiling as plan
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.pages import on_huge_pages
-from pygfuse.cpu.work import piece_of
+from pygfuse.cpu.walks.parts import piece_of
 from pygfuse.program.vocabulary import sum_channels
 
 _ROWS = 1024

@@ -14,7 +14,7 @@ from pygfuse.cuda import memory
 from pygfuse.cuda.lanes import LaneHeads, LaneRow, broadcast
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32
-from pygfuse.cuda.packs import items_of, made
+from pygfuse.cuda.packs import items_of, made, of_one
 
 
 class Values:
@@ -64,14 +64,7 @@ class Values:
         """``rounded(row)``: the row in the precision of the features' type, so that it equals what was stored."""
         row = self.row
 
-        @intrinsic
-        def rounded(typingctx, value):
-            def emit(context, builder, signature, arguments):
-                return memory.rounded(builder, arguments[0], row.layout.element)
-
-            return row(row), emit
-
-        return rounded
+        return of_one(row, row, lambda builder, value: memory.rounded(builder, value, row.layout.element))
 
     @functools.cached_property
     def kept(self):

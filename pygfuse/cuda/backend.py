@@ -9,18 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout, statistics_dtype
-from pygfuse.codegen.arguments import (
-    Draws,
-    Gradients,
-    OfTargets,
-    Operands,
-    PartialStates,
-    Results,
-    Row,
-    RowPointer,
-    SplitRows,
-    WalkedEdges,
-)
+from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cuda import kernels
@@ -65,7 +54,7 @@ def _element(call: Call) -> torch.dtype:
     return min((tensor.dtype for tensor in rows), key=lambda dtype: dtype.itemsize, default=call.dtype)
 
 
-def _operands(call: Call, side: str) -> Operands:
+def _operands(call: Call, side: str) -> shared.Operands:
     """The operands as a walk by rows of `side` takes them."""
     other = SOURCE if side == TARGET else TARGET
     tensors, bound = call.tensors, call.bound
@@ -74,7 +63,7 @@ def _operands(call: Call, side: str) -> Operands:
         return tuple(_aligned(tensor) for tensor in found)
 
     features = [call.products[name].features for name in bound.edge_products]
-    return Operands(
+    return shared.Operands(
         resident_heads=aligned(call.operands(side, HEADS)),
         resident_channels=aligned(call.operands(side, CHANNELS)),
         gathered_heads=aligned(call.operands(other, HEADS)),
@@ -90,14 +79,14 @@ def _operands(call: Call, side: str) -> Operands:
     )
 
 
-def _sizes(operands: Operands) -> Sizes:
+def _sizes(operands: shared.Operands) -> Sizes:
     return Sizes(tuple(features.shape[1] for features in operands.edge_features))
 
 
-def _draws(call: Call) -> Draws:
+def _draws(call: Call) -> shared.Draws:
     if call.dropout is None:
-        return Draws(None, None, None)
-    return Draws(_seed(call.dropout, call.like.device), *threshold_and_scale(call.dropout.probability))
+        return shared.Draws(None, None, None)
+    return shared.Draws(_seed(call.dropout, call.like.device), *threshold_and_scale(call.dropout.probability))
 
 
 def _seed(dropout: Dropout, device: torch.device) -> Tensor:
@@ -133,25 +122,31 @@ def forward(call: Call, out: Tensor | None = None) -> tuple[Tensor, Tensor | Non
 
 
 def _walk_forward(
-    call: Call, csr: Csr, index: Tensor, tiling: Tiling, operands: Operands, out: Tensor, statistics: Tensor | None
+    call: Call,
+    csr: Csr,
+    index: Tensor,
+    tiling: Tiling,
+    operands: shared.Operands,
+    out: Tensor,
+    statistics: Tensor | None,
 ) -> None:
     """Walks the rows of `csr`; `index` names what is gathered at each place."""
     parts, device = planning.parts_of(csr, call.row_bytes), out.device
     wide = statistics_dtype(out.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     sizes = (call.width, tops, call.heads)
-    partial = PartialStates(*(out.new_empty(parts.num_slots, size, dtype=wide) for size in sizes))
+    partial = shared.PartialStates(*(out.new_empty(parts.num_slots, size, dtype=wide) for size in sizes))
     kernel = kernels.forward_kernel(call.bound, tiling.layout, call.reduce)
     kernel(
         *(device, kernel.blocks(parts.count), tiling.count),
         parts.count,
         *FORWARD(
-            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, index, csr.edge_id),
+            shared.WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, index, csr.edge_id),
             operands,
             _sizes(operands),
-            Row(call.heads, call.width),
+            shared.Row(call.heads, call.width),
             _draws(call),
-            Results(out, statistics),
+            shared.Results(out, statistics),
             partial,
         ),
     )
@@ -162,11 +157,11 @@ def _walk_forward(
         *(device, combine.blocks(len(parts.split_rows)), tiling.count),
         len(parts.split_rows),
         *COMBINE(
-            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            RowPointer(csr.indptr),
-            Row(call.heads, call.width),
+            shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            shared.RowPointer(csr.indptr),
+            shared.Row(call.heads, call.width),
             partial,
-            Results(out, statistics),
+            shared.Results(out, statistics),
         ),
     )
 
@@ -187,10 +182,10 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
         *(like.device, kernel.blocks(parts.count), tiling.count),
         parts.count,
         *WEIGHTS(
-            WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+            shared.WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
             operands := _operands(call, TARGET),
             _sizes(operands),
-            Row(call.heads, call.width),
+            shared.Row(call.heads, call.width),
             Weights((statistics,) if call.bound.softmax else (), result),
         ),
     )
@@ -289,14 +284,14 @@ def _walk_backward(
         *(like.device, blocks, tiling.count),
         parts.count,
         *BACKWARD(
-            WalkedEdges(tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
+            shared.WalkedEdges(tiling.tiles, parts.bounds, edges.indptr, edges.index, edges.edge_id),
             operands := _operands(call, plan.side),
             _sizes(operands),
-            Row(call.heads, call.width),
+            shared.Row(call.heads, call.width),
             NumTiles(tiling.count),
             _draws(call),
-            OfTargets(grad_out, out, normalisers, delta),
-            Gradients(
+            shared.OfTargets(grad_out, out, normalisers, delta),
+            shared.Gradients(
                 grad_heads=_named(found, plan.heads),
                 grad_channels=_named(found, plan.channels),
                 grad_edges=_named(found, plan.edges),
@@ -342,11 +337,11 @@ def _combine_sums(edges: Csr, parts: Cut, partial: Tensor, whole: Tensor) -> Non
         *(whole.device, kernel.blocks(len(parts.split_rows)), tiling.count),
         len(parts.split_rows),
         *COMBINE(
-            SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            RowPointer(edges.indptr),
-            Row(1, width),
-            PartialStates(partial, partial, partial),
-            Results(whole, None),
+            shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            shared.RowPointer(edges.indptr),
+            shared.Row(1, width),
+            shared.PartialStates(partial, partial, partial),
+            shared.Results(whole, None),
         ),
     )
 

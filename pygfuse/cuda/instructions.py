@@ -53,54 +53,84 @@ class Instructions(Loads, Values, Shuffles, Random):
     @functools.cached_property
     def team_number(self):
         """``team_number()``: which team of the grid this lane belongs to."""
-        team = self.layout.team
 
-        @intrinsic
-        def team_number(typingctx):
-            def emit(context, builder, signature, arguments):
-                block = builder.mul(special(builder, 'ctaid.x'), special(builder, 'ntid.x'))
-                return builder.lshr(builder.add(block, thread(builder)), shift(team))
+        def emit(builder):
+            block = builder.mul(special(builder, 'ctaid.x'), special(builder, 'ntid.x'))
+            return builder.lshr(builder.add(block, thread(builder)), shift(self.layout.team))
 
-            return types.int64(), emit
-
-        return team_number
+        return _number(emit)
 
     @functools.cached_property
     def team_count(self):
         """``team_count()``: teams of the grid."""
-        team = self.layout.team
 
-        @intrinsic
-        def team_count(typingctx):
-            def emit(context, builder, signature, arguments):
-                threads = builder.mul(special(builder, 'nctaid.x'), special(builder, 'ntid.x'))
-                return builder.lshr(threads, shift(team))
+        def emit(builder):
+            threads = builder.mul(special(builder, 'nctaid.x'), special(builder, 'ntid.x'))
+            return builder.lshr(threads, shift(self.layout.team))
 
-            return types.int64(), emit
-
-        return team_count
+        return _number(emit)
 
     @functools.cached_property
     def tile_number(self):
         """``tile_number()``: which tile of the row this lane works on."""
-
-        @intrinsic
-        def tile_number(typingctx):
-            return types.int64(), lambda context, builder, signature, arguments: special(builder, 'ctaid.y')
-
-        return tile_number
+        return _number(lambda builder: special(builder, 'ctaid.y'))
 
     @functools.cached_property
     def group_number(self):
         """``group_number()``: which of the team's groups this lane belongs to."""
-        layout = self.layout
 
-        @intrinsic
-        def group_number(typingctx):
-            def emit(context, builder, signature, arguments):
-                group = builder.lshr(thread(builder), shift(layout.lanes))
-                return builder.and_(group, number_of(layout.groups - 1))
+        def emit(builder):
+            group = builder.lshr(thread(builder), shift(self.layout.lanes))
+            return builder.and_(group, number_of(self.layout.groups - 1))
 
-            return types.int64(), emit
+        return _number(emit)
 
-        return group_number
+    # Sums in memory
+
+    @functools.cached_property
+    def add_row(self):
+        """``add_row(memory, offset, row)``: adds to what this group, and no other, has there; of tuples, each."""
+        return self._adder(self.reload_row, self.store_row)
+
+    @functools.cached_property
+    def add_heads(self):
+        """``add_heads(memory, offset, heads)``: the same of heads."""
+        return self._adder(self.reload_heads, self.store_heads)
+
+    def _adder(self, reload: Callable, store: Callable) -> Callable:
+        add_tuples = self.add_tuples
+
+        @self.inlined
+        def add(memory, offset, value):
+            store(memory, offset, add_tuples(reload(memory, offset), value), True)
+
+        return add
+
+    # What all groups of a team know
+
+    @functools.cached_property
+    def put_row(self):
+        """``put_row(memory, offset, row)``: `store_row` by the team's first group."""
+        return self._by_first_group(self.store_row)
+
+    @functools.cached_property
+    def put_heads(self):
+        """``put_heads(memory, offset, heads)``: `store_heads` by the team's first group."""
+        return self._by_first_group(self.store_heads)
+
+    def _by_first_group(self, store: Callable) -> Callable:
+        group_number = self.group_number
+
+        @self.inlined
+        def put(memory, offset, value):
+            store(memory, offset, value, group_number() == 0)
+
+        return put
+
+
+def _number(emit: Callable):
+    @intrinsic
+    def number(typingctx):
+        return types.int64(), lambda context, builder, signature, arguments: emit(builder)
+
+    return number

@@ -1,11 +1,22 @@
-"""Values that may come alone or as tuples, at build time."""
+"""Values that may come alone or as tuples, at build time, and functions of one value."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba.cuda import types
+from numba.cuda.extending import intrinsic
+
+
+def of_one(kind: types.Type, result: types.Type, emit: Callable):
+    """An intrinsic from a value of one type to another: ``emit(builder, value)`` makes its instructions."""
+
+    @intrinsic
+    def function(typingctx, value):
+        return result(kind), lambda context, builder, signature, arguments: emit(builder, arguments[0])
+
+    return function
 
 
 def items_of(builder, kind: types.Type, value: ir.Value) -> list[tuple[types.Type, ir.Value]]:

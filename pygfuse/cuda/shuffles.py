@@ -13,6 +13,7 @@ from pygfuse.codegen import llvm
 from pygfuse.cuda.lanes import ELEMENTS, LaneHeads, LaneRow
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32, INT64
+from pygfuse.cuda.packs import of_one
 from pygfuse.cuda.thread import Place, number_of, thread
 from pygfuse.program import vocabulary
 
@@ -56,58 +57,42 @@ class Shuffles:
     @functools.cached_property
     def own_channels(self):
         """``own_channels(row)``: for each head the sum over this lane's channels of it."""
-        row, heads = self.row, self.heads
+        row, heads, per_head = self.row, self.heads, self.layout.per_head
 
-        @intrinsic
-        def own_channels(typingctx, value):
-            def emit(context, builder, signature, arguments):
-                sums = _vector_sums(builder, row, arguments[0])
-                per_head = self.layout.per_head
-                result = ir.Constant(heads.vector, ir.Undefined)
-                for i in range(heads.count):
-                    total = functools.reduce(
-                        functools.partial(llvm.add, builder), sums[i * per_head : (i + 1) * per_head]
-                    )
-                    result = builder.insert_element(result, total, ir.Constant(INT32, i))
-                return result
+        def emit(builder, value):
+            sums, add = _vector_sums(builder, row, value), functools.partial(llvm.add, builder)
+            result = ir.Constant(heads.vector, ir.Undefined)
+            for i in range(heads.count):
+                total = functools.reduce(add, sums[i * per_head : (i + 1) * per_head])
+                result = builder.insert_element(result, total, ir.Constant(INT32, i))
+            return result
 
-            return heads(row), emit
-
-        return own_channels
+        return of_one(row, heads, emit)
 
     @functools.cached_property
     def own_values(self):
         """``own_values(row)``: the sum over this lane's channels of all heads, a number."""
-        row, element = self.row, ELEMENTS[self.layout.compute]
+        row = self.row
 
-        @intrinsic
-        def own_values(typingctx, value):
-            def emit(context, builder, signature, arguments):
-                sums = _vector_sums(builder, row, arguments[0])
-                return functools.reduce(functools.partial(llvm.add, builder), sums)
+        def emit(builder, value):
+            return functools.reduce(functools.partial(llvm.add, builder), _vector_sums(builder, row, value))
 
-            return element(row), emit
-
-        return own_values
+        return of_one(row, ELEMENTS[self.layout.compute], emit)
 
     @functools.cached_property
     def own_heads(self):
         """``own_heads(heads)``: the sum of the heads of which this lane is the first, a number."""
         heads, layout = self.heads, self.layout
 
-        @intrinsic
-        def own_heads(typingctx, value):
-            def emit(context, builder, signature, arguments):
-                place, zero = Place(builder, layout), ir.Constant(heads.vector.element, 0.0)
-                total = zero
-                for i in range(heads.count):
-                    number = builder.extract_element(arguments[0], ir.Constant(INT32, i))
-                    total = llvm.add(builder, total, builder.select(place.owns_head(i), number, zero))
-                return total
+        def emit(builder, value):
+            place, zero = Place(builder, layout), ir.Constant(heads.vector.element, 0.0)
+            total = zero
+            for i in range(heads.count):
+                number = builder.extract_element(value, ir.Constant(INT32, i))
+                total = llvm.add(builder, total, builder.select(place.owns_head(i), number, zero))
+            return total
 
-            return ELEMENTS[layout.compute](heads), emit
-
-        return own_heads
+        return of_one(heads, ELEMENTS[layout.compute], emit)
 
     def _distances(self, first: int, last: int) -> list[int]:
         return [1 << bit for bit in range(first.bit_length() - 1, last.bit_length() - 1)]

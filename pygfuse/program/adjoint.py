@@ -53,6 +53,10 @@ class BackwardPlan:
         wanted = through_heads | {*self.channels, *self.edge_channels, *self.parameters}
         return any(operand.name in wanted for operand in bound.score.operands)
 
+    def rows_of(self, trace: Trace) -> tuple[list[str], list[str], list[str]]:
+        """Those of `channels`, of `edge_channels` and of `parameters` that a traced function takes."""
+        return tuple(used_by(trace, names) for names in (self.channels, self.edge_channels, self.parameters))
+
 
 def used_by(trace: Trace | None, names: Sequence[str]) -> list[str]:
     """Those of the operands `names` that a traced function takes."""

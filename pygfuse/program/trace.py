@@ -28,6 +28,11 @@ _LEVELS = (SCALAR, HEADS, CHANNELS)
 _INFIX = {'add': '+', 'sub': '-', 'mul': '*', 'div': '/'}
 
 
+def _operator(word: str) -> tuple[Callable, Callable]:
+    """The methods of an infix operator, as the left operand and as the right."""
+    return lambda x, y: _record(word, (x, y)), lambda y, x: _record(word, (x, y))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
     """A recorded value: an operand (no word) or a word applied to values and numbers."""
@@ -40,29 +45,10 @@ class Value:
     def record_word(self, word: str, arguments: Sequence[Any]) -> Any:
         return _record(word, arguments)
 
-    def __add__(self, other: Any) -> Any:
-        return _record('add', (self, other))
-
-    def __radd__(self, other: Any) -> Any:
-        return _record('add', (other, self))
-
-    def __sub__(self, other: Any) -> Any:
-        return _record('sub', (self, other))
-
-    def __rsub__(self, other: Any) -> Any:
-        return _record('sub', (other, self))
-
-    def __mul__(self, other: Any) -> Any:
-        return _record('mul', (self, other))
-
-    def __rmul__(self, other: Any) -> Any:
-        return _record('mul', (other, self))
-
-    def __truediv__(self, other: Any) -> Any:
-        return _record('div', (self, other))
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _record('div', (other, self))
+    __add__, __radd__ = _operator('add')
+    __sub__, __rsub__ = _operator('sub')
+    __mul__, __rmul__ = _operator('mul')
+    __truediv__, __rtruediv__ = _operator('div')
 
     def __neg__(self) -> Any:
         return _record('neg', (self,))

@@ -38,40 +38,24 @@ def word(function: Callable) -> Callable:
     return said
 
 
-@word
-def exp(x: Any) -> Any:
-    """The exponential."""
-    return torch.exp(x)
+def _word_of_torch(name: str, says: str, function: Callable) -> Callable:
+    """A word of one value that torch has under any name."""
+
+    def of_one(x: Any) -> Any:
+        return function(x)
+
+    of_one.__name__, of_one.__qualname__, of_one.__doc__ = name, name, says
+    return word(of_one)
 
 
-@word
-def expm1(x: Any) -> Any:
-    """``exp(x) - 1``, with all digits where x is small."""
-    return torch.expm1(x)
-
-
-@word
-def log(x: Any) -> Any:
-    """The natural logarithm of a positive value."""
-    return torch.log(x)
-
-
-@word
-def sqrt(x: Any) -> Any:
-    """The square root."""
-    return torch.sqrt(x)
-
-
-@word
-def sigmoid(x: Any) -> Any:
-    """``1 / (1 + exp(-x))``."""
-    return torch.sigmoid(x)
-
-
-@word
-def tanh(x: Any) -> Any:
-    """The hyperbolic tangent."""
-    return torch.tanh(x)
+exp = _word_of_torch('exp', 'The exponential.', torch.exp)
+expm1 = _word_of_torch('expm1', '``exp(x) - 1``, with all digits where x is small.', torch.expm1)
+log = _word_of_torch('log', 'The natural logarithm of a positive value.', torch.log)
+sqrt = _word_of_torch('sqrt', 'The square root.', torch.sqrt)
+sigmoid = _word_of_torch('sigmoid', '``1 / (1 + exp(-x))``.', torch.sigmoid)
+tanh = _word_of_torch('tanh', 'The hyperbolic tangent.', torch.tanh)
+softplus = _word_of_torch('softplus', '``log(1 + exp(x))``.', torch.nn.functional.softplus)
+relu = _word_of_torch('relu', '``x`` where x > 0, else 0.', torch.relu)
 
 
 @word
@@ -79,12 +63,6 @@ def sech_squared(x: Any) -> Any:
     """``1 - tanh(x)^2``, with all digits where the tangent is near 1."""
     e = torch.exp(-2.0 * x.abs())
     return 4.0 * e / ((1.0 + e) * (1.0 + e))
-
-
-@word
-def softplus(x: Any) -> Any:
-    """``log(1 + exp(x))``."""
-    return torch.nn.functional.softplus(x)
 
 
 @word
@@ -103,12 +81,6 @@ def equal(x: Any, y: Any, then: Any, otherwise: Any) -> Any:
 def maximum(x: Any, y: Any) -> Any:
     """The greater of two values; NaN if either is."""
     return torch.maximum(x, y)
-
-
-@word
-def relu(x: Any) -> Any:
-    """``x`` where x > 0, else 0."""
-    return torch.relu(x)
 
 
 @word

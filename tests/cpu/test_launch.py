@@ -47,10 +47,11 @@ def test_arguments_of_other_types_are_refused(place: int, other: object):
 
 def test_a_packed_group_has_the_words_of_the_group():
     group = X, INDEX
-    kinds = kinds_of((group, 7))
+    kinds = Packed(group).kinds, int
     assert packer(kinds, (0,))(3, Packed(group), 7) == packer(kinds)(3, group, 7)
     # packed and unpacked have one machine code, but not one way to be packed
-    assert kinds_of((Packed(group), 7)) == kinds
+    assert kinds_of((Packed(group), 7)) == kinds_of((group, 7)) == kinds
+    assert Packed(group).kinds is Packed(group).kinds
     assert packer(kinds, (0,))(3, group, 7) is None
     assert packer(kinds)(3, Packed(group), 7) is None
     assert packer(kinds, (0,))(3, Packed((X.double(), INDEX)), 7) is None

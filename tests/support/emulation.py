@@ -248,6 +248,18 @@ class Lanes:
 
         _each(store, memory, heads)
 
+    def add_row(self, memory: Any, offset: int, row: Any) -> None:
+        self.store_row(memory, offset, self.add_tuples(self.reload_row(memory, offset), row), True)
+
+    def add_heads(self, memory: Any, offset: int, heads: Any) -> None:
+        self.store_heads(memory, offset, self.add_tuples(self.reload_heads(memory, offset), heads), True)
+
+    def put_row(self, memory: Any, offset: int, row: Any) -> None:
+        self.store_row(memory, offset, row, self.group_number() == 0)
+
+    def put_heads(self, memory: Any, offset: int, heads: Any) -> None:
+        self.store_heads(memory, offset, heads, self.group_number() == 0)
+
     def _owns(self, head: int) -> bool:
         return head < self.layout.heads and self._lane % self.layout.lanes_per_head == 0
 

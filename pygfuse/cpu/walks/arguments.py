@@ -6,19 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from pygfuse.codegen.arguments import (
-    Arguments,
-    Draws,
-    Gradients,
-    OfTargets,
-    Operands,
-    PartialStates,
-    Results,
-    Row,
-    RowPointer,
-    SplitRows,
-    WalkedEdges,
-)
+from pygfuse.codegen import arguments as shared
+from pygfuse.codegen.arguments import Arguments
 
 
 class NumRows(NamedTuple):
@@ -83,9 +72,15 @@ class Passed(NamedTuple):
     partial_heads: Tensor
 
 
-FORWARD = Arguments('part', WalkedEdges, Operands, Row, NumRows, Draws, Results, PartialStates)
-COMBINE = Arguments('part', SplitRows, RowPointer, Row, PartialStates, Results)
-WEIGHTS = Arguments('part', WalkedEdges, Operands, Row, Weights)
-BACKWARD = Arguments('part', RowsWalked, Operands, Row, Ends, Draws, OfTargets, KeptWeights, Gradients, Added)
-COMBINE_SUMS = Arguments('part', SplitRows, Row, Sums)
+FORWARD = Arguments(
+    *('part', shared.WalkedEdges, shared.Operands, shared.Row, NumRows, shared.Draws),
+    *(shared.Results, shared.PartialStates),
+)
+COMBINE = Arguments('part', shared.SplitRows, shared.RowPointer, shared.Row, shared.PartialStates, shared.Results)
+WEIGHTS = Arguments('part', shared.WalkedEdges, shared.Operands, shared.Row, Weights)
+BACKWARD = Arguments(
+    *('part', RowsWalked, shared.Operands, shared.Row, Ends, shared.Draws),
+    *(shared.OfTargets, KeptWeights, shared.Gradients, Added),
+)
+COMBINE_SUMS = Arguments('part', shared.SplitRows, shared.Row, Sums)
 PASSED_SUM = Arguments('part', Passed)

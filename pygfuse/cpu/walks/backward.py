@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pygfuse.codegen.combination import writers
 from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cpu.inlining import (
     add_tuples,
@@ -14,14 +15,15 @@ from pygfuse.cpu.inlining import (
     product_adjoint,
     spread,
 )
+from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE_SUMS, PASSED_SUM
 from pygfuse.cpu.walks.forward import AHEAD
+from pygfuse.cpu.walks.parts import piece_of, row_walkers
 from pygfuse.cpu.walks.score import group_scorer
-from pygfuse.cpu.work import piece_of, rows_of
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
 from pygfuse.program.program import TARGET, BoundProgram
@@ -32,9 +34,7 @@ def _message_adjoint(
 ) -> Callable:
     """``adjoint(grad, out, weight, ...)``: gradients for the weight, the resident channels, the edge's channels and
     the parameters, as tuples; for an extreme, of the edges that attain it only."""
-    channels = used_by(bound.message, plan.channels)
-    edges = used_by(bound.message, plan.edge_channels)
-    parameters = used_by(bound.message, plan.parameters)
+    channels, edges, parameters = plan.rows_of(bound.message)
     wrt = [['weight'] if plan.of_score(bound) else [], channels, edges, parameters]
     derive = compiled(bound.adjoint_text(bound.message, 'derive', wrt, sides))
     message = compiled(bound.text(bound.message, 'message', sides))
@@ -56,9 +56,7 @@ def _message_adjoint(
 def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
     """Gradients for the resident heads, what is passed or added, the edge's heads, the resident channels, the edge's
     channels and the parameters, as tuples."""
-    channels = used_by(bound.score, plan.channels)
-    edges = used_by(bound.score, plan.edge_channels)
-    parameters = used_by(bound.score, plan.parameters)
+    channels, edges, parameters = plan.rows_of(bound.score)
     wrt = [
         plan.heads,
         (*plan.passed, *plan.added),
@@ -102,23 +100,8 @@ def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) ->
     return compiled(text, store_row=store_row, adjoint=adjoint)
 
 
-def _settler(layout: Layout) -> Callable:
-    """``settle(...)``: adds the sums for parameters to those in memory, so that no sum runs over too many edges."""
-    load_row, store_row, load_heads, store_heads = (
-        layout.load_row, layout.store_row, layout.load_heads, layout.store_heads,
-    )  # fmt: skip
-    sum_edges = layout.sum_edges
-
-    @inlined
-    def settle(rows, row, row_sums, heads, head, head_sums):
-        store_row(rows, row, add_tuples(load_row(rows, row), row_sums))
-        store_heads(heads, head, add_tuples(load_heads(heads, head), sum_edges(head_sums)))
-
-    return settle
-
-
 def backward_body(
-    bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str, scattered: bool = False
+    bound: BoundProgram, layout: Instructions, plan: BackwardPlan, reduce: str, scattered: bool = False
 ) -> Callable:
     """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
 
@@ -127,8 +110,7 @@ def backward_body(
     With w the (dropped-out) softmax weight of an edge, dw the gradient that reaches it and delta the row's sum of
     w dw (which is the dot of output and output gradient), the score's gradient is alpha (mask dw - delta).
 
-    Edges that are in no order (`scattered`) are each a piece of its row: `indptr` then holds the row of each edge, and
-    the sums are added up in the part's own copy of all rows.
+    Edges that are in no order (`scattered`, see `row_walkers`) are added up in the part's own copy of all rows.
 
     `rows` holds the node of each row where some have none, and is empty where row and node are the same.
     """
@@ -139,7 +121,8 @@ def backward_body(
     # an edge's channels get their gradient where all of it is known: after the score's adjoint, if that adds to it
     edges_by_score = through_score and len(used_by(bound.score, plan.edge_channels)) > 0
     edges_by_both = edges_by_score and len(used_by(bound.message, plan.edge_channels)) > 0
-    with_parameters, settle = len(plan.parameters) + len(plan.parameter_heads) > 0, _settler(layout)
+    with_parameters = len(plan.parameters) + len(plan.parameter_heads) > 0
+    add_row, add_heads = layout.add_row, layout.add_heads
     edges_by_message = len(plan.edge_channels) > 0 and not edges_by_score
     message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
     score = group_scorer(bound, layout, sides) if has_score else None
@@ -155,12 +138,13 @@ def backward_body(
     adds = len(plan.added) > 0
     group, heads = layout.group, layout.heads
     load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
-    store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
+    store_heads, store_edges = layout.store_heads, layout.store_edges
     store_some_edges, scatter_edges, sum_edges = layout.store_some_edges, layout.scatter_edges, layout.sum_edges
     gather_edges, mask_edges, repeat, buffer = (
         layout.gather_edges, layout.mask_edges, layout.repeat, layout.buffer,
     )  # fmt: skip
-    edges_full, row_zeros, dropout, exp = layout.edges_full, layout.row_zeros, dropout_edges(layout), vocabulary.exp
+    (rows_of, row_at), (write_heads, write_row) = row_walkers(scattered), writers(layout)
+    edges_full, row_full, dropout, exp = layout.edges_full, layout.row_full, dropout_edges(layout), vocabulary.exp
 
     @BACKWARD.of
     def backward(
@@ -175,21 +159,11 @@ def backward_body(
         num_tiles = len(tiles) // 2
         tile, piece, head, channel = piece_of(part, tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
-        parameter_sums, head_parameter_sums = copy_parameters(row_zeros()), copy_head_parameters(edges_full(0.0))
-        weights, dots, reached, unsettled = buffer(), buffer(), row_zeros(), 0
-        if scattered:
-            first, last = first_edge, last_edge = bounds[2 * piece + 1], bounds[2 * piece + 3]
-        else:
-            first, last, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(edges_full(0.0))
+        weights, dots, reached, unsettled = buffer(), buffer(), row_full(0.0), 0
+        first, last, first_edge, last_edge = rows_of(piece, bounds, indptr)
         for i in range(first, last):
-            if scattered:
-                v, begin, end = place_at(indptr, i), i, i + 1
-                row_begin, row_end = begin, end
-            else:
-                v, row_begin, row_end = i, place_at(indptr, i), place_at(indptr, i + 1)
-                if len(rows) > 0:
-                    v = place_at(rows, i)
-                begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            v, begin, end, is_whole, slot = row_at(i, rows, piece, indptr, first_edge, last_edge)
             own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
             own_row = load_row(resident_channels, v * width + channel)
             if by_target:
@@ -200,7 +174,7 @@ def backward_body(
                     top = repeat(load_heads(normalisers, 2 * v * total_heads + head))
                     factor = repeat(load_heads(normalisers, (2 * v + 1) * total_heads + head))
                     mean_dot = repeat(load_heads(delta, v * total_heads + head))
-            head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_zeros())
+            head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_full(0.0))
             for q in range(begin, end, group):
                 count = min(group, end - q)
                 if has_score:
@@ -307,30 +281,20 @@ def backward_body(
                 if with_parameters:
                     unsettled += count
                     if unsettled >= SETTLED_AFTER:
-                        settle(
-                            grad_parameters, piece * width + channel, parameter_sums,
-                            grad_parameter_heads, piece * total_heads + head, head_parameter_sums,
-                        )  # fmt: skip
-                        parameter_sums = copy_parameters(row_zeros())
+                        add_row(grad_parameters, piece * width + channel, parameter_sums)
+                        add_heads(grad_parameter_heads, piece * total_heads + head, head_parameter_sums)
+                        parameter_sums = copy_parameters(row_full(0.0))
                         head_parameter_sums = copy_head_parameters(edges_full(0.0))
                         unsettled = 0
             if scattered:
-                place = (piece * num_rows + v) * total_heads + head
-                store_heads(partial_heads, place, add_tuples(load_heads(partial_heads, place), sum_edges(head_sums)))
-                place = (piece * num_rows + v) * width + channel
-                store_row(partial_rows, place, add_tuples(load_row(partial_rows, place), row_sums))
-            elif begin == row_begin and end == row_end:
-                store_heads(grad_heads, v * total_heads + head, sum_edges(head_sums))
-                store_row(grad_channels, v * width + channel, row_sums)
+                add_heads(partial_heads, (piece * num_rows + v) * total_heads + head, head_sums)
+                add_row(partial_rows, (piece * num_rows + v) * width + channel, row_sums)
             else:
-                slot = 2 * piece + (begin == row_begin)
-                store_heads(partial_heads, slot * total_heads + head, sum_edges(head_sums))
-                store_row(partial_rows, slot * width + channel, row_sums)
+                write_heads(v, slot, is_whole, head, total_heads, sum_edges(head_sums), grad_heads, partial_heads)
+                write_row(v, slot, is_whole, channel, width, row_sums, grad_channels, partial_rows)
         if with_parameters:
-            settle(
-                grad_parameters, piece * width + channel, parameter_sums,
-                grad_parameter_heads, piece * total_heads + head, head_parameter_sums,
-            )  # fmt: skip
+            add_row(grad_parameters, piece * width + channel, parameter_sums)
+            add_heads(grad_parameter_heads, piece * total_heads + head, head_parameter_sums)
 
     return backward
 
@@ -340,7 +304,7 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
     load_heads, load_row, store_heads, store_row = (
         layout.load_heads, layout.load_row, layout.store_heads, layout.store_row,
     )  # fmt: skip
-    heads_full, row_zeros = layout.heads_full, layout.row_zeros
+    heads_full, row_full = layout.heads_full, layout.row_full
     copy_heads, copy_rows = copies(num_heads), copies(num_rows)
 
     @COMBINE_SUMS.of
@@ -349,7 +313,7 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
     ):
         _, split, head, channel = piece_of(part, tiles)
         v = split_rows[split]
-        head_sums, row_sums = copy_heads(heads_full(0.0)), copy_rows(row_zeros())
+        head_sums, row_sums = copy_heads(heads_full(0.0)), copy_rows(row_full(0.0))
         for k in range(split_indptr[split], split_indptr[split + 1]):
             head_sums = add_tuples(head_sums, load_heads(partial_heads, slots[k] * total_heads + head))
             row_sums = add_tuples(row_sums, load_row(partial_rows, slots[k] * width + channel))
@@ -359,14 +323,15 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
     return combine_sums
 
 
-def passed_sum_body(layout: Layout) -> Callable:
+def passed_sum_body(layout: Instructions) -> Callable:
     """Sums what a walk passed along its edges over the rows of the other side.
 
     `position` holds, for each edge in this side's order, where the walk wrote it.
     """
     group, heads = layout.group, layout.heads
     gather_edges, mask_edges, edges_full = layout.gather_edges, layout.mask_edges, layout.edges_full
-    sum_edges, store_heads = layout.sum_edges, layout.store_heads
+    sum_edges, (write_heads, _) = layout.sum_edges, writers(layout)
+    rows_of, row_at = row_walkers(scattered=False)
 
     @PASSED_SUM.of
     def passed_sum(
@@ -375,18 +340,11 @@ def passed_sum_body(layout: Layout) -> Callable:
         tile, piece, head, _ = piece_of(part, tiles)
         first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
         for i in range(first_row, end_row):
-            v, row_begin, row_end = i, place_at(indptr, i), place_at(indptr, i + 1)
-            if len(rows) > 0:
-                v = place_at(rows, i)
-            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            v, begin, end, is_whole, slot = row_at(i, rows, piece, indptr, first_edge, last_edge)
             total = edges_full(0.0)
             for q in range(begin, end, group):
                 found = gather_edges(passed, position, q, end, heads, tile * num_walked * heads)
                 total = total + mask_edges(found, end - q, 0.0)
-            if begin == row_begin and end == row_end:
-                store_heads(grad_heads, v * total_heads + head, sum_edges(total))
-            else:
-                slot = 2 * piece + (begin == row_begin)
-                store_heads(partial_heads, slot * total_heads + head, sum_edges(total))
+            write_heads(v, slot, is_whole, head, total_heads, sum_edges(total), grad_heads, partial_heads)
 
     return passed_sum

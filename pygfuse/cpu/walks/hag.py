@@ -9,25 +9,25 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pygfuse.cpu.layout import Layout
+from pygfuse.codegen.combination import writers
+from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.translation.functions import inlined
-from pygfuse.cpu.work import piece_of, rows_of
+from pygfuse.cpu.walks.parts import piece_of, row_at, rows_of
 from pygfuse.program import vocabulary
 
 
-def sum_body(layout: Layout) -> Callable:
+def sum_body(layout: Instructions) -> Callable:
     """Sums. Rows of nodes are multiplied by `node_factors`, results by `row_factors`, where these are given."""
-    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    load_row, row_full, (_, write_row) = layout.load_row, layout.row_full, writers(layout)
 
     def sums(part, tiles, bounds, indptr, middle, index, nodes, node_factors, values, row_factors, width, out, partial):
         _, piece, _, channel = piece_of(part, tiles)
         first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
         for v in range(first_row, end_row):
-            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
-            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            begin, end, is_whole, slot = row_at(v, piece, indptr, first_edge, last_edge)
             change = min(max(place_at(middle, v), begin), end)
-            result = row_zeros()
+            result = row_full(0.0)
             for q in range(begin, change):
                 u = place_at(index, q)
                 row = load_row(nodes, u * width + channel)
@@ -36,22 +36,19 @@ def sum_body(layout: Layout) -> Callable:
                 result = result + row
             for q in range(change, end):
                 result = result + load_row(values, place_at(index, q) * width + channel)
-            if begin == row_begin and end == row_end:
-                if row_factors is not None:
-                    result = result * row_factors[v]
-                store_row(out, v * width + channel, result)
-            else:
-                store_row(partial, (2 * piece + (begin == row_begin)) * width + channel, result)
+            if row_factors is not None and is_whole:
+                result = result * row_factors[v]
+            write_row(v, slot, is_whole, channel, width, result, out, partial)
 
     return sums
 
 
-def component_sum_body(layout: Layout) -> Callable:
+def component_sum_body(layout: Instructions) -> Callable:
     """All levels of sums in one walk: a part is a run of components, so that no other part needs what it computes.
 
     `bounds` holds, for each part, the first row and the end of each level of aggregation nodes, then of targets.
     """
-    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
 
     def component_sums(
         part, tiles, bounds, num_levels, inner_indptr, inner_middle, inner_index, indptr, middle, index,
@@ -66,7 +63,7 @@ def component_sum_body(layout: Layout) -> Callable:
                 begins, changes, inputs, results = indptr, middle, index, out
             for v in range(bounds[at], bounds[at + 1]):
                 change = place_at(changes, v)
-                result = row_zeros()
+                result = row_full(0.0)
                 for q in range(place_at(begins, v), change):
                     u = place_at(inputs, q)
                     row = load_row(nodes, u * width + channel)
@@ -82,12 +79,12 @@ def component_sum_body(layout: Layout) -> Callable:
     return component_sums
 
 
-def extreme_body(layout: Layout, smallest: bool) -> Callable:
+def extreme_body(layout: Instructions, smallest: bool) -> Callable:
     """Maxima (or minima), and the number of edges of the graph that attain each: of aggregation nodes it is given.
 
     For targets (`is_last`) torch counts the zero that a row begins with among the ties, although it takes no part.
     """
-    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    load_row, row_full, (_, write_row) = layout.load_row, layout.row_full, writers(layout)
     maximum, equal = vocabulary.maximum, vocabulary.equal
 
     def extremes(
@@ -97,10 +94,9 @@ def extreme_body(layout: Layout, smallest: bool) -> Callable:
         _, piece, _, channel = piece_of(part, tiles)
         first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
         for v in range(first_row, end_row):
-            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
-            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            begin, end, is_whole, slot = row_at(v, piece, indptr, first_edge, last_edge)
             change = min(max(place_at(middle, v), begin), end)
-            result, ties = row_zeros() - np.inf, row_zeros()
+            result, ties = row_full(-np.inf), row_full(0.0)
             for q in range(begin, change):
                 found = load_row(nodes, place_at(index, q) * width + channel)
                 if smallest:
@@ -118,27 +114,22 @@ def extreme_body(layout: Layout, smallest: bool) -> Callable:
                 result = best
             if smallest:
                 result = -result
-            if begin == row_begin and end == row_end:
+            if is_whole:
                 if end == begin:
-                    result = row_zeros()
+                    result = row_full(0.0)
                 if is_last:
                     ties = equal(result, 0.0, ties + 1.0, ties)
-                store_row(out, v * width + channel, result)
-                store_row(ties_out, v * width + channel, ties)
-            else:
-                slot = 2 * piece + (begin == row_begin)
-                store_row(partial, slot * width + channel, result)
-                store_row(partial_ties, slot * width + channel, ties)
+            write_row(v, slot, is_whole, channel, width, (result, ties), (out, ties_out), (partial, partial_ties))
 
     return extremes
 
 
-def winners_body(layout: Layout) -> Callable:
+def winners_body(layout: Instructions) -> Callable:
     """The adjoint of maxima and minima, along the reversed HAG: a gradient goes to whatever equals the result.
 
     As in torch, which multiplies with a mask, NaN has NaN for all that it was taken of.
     """
-    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    load_row, row_full, (_, write_row) = layout.load_row, layout.row_full, writers(layout)
     equal = vocabulary.equal
 
     @inlined
@@ -151,19 +142,15 @@ def winners_body(layout: Layout) -> Callable:
         _, piece, _, channel = piece_of(part, tiles)
         first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
         for v in range(first_row, end_row):
-            row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
-            begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+            begin, end, is_whole, slot = row_at(v, piece, indptr, first_edge, last_edge)
             change = min(max(place_at(middle, v), begin), end)
-            mine, result = load_row(own, v * width + channel), row_zeros()
+            mine, result = load_row(own, v * width + channel), row_full(0.0)
             for q in range(begin, change):
                 at = place_at(index, q) * width + channel
                 result = result + of_winner(load_row(outs, at), mine, load_row(grads, at))
             for q in range(change, end):
                 at = place_at(index, q) * width + channel
                 result = result + of_winner(load_row(values, at), mine, load_row(value_grads, at))
-            if begin == row_begin and end == row_end:
-                store_row(result_grads, v * width + channel, result)
-            else:
-                store_row(partial, (2 * piece + (begin == row_begin)) * width + channel, result)
+            write_row(v, slot, is_whole, channel, width, result, result_grads, partial)
 
     return winners

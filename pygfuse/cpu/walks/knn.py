@@ -44,12 +44,12 @@ def _distances(layout: Layout, stride: int) -> Callable:
     ``tile[i * stride + place:]``.
     """
     width = layout.channels
-    load_row, store_row, row_zeros = layout.load_row, layout.store_row, layout.row_zeros
+    load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
 
     @functools.partial(inlined, fuses_products=False)
     def distances(points, panel, y, first, last, dims, tile, place):
         q0, q1, q2, q3 = first * dims, min(first + 1, last) * dims, min(first + 2, last) * dims, last * dims
-        d0, d1, d2, d3 = row_zeros(), row_zeros(), row_zeros(), row_zeros()
+        d0, d1, d2, d3 = row_full(0.0), row_full(0.0), row_full(0.0), row_full(0.0)
         for d in range(dims):
             row = load_row(points, panel + d * width)
             d0 = add_squared_difference(d0, row, y[np.uint64(q0 + d)])
@@ -66,12 +66,12 @@ def _distances(layout: Layout, stride: int) -> Callable:
 
 def _rank(line: Layout) -> Callable:
     """``rank(values, base, count, ranks)``: for each value the number of those ahead of it, as the values' type."""
-    lanes, load_line, store_line, line_zeros = line.channels, line.load_row, line.store_row, line.row_zeros
+    lanes, load_line, store_line, line_full = line.channels, line.load_row, line.store_row, line.row_full
 
     @inlined
     def rank(values, base, count, ranks):
         for first in range(0, count, lanes):
-            row, counts = load_line(values, base + first), line_zeros()
+            row, counts = load_line(values, base + first), line_full(0.0)
             for i in range(count):
                 counts = count_if_ahead(counts, row, first, values[np.uint64(base + i)], i)
             store_line(ranks, base + first, counts)
@@ -85,7 +85,7 @@ def _bound(line: Layout, rank: Callable) -> Callable:
     Registers are dealt out to as many groups as it takes to have somewhat more lanes than `wanted`. Each lane's least
     value stands for the lane: the bound is the `wanted`-th of these.
     """
-    lanes, load_line, store_line, line_zeros = line.channels, line.load_row, line.store_row, line.row_zeros
+    lanes, load_line, store_line, line_full = line.channels, line.load_row, line.store_row, line.row_full
 
     @inlined
     def bound(tile, begin, end, wanted, values, base, ranks):
@@ -94,7 +94,7 @@ def _bound(line: Layout, rank: Callable) -> Callable:
         if registers < 2 * groups:
             return INFINITY
         for group in range(groups):
-            store_line(values, base + group * lanes, line_zeros() + INFINITY)
+            store_line(values, base + group * lanes, line_full(0.0) + INFINITY)
         group = 0
         for register in range(registers):
             place = base + group * lanes

@@ -27,23 +27,19 @@ def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) 
     load_row, load_edges, store_heads = layout.load_row, layout.load_edges, layout.store_heads
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
 
-    @inlined
-    def of_heads(
-        q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, head_parameters, parameters, scalars,
-        total_heads, width, head, channel, buffer,
-    ):  # fmt: skip
-        others = gather_edges(gathered_heads, index, q, end, total_heads, head)
-        with_heads = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-        on_edges = with_heads + gather_scalars(edge_scalars, edge_id, q, end)
-        return score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars), others, on_edges
+    of_heads = bound.score_is_of_heads
 
     @inlined
-    def of_channels(
+    def score_group(
         q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, head_parameters, parameters, scalars,
         total_heads, width, head, channel, buffer,
     ):  # fmt: skip
+        if of_heads:
+            others = gather_edges(gathered_heads, index, q, end, total_heads, head)
+            with_heads = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
+            on_edges = with_heads + gather_scalars(edge_scalars, edge_id, q, end)
+            return score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars), others, on_edges
         for k in range(min(group, end - q)):
             other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
             edge = place_at(edge_id, q + k)
@@ -51,4 +47,4 @@ def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) 
             store_heads(buffer, k * heads, score((), own_row, (), other, (), row, (), parameters, scalars))
         return load_edges(buffer, 0), (), ()
 
-    return of_heads if bound.score_is_of_heads else of_channels
+    return score_group

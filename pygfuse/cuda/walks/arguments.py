@@ -6,19 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from pygfuse.codegen.arguments import (
-    Arguments,
-    Draws,
-    Gradients,
-    OfTargets,
-    Operands,
-    PartialStates,
-    Results,
-    Row,
-    RowPointer,
-    SplitRows,
-    WalkedEdges,
-)
+from pygfuse.codegen import arguments as shared
+from pygfuse.codegen.arguments import Arguments
 
 
 class Sizes(NamedTuple):
@@ -36,7 +25,13 @@ class NumTiles(NamedTuple):
     num_tiles: int
 
 
-FORWARD = Arguments('parts', WalkedEdges, Operands, Sizes, Row, Draws, Results, PartialStates)
-COMBINE = Arguments('splits', SplitRows, RowPointer, Row, PartialStates, Results)
-WEIGHTS = Arguments('parts', WalkedEdges, Operands, Sizes, Row, Weights)
-BACKWARD = Arguments('parts', WalkedEdges, Operands, Sizes, Row, NumTiles, Draws, OfTargets, Gradients)
+FORWARD = Arguments(
+    *('parts', shared.WalkedEdges, shared.Operands, Sizes, shared.Row, shared.Draws),
+    *(shared.Results, shared.PartialStates),
+)
+COMBINE = Arguments('splits', shared.SplitRows, shared.RowPointer, shared.Row, shared.PartialStates, shared.Results)
+WEIGHTS = Arguments('parts', shared.WalkedEdges, shared.Operands, Sizes, shared.Row, Weights)
+BACKWARD = Arguments(
+    *('parts', shared.WalkedEdges, shared.Operands, Sizes, shared.Row, NumTiles, shared.Draws),
+    *(shared.OfTargets, shared.Gradients),
+)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pygfuse.codegen.arguments import Draws, OfTargets
+from pygfuse.codegen.combination import writers
+from pygfuse.codegen.parts import row_reader, rows_reader
 from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cuda.walks.arguments import BACKWARD
-from pygfuse.cuda.walks.edges import (
-    EDGE_ARGUMENTS,
-    RESIDENT,
-    edge_loader,
-    edge_scorer,
-    folded,
-    mapped,
-    piece_reader,
-    positions,
-)
+from pygfuse.cuda.walks.edges import EDGE_ARGUMENTS, RESIDENT, Batch, edge_loader, edge_scorer, tile_reader
 from pygfuse.program import vocabulary
-from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
+from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan
 from pygfuse.program.program import TARGET, BoundProgram
 
 
@@ -27,9 +21,7 @@ def _message_adjoint(
 ) -> Callable:
     """``adjoint(grad, reached, weight, ...)``: gradients for the weight, the resident channels, the edge's channels and
     the parameters, as tuples; for an extreme, of the edges that attain it only."""
-    channels = used_by(bound.message, plan.channels)
-    edges = used_by(bound.message, plan.edge_channels)
-    parameters = used_by(bound.message, plan.parameters)
+    channels, edges, parameters = plan.rows_of(bound.message)
     through = ['weight'] if plan.of_score(bound) else []
     text = bound.adjoint_text(bound.message, 'derive', [through, channels, edges, parameters], sides)
     derive, message = lanes.compiled(text), lanes.compiled(bound.text(bound.message, 'message', sides))
@@ -54,7 +46,7 @@ def _score_adjoint(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: d
     """Gradients for the resident channels, the edge's channels, the parameters, the resident heads, what is passed, the
     edge's heads, its scalars and the parameters' heads, as tuples."""
     rows = (plan.channels, plan.edge_channels, plan.parameters)
-    used = [used_by(bound.score, names) for names in rows]
+    used = plan.rows_of(bound.score)
     heads = (plan.heads, plan.passed, plan.edges, plan.edge_scalars, plan.parameter_heads)
     derive = lanes.compiled(bound.adjoint_text(bound.score, 'derive', [*used, *heads], sides))
     scope = {'derive': derive}
@@ -76,11 +68,30 @@ def _no_score_adjoint(bound: BoundProgram, lanes: Any, plan: BackwardPlan) -> Ca
     return lanes.compiled(f'def adjoint({arguments}):\n    return ({filled})', **scope)
 
 
-def _loader(lanes: Any, bound: BoundProgram, softmax: bool, extreme: bool, by_target: bool) -> Callable:
+def _target_loader(lanes: Any, softmax: bool, extreme: bool) -> Callable:
+    """``load_target(v, ...)``: what the adjoint reads of a target, as tuples that are empty where it needs nothing."""
+    load_heads, load_row = lanes.load_heads, lanes.load_row
+
+    @lanes.inlined
+    def load_target(v, grad_out, out, normalisers, delta, total_heads, width, head, channel):
+        reached, normaliser, mean_dot = (), (), ()
+        grad = load_row((grad_out,), v * width + channel)
+        if extreme:
+            reached = load_row((out,), v * width + channel)
+        if softmax:
+            normaliser = (
+                load_heads(normalisers, 2 * v * total_heads + head),
+                load_heads(normalisers, (2 * v + 1) * total_heads + head),
+            )
+            mean_dot = load_heads((delta,), v * total_heads + head)
+        return grad, reached, normaliser, mean_dot
+
+    return load_target
+
+
+def _loader(lanes: Any, bound: BoundProgram, load_target: Callable, by_target: bool) -> Callable:
     """``load(q, ...)``: the edge at a place, its place, and what belongs to its target where that is gathered."""
-    load_edge, place_at, load_heads, load_row = (
-        edge_loader(lanes, bound), lanes.place_at, lanes.load_heads, lanes.load_row,
-    )  # fmt: skip
+    load_edge, place_at = edge_loader(lanes, bound), lanes.place_at
 
     @lanes.inlined
     def load(
@@ -94,16 +105,9 @@ def _loader(lanes: Any, bound: BoundProgram, softmax: bool, extreme: bool, by_ta
         )  # fmt: skip
         grad, reached, normaliser, mean_dot = (), (), (), ()
         if not by_target:
-            u = place_at(index, min(q, end - 1))
-            grad = load_row((grad_out,), u * width + channel)
-            if extreme:
-                reached = load_row((out,), u * width + channel)
-            if softmax:
-                normaliser = (
-                    load_heads(normalisers, 2 * u * total_heads + head),
-                    load_heads(normalisers, (2 * u + 1) * total_heads + head),
-                )
-                mean_dot = load_heads((delta,), u * total_heads + head)
+            grad, reached, normaliser, mean_dot = load_target(
+                place_at(index, min(q, end - 1)), grad_out, out, normalisers, delta, total_heads, width, head, channel
+            )  # fmt: skip
         return edge, q, grad, reached, normaliser, mean_dot
 
     return load
@@ -255,20 +259,6 @@ def _writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> Callable:
     )
 
 
-def _settler(lanes: Any) -> Callable:
-    """``settle(...)``: adds the sums for parameters to those in memory, so that no sum runs over too many edges."""
-    reload_row, store_row, reload_heads, store_heads, add_tuples = (
-        lanes.reload_row, lanes.store_row, lanes.reload_heads, lanes.store_heads, lanes.add_tuples,
-    )  # fmt: skip
-
-    @lanes.inlined
-    def settle(rows, row, row_sums, heads, head, head_sums):
-        store_row(rows, row, add_tuples(reload_row(rows, row), row_sums), True)
-        store_heads(heads, head, add_tuples(reload_heads(heads, head), head_sums), True)
-
-    return settle
-
-
 def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: str) -> Callable:
     """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
 
@@ -279,33 +269,29 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
     """
     by_target, softmax, extreme = plan.side == TARGET, bound.softmax, reduce in ('max', 'min')
-    sides, layout = BY_TARGET if by_target else BY_SOURCE, lanes.layout
-    batch, groups, step = layout.batch, layout.groups, layout.batch * layout.groups
-    of_target = ('grad_out', 'out', 'normalisers', 'delta')
-    load_edges = mapped(
-        lanes,
-        _loader(lanes, bound, softmax, extreme, by_target),
-        batch,
-        ['places'],
-        [*EDGE_ARGUMENTS, *of_target],
-    )
-    places = positions(lanes, batch, groups)
-    own_target = ('own_grad', 'own_reached', 'own_normaliser', 'own_mean_dot', 'seed', 'threshold', 'scale', 'head')
-    flow_all = mapped(
-        lanes, _flow(bound, lanes, plan, sides, extreme), batch, ['loaded'], [*RESIDENT, *own_target]
+    sides, batch, groups = BY_TARGET if by_target else BY_SOURCE, Batch(lanes, bound), lanes.layout.groups
+    step, places, load_target = batch.step, batch.places(), _target_loader(lanes, softmax, extreme)
+    loader = _loader(lanes, bound, load_target, by_target)
+    load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, *OfTargets._fields])
+    own_target = ('own_grad', 'own_reached', 'own_normaliser', 'own_mean_dot')
+    flow_all = batch.mapped(
+        _flow(bound, lanes, plan, sides, extreme), ['loaded'], [*RESIDENT, *own_target, *Draws._fields, 'head']
     )  # fmt: skip
-    add_all = folded(lanes, _adder(lanes), batch, ['flows'])
-    write_all = folded(lanes, _writer(lanes, bound, plan), batch, ['flows'], _WRITTEN)
-    with_parameters, settle = len(plan.parameters) + len(plan.parameter_heads) > 0, _settler(lanes)
+    add_all = batch.folded(_adder(lanes), ['flows'])
+    write_all = batch.folded(_writer(lanes, bound, plan), ['flows'], _WRITTEN)
+    with_parameters = len(plan.parameters) + len(plan.parameter_heads) > 0
+    add_row, add_heads = lanes.add_row, lanes.add_heads
     copy_heads, copy_channels = lanes.copies(len(plan.heads)), lanes.copies(len(plan.channels))
     copy_parameters, copy_head_parameters = (
         lanes.copies(len(plan.parameters)), lanes.copies(len(plan.parameter_heads)),
     )  # fmt: skip
     sum_heads, sum_channels = lanes.sum_groups_of(len(plan.heads)), lanes.sum_groups_of(len(plan.channels))
-    place_at, load_heads, load_row, rows_of = lanes.place_at, lanes.load_heads, lanes.load_row, piece_reader(lanes)
-    store_heads, store_row, heads_full, row_full = lanes.store_heads, lanes.store_row, lanes.heads_full, lanes.row_full
-    team_number, team_count, group_number, tile_number = (
-        lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
+    load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
+    heads_full, row_full, place_at, (write_heads, write_row) = (
+        lanes.heads_full, lanes.row_full, lanes.place_at, writers(lanes),
+    )  # fmt: skip
+    team_number, team_count, group_number, tile_of = (
+        lanes.team_number, lanes.team_count, lanes.group_number, tile_reader(lanes),
     )  # fmt: skip
 
     @BACKWARD.of
@@ -317,9 +303,8 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
         grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
-        group, tile = group_number(), tile_number()
-        leads, worker = group == 0, team_number() * groups + group
-        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        group, (tile, head, channel) = group_number(), tile_of(tiles)
+        worker = team_number() * groups + group
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         drawn = None
         if seed is not None:
@@ -327,23 +312,16 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(heads_full(0.0))
         unsettled = 0
         for piece in range(team_number(), parts, team_count()):
-            first_row, end_row, first_edge, last_edge = rows_of(bounds, indptr, piece)
+            first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
             for v in range(first_row, end_row):
-                row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
-                begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+                begin, end, is_whole, slot = row_at(v, piece, indptr, first_edge, last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)
                 own_row = load_row(resident_channels, v * width + channel)
                 grad, reached, normaliser, mean_dot = (), (), (), ()
                 if by_target:
-                    grad = load_row((grad_out,), v * width + channel)
-                    if extreme:
-                        reached = load_row((out,), v * width + channel)
-                    if softmax:
-                        normaliser = (
-                            load_heads(normalisers, 2 * v * total_heads + head),
-                            load_heads(normalisers, (2 * v + 1) * total_heads + head),
-                        )
-                        mean_dot = load_heads((delta,), v * total_heads + head)
+                    grad, reached, normaliser, mean_dot = load_target(
+                        v, grad_out, out, normalisers, delta, total_heads, width, head, channel
+                    )  # fmt: skip
                 sums = (
                     copy_channels(row_full(0.0)), copy_heads(heads_full(0.0)), parameter_sums, head_parameter_sums,
                 )  # fmt: skip
@@ -366,10 +344,8 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                     if with_parameters:
                         unsettled += step
                         if unsettled >= SETTLED_AFTER:
-                            settle(
-                                grad_parameters, worker * width + channel, sums[2],
-                                grad_parameter_heads, worker * total_heads + head, sums[3],
-                            )  # fmt: skip
+                            add_row(grad_parameters, worker * width + channel, sums[2])
+                            add_heads(grad_parameter_heads, worker * total_heads + head, sums[3])
                             sums = (
                                 sums[0], sums[1],
                                 copy_parameters(row_full(0.0)), copy_head_parameters(heads_full(0.0)),
@@ -377,17 +353,10 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                             unsettled = 0
                 parameter_sums, head_parameter_sums = sums[2], sums[3]
                 row_sums, head_sums = sum_channels(sums[0]), sum_heads(sums[1])
-                if begin == row_begin and end == row_end:
-                    store_heads(grad_heads, v * total_heads + head, head_sums, leads)
-                    store_row(grad_channels, v * width + channel, row_sums, leads)
-                else:
-                    slot = 2 * piece + (begin == row_begin)
-                    store_heads(partial_heads, slot * total_heads + head, head_sums, leads)
-                    store_row(partial_rows, slot * width + channel, row_sums, leads)
+                write_heads(v, slot, is_whole, head, total_heads, head_sums, grad_heads, partial_heads)
+                write_row(v, slot, is_whole, channel, width, row_sums, grad_channels, partial_rows)
         if with_parameters:
-            settle(
-                grad_parameters, worker * width + channel, parameter_sums,
-                grad_parameter_heads, worker * total_heads + head, head_parameter_sums,
-            )  # fmt: skip
+            add_row(grad_parameters, worker * width + channel, parameter_sums)
+            add_heads(grad_parameter_heads, worker * total_heads + head, head_parameter_sums)
 
     return backward

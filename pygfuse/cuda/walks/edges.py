@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
 
 # what `edge_loader` takes after the place of an edge
@@ -16,53 +17,70 @@ EDGE_ARGUMENTS = (
 RESIDENT = ('own_heads', 'own_row', 'head_parameters', 'parameters', 'scalars')
 
 
-def piece_reader(lanes: Any) -> Callable:
-    """``rows_of(bounds, indptr, piece)``: the rows and the edges of a part of the work: of each the first and the end.
-
-    A row that ends behind the part belongs to it, too.
-    """
-    place_at = lanes.place_at
+def tile_reader(lanes: Any) -> Callable:
+    """``tile_of(tiles)``: the number of this lane's tile, and its first head and channel."""
+    place_at, tile_number = lanes.place_at, lanes.tile_number
 
     @lanes.inlined
-    def rows_of(bounds, indptr, piece):
-        last_row, last_edge = place_at(bounds, 2 * piece + 2), place_at(bounds, 2 * piece + 3)
-        ends_within = last_edge > place_at(indptr, last_row)
-        return place_at(bounds, 2 * piece), last_row + ends_within, place_at(bounds, 2 * piece + 1), last_edge
+    def tile_of(tiles):
+        tile = tile_number()
+        return tile, place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
 
-    return rows_of
-
-
-def positions(lanes: Any, batch: int, groups: int) -> Callable:
-    """``positions(q)``: the places of the edges that a group of lanes has in flight, the first being `q`."""
-    items = ''.join(f'q + {k * groups}, ' for k in range(batch))
-    return lanes.compiled(f'def positions(q):\n    return ({items})')
+    return tile_of
 
 
-def mapped(lanes: Any, function: Callable, batch: int, each: Sequence[str], shared: Sequence[str] = ()) -> Callable:
-    """`function` of every edge of a batch, as a tuple.
+class Batch:
+    """The edges that a group of lanes has in flight, and functions applied to all of them.
 
     Args:
         lanes: The instructions of a lane.
-        function: Takes one item of every argument in `each`, then the arguments `shared`.
-        batch: Edges in flight.
-        each: Names of arguments that are tuples of one item an edge.
-        shared: Names of the others.
+        bound: The program.
     """
-    calls = ''.join(
-        f'function({", ".join([*(f"{name}[{k}]" for name in each), *shared])}), ' for k in range(batch)
-    )  # fmt: skip
-    header = ', '.join([*each, *shared])
-    return lanes.compiled(f'def mapped({header}):\n    return ({calls})', function=function)
 
+    def __init__(self, lanes: Any, bound: BoundProgram) -> None:
+        self.lanes, self.bound, self.size, self.groups = lanes, bound, lanes.layout.batch, lanes.layout.groups
 
-def folded(lanes: Any, function: Callable, batch: int, each: Sequence[str], shared: Sequence[str] = ()) -> Callable:
-    """A state after `function` of it and of every edge of a batch, in the order of edges; see `mapped`."""
-    calls = [
-        f'    state = function({", ".join(["state", *(f"{name}[{k}]" for name in each), *shared])})'
-        for k in range(batch)
-    ]  # fmt: skip
-    header = ', '.join(['state', *each, *shared])
-    return lanes.compiled('\n'.join([f'def folded({header}):', *calls, '    return state']), function=function)
+    @property
+    def step(self) -> int:
+        """Edges that a team has in flight."""
+        return self.size * self.groups
+
+    def places(self) -> Callable:
+        """``places(q)``: the places of the edges, the first being `q`."""
+        items = ''.join(f'q + {k * self.groups}, ' for k in range(self.size))
+        return self.lanes.compiled(f'def places(q):\n    return ({items})')
+
+    def mapped(self, function: Callable, each: Sequence[str], shared: Sequence[str] = ()) -> Callable:
+        """`function` of every edge, as a tuple.
+
+        Args:
+            function: Takes one item of every argument in `each`, then the arguments `shared`.
+            each: Names of arguments that are tuples of one item an edge.
+            shared: Names of the others.
+        """
+        calls = ''.join(
+            f'function({", ".join([*(f"{name}[{k}]" for name in each), *shared])}), ' for k in range(self.size)
+        )  # fmt: skip
+        header = ', '.join([*each, *shared])
+        return self.lanes.compiled(f'def mapped({header}):\n    return ({calls})', function=function)
+
+    def folded(self, function: Callable, each: Sequence[str], shared: Sequence[str] = ()) -> Callable:
+        """A state after `function` of it and of every edge, in the order of edges; see `mapped`."""
+        calls = [
+            f'    state = function({", ".join(["state", *(f"{name}[{k}]" for name in each), *shared])})'
+            for k in range(self.size)
+        ]  # fmt: skip
+        header = ', '.join(['state', *each, *shared])
+        text = '\n'.join([f'def folded({header}):', *calls, '    return state'])
+        return self.lanes.compiled(text, function=function)
+
+    def loaded(self) -> Callable:
+        """``load_edges(places, ...)``: the edges at these places, see `edge_loader`."""
+        return self.mapped(edge_loader(self.lanes, self.bound), ['places'], EDGE_ARGUMENTS)
+
+    def scored(self) -> Callable:
+        """``score(edges, ...)``: the scores of loaded edges into the row's target, see `edge_scorer`."""
+        return self.mapped(edge_scorer(self.lanes, self.bound, BY_TARGET), ['edges'], RESIDENT)
 
 
 def edge_row_loader(lanes: Any, bound: BoundProgram) -> Callable:

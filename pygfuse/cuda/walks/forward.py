@@ -7,48 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from pygfuse.codegen.combination import combiner, finisher
+from pygfuse.codegen.parts import row_reader, rows_reader
 from pygfuse.codegen.precision import SLACK, lowest
 from pygfuse.cuda.walks.arguments import COMBINE, FORWARD
-from pygfuse.cuda.walks.edges import (
-    EDGE_ARGUMENTS,
-    RESIDENT,
-    edge_loader,
-    edge_scorer,
-    folded,
-    mapped,
-    piece_reader,
-    positions,
-)
+from pygfuse.cuda.walks.edges import RESIDENT, Batch, tile_reader
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
-
-
-def _finisher(lanes: Any, softmax: bool, reduce: str) -> Callable:
-    """``finish(...)``: writes a whole row's output and what its adjoint needs."""
-    extreme, smallest, mean = reduce in ('max', 'min'), reduce == 'min', reduce == 'mean'
-    store_heads, store_row, row_full = lanes.store_heads, lanes.store_row, lanes.row_full
-    equal = vocabulary.equal
-
-    @lanes.inlined
-    def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics, when):
-        if extreme:
-            if degree == 0:
-                result = row_full(0.0)
-            # torch counts the zero that a row begins with among the ties, although it takes no part
-            store_row(statistics, v * width + channel, equal(result, 0.0, ties + 1.0, ties), when)
-            if smallest:
-                result = -result
-        if degree > 0:
-            if softmax:
-                result = result * (1.0 / total)
-                store_heads(statistics, 2 * v * total_heads + head, top, when)
-                store_heads(statistics, (2 * v + 1) * total_heads + head, 1.0 / total, when)
-            if mean:
-                result = result * (1.0 / degree)
-        store_row(out, v * width + channel, result, when)
-
-    return finish
 
 
 def _messenger(lanes: Any, bound: BoundProgram) -> Callable:
@@ -124,30 +90,19 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
     """
     has_score, softmax, extreme = bound.score is not None, bound.softmax, reduce in ('max', 'min')
-    layout = lanes.layout
-    batch, groups, step = layout.batch, layout.groups, layout.batch * layout.groups
-    place_at, load_heads, load_row, rows_of = lanes.place_at, lanes.load_heads, lanes.load_row, piece_reader(lanes)
-    store_heads, store_row, heads_full, row_full = lanes.store_heads, lanes.store_row, lanes.heads_full, lanes.row_full
-    choose, any_above, dropout = lanes.choose, lanes.any_above, lanes.dropout
-    team_number, team_count, group_number, tile_number = (
-        lanes.team_number,
-        lanes.team_count,
-        lanes.group_number,
-        lanes.tile_number,
-    )
-    exp, maximum = vocabulary.exp, vocabulary.maximum
-    least, finish, merge = (
-        lowest(layout.compute),
-        _finisher(lanes, softmax, reduce),
-        _group_merger(lanes, softmax, extreme),
-    )
-    places, load_edges = positions(lanes, batch, groups), mapped(
-        lanes, edge_loader(lanes, bound), batch, ['places'], EDGE_ARGUMENTS
+    load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
+    put_heads, put_row, heads_full, row_full = lanes.put_heads, lanes.put_row, lanes.heads_full, lanes.row_full
+    choose, any_above, dropout, place_at = lanes.choose, lanes.any_above, lanes.dropout, lanes.place_at
+    team_number, team_count, group_number, tile_of = (
+        lanes.team_number, lanes.team_count, lanes.group_number, tile_reader(lanes),
     )  # fmt: skip
-    send = mapped(lanes, _messenger(lanes, bound), batch, ['edges', 'weights'], RESIDENT)
-    take = folded(lanes, _reducer(lanes, reduce), batch, ['edges', 'found'])
-    copy = lanes.copies(batch)
-    score = mapped(lanes, edge_scorer(lanes, bound, BY_TARGET), batch, ['edges'], RESIDENT) if has_score else None
+    exp, maximum, least = vocabulary.exp, vocabulary.maximum, lowest(lanes.layout.compute)
+    finish, merge = finisher(lanes, reduce, softmax), _group_merger(lanes, softmax, extreme)
+    batch = Batch(lanes, bound)
+    step, places, load_edges, copy = batch.step, batch.places(), batch.loaded(), lanes.copies(batch.size)
+    send = batch.mapped(_messenger(lanes, bound), ['edges', 'weights'], RESIDENT)
+    take = batch.folded(_reducer(lanes, reduce), ['edges', 'found'])
+    score = batch.scored() if has_score else None
 
     @lanes.inlined
     def absent(found, edge):
@@ -169,9 +124,9 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     def drop(weight, edge, seed, threshold, scale, head):
         return weight * dropout(seed, threshold, scale, edge[1], head)
 
-    mask, highest = mapped(lanes, absent, batch, ['found', 'edges']), folded(lanes, higher, batch, ['found'])
-    weigh_all, add_all = mapped(lanes, weigh, batch, ['found'], ['top']), folded(lanes, add, batch, ['found'])
-    drop_all = mapped(lanes, drop, batch, ['weights', 'edges'], ['seed', 'threshold', 'scale', 'head'])
+    mask, highest = batch.mapped(absent, ['found', 'edges']), batch.folded(higher, ['found'])
+    weigh_all, add_all = batch.mapped(weigh, ['found'], ['top']), batch.folded(add, ['found'])
+    drop_all = batch.mapped(drop, ['weights', 'edges'], ['seed', 'threshold', 'scale', 'head'])
 
     @FORWARD.of
     def forward(
@@ -180,15 +135,12 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
         total_heads, width, seed, threshold, scale, out, statistics, partial_rows, partial_tops, partial_totals,
     ):  # fmt: skip
-        group, tile = group_number(), tile_number()
-        leads = group == 0
-        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        group, (_, head, channel) = group_number(), tile_of(tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
-            first_row, end_row, first_edge, last_edge = rows_of(bounds, indptr, piece)
+            first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
             for v in range(first_row, end_row):
-                row_begin, row_end = place_at(indptr, v), place_at(indptr, v + 1)
-                begin, end = max(row_begin, first_edge), min(row_end, last_edge)
+                begin, end, is_whole, slot = row_at(v, piece, indptr, first_edge, last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)
                 own_row = load_row(resident_channels, v * width + channel)
                 top, total, state = heads_full(least), heads_full(0.0), (row_full(0.0), row_full(0.0))
@@ -216,84 +168,52 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                     found = send(edges, weights, own_heads, own_row, head_parameters, parameter_rows, scalars)
                     state = take(state, edges, found)
                 result, ties, top, total = merge(state, top, total)
-                if begin == row_begin and end == row_end:
+                if is_whole:
                     finish(
-                        v, head, channel, total_heads, width, end - begin, result, ties, top, total,
-                        out, statistics, leads,
+                        v, head, channel, total_heads, width, end - begin, result, ties, top, total, out, statistics
                     )  # fmt: skip
                 else:
-                    slot = 2 * piece + (begin == row_begin)
-                    store_row(partial_rows, slot * width + channel, result, leads)
+                    put_row(partial_rows, slot * width + channel, result)
                     if extreme:
-                        store_row(partial_tops, slot * width + channel, ties, leads)
+                        put_row(partial_tops, slot * width + channel, ties)
                     if softmax:
-                        store_heads(partial_tops, slot * total_heads + head, top, leads)
-                        store_heads(partial_totals, slot * total_heads + head, total, leads)
+                        put_heads(partial_tops, slot * total_heads + head, top)
+                        put_heads(partial_totals, slot * total_heads + head, total)
 
     return forward
 
 
 def combine_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
-    """Finishes the rows that lie in several parts, from what their parts left, in the order of edges."""
-    extreme = reduce in ('max', 'min')
-    finish, least = _finisher(lanes, softmax, reduce), lowest(lanes.layout.compute)
-    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
-    heads_full, row_full, group_number, tile_number = (
-        lanes.heads_full, lanes.row_full, lanes.group_number, lanes.tile_number,
-    )  # fmt: skip
+    """Finishes the rows that lie in several parts."""
+    combine_row, tile_of = combiner(lanes, lanes.layout.compute, reduce, softmax), tile_reader(lanes)
     team_number, team_count = lanes.team_number, lanes.team_count
-    exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
 
     @COMBINE.of
     def combine(
         splits, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
         partial_rows, partial_tops, partial_totals, out, statistics,
     ):  # fmt: skip
-        leads, tile = group_number() == 0, tile_number()
-        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        _, head, channel = tile_of(tiles)
         for split in range(team_number(), splits, team_count()):
-            v = place_at(split_rows, split)
-            top, total, result, ties = heads_full(least), heads_full(0.0), row_full(0.0), row_full(0.0)
-            if extreme:
-                result = row_full(-np.inf)
-            for k in range(place_at(split_indptr, split), place_at(split_indptr, split + 1)):
-                slot = place_at(slots, k)
-                found = load_row(partial_rows, slot * width + channel)
-                if extreme:
-                    best = maximum(found, result)
-                    theirs = equal(found, best, load_row(partial_tops, slot * width + channel), 0.0)
-                    result, ties = best, equal(result, best, ties, 0.0) + theirs
-                elif softmax:
-                    their_top = load_heads(partial_tops, slot * total_heads + head)
-                    raised = maximum(top, their_top)
-                    mine, theirs = exp(top - raised), exp(their_top - raised)
-                    result, top = result * mine + found * theirs, raised
-                    total = total * mine + load_heads(partial_totals, slot * total_heads + head) * theirs
-                else:
-                    result = result + found
-            degree = place_at(indptr, v + 1) - place_at(indptr, v)
-            finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics, leads)
+            combine_row(
+                split, head, channel, split_rows, split_indptr, slots, indptr, total_heads, width,
+                partial_rows, partial_tops, partial_totals, out, statistics,
+            )  # fmt: skip
 
     return combine
 
 
 def dots_body(lanes: Any) -> Callable:
     """The dot of two rows over each head's channels."""
-    place_at, load_row, store_heads, sum_channels = (
-        lanes.place_at, lanes.load_row, lanes.store_heads, lanes.sum_channels,
+    load_row, put_heads, sum_channels, tile_of = (
+        lanes.load_row, lanes.put_heads, lanes.sum_channels, tile_reader(lanes),
     )  # fmt: skip
-    team_number, team_count, group_number, tile_number = (
-        lanes.team_number,
-        lanes.team_count,
-        lanes.group_number,
-        lanes.tile_number,
-    )
+    team_number, team_count = lanes.team_number, lanes.team_count
 
     def dots(rows, tiles, x, y, total_heads, width, result):
-        leads, tile = group_number() == 0, tile_number()
-        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        _, head, channel = tile_of(tiles)
         for v in range(team_number(), rows, team_count()):
             product = load_row(x, v * width + channel) * load_row(y, v * width + channel)
-            store_heads(result, v * total_heads + head, sum_channels(product), leads)
+            put_heads(result, v * total_heads + head, sum_channels(product))
 
     return dots

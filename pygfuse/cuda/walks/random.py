@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pygfuse.cuda.walks.edges import tile_reader
+
 
 def factors_body(lanes: Any) -> Callable:
     """The factors of all edges and heads."""
-    place_at, store_heads, dropout = lanes.place_at, lanes.store_heads, lanes.dropout
-    team_number, team_count, group_number, tile_number = (
-        lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
-    )  # fmt: skip
+    place_at, put_heads, dropout, tile_of = lanes.place_at, lanes.put_heads, lanes.dropout, tile_reader(lanes)
+    team_number, team_count = lanes.team_number, lanes.team_count
 
     def factors(rows, tiles, total_heads, seed, threshold, scale, result):
-        leads, head = group_number() == 0, place_at(tiles, 2 * tile_number())
+        _, head, _ = tile_of(tiles)
         for edge in range(team_number(), rows, team_count()):
             kept = dropout(place_at(seed, 0), threshold, scale, edge, head)
-            store_heads(result, edge * total_heads + head, kept, leads)
+            put_heads(result, edge * total_heads + head, kept)
 
     return factors

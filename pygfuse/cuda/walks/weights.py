@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pygfuse.codegen.parts import row_reader, rows_reader
 from pygfuse.cuda.walks.arguments import WEIGHTS
-from pygfuse.cuda.walks.edges import (
-    EDGE_ARGUMENTS,
-    RESIDENT,
-    edge_loader,
-    edge_scorer,
-    mapped,
-    piece_reader,
-    positions,
-)
+from pygfuse.cuda.walks.edges import Batch, tile_reader
 from pygfuse.program import vocabulary
-from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
 
 
@@ -28,14 +20,11 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
         lanes: The instructions of a lane.
     """
     softmax, exp, store_heads = bound.softmax, vocabulary.exp, lanes.store_heads
-    batch, groups = lanes.layout.batch, lanes.layout.groups
-    step = batch * groups
-    places = positions(lanes, batch, groups)
-    load_edges = mapped(lanes, edge_loader(lanes, bound), batch, ['places'], EDGE_ARGUMENTS)
-    score = mapped(lanes, edge_scorer(lanes, bound, BY_TARGET), batch, ['edges'], RESIDENT)
-    place_at, load_heads, load_row, rows_of = lanes.place_at, lanes.load_heads, lanes.load_row, piece_reader(lanes)
-    team_number, team_count, group_number, tile_number = (
-        lanes.team_number, lanes.team_count, lanes.group_number, lanes.tile_number,
+    batch = Batch(lanes, bound)
+    step, places, load_edges, score = batch.step, batch.places(), batch.loaded(), batch.scored()
+    load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
+    team_number, team_count, group_number, tile_of = (
+        lanes.team_number, lanes.team_count, lanes.group_number, tile_reader(lanes),
     )  # fmt: skip
 
     @lanes.inlined
@@ -45,7 +34,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
         store_heads(result, edge[1] * total_heads + head, found, edge[0])
         return 0
 
-    write_all = mapped(lanes, write, batch, ['edges', 'found'], ['top', 'factor', 'result', 'total_heads', 'head'])
+    write_all = batch.mapped(write, ['edges', 'found'], ['top', 'factor', 'result', 'total_heads', 'head'])
 
     @WEIGHTS.of
     def weights(
@@ -54,13 +43,12 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
         total_heads, width, statistics, result,
     ):  # fmt: skip
-        group, tile = group_number(), tile_number()
-        head, channel = place_at(tiles, 2 * tile), place_at(tiles, 2 * tile + 1)
+        group, (_, head, channel) = group_number(), tile_of(tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
-            first_row, end_row, first_edge, last_edge = rows_of(bounds, indptr, piece)
+            first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
             for v in range(first_row, end_row):
-                begin, end = max(place_at(indptr, v), first_edge), min(place_at(indptr, v + 1), last_edge)
+                begin, end, _, _ = row_at(v, piece, indptr, first_edge, last_edge)
                 own_heads = load_heads(resident_heads, v * total_heads + head)
                 own_row = load_row(resident_channels, v * width + channel)
                 top = load_heads(statistics, 2 * v * total_heads + head)

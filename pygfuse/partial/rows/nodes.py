@@ -90,10 +90,10 @@ class Aggregation:
     edges: Edges
     heads: int
     channels: int
-    reduce: str
-    dropout: float
-    seed: Tensor | None
-    flat: bool
+    reduce: str = 'sum'
+    dropout: float = 0.0
+    seed: Tensor | None = None
+    flat: bool = False
 
 
 class Aggregated(Node):

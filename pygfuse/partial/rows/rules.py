@@ -216,14 +216,10 @@ def _defer_aggregation(
     program: EdgeProgram,
     edges: Edges,
     operands: Mapping[str, Value],
-    heads: int,
-    channels: int,
-    reduce: str = 'sum',
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    flat: bool = False,
+    *arguments: Any,
+    **options: Any,
 ) -> Any:
-    of = Aggregation(program, edges, heads, channels, reduce, dropout, seed, flat)
+    of = Aggregation(program, edges, *arguments, **options)
     sides = {name: program.operands[name].side for name in operands}
     rows = {
         name: value._node if isinstance(value, Deferred) else Given(value)
@@ -234,7 +230,7 @@ def _defer_aggregation(
     if SOURCE not in sides.values() or not is_plain([*others.values()]):
         return NotImplemented
     tensors = [*tensors_in([*operands.values()])]
-    shape = (heads * channels,) if flat else (heads, channels)
+    shape = (of.heads * of.channels,) if of.flat else (of.heads, of.channels)
     like = torch.empty(edges.num_targets, *shape, dtype=tensors[0].dtype, device='meta')
     return _made(session, Aggregated(of, rows, others), like, tensors)
 

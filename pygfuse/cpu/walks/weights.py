@@ -1,0 +1,55 @@
+"""The walk that writes the weights of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.walks.arguments import WEIGHTS
+from pygfuse.cpu.walks.parts import piece_of, row_at, rows_of
+from pygfuse.cpu.walks.score import group_scorer
+from pygfuse.program import vocabulary
+from pygfuse.program.adjoint import BY_TARGET
+from pygfuse.program.program import BoundProgram
+
+
+def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
+    """The walk that writes each edge's weight, before dropout, at the edge's id; of a softmax it reads the statistics.
+
+    Args:
+        bound: A program with a score.
+        layout: What is held of a row.
+    """
+    softmax, score, exp = bound.softmax, group_scorer(bound, layout, BY_TARGET), vocabulary.exp
+    group, load_heads, load_row = layout.group, layout.load_heads, layout.load_row
+    repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
+
+    @WEIGHTS.of
+    def weights(
+        part, tiles, bounds, indptr, index, edge_id,
+        resident_heads, resident_channels, gathered_heads, gathered_channels,
+        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
+        total_heads, width, statistics, result,
+    ):  # fmt: skip
+        _, piece, head, channel = piece_of(part, tiles)
+        parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
+        room = buffer()
+        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        for v in range(first_row, end_row):
+            begin, end, _, _ = row_at(v, piece, indptr, first_edge, last_edge)
+            own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
+            own_row = load_row(resident_channels, v * width + channel)
+            if softmax:
+                top = repeat(load_heads(statistics, 2 * v * total_heads + head))
+                factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
+            for q in range(begin, end, group):
+                s, _, _ = score(
+                    q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
+                    edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,
+                    head_parameters, parameter_rows, scalars, total_heads, width, head, channel, room,
+                )  # fmt: skip
+                if softmax:
+                    s = exp(s - top) * factor
+                scatter_edges((result,), edge_id, q, end, total_heads, head, (s,))
+
+    return weights
