@@ -155,8 +155,7 @@ class Graph:
         if graph._origin is not None:
             indptr = torch.arange(num_targets + 1, dtype=graph.index_dtype, device=edge_index.device) * degree
             index = edge_index[1 - graph.target_row].to(graph.index_dtype, copy=True)
-            graph._csr = Csr(indptr, index, None)
-            graph._origin = None
+            graph._csr, graph._origin = Csr(indptr, index, None), None
         return graph
 
     @property
@@ -170,8 +169,7 @@ class Graph:
         # no lock: two threads may both build, to the same numbers, and a forked child inherits nothing closed
         origin = self._origin
         if origin is not None:
-            self._csr = build(self, origin)
-            self._origin = self._coo = None
+            self._csr, self._origin, self._coo = build(self, origin), None, None
         return self._csr
 
     @property
