@@ -2,8 +2,8 @@
 
 A body is a function ``body(part, *arguments)`` in the subset of Python that `pygfuse.cpu.translation` has. Tensors
 arrive in it as flat, contiguous arrays, tuples of tensors as tuples of arrays, numbers as int64 or float64, None as
-None. The work is cut into parts; each thread takes the next part from a counter until none is left. Nothing is boxed at a call: the
-arguments travel as one block of 64-bit words, and the GIL is free while the kernel runs.
+None. The work is cut into parts; each thread takes the next part from a counter until none is left. Nothing is boxed at
+a call: the arguments travel as one block of 64-bit words, and the GIL is free while the kernel runs.
 """
 
 from __future__ import annotations
