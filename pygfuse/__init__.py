@@ -16,6 +16,7 @@ from pygfuse.partial.rows.active import active
 from pygfuse.reporting import report
 from pygfuse.swap import fuse, unfuse
 from pygfuse.tune.autotune import autotune
+from pygfuse.tune.warm import warm
 
 __all__ = [
     'Mapping',
@@ -33,6 +34,7 @@ __all__ = [
     'transforms',
     'unfuse',
     'used_once',
+    'warm',
 ]
 __version__ = '0.1.0'
 

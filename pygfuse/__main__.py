@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from pygfuse._lib import cache_command
+from pygfuse.tune import warm_command
 
-COMMANDS = (cache_command,)
+COMMANDS = (cache_command, warm_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,6 +21,7 @@ PUBLIC = {
         'transforms',
         'unfuse',
         'used_once',
+        'warm',
     ],
     'pygfuse.conv': [
         'AGNNConv',

@@ -1,9 +1,9 @@
 """Kernels of the CPU target: plain Python bodies compiled to C functions that a team of threads runs.
 
-A body is a function ``body(part, *arguments)`` in the subset of Python that Numba compiles. Tensors arrive in it as
-flat, contiguous arrays, tuples of tensors as tuples of arrays, numbers as int64 or float64, None as None. The work
-is cut into parts; each thread takes the next part from a counter until none is left. Nothing is boxed at a call: the
-arguments travel as one block of 64-bit words, and the GIL is free while the kernel runs.
+A body is a function ``body(part, *arguments)`` in the subset of Python that `pygfuse.cpu.translation` has. Tensors
+arrive in it as flat, contiguous arrays, tuples of tensors as tuples of arrays, numbers as int64 or float64, None as
+None. The work is cut into parts; each thread takes the next part from a counter until none is left. Nothing is boxed at
+a call: the arguments travel as one block of 64-bit words, and the GIL is free while the kernel runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Kernel:
     """A body and its compiled specialisations.
 
     Args:
-        body: The function ``body(part, *arguments)``; everything it calls must be known to Numba.
+        body: The function ``body(part, *arguments)``; what it calls, see `pygfuse.cpu.translation`.
         name: What the log calls it while it compiles.
         constants: Whatever else decided the body (layout, options, the text of a program): part of the key under
             which the machine code is kept on disk.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numba import uint64
 from torch import Tensor
 
 from pygfuse.cpu import row_tiling as plan
@@ -55,8 +54,7 @@ _ELEMENTS = 2**16
 @functools.cache
 def _clear_kernel() -> Kernel:
     def clear(part, memory):
-        # places without a sign: Numba asks of others whether they count from the end, and then nothing is a vector
-        for i in range(uint64(part * _ELEMENTS), uint64(min(len(memory), (part + 1) * _ELEMENTS))):
+        for i in range(part * _ELEMENTS, min(len(memory), (part + 1) * _ELEMENTS)):
             memory[i] = 0
 
     return Kernel(clear, 'zeros')
@@ -72,13 +70,13 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
 @functools.cache
 def _sum_kernel() -> Kernel:
     def add(part, count, copies, result):
-        size = uint64(len(result))
-        begin, end = uint64(part * _ELEMENTS), min(size, uint64((part + 1) * _ELEMENTS))
+        size = len(result)
+        begin, end = part * _ELEMENTS, min(size, (part + 1) * _ELEMENTS)
         for i in range(begin, end):
             result[i] = copies[i]
         for k in range(1, count):
             for i in range(begin, end):
-                result[i] += copies[uint64(k) * size + i]
+                result[i] += copies[k * size + i]
 
     return Kernel(add, 'sum of copies')
 

@@ -48,12 +48,21 @@ def inlined(function: Callable, fuses_products: bool = True) -> Function:
     Args:
         function: A plain function in the subset of Python that is translated.
         fuses_products: Whether a product and a sum may become one instruction.
+
+    Raises:
+        ValueError: If its source was changed since this process read it.
     """
     code = function.__code__
-    text = textwrap.dedent(inspect.getsource(function))
+    syntax = _definition(textwrap.dedent(inspect.getsource(function)))
+    parameters = tuple(argument.arg for argument in syntax.args.args)
+    if (syntax.name, parameters) != (function.__name__, code.co_varnames[: code.co_argcount]):
+        raise ValueError(
+            f'Expected the source of {function.__name__!r} (got that of {syntax.name!r}): '
+            f'{code.co_filename} was changed since this process read it'
+        )
     cells = (cell.cell_contents for cell in function.__closure__ or ())
     names = ChainMap(dict(zip(code.co_freevars, cells, strict=True)), function.__globals__, vars(builtins))
-    return Function(function.__name__, _definition(text), names, code.co_filename, code.co_firstlineno, fuses_products)
+    return Function(function.__name__, syntax, names, code.co_filename, code.co_firstlineno, fuses_products)
 
 
 def of_text(text: str, names: Mapping[str, object]) -> Function:
