@@ -44,9 +44,15 @@ def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
 def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Tensor]:
     if heads * len(vectors) > _WIDEST_MATRIX:
         return [(x * vector).sum(dim=-1) for vector in vectors]
-    identity = torch.eye(heads, dtype=x.dtype, device=x.device).unsqueeze(1)
-    matrix = torch.cat([(vector[0].unsqueeze(-1) * identity).flatten(0, 1) for vector in vectors], dim=1)
-    return list(apply_weight(x.flatten(1), matrix.t()).split(heads, dim=1))
+    return list(apply_weight(x.flatten(1), _block_diagonal(vectors, heads)).split(heads, dim=1))
+
+
+def _block_diagonal(vectors: Sequence[Tensor], heads: int) -> Tensor:
+    """The vectors of heads as rows, each beside zeros for the features of the other heads."""
+    if heads == 1:
+        return torch.cat([*vectors], dim=1)[0]
+    identity = torch.eye(heads, dtype=vectors[0].dtype, device=vectors[0].device).unsqueeze(1)
+    return torch.cat([(vector[0].unsqueeze(-1) * identity).flatten(0, 1) for vector in vectors], dim=1).t()
 
 
 def both_head_products(
