@@ -14,7 +14,7 @@ from pygfuse.ops.knn import knn, knn_graph
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.partial.rows.active import active
 from pygfuse.reporting import report
-from pygfuse.swap import fuse, unfuse
+from pygfuse.swap import compile, fuse, unfuse
 from pygfuse.tune.autotune import autotune
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     'ablation',
     'active',
     'autotune',
+    'compile',
     'conv',
     'execution_paths',
     'force_mapping',

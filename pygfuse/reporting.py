@@ -11,8 +11,10 @@ import torch
 from torch_geometric.nn import MessagePassing
 
 from pygfuse._lib.note import Activity, Note
+from pygfuse.conv._compiled import CompiledConv
 from pygfuse.conv._hag import USED
 from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._noted import Noted
 from pygfuse.swap import FUSED_CLASSES
 
 
@@ -92,7 +94,7 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
     rows = []
     for name, module in model.named_modules():
         if isinstance(module, MessagePassing):
-            note = module.note if isinstance(module, FusedConv) else Note()
+            note = module.note if isinstance(module, Noted) else Note()
             said = _why_not(module), note.hag, note.backward, note.forward
             rows.append(Row(name or '(model)', repr(module).split('\n')[0], *said))
     table = Report(tuple(rows))
@@ -102,12 +104,9 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
 
 def _why_not(module: MessagePassing) -> str | None:
     kind = type(module)
-    if isinstance(module, FusedConv):
+    if isinstance(module, (FusedConv, CompiledConv)):
         # of the layer itself it is told as of now: an explainer may have left
         return module.why_not() or (None if module.note.of_layer else module.note.reason)
     if kind in FUSED_CLASSES:
         return 'call pygfuse.fuse(model)'
-    for parent in kind.__mro__:
-        if parent in FUSED_CLASSES:
-            return f'a subclass of {parent.__name__}, which may compute something else'
-    return f'{kind.__name__} has no fused form yet'
+    return 'call pygfuse.compile(conv)'

@@ -10,6 +10,7 @@ PUBLIC = {
         'ablation',
         'active',
         'autotune',
+        'compile',
         'conv',
         'execution_paths',
         'force_mapping',

@@ -1,0 +1,121 @@
+"""What runs in place of ``propagate``: operators of torch on nodes, and walks over the edges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from pygfuse.compiler.capture import Captured
+from pygfuse.compiler.emission import Factors
+from pygfuse.compiler.ir import EDGE, Node, in_order, mapped
+from pygfuse.compiler.lowering import Walk, lowered
+from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.passes import optimised
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.watch import Guards
+from pygfuse.ops import Edges, aggregate, new_seed
+from pygfuse.ops.degrees import degrees
+from pygfuse.program.products import Product
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A captured layer, lowered.
+
+    Attributes:
+        output: The result.
+        walks: The walk of each reduction, by the identity of its value.
+        steps: All values that have to be computed, in order.
+        guards: What was read of the layer when it was captured.
+    """
+
+    output: Node
+    walks: dict[int, Walk]
+    steps: tuple[Node, ...]
+    guards: Guards
+
+    @staticmethod
+    def of(captured: Captured, without: Collection[str] = ()) -> Plan:
+        """Lowers what was captured.
+
+        Args:
+            captured: A layer.
+            without: Names of passes to leave out.
+
+        Raises:
+            Refused: If something has no fused form.
+        """
+        output = optimised(captured.output, without)
+        walks = {id(node): lowered(node) for node in in_order(output) if node.op == 'reduce'}
+        if not walks:
+            raise Refused('it reduces nothing')
+        steps = _steps(output, walks)
+        for node in steps:
+            if node.residency == EDGE and node.op not in ('input', 'columns'):
+                raise Refused(f'{node.op} of values of edges')
+        return Plan(output, walks, tuple(steps), captured.guards)
+
+    def run(self, edges: Edges, given: Mapping[str, Tensor]) -> Tensor:
+        """The result for a call, a row for each target.
+
+        Args:
+            edges: The edges.
+            given: The tensors of the call by name.
+        """
+        found: dict[int, Any] = {}
+        for node in self.steps:
+            walk = self.walks.get(id(node))
+            if walk is not None:
+                found[id(node)] = _walked(walk, node, edges, found)
+            elif node.op == 'input':
+                source = node.attributes['source']
+                found[id(node)] = given[source] if isinstance(source, str) else getattr(*source)
+            elif node.op == 'degree':
+                like = next(iter(given.values()))
+                found[id(node)] = degrees(edges, like.new_empty(0, dtype=node.dtype))[0]
+            else:
+                args = mapped(node.args, lambda parent: found[id(parent)])
+                found[id(node)] = OPERATIONS[node.op].run(*args, **node.attributes)
+        return found[id(self.output)]
+
+
+def _walked(walk: Walk, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:
+    operands = {}
+    for name, operand in walk.operands.items():
+        if isinstance(operand, Factors):
+            operands[name] = Product(found[id(operand.features)], found[id(operand.weight)])
+        else:
+            operands[name] = found[id(operand)]
+    seed = None
+    if walk.dropout > 0.0:
+        seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
+    out = aggregate(
+        *(walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed),
+    )
+    return out.view(out.shape[0], *node.shape)
+
+
+def _steps(output: Node, walks: Mapping[int, Walk]) -> list[Node]:
+    """The values to compute in order: of a reduction's, its operands alone."""
+    done: dict[int, Node] = {}
+
+    def visit(node: Node) -> None:
+        if id(node) in done:
+            return
+        walk = walks.get(id(node))
+        for parent in node.parents() if walk is None else _operands(walk):
+            visit(parent)
+        done[id(node)] = node
+
+    visit(output)
+    return list(done.values())
+
+
+def _operands(walk: Walk) -> list[Node]:
+    found = []
+    for operand in walk.operands.values():
+        found += [operand.features, operand.weight] if isinstance(operand, Factors) else [operand]
+    return found
