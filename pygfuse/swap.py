@@ -8,6 +8,7 @@ import torch
 import torch_geometric.nn
 
 from pygfuse import conv
+from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._compiled import CompiledConv, compiled_class
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._noted import Noted
@@ -107,7 +108,7 @@ def unfuse(model: torch.nn.Module) -> torch.nn.Module:
 def _fused_class(module: torch.nn.Module, compile: bool) -> type:
     """The class that a module becomes; its own where there is none."""
     kind = type(module)
-    if kind in FUSED_CLASSES:
+    if kind in FUSED_CLASSES and not (compile and fallback.why_not_reduce(module, FUSED_CLASSES[kind].spec.reductions)):
         return FUSED_CLASSES[kind]
     is_layer = isinstance(module, torch_geometric.nn.MessagePassing)
     if not compile or not is_layer or isinstance(module, (FusedConv, CompiledConv)):

@@ -24,11 +24,13 @@ class Given:
 
     Attributes:
         residency: ``'source'``, ``'target'``, ``'edge'`` or ``'shared'``.
-        value: The tensor.
+        value: The tensor; of several that PyG has in one, before the dimension of rows, any.
+        is_stacked: Whether it is one of several.
     """
 
     residency: str
     value: Tensor
+    is_stacked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,4 +113,4 @@ def _symbol(name: str, argument: Any) -> Any:
     tensor, residency = argument.value, argument.residency
     shape = tensor.shape if residency == SHARED else tensor.shape[1:]
     rows = None if residency == SHARED else NUM_EDGES
-    return Symbol(leaf(name, residency, shape, tensor.dtype, name), rows)
+    return Symbol(leaf(name, residency, shape, tensor.dtype, name), rows, argument.is_stacked)

@@ -1,4 +1,4 @@
-"""How functions of torch on values of edges or nodes are recorded: under one name each, with what they take in order."""
+"""How functions of torch on values of edges or nodes are recorded: under one name each."""
 
 from __future__ import annotations
 
@@ -140,18 +140,16 @@ def _plain(arguments: Any) -> Any:
     return int(arguments) if isinstance(arguments, int) and not isinstance(arguments, bool) else arguments
 
 
-for _name in ('view', 'reshape', 'unsqueeze', 'squeeze', 'flatten', 'unflatten'):
+def _reshaping(function: Callable) -> Callable:
+    def record(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
+        return _moved('reshape', x, function, *_plain(args), **{name: _plain(size) for name, size in kwargs.items()})
 
-    def _reshape(x: Symbol, *args: Any, _function: Callable = getattr(Tensor, _name), **kwargs: Any) -> Symbol:
-        if _function is Tensor.view:
-            _function = Tensor.reshape
-        return _moved('reshape', x, _function, *_plain(args), **_plain_keywords(kwargs))
-
-    HANDLERS[_name] = _reshape
+    return record
 
 
-def _plain_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in kwargs.items()}
+for _name in ('reshape', 'unsqueeze', 'squeeze', 'flatten', 'unflatten'):
+    HANDLERS[_name] = _reshaping(getattr(Tensor, _name))
+HANDLERS['view'] = HANDLERS['reshape']
 
 
 @handler('expand')
@@ -184,6 +182,11 @@ def _transpose(x: Symbol, first: int, second: int) -> Symbol:
     first, second = first % x.dim(), second % x.dim()
     order[first], order[second] = order[second], order[first]
     return _permute(x, order)
+
+
+@handler('is_floating_point')
+def _is_floating_point(x: Symbol) -> bool:
+    return x.is_floating_point()
 
 
 @handler('t')
@@ -254,9 +257,9 @@ def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
 
 @handler('index_select')
 def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
-    if isinstance(index, Place) and index.is_target and x.node.residency == 'target' and dim in (0, -x.dim()):
-        if x.rows == NUM_TARGETS:
-            return Symbol(x.node, NUM_EDGES)
+    of_targets = x.node.residency == 'target' and x.rows == NUM_TARGETS
+    if isinstance(index, Place) and index.is_target and of_targets and dim in (0, -x.dim()):
+        return Symbol(x.node, NUM_EDGES)
     raise Refused('an index by values')
 
 

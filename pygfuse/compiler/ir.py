@@ -149,24 +149,22 @@ def in_order(outputs: Any) -> list[Node]:
 
 
 def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
-    """A value with `rule` applied to all that it needs, first to what is computed first.
+    """A value with `rule` applied to all that it needs, until it changes nothing.
 
     Args:
         output: The value.
-        rule: A function that gives another value for one whose arguments have been rewritten, or None.
+        rule: A function that gives another value for one, or None.
     """
-    found: dict[int, Node] = {}
-    for node in in_order(output):
-        args = mapped(node.args, lambda parent: found[id(parent)])
-        same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
-        made = node if same else value(node.op, *args, **node.attributes)
-        again = rule(made)
-        while again is not None and again is not made:
-            # what a rule makes may hold values that rules have not seen
-            made = again
-            again = rule(made)
-        found[id(node)] = made
-    return found[id(output)]
+    while True:
+        found: dict[int, Node] = {}
+        for node in in_order(output):
+            args = mapped(node.args, lambda parent, found=found: found[id(parent)])
+            same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
+            made = node if same else value(node.op, *args, **node.attributes)
+            found[id(node)] = rule(made) or made
+        if found[id(output)] is output:
+            return output
+        output = found[id(output)]
 
 
 def text(output: Node) -> str:

@@ -24,7 +24,9 @@ def _checked(x: Any, index: Any, dim: int, size: Any, ptr: Any = None) -> None:
     by_target = isinstance(index, Place) and index.is_target
     if not by_target or ptr is not None:
         raise Refused('a reduction of edges by something else than their target')
-    if not -x.dim() <= dim < x.dim() or dim % x.dim() != 0:
+    rank = len(x.node.shape) + 1
+    # of stacked values the dimension of edges is the last but one
+    if not -rank <= dim < rank or dim % rank != 0 or (x.is_stacked and dim != -2):
         raise Refused(f'node_dim={dim} is not the dimension of edges')
     if not isinstance(size, Rows) or int(size) != NUM_TARGETS:
         raise Refused('a reduction to another number of rows than there are targets')
@@ -46,7 +48,7 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     if src.node.residency == SHARED or not src.dtype.is_floating_point:
         raise Refused('a reduction of something that is no floating value of edges')
     found = made('reduce', src, reduce=_REDUCTIONS[reduce])
-    return Symbol(found.node, NUM_TARGETS)
+    return Symbol(found.node, NUM_TARGETS, found.is_stacked)
 
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:

@@ -112,6 +112,10 @@ class _Lowering:
             raise Refused('messages without operands')
         text = function.text(result)
         program = _program(self.operands, text, scores, self.is_softmax)
+        try:
+            program.bind(tuple(self.operands.declared))
+        except (ValueError, TypeError) as error:
+            raise Refused(str(error)) from error
         whole = text if scores is None else f'{scores}\n{text}'
         values = self.operands.values
         return Walk(program, whole, values, self.heads, self.channels, self.reduce, self.dropout)
@@ -172,6 +176,20 @@ class _Lowering:
             padded = tuple(place for k in places for place in (k, *[-1] * (self.channels - 1)))
             return function.line(f'sum_channels({function.leaf(node, padded)})')
         return None
+
+
+def softmaxes_in(message: Node) -> list[Node]:
+    """The softmaxes on the edges that a message is computed by, not those in what it reads of nodes."""
+    found, seen, stack = [], set(), [message]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or node.residency != EDGE:
+            continue
+        seen.add(id(node))
+        if node.op == 'softmax':
+            found.append(node)
+        stack += node.parents()
+    return found
 
 
 def _without_dropout(node: Node) -> tuple[Node, float]:

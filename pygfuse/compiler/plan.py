@@ -11,10 +11,13 @@ from torch import Tensor
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped
-from pygfuse.compiler.lowering import Walk, lowered
+from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
+from pygfuse.compiler.passes.softmax import softmax_taken_apart
+from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.untouched import guarded_sides, with_edges_only
 from pygfuse.compiler.watch import Guards
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.degrees import degrees
@@ -30,12 +33,14 @@ class Plan:
         walks: The walk of each reduction, by the identity of its value.
         steps: All values that have to be computed, in order.
         guards: What was read of the layer when it was captured.
+        guarded: Residencies whose nodes without edges must not be computed (`pygfuse.compiler.untouched`).
     """
 
     output: Node
     walks: dict[int, Walk]
     steps: tuple[Node, ...]
     guards: Guards
+    guarded: frozenset[str]
 
     @staticmethod
     def of(captured: Captured, without: Collection[str] = ()) -> Plan:
@@ -49,14 +54,14 @@ class Plan:
             Refused: If something has no fused form.
         """
         output = optimised(captured.output, without)
-        walks = {id(node): lowered(node) for node in in_order(output) if node.op == 'reduce'}
+        output, walks = _lowered(output)
         if not walks:
             raise Refused('it reduces nothing')
         steps = _steps(output, walks)
         for node in steps:
             if node.residency == EDGE and node.op not in ('input', 'columns'):
                 raise Refused(f'{node.op} of values of edges')
-        return Plan(output, walks, tuple(steps), captured.guards)
+        return Plan(output, walks, tuple(steps), captured.guards, guarded_sides(steps))
 
     def run(self, edges: Edges, given: Mapping[str, Tensor]) -> Tensor:
         """The result for a call, a row for each target.
@@ -73,6 +78,8 @@ class Plan:
             elif node.op == 'input':
                 source = node.attributes['source']
                 found[id(node)] = given[source] if isinstance(source, str) else getattr(*source)
+                if node.residency in self.guarded:
+                    found[id(node)] = with_edges_only(found[id(node)], edges, node.residency)
             elif node.op == 'degree':
                 like = next(iter(given.values()))
                 found[id(node)] = degrees(edges, like.new_empty(0, dtype=node.dtype))[0]
@@ -80,6 +87,25 @@ class Plan:
                 args = mapped(node.args, lambda parent: found[id(parent)])
                 found[id(node)] = OPERATIONS[node.op].run(*args, **node.attributes)
         return found[id(self.output)]
+
+
+def _lowered(output: Node) -> tuple[Node, dict[int, Walk]]:
+    """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
+    while True:
+        walks: dict[int, Walk] = {}
+        for node in in_order(output):
+            if node.op != 'reduce':
+                continue
+            try:
+                walks[id(node)] = lowered(node)
+            except Refused:
+                found = softmaxes_in(node.args[0])
+                if not found:
+                    raise
+                output = share_subexpressions(softmax_taken_apart(output, found))
+                break
+        else:
+            return output, walks
 
 
 def _walked(walk: Walk, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:

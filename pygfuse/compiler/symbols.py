@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.compiler.ir import SHARED, Node, value
+from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 
 # rows of edges and of targets: numbers that no width of features has
@@ -73,17 +74,21 @@ class Symbol:
     Attributes:
         node: The value.
         rows: What its first dimension counts: `NUM_EDGES`, `NUM_TARGETS`, or None for a shared value.
+        is_stacked: Whether it stands for several values that PyG has in one tensor, before the dimension of rows.
     """
 
-    def __init__(self, node: Node, rows: int | None) -> None:
+    def __init__(self, node: Node, rows: int | None, is_stacked: bool = False) -> None:
         self.node = node
         self.rows = rows
+        self.is_stacked = is_stacked
         self.is_viewed = False
 
     # What the code may read of a tensor
 
     @property
     def shape(self) -> tuple[int, ...]:
+        if self.is_stacked:
+            raise Refused('it reads the shape of features of more than two dimensions')
         return self.node.shape if self.rows is None else (Rows(self.rows), *self.node.shape)
 
     @property
@@ -167,7 +172,7 @@ for _name, _function in _FOUR.items():
 
 def _written(symbol: Symbol, result: Symbol) -> Symbol:
     """A symbol after a write in place; what was captured of it before keeps the value of then."""
-    if symbol.is_viewed or symbol.node.op in (*_MOVING, 'input') or result.shape != symbol.shape:
+    if symbol.is_viewed or symbol.node.op in (*_MOVING, 'input') or result.node.shape != symbol.node.shape:
         raise Refused('it writes into a tensor that something else may share')
     symbol.node = result.node
     return symbol
@@ -278,4 +283,7 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     if len(rows) > 1:
         raise Refused(f'{op} of values of edges and of nodes')
     node = value(op, *replaced(args, lambda symbol: symbol.node), **attributes)
-    return Symbol(node, None if node.residency == SHARED else rows.pop())
+    is_stacked = any(symbol.is_stacked for symbol in symbols_in(args))
+    if is_stacked and not (OPERATIONS[op].elementwise or op == 'reduce'):
+        raise Refused(f'{op} of features of more than two dimensions')
+    return Symbol(node, None if node.residency == SHARED else rows.pop(), is_stacked)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module, ModuleDict, ModuleList, Sequential
+from torch.nn import Module, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
@@ -126,8 +126,8 @@ class Watched:
 
     def __getitem__(self, key: Any) -> Any:
         module, _ = _parts(self)
-        if isinstance(module, ModuleDict):
-            return self._seen(key, module[key])
+        if isinstance(module, (ModuleDict, ParameterList, ParameterDict)):
+            return self._seen(str(key), getattr(module, str(key)) if isinstance(key, int) else module[key])
         if not isinstance(module, (Sequential, ModuleList)) or not isinstance(key, int):
             raise Refused(f'it reads a part of a {type(module).__name__}')
         return list(self)[key]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
-from pygfuse.compiler import Given, Refused
+from pygfuse.compiler import Given, Plan, Refused
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.graph.adjacency import values_of
@@ -32,16 +34,28 @@ class Call(NamedTuple):
         edges: The edges.
         given: What the layer's methods take, by name, as the compiler takes it.
         of_update: The arguments of ``update``.
+        stacks: Features of more than two dimensions, ``[*, nodes, channels]``, by name; `given` has the first of each.
     """
 
     edges: Edges
     given: dict[str, Any]
     of_update: dict[str, Any]
+    stacks: dict[str, Tensor]
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors by name."""
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
+
+    def run(self, plan: Plan) -> Tensor:
+        """The aggregated messages."""
+        if not self.stacks:
+            return plan.run(self.edges, self.tensors)
+        found = []
+        for k in range(next(iter(self.stacks.values())).shape[0]):
+            one = {name: stack[k] for name, stack in self.stacks.items()}
+            found.append(plan.run(self.edges, {**self.tensors, **one}))
+        return torch.stack(found)
 
 
 @functools.lru_cache(maxsize=512)
@@ -66,9 +80,14 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -
     given = _with_values({**kwargs}, adjacency)
     i, j = (1, 0) if conv.flow == 'source_to_target' else (0, 1)
     found: dict[str, Any] = {}
+    stacks: dict[str, Tensor] = {}
     for name in (*wanted, *of_update):
         if name not in _SPECIAL and name[-2:] in ('_i', '_j'):
-            found[name] = _of_nodes(conv, sizes, given.get(name[:-2]), i if name[-2:] == '_i' else j, j)
+            item = _of_nodes(conv, sizes, given.get(name[:-2]), i if name[-2:] == '_i' else j, j)
+            if isinstance(item, Given) and item.is_stacked:
+                stacks[name] = item.value
+                item = dataclasses.replace(item, value=item.value[0])
+            found[name] = item
     first, second = sizes[j], sizes[i]
     targets = second if second is not None else first
     sources = first if first is not None else second
@@ -86,7 +105,9 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -
         if name in _SPECIAL or name[-2:] in ('_i', '_j'):
             raise Refused(f'update reads {name}')
         arguments[name] = given.get(name, default)
-    call = Call(edges, {name: found[name] for name in wanted if name in found}, arguments)
+    if stacks and (len({s.shape[0] for s in stacks.values()}) > 1 or not _all_stacked(found)):
+        raise Refused('features of two and of more dimensions')
+    call = Call(edges, {name: found[name] for name in wanted if name in found}, arguments, stacks)
     _check(call)
     return call
 
@@ -114,9 +135,16 @@ def _of_nodes(conv: Any, sizes: list[int | None], data: Any, dim: int, source_di
     if not isinstance(data, Tensor):
         return data
     conv._set_size(sizes, dim, data)
-    if conv.node_dim % data.dim() != 0:
+    is_stacked = data.dim() == 3 and conv.node_dim == -2 and data.shape[0] > 0
+    if conv.node_dim % data.dim() != 0 and not is_stacked:
         raise Refused(f'node_dim={conv.node_dim} is not the first dimension of its features')
-    return Given('source' if dim == source_dim else 'target', data)
+    return Given('source' if dim == source_dim else 'target', data, is_stacked)
+
+
+def _all_stacked(found: Mapping[str, Any]) -> bool:
+    """Whether all features of nodes are stacked, and nothing of edges has a dimension before that of edges."""
+    given = [item for item in found.values() if isinstance(item, Given)]
+    return all(item.is_stacked if item.residency in ('source', 'target') else item.value.dim() <= 2 for item in given)
 
 
 def _as_given(name: str, argument: Any, num_edges: int) -> Any:

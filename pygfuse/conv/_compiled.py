@@ -37,7 +37,7 @@ class CompiledConv(Noted):
         if not self.runs_fused(plan if isinstance(plan, str) else None):
             return super().propagate(edge_index, size=size, **kwargs)
         with self.noted():
-            out = plan.run(call.edges, call.tensors)
+            out = call.run(plan)
         return self.update(out, **call.of_update)
 
     def why_not(self) -> str | None:
@@ -127,16 +127,18 @@ def _why_not_class(plain: type) -> str | None:
 
 
 def _runs_as_product(conv: Any, adjacency: Any) -> bool:
-    """Whether PyG calls ``message_and_aggregate``."""
+    """Whether PyG calls ``message_and_aggregate``, which may compute something else than ``message``."""
     if isinstance(adjacency, EdgeIndex):
         return conv.SUPPORTS_FUSED_EDGE_INDEX and adjacency.is_sorted_by_col
-    return not is_edge_index(adjacency)
+    # of sums PyG's own classes compute the same by both
+    is_known = conv.plain.__module__.startswith('torch_geometric.nn.conv.') and conv.aggr in ('add', 'sum')
+    return not is_edge_index(adjacency) and not is_known
 
 
 def _key_of(given: Mapping[str, Any]) -> Any:
     """What a plan depends on of its arguments."""
     return tuple(
-        (name, item.residency, item.value.shape[item.residency != 'shared' :], item.value.dtype)
+        (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
         if isinstance(item, Given)
         else (name, type(item), item)
         for name, item in given.items()

@@ -112,7 +112,12 @@ PROPAGATION = [
     Case('WLConvContinuous', {}, WEIGHTED),
     Case('PDNConv', {**WIDTHS, 'edge_dim': EDGE_DIM, 'hidden_channels': 5}, _with(edge_attr=_edge())),
     Case('MFConv', {**WIDTHS, 'max_degree': 4}),
-    Case('SignedConv', {**WIDTHS, 'first_aggr': True}, edges='pos_edge_index'),
+    Case(
+        'SignedConv',
+        {**WIDTHS, 'first_aggr': True},
+        _with(neg_edge_index=lambda e: e.edge_index[:, ::2]),
+        'pos_edge_index',
+    ),
     Case('HypergraphConv', WIDTHS, edges='hyperedge_index'),
     Case('PANConv', {**WIDTHS, 'filter_size': 2}),
 ]
@@ -144,8 +149,11 @@ ATTENTION = [
     Case('PointNetConv', {'local_nn': _mlp(FEATURES + 3, OUT)}, _with(pos=_position)),
     Case(
         'PointGNNConv',
-        {'mlp_h': Linear(FEATURES, 3), 'mlp_f': Sequential(Linear(FEATURES + 3, OUT), SiLU()),
-         'mlp_g': Linear(OUT, FEATURES)},
+        {
+            'mlp_h': Linear(FEATURES, 3),
+            'mlp_f': Sequential(Linear(FEATURES + 3, OUT), SiLU()),
+            'mlp_g': Linear(OUT, FEATURES),
+        },
         _with(pos=_position),
     ),
     Case('DNAConv', {'channels': FEATURES, 'heads': 2}, lambda e: {'x': e.x(3 * FEATURES).view(-1, 3, FEATURES)}),

@@ -18,8 +18,8 @@ PASSES: dict[str, Callable[[Node], Node]] = {
     for function in (
         remove_no_operations,
         split_concatenations,
-        contract_edge_features,
         reorder_broadcasts,
+        contract_edge_features,
         linear_maps_after_sums,
         share_subexpressions,
     )
@@ -28,9 +28,10 @@ PASSES: dict[str, Callable[[Node], Node]] = {
 
 def optimised(output: Node, without: Collection[str] = ()) -> Node:
     """A value after all passes but those named in `without`."""
-    for _, output in stages(output, without):
+    last = output
+    for _, last in stages(output, without):  # noqa: B007
         pass
-    return output
+    return last
 
 
 def stages(output: Node, without: Collection[str] = ()) -> Iterator[tuple[str, Node]]:

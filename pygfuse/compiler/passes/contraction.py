@@ -1,4 +1,4 @@
-"""Features of edges that are mapped and then contracted with a shared vector are mapped by one smaller matrix."""
+"""Features of edges that are mapped, and then mapped again or contracted with a shared vector, are mapped once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
+from pygfuse.compiler import positions
 from pygfuse.compiler.ir import EDGE, SHARED, Node, rewritten, value
+from pygfuse.compiler.operations import OPERATIONS
 
 
 def contract_edge_features(output: Node) -> Node:
@@ -27,20 +29,52 @@ def contract_edge_features(output: Node) -> Node:
 
 
 def _rule(node: Node) -> Node | None:
-    if node.op != 'sum' or node.args[0].op != 'mul' or node.residency != EDGE:
+    if node.residency != EDGE:
         return None
+    if node.op == 'linear':
+        return _composed(node)
+    return _contraction(node) if node.op == 'sum' and node.args[0].op == 'mul' else None
+
+
+def _mapped_features(node: Node) -> tuple[Node, positions.Places] | None:
+    """The linear map of edges' features that a value is a view of, and where its numbers are in that."""
+    places = positions.everything(node.width)
+    while node.op in OPERATIONS and OPERATIONS[node.op].selects:
+        node, places = node.args[0], positions.through(positions.of_view(node), places)
+    return (node, places) if node.op == 'linear' and node.residency == EDGE else None
+
+
+def _composed(node: Node) -> Node | None:
+    """A map of a map: one by the product of the weights."""
+    x, weight = node.args
+    found = _mapped_features(x)
+    if found is None or len(x.shape) != 1 or x.residency != EDGE:
+        return None
+    inner, places = found
+    keywords = (('places', places),)
+    return value('linear', inner.args[0], value('call', weight, inner.args[1], function=_product, keywords=keywords))
+
+
+def _product(weight: torch.Tensor, inner: torch.Tensor, places: positions.Places) -> torch.Tensor:
+    whole = places == positions.everything(inner.shape[0])
+    return weight @ (inner if whole else inner[list(places)])
+
+
+def _contraction(node: Node) -> Node | None:
     factors = node.args[0].args
     if not all(isinstance(factor, Node) for factor in factors):
         return None
     for x, vector in (factors, factors[::-1]):
-        mapped = x.args[0] if x.op == 'reshape' else x
-        if vector.residency == SHARED and mapped.op == 'linear' and mapped.residency == EDGE:
-            if x.shape != node.args[0].shape:
-                return None
-            keywords = (('shape', x.shape), ('dims', node.attributes['dims']))
-            weight = value('call', mapped.args[1], vector, function=_contracted, keywords=keywords)
-            out = value('linear', mapped.args[0], weight)
-            return out if out.shape == node.shape else value('reshape', out, shape=node.shape)
+        found = _mapped_features(x)
+        if vector.residency != SHARED or found is None or x.shape != node.args[0].shape:
+            continue
+        mapped, places = found
+        if places != positions.everything(mapped.width):
+            continue
+        keywords = (('shape', x.shape), ('dims', node.attributes['dims']))
+        weight = value('call', mapped.args[1], vector, function=_contracted, keywords=keywords)
+        out = value('linear', mapped.args[0], weight)
+        return out if out.shape == node.shape else value('reshape', out, shape=node.shape)
     return None
 
 

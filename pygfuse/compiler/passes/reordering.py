@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pygfuse.compiler.ir import EDGE, SHARED, Node, rewritten, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, rewritten, value
+from pygfuse.compiler.operations import OPERATIONS
 
 _MAPS = ('linear', 'matmul')
 
@@ -26,6 +27,8 @@ def reorder_broadcasts(output: Node) -> Node:
 
 
 def _rule(node: Node) -> Node | None:
+    if node.op in OPERATIONS and OPERATIONS[node.op].selects and node.residency == EDGE:
+        return _view_of_terms(node)
     if node.op not in (*_MAPS, 'sum') or node.residency != EDGE:
         return None
     inner = node.args[0]
@@ -40,12 +43,41 @@ def _rule(node: Node) -> Node | None:
     return None
 
 
+def _view_of_terms(node: Node) -> Node | None:
+    """A view of a sum that holds a map of edges' features: the sum of views, so that maps find each other."""
+    (inner,) = node.args
+    if inner.op not in ('add', 'sub') or not any(_is_mapped(term) for term in inner.parents()):
+        return None
+    terms = []
+    for term in inner.args:
+        if not isinstance(term, Node):
+            return None
+        if term.residency == SHARED:
+            keywords = (('op', node.op), ('shape', inner.shape), ('attributes', tuple(node.attributes.items())))
+            terms.append(value('call', term, function=_view_of_shared, keywords=keywords))
+        else:
+            whole = term if term.shape == inner.shape else value('expand', term, shape=inner.shape)
+            terms.append(value(node.op, whole, **node.attributes))
+    return value(inner.op, *terms)
+
+
+def _view_of_shared(x: Any, op: str, shape: tuple[int, ...], attributes: tuple) -> Any:
+    return OPERATIONS[op].run(x.expand(1, *shape), **dict(attributes)).squeeze(0)
+
+
+def _is_mapped(term: Node) -> bool:
+    while term.op in OPERATIONS and OPERATIONS[term.op].selects:
+        term = term.args[0]
+    return term.op == 'linear' and term.residency == EDGE
+
+
 def _of_terms(node: Node, inner: Node) -> Node | None:
     terms = [term for term in inner.args if isinstance(term, Node)]
-    if len(terms) < 2 or not any(_goes_to_nodes(term) for term in terms):
+    if len(terms) < 2 or not any(_goes_to_nodes(term) or _is_mapped(term) for term in terms):
         return None
     if any(term.residency == SHARED for term in terms):
-        # a constant term of an edge's map; it is as well added before
+        if not any(_is_mapped_or_reordered(term) for term in terms):
+            return None
         return None if node.op == 'sum' else _with_constant(node, inner)
     spread = [term if term.shape == inner.shape else value('expand', term, shape=inner.shape) for term in terms]
     return value(inner.op, *(_again(node, term) for term in spread))
@@ -74,6 +106,12 @@ def _LINEAR(x: Any, weight: Any) -> Any:
 
 def _MATMUL(x: Any, weight: Any) -> Any:
     return x @ weight
+
+
+def _is_mapped_or_reordered(term: Node) -> bool:
+    """Whether a map of a term becomes one of nodes or of edges' features; else a constant is better left with it."""
+    in_sum = term.op in ('add', 'sub') and any(_is_mapped_or_reordered(p) for p in term.parents())
+    return term.residency in (SOURCE, TARGET) or _is_mapped(term) or in_sum
 
 
 def _goes_to_nodes(term: Node) -> bool:
