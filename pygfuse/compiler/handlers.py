@@ -209,7 +209,7 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
     key = key if isinstance(key, tuple) else (key,)
     for place in key:
         if not (place is None or place is Ellipsis or isinstance(place, (int, slice))):
-            raise Refused(f'an index that is a {type(place).__name__}')
+            raise Refused('an index by values')
     if key[0] is Ellipsis:
         filled = x.dim() - sum(place is not None and place is not Ellipsis for place in key)
         key = (*[slice(None)] * filled, *key[1:])

@@ -25,10 +25,10 @@ def guarded_sides(steps: Iterable[Node]) -> frozenset[str]:
     """The residencies of nodes to which such an operator is applied before anything is reduced."""
     found = set()
     for node in steps:
-        if node.op in _SINGULAR and node.residency in (SOURCE, TARGET) and _may_divide(node):
-            # what is computed of an aggregation is computed of all targets by PyG, too
-            if not any(n.op in ('reduce', 'degree') for n in in_order(node)):
-                found.add(node.residency)
+        is_singular = node.op in _SINGULAR and node.residency in (SOURCE, TARGET) and _may_divide(node)
+        # what is computed of an aggregation is computed of all targets by PyG, too
+        if is_singular and not any(n.op in ('reduce', 'degree') for n in in_order(node)):
+            found.add(node.residency)
     return frozenset(found)
 
 

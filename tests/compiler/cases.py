@@ -27,6 +27,7 @@ class Case:
         inputs: Keyword arguments of ``forward`` for an example, without the edges.
         edges: The name of the argument that takes them, or None.
         reason: What is told of the layer if it does not run fused; None if it does.
+        adjacency: The edges as it takes them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Case:
     inputs: Callable[[Example], dict[str, Any]] = lambda example: {'x': example.x(FEATURES)}
     edges: str = 'edge_index'
     reason: str | None = None
+    adjacency: Callable[[Example], Any] = lambda example: example.edge_index
 
     def __str__(self) -> str:
         said = ', '.join(f'{name}={_short(value)}' for name, value in self.options.items() if name not in WIDTHS)
@@ -44,7 +46,7 @@ class Case:
         return getattr(pyg, self.name)
 
     def arguments(self, example: Example) -> dict[str, Any]:
-        return {**self.inputs(example), self.edges: example.edge_index}
+        return {**self.inputs(example), self.edges: self.adjacency(example)}
 
 
 def _short(value: Any) -> str:
@@ -136,7 +138,7 @@ ATTENTION = [
     Case('SAGEConv', {**WIDTHS, 'aggr': ['mean', 'max', 'std']}),
     Case('SuperGATConv', {**WIDTHS, 'heads': 2, 'attention_type': 'MX'}),
     Case('SuperGATConv', {**WIDTHS, 'heads': 2, 'attention_type': 'SD'}),
-    Case('FeaStConv', {**WIDTHS, 'heads': 2}),
+    Case('FeaStConv', {**WIDTHS, 'heads': 2}, reason='softmax_of_row of values that each edge has of its own'),
     Case('FiLMConv', WIDTHS),
     Case('FiLMConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types)),
     Case('GeneralConv', WIDTHS),
@@ -146,7 +148,12 @@ ATTENTION = [
     Case('PointTransformerConv', WIDTHS, _with(pos=_position)),
     Case('PointNetConv', {}, _with(pos=_position)),
     Case('PointNetConv', {'local_nn': Linear(FEATURES + 3, OUT)}, _with(pos=_position)),
-    Case('PointNetConv', {'local_nn': _mlp(FEATURES + 3, OUT)}, _with(pos=_position)),
+    Case(
+        'PointNetConv',
+        {'local_nn': _mlp(FEATURES + 3, OUT)},
+        _with(pos=_position),
+        reason='linear of values that each edge has of its own',
+    ),
     Case(
         'PointGNNConv',
         {
@@ -156,17 +163,54 @@ ATTENTION = [
         },
         _with(pos=_position),
     ),
-    Case('DNAConv', {'channels': FEATURES, 'heads': 2}, lambda e: {'x': e.x(3 * FEATURES).view(-1, 3, FEATURES)}),
-    Case('PPFConv', {'local_nn': Linear(FEATURES + 4, OUT)}, _with(pos=_position, normal=_normal)),
-    Case('NNConv', {**WIDTHS, 'nn': Linear(EDGE_DIM, FEATURES * OUT)}, _with(edge_attr=_edge())),
+    Case(
+        'DNAConv',
+        {'channels': FEATURES, 'heads': 2},
+        lambda e: {'x': e.x(3 * FEATURES).view(-1, 3, FEATURES)},
+        reason='a linear map of each edge of its own',
+    ),
+    Case(
+        'PPFConv',
+        {'local_nn': Linear(FEATURES + 4, OUT)},
+        _with(pos=_position, normal=_normal),
+        reason='cross has no fused form on edges',
+    ),
+    Case(
+        'NNConv',
+        {**WIDTHS, 'nn': Linear(EDGE_DIM, FEATURES * OUT)},
+        _with(edge_attr=_edge()),
+        reason='a linear map of each edge of its own',
+    ),
 ]
 
 TYPED = [
     Case('RGCNConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types)),
-    Case('FastRGCNConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types)),
-    Case('RGATConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types)),
+    Case('FastRGCNConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types), reason='an index by values'),
+    Case('RGATConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types), reason='an index by values'),
     Case('HEATConv', {**WIDTHS, 'num_node_types': 2, 'num_edge_types': 2, 'edge_type_emb_dim': 3, 'edge_dim': EDGE_DIM,
                       'edge_attr_emb_dim': 4},
-         _with(node_type=lambda e: torch.arange(e.num_sources) % 2, edge_type=_types, edge_attr=_edge())),
+         _with(node_type=lambda e: torch.arange(e.num_sources) % 2, edge_type=_types, edge_attr=_edge()),
+         reason='linear of values that each edge has of its own'),
 ]  # fmt: skip
-CASES = [*PROPAGATION, *ATTENTION, *TYPED]
+
+
+def _dict(example: Example) -> dict[str, Any]:
+    return {'x_dict': {'a': example.x(FEATURES)}}
+
+
+def _dict_of_edges(example: Example) -> dict[tuple[str, str, str], Any]:
+    return {METADATA[1][0]: example.edge_index}
+
+
+def _mesh(example: Example) -> Any:
+    # each edge of a mesh has four neighbours
+    count = example.num_sources
+    return torch.stack([(torch.arange(count * 4) * 7 + 3) % count, torch.arange(count).repeat_interleave(4)])
+
+
+OTHER = [
+    Case('HANConv', {**WIDTHS, 'metadata': METADATA, 'heads': 2}, _dict, 'edge_index_dict', adjacency=_dict_of_edges),
+    Case('HGTConv', {**WIDTHS, 'metadata': METADATA, 'heads': 2}, _dict, 'edge_index_dict', adjacency=_dict_of_edges),
+    Case('MeshCNNConv', WIDTHS, adjacency=_mesh, reason='an index over edges'),
+]
+CASES = [*OTHER, *PROPAGATION, *ATTENTION, *TYPED]

@@ -1,4 +1,4 @@
-"""Random message functions: small well-typed expressions of what PyG hands to a message, as somebody would write them."""
+"""Random message functions: small well-typed expressions of what PyG hands to a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = ('x_i', 'x_j', 'z_j', 'y_i')
 UNARY = (
     'torch.relu({})', 'F.leaky_relu({}, 0.1)', 'torch.sigmoid({})', 'torch.tanh({})', '{}.abs()', 'F.silu({})',
     'F.elu({})', 'F.softplus({})', '{}.clamp(-0.5, 0.7)', '{}.square()', '(-{})', '({} * 0.5)', '(1 - {})',
-    'torch.exp(torch.tanh({}))', '(torch.sigmoid({}) + 0.5).log()', '(torch.sigmoid({}) + 0.1).sqrt()', '{} ** 2',
+    'torch.exp(torch.tanh({}))', '(torch.sigmoid({}) + 0.5).log()', '(torch.sigmoid({}) + 0.1).sqrt()', '({} ** 2)',
     'F.relu6({})', "F.gelu({}, approximate='tanh')", 'F.selu({})',
 )  # fmt: skip
 BINARY = (
