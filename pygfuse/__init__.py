@@ -13,7 +13,7 @@ from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.ops.knn import knn, knn_graph
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.partial.rows.active import active
-from pygfuse.reporting import report
+from pygfuse.reporting import explain, report, supported
 from pygfuse.swap import compile, fuse, unfuse
 from pygfuse.tune.autotune import autotune
 
@@ -25,12 +25,14 @@ __all__ = [
     'compile',
     'conv',
     'execution_paths',
+    'explain',
     'force_mapping',
     'fuse',
     'group_sizes',
     'knn',
     'knn_graph',
     'report',
+    'supported',
     'transforms',
     'unfuse',
     'used_once',

@@ -18,7 +18,6 @@ from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides, with_edges_only
-from pygfuse.compiler.watch import Guards
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.degrees import degrees
 from pygfuse.program.products import Product
@@ -32,14 +31,14 @@ class Plan:
         output: The result.
         walks: The walk of each reduction, by the identity of its value.
         steps: All values that have to be computed, in order.
-        guards: What was read of the layer when it was captured.
+        captured: What was captured.
         guarded: Residencies whose nodes without edges must not be computed (`pygfuse.compiler.untouched`).
     """
 
     output: Node
     walks: dict[int, Walk]
     steps: tuple[Node, ...]
-    guards: Guards
+    captured: Captured
     guarded: frozenset[str]
 
     @staticmethod
@@ -61,7 +60,7 @@ class Plan:
         for node in steps:
             if node.residency == EDGE and node.op not in ('input', 'columns'):
                 raise Refused(f'{node.op} of values of edges')
-        return Plan(output, walks, tuple(steps), captured.guards, guarded_sides(steps))
+        return Plan(output, walks, tuple(steps), captured, guarded_sides(steps))
 
     def run(self, edges: Edges, given: Mapping[str, Tensor]) -> Tensor:
         """The result for a call, a row for each target.

@@ -83,6 +83,10 @@ class CompiledConv(Noted):
         known.append((guards, plan))
         return plan
 
+    def plans(self) -> list[Plan]:
+        """The plans that calls of this layer have made."""
+        return [plan for known in (self._plans or {}).values() for _, plan in known if isinstance(plan, Plan)]
+
     # What PyG, copies and pickles expect of a layer
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
