@@ -59,7 +59,7 @@ def computed(output: Node) -> torch.Tensor:
 
 
 def check(function: Callable[[Node], Node], output: Node) -> Node:
-    """The value after a pass, which has to be equal to the one before, and to stay as it is when the pass runs again."""
+    """The value after a pass: equal to the one before, and not changed when the pass runs again."""
     found = function(output)
     assert found is not output, 'the pass changed nothing'
     torch.testing.assert_close(computed(found), computed(output))
