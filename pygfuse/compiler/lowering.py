@@ -54,10 +54,10 @@ def lowered(reduction: Node) -> Walk:
         >>> x = leaf('x_j', 'source', (4,), torch.float32)
         >>> weight = leaf('edge_weight', 'edge', (1,), torch.float32)
         >>> print(lowered(value('reduce', value('mul', weight, x), reduce='sum')).text)
-        def score(e0):
-            return e0
-        def message(weight, s1):
-            v0 = weight * s1
+        def score(e1):
+            return e1
+        def message(weight, s0):
+            v0 = weight * s0
             return v0
     """
     message = reduction.args[0]

@@ -16,6 +16,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import Call, collected
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._noted import Noted
+from pygfuse.conv._prepared_edges import with_prepared_edges
 
 # a layer whose numbers change from call to call is not compiled for each of them
 _MOST_CAPTURES = 16
@@ -117,6 +118,7 @@ def compiled_class(plain: type[MessagePassing]) -> type:
     names = {name: getattr(plain, name) for name in ('__module__', '__qualname__', '__doc__')}
     # what PyG puts into an instance when an explainer comes and goes
     original = getattr(plain, '_orig_propagate', MessagePassing.propagate)
+    names |= with_prepared_edges(plain)
     names |= {'_orig_propagate': original, '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
     return type(plain.__name__, (CompiledConv, plain), names)
 
