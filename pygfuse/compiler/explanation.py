@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, text
 from pygfuse.compiler.lowering import Walk
+from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import stages
 from pygfuse.compiler.plan import Plan
@@ -79,7 +80,7 @@ def _on_edges(reduction: Node) -> Iterable[Node]:
     return seen.values()
 
 
-def _formed(walk: Walk) -> Iterable[int]:
+def _formed(walk: Walk | Network) -> Iterable[int]:
     """Widths of what walks take multiplied out: products no wider than their features."""
     for operand in walk.operands.values():
         if isinstance(operand, Factors):
@@ -105,7 +106,6 @@ def explained(plan: Plan) -> str:
             parts += [f'\nafter {name}', text(output)]
         before = output
     for walk in plan.walks.values():
-        weights = ', weights by softmax' if walk.program.softmax else ''
-        parts += [f'\nwalk: {walk.reduce}, heads={walk.heads}, channels={walk.channels}{weights}', walk.text]
+        parts += [f'\n{walk.title}', walk.text]
     parts += [f'\nas written  {cost_as_written(plan.captured.output)}', f'compiled    {cost_of(plan)}']
     return '\n'.join(parts)

@@ -41,6 +41,12 @@ class Walk:
     reduce: str
     dropout: float
 
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        weights = ', weights by softmax' if self.program.softmax else ''
+        return f'walk: {self.reduce}, heads={self.heads}, channels={self.channels}{weights}'
+
 
 def lowered(reduction: Node) -> Walk:
     """The walk of a reduction.

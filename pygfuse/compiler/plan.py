@@ -12,6 +12,7 @@ from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped
 from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
+from pygfuse.compiler.network import Network, network_of
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
@@ -36,7 +37,7 @@ class Plan:
     """
 
     output: Node
-    walks: dict[int, Walk]
+    walks: dict[int, Walk | Network]
     steps: tuple[Node, ...]
     captured: Captured
     guarded: frozenset[str]
@@ -61,6 +62,11 @@ class Plan:
             if node.residency == EDGE and node.op not in ('input', 'columns'):
                 raise Refused(f'{node.op} of values of edges')
         return Plan(output, walks, tuple(steps), captured, guarded_sides(steps))
+
+    def why_not(self, edges: Edges) -> str | None:
+        """The reason, if any, for which edges like these have no fused form."""
+        reasons = (walk.why_not(edges) for walk in self.walks.values() if isinstance(walk, Network))
+        return next((reason for reason in reasons if reason is not None), None)
 
     def run(self, edges: Edges, given: Mapping[str, Tensor]) -> Tensor:
         """The result for a call, a row for each target.
@@ -88,15 +94,15 @@ class Plan:
         return found[id(self.output)]
 
 
-def _lowered(output: Node) -> tuple[Node, dict[int, Walk]]:
+def _lowered(output: Node) -> tuple[Node, dict[int, Walk | Network]]:
     """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
     while True:
-        walks: dict[int, Walk] = {}
+        walks: dict[int, Walk | Network] = {}
         for node in in_order(output):
             if node.op != 'reduce':
                 continue
             try:
-                walks[id(node)] = lowered(node)
+                walks[id(node)] = _walk_of(node)
             except Refused:
                 found = softmaxes_in(node.args[0])
                 if not found:
@@ -107,13 +113,30 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Walk]]:
             return output, walks
 
 
-def _walked(walk: Walk, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:
+def _walk_of(reduction: Node) -> Walk | Network:
+    """A program, or else a network, that gives a reduction.
+
+    Raises:
+        Refused: If there is neither; why there is no program.
+    """
+    try:
+        return lowered(reduction)
+    except Refused as refusal:
+        try:
+            return network_of(reduction)
+        except Refused:
+            raise refusal from None
+
+
+def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:
     operands = {}
     for name, operand in walk.operands.items():
         if isinstance(operand, Factors):
             operands[name] = Product(found[id(operand.features)], found[id(operand.weight)])
         else:
             operands[name] = found[id(operand)]
+    if isinstance(walk, Network):
+        return walk.run(edges, operands).view(edges.num_targets, *node.shape)
     seed = None
     if walk.dropout > 0.0:
         seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
@@ -123,7 +146,7 @@ def _walked(walk: Walk, node: Node, edges: Edges, found: dict[int, Any]) -> Tens
     return out.view(out.shape[0], *node.shape)
 
 
-def _steps(output: Node, walks: Mapping[int, Walk]) -> list[Node]:
+def _steps(output: Node, walks: Mapping[int, Walk | Network]) -> list[Node]:
     """The values to compute in order: of a reduction's, its operands alone."""
     done: dict[int, Node] = {}
 
@@ -139,7 +162,7 @@ def _steps(output: Node, walks: Mapping[int, Walk]) -> list[Node]:
     return list(done.values())
 
 
-def _operands(walk: Walk) -> list[Node]:
+def _operands(walk: Walk | Network) -> list[Node]:
     found = []
     for operand in walk.operands.values():
         found += [operand.features, operand.weight] if isinstance(operand, Factors) else [operand]

@@ -62,7 +62,8 @@ class CompiledConv(Noted):
             return None, reason
         try:
             call = collected(self, adjacency, size, kwargs)
-            return call, self.plan_of(call.given)
+            plan = self.plan_of(call.given)
+            return call, plan if isinstance(plan, str) else plan.why_not(call.edges) or plan
         except Refused as refusal:
             return None, str(refusal)
 

@@ -1,4 +1,4 @@
-"""What PyG's layers make of the edges in each call, self-loops and symmetric norms, made once for an ``edge_index``.
+"""What PyG's layers make of edges in each call, self-loops and norms, made once for an ``edge_index``.
 
 Each time PyG makes a new tensor, whose edges would have to be sorted anew. Methods of a compiled class call these forms.
 """

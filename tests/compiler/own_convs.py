@@ -82,6 +82,24 @@ class TwoLayers(Own):
         return self.nn(torch.cat([x_i, x_j - x_i], dim=-1))
 
 
+class Network(Own):
+    """A network on edges before a maximum: it runs on tiles."""
+
+    def __init__(self, width=8, aggr='max'):
+        super().__init__(aggr)
+        stages = [Linear(2 * width, 6), torch.nn.SiLU(), Linear(6, 7, bias=False), torch.nn.Tanh(), Linear(7, 5)]
+        self.nn = torch.nn.Sequential(*stages)
+
+    def message(self, x_i, x_j):
+        return self.nn(torch.cat([x_i, x_j - x_i], dim=-1))
+
+
+class NetworkOfMeans(Network):
+    def __init__(self):
+        super().__init__(aggr='mean')
+        self.nn.append(torch.nn.LeakyReLU(0.2))
+
+
 class NormalisedTwice(Own):
     """A softmax that is no weight of a program: it is taken apart."""
 
@@ -110,6 +128,18 @@ class InPlace(Own):
         return F.relu(out * other, inplace=True)
 
 
+class ReadTwice(Own):
+    """Features of an edge in a weight and in what it weighs, before a maximum."""
+
+    def __init__(self, width=8, edge_dim=3):
+        super().__init__('max')
+        self.lin = Linear(edge_dim, width)
+
+    def message(self, x_i, x_j, edge_attr):
+        edge = self.lin(edge_attr)
+        return torch.tanh(x_j + edge) * (x_i * x_j * edge).sum(-1, keepdim=True)
+
+
 class Chosen(Own):
     def message(self, x_i, x_j):
         far = torch.where(x_j > x_i, x_j, -x_i)
@@ -123,10 +153,13 @@ CONVS = {
     'gate': (Gate, ('edge_attr',)),
     'distance': (Distance, ()),
     'two layers': (TwoLayers, ()),
+    'network': (Network, ()),
+    'network, mean': (NetworkOfMeans, ()),
     'softmax that is no weight': (NormalisedTwice, ()),
     'two reductions': (Centred, ()),
     'writes in place': (InPlace, ()),
     'comparisons': (Chosen, ()),
+    'an edge read twice': (ReadTwice, ('edge_attr',)),
 }
 
 
