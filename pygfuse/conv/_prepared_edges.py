@@ -1,6 +1,6 @@
 """What PyG's layers make of edges in each call, self-loops and norms, made once for an ``edge_index``.
 
-Each time PyG makes a new tensor, whose edges would have to be sorted anew. Methods of a compiled class call these forms.
+Each time PyG makes a new tensor, whose edges would have to be sorted anew. Compiled classes call these forms.
 """
 
 from __future__ import annotations
