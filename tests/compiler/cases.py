@@ -152,7 +152,6 @@ ATTENTION = [
         'PointNetConv',
         {'local_nn': _mlp(FEATURES + 3, OUT)},
         _with(pos=_position),
-        reason='linear of values that each edge has of its own',
     ),
     Case(
         'PointGNNConv',

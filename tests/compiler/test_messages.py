@@ -1,4 +1,4 @@
-"""Random message functions give PyG's values and gradients, or are refused (`python -m tests.compiler.run` for more)."""
+"""Random message functions give PyG's values and gradients, or are refused; `run.py` tries more of them."""
 
 from __future__ import annotations
 
