@@ -13,8 +13,8 @@ from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.ops.knn import knn, knn_graph
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.partial.rows.active import active
-from pygfuse.reporting import report
-from pygfuse.swap import fuse, unfuse
+from pygfuse.reporting import explain, report, supported
+from pygfuse.swap import compile, fuse, unfuse
 from pygfuse.tune.autotune import autotune
 from pygfuse.tune.warm import warm
 
@@ -23,14 +23,17 @@ __all__ = [
     'ablation',
     'active',
     'autotune',
+    'compile',
     'conv',
     'execution_paths',
+    'explain',
     'force_mapping',
     'fuse',
     'group_sizes',
     'knn',
     'knn_graph',
     'report',
+    'supported',
     'transforms',
     'unfuse',
     'used_once',

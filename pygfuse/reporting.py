@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.resources
+import json
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -11,8 +13,11 @@ import torch
 from torch_geometric.nn import MessagePassing
 
 from pygfuse._lib.note import Activity, Note
+from pygfuse.compiler.explanation import explained
+from pygfuse.conv._compiled import CompiledConv
 from pygfuse.conv._hag import USED
 from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._noted import Noted
 from pygfuse.swap import FUSED_CLASSES
 
 
@@ -92,7 +97,7 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
     rows = []
     for name, module in model.named_modules():
         if isinstance(module, MessagePassing):
-            note = module.note if isinstance(module, FusedConv) else Note()
+            note = module.note if isinstance(module, Noted) else Note()
             said = _why_not(module), note.hag, note.backward, note.forward
             rows.append(Row(name or '(model)', repr(module).split('\n')[0], *said))
     table = Report(tuple(rows))
@@ -102,12 +107,93 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
 
 def _why_not(module: MessagePassing) -> str | None:
     kind = type(module)
-    if isinstance(module, FusedConv):
+    if isinstance(module, (FusedConv, CompiledConv)):
         # of the layer itself it is told as of now: an explainer may have left
         return module.why_not() or (None if module.note.of_layer else module.note.reason)
     if kind in FUSED_CLASSES:
         return 'call pygfuse.fuse(model)'
-    for parent in kind.__mro__:
-        if parent in FUSED_CLASSES:
-            return f'a subclass of {parent.__name__}, which may compute something else'
-    return f'{kind.__name__} has no fused form yet'
+    return 'call pygfuse.compile(conv)'
+
+
+def explain(conv: MessagePassing, file: TextIO | None = None) -> None:
+    """Prints what `pygfuse.compile` made of a layer's messages in the calls so far.
+
+    For each kind of call: the values that were captured, where each resides, and how each pass changes them; the
+    programs of the walks over edges; and the operations and the memory before and after.
+
+    Args:
+        conv: A compiled layer that was called.
+        file: Where to print, by default standard output.
+
+    Raises:
+        TypeError: If it is no compiled layer.
+
+    Example:
+        >>> import torch
+        >>> import torch_geometric.nn as pyg
+        >>> from pygfuse import compile
+        >>> conv = compile(pyg.SimpleConv())
+        >>> _ = conv(torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]]))
+        >>> explain(conv)
+        as written
+        x_j            source  [2]  input
+        %1             target  [2]  reduce(x_j, reduce='sum')  over the edges of each target
+        <BLANKLINE>
+        walk: sum, heads=1, channels=2
+        def message(s0):
+            return s0
+        <BLANKLINE>
+        as written  operations: 2 for each edge, 0 for each source, 0 for each target; numbers an edge in memory: 2
+        compiled    operations: 2 for each edge, 0 for each source, 0 for each target; numbers an edge in memory: 0
+    """
+    if not isinstance(conv, CompiledConv):
+        raise TypeError(f"Expected 'conv' to be a layer that pygfuse.compile returned (got {type(conv).__name__})")
+    plans = conv.plans()
+    if not plans:
+        reason = conv.why_not() or conv.note.reason
+        print(f'no plan: {reason}' if reason else 'no plan yet: call the layer first', file=file or sys.stdout)
+    print('\n\n'.join(explained(plan) for plan in plans), file=file or sys.stdout)
+
+
+@dataclasses.dataclass(frozen=True)
+class Support:
+    """What is known of one of PyG's classes.
+
+    Attributes:
+        name: Of the class.
+        form: ``'written'``, ``'compiled'`` or ``"PyG's path"``.
+        reason: Why it runs PyG's path, or None.
+    """
+
+    name: str
+    form: str
+    reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SupportTable:
+    """What `supported` found: prints as a table, iterates over its rows."""
+
+    rows: tuple[Support, ...]
+
+    def __iter__(self) -> Iterator[Support]:
+        return iter(self.rows)
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.rows)
+        lines = [f'{row.name:<{width}}  {row.form}{f": {row.reason}" if row.reason else ""}' for row in self.rows]
+        fused = sum(row.form != "PyG's path" for row in self.rows)
+        return '\n'.join([*lines, f'{fused} of {len(self.rows)} classes run fused'])
+
+
+def supported() -> SupportTable:
+    """Which of PyG's convolutions run fused: by a written program, compiled, or not, and why.
+
+    The table was made by running each class; what a layer of one's own does, `report` and `explain` say.
+
+    Example:
+        >>> next(row for row in supported() if row.name == 'TAGConv')
+        Support(name='TAGConv', form='compiled', reason=None)
+    """
+    text = importlib.resources.files('pygfuse.conv').joinpath('supported.json').read_text()
+    return SupportTable(tuple(Support(**row) for row in json.loads(text)))

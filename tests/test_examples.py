@@ -35,6 +35,12 @@ def test_quickstart_prints_a_table_and_draws_a_picture(tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+def test_own_conv_is_compiled():
+    output = run_example('own_conv.py', '--nodes', 200, '--degree', 5, '--channels', 8)
+    assert float(re.search(r'outputs: (\S+)', output)[1]) < 1e-5
+    assert 'walk: mean' in output
+
+
 @pytest.mark.slow
 def test_quickstart_learns_the_same_with_less(tmp_path):
     output = run_example('quickstart.py', '--output', tmp_path / 'quickstart.png')

@@ -11,12 +11,12 @@ DOCS = Path(__file__).parents[1] / 'docs'
 BLOCK = re.compile(r'^```python\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize('name', ['adding-a-conv.md'])
+@pytest.mark.parametrize('name', ['adding-a-conv.md', 'guides/compile.md'])
 def test_code_of_a_guide(name, tmp_path, monkeypatch):
     blocks = BLOCK.findall((DOCS / name).read_text())
     assert blocks
     # a module of its own: PyG reads the sources of classes
-    module = name.removesuffix('.md').replace('-', '_') + '_guide'
+    module = re.sub(r'\W', '_', name.removesuffix('.md')) + '_guide'
     (tmp_path / f'{module}.py').write_text('\n'.join(blocks))
     monkeypatch.syspath_prepend(tmp_path)
     torch.manual_seed(0)

@@ -99,12 +99,20 @@ def test_what_is_no_module(function):
         function(3)
 
 
-def test_a_subclass_is_left_alone():
+def test_a_subclass_is_compiled_as_it_is():
     model = nn.ModuleList([OwnConv(FEATURES, 8)])
+    expected = model[0](GRAPH.x(FEATURES), GRAPH.edge_index)
     pygfuse.fuse(model)
+    assert isinstance(model[0], OwnConv)
+    torch.testing.assert_close(model[0](GRAPH.x(FEATURES), GRAPH.edge_index), expected)
+    assert [row.why_not for row in report_of(model)[1]] == [None]
+
+
+def test_a_subclass_is_left_alone_if_asked():
+    model = nn.ModuleList([OwnConv(FEATURES, 8)])
+    pygfuse.fuse(model, compile=False)
     assert type(model[0]) is OwnConv
-    _, (row,) = report_of(model)
-    assert 'subclass of GATConv' in row.why_not
+    assert [row.why_not for row in report_of(model)[1]] == ['call pygfuse.compile(conv)']
 
 
 def test_a_layer_used_twice_stays_one():

@@ -39,8 +39,8 @@ _AGGREGATIONS = {
 }
 
 
-def why_not_watched(conv: MessagePassing) -> str | None:
-    """The reason, if any, for which somebody reads or changes messages of a layer."""
+def why_not_observed(conv: MessagePassing) -> str | None:
+    """The reason, if any, for which somebody reads or changes messages of a layer of any class."""
     if conv.explain:
         return 'an explainer reads its messages'
     for name in _HOOKS:
@@ -48,6 +48,14 @@ def why_not_watched(conv: MessagePassing) -> str | None:
             return f'a hook is registered ({name.strip("_").removesuffix("s")})'
     if conv.decomposed_layers > 1:
         return 'decomposed_layers is greater than 1'
+    return None
+
+
+def why_not_watched(conv: MessagePassing) -> str | None:
+    """The same of a layer that declares itself, or that its nodes are in another dimension than it says."""
+    reason = why_not_observed(conv)
+    if reason is not None:
+        return reason
     if conv.node_dim not in conv.spec.node_dims:
         return f'node_dim={conv.node_dim} is not the dimension of nodes'
     return None

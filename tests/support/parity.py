@@ -209,6 +209,8 @@ def _leaves(value: Any, dtype: torch.dtype) -> Any:
     """The value in a floating type, its tensors new leaves that require gradients."""
     if isinstance(value, tuple):
         return tuple(_leaves(item, dtype) for item in value)
+    if isinstance(value, dict):
+        return {key: _leaves(item, dtype) for key, item in value.items()}
     if isinstance(value, SparseTensor):
         return value.type(dtype) if value.has_value() and value.storage.value().is_floating_point() else value
     if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -223,6 +225,9 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, (tuple, list)):
         for i, item in enumerate(value):
             yield from _tensors(f'{name}[{i}]', item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors(f'{name}[{key!r}]', item)
     elif isinstance(value, SparseTensor):
         yield from _tensors(f'{name} as COO', value.coo())
     elif isinstance(value, EdgeIndex):

@@ -269,6 +269,8 @@ def backward_body(
                                 if edges_by_both:
                                     if not by_target:
                                         grad = load_row(grad_out, u * width + channel)
+                                        if extreme:
+                                            reached = load_row(out, u * width + channel)
                                     found = message_adjoint(
                                         grad, reached, load_heads(weights, k * heads), own_row, other, row,
                                         parameter_rows, scalars,

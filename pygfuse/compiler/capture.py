@@ -1,0 +1,116 @@
+"""From a layer's ``message`` and ``aggregate`` to a value of the intermediate representation."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+import pygfuse.compiler.handlers  # noqa: F401  registers the handlers
+from pygfuse.compiler.ir import SHARED, Node, leaf
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import NUM_EDGES, NUM_TARGETS, Place, Rows, Symbol
+from pygfuse.compiler.watch import Guards, Watched
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a call brings under one name, and where its rows reside.
+
+    Attributes:
+        residency: ``'source'``, ``'target'``, ``'edge'`` or ``'shared'``.
+        value: The tensor; of several that PyG has in one, before the dimension of rows, any.
+        is_stacked: Whether it is one of several.
+    """
+
+    residency: str
+    value: Tensor
+    is_stacked: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Captured:
+    """What a layer computes between its nodes' values and the aggregated messages.
+
+    Attributes:
+        output: The result, a row for each target.
+        guards: What was read of the layer.
+    """
+
+    output: Node
+    guards: Guards
+
+
+_SIZES = {'size_i': NUM_TARGETS, 'dim_size': NUM_TARGETS}
+
+
+def parameters_of(conv: Module) -> tuple[dict[str, inspect.Parameter], dict[str, inspect.Parameter]]:
+    """The arguments of ``message`` and of ``aggregate`` without the messages."""
+    message = dict(inspect.signature(conv.message).parameters)
+    aggregate = dict(list(inspect.signature(conv.aggregate).parameters.items())[1:])
+    return message, aggregate
+
+
+def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None) -> Captured:
+    """Captures ``aggregate(message(...))`` of a layer.
+
+    Args:
+        conv: The layer.
+        given: The arguments by the names in the signatures of its methods: a `Given`, or something that is no tensor.
+        guards: Where to remember what was read of the layer, also if it is refused.
+
+    Raises:
+        Refused: If it has no intermediate representation; the text says why.
+    """
+    guards = Guards() if guards is None else guards
+    watched = Watched(conv, guards)
+    message, aggregate = parameters_of(conv)
+    with torch.enable_grad():
+        try:
+            out = watched.message(**_arguments(message, given))
+            if not isinstance(out, Symbol):
+                raise Refused(f'message returns a {type(out).__name__}')
+            out = watched.aggregate(out, **_arguments(aggregate, given))
+        except Refused:
+            raise
+        except RecursionError as error:
+            raise Refused('it calls itself') from error
+        except Exception as error:
+            raise Refused(f'capturing it failed: {type(error).__name__}: {error}') from error
+    if not isinstance(out, Symbol) or out.rows != NUM_TARGETS:
+        raise Refused('aggregate returns something else than a row for each target')
+    return Captured(out.node, guards)
+
+
+def _arguments(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            raise Refused('its methods take any arguments')
+        if name in _SIZES:
+            found[name] = Rows(_SIZES[name])
+        elif name in ('index', 'edge_index_i', 'edge_index_j'):
+            found[name] = Place(name != 'edge_index_j')
+        elif name == 'ptr':
+            found[name] = None
+        elif name in ('edge_index', 'adj_t', 'size', 'size_j'):
+            raise Refused(f'it reads {name}')
+        elif name in given:
+            found[name] = _symbol(name, given[name])
+        elif parameter.default is parameter.empty:
+            raise Refused(f'no {name} is given')
+    return found
+
+
+def _symbol(name: str, argument: Any) -> Any:
+    if not isinstance(argument, Given):
+        return argument
+    tensor, residency = argument.value, argument.residency
+    shape = tensor.shape if residency == SHARED else tensor.shape[1:]
+    rows = None if residency == SHARED else NUM_EDGES
+    return Symbol(leaf(name, residency, shape, tensor.dtype, name), rows, argument.is_stacked)

@@ -1,0 +1,199 @@
+"""The intermediate representation: values with a residency and a shape, and the operators between them.
+
+A value resides with the sources, the targets, the edges, or nowhere (it is shared, as a parameter is). What is computed
+of sources alone resides with the sources, though somebody wrote it of values on edges: a value moves to the edges only
+where it meets one of another residency. Residencies and movements are those of "Graphiler" (MLSys 2022, section 4).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.refusal import Refused
+
+SOURCE, TARGET, EDGE, SHARED = 'source', 'target', 'edge', 'shared'
+# any number that no width of features has
+_ROWS = 10007
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Node:
+    """A value.
+
+    Attributes:
+        op: The operator that gives it, a name in `OPERATIONS`; ``'input'`` for what a call or the layer holds.
+        args: Values and numbers.
+        attributes: What else the operator takes, never a value.
+        residency: ``'source'``, ``'target'``, ``'edge'`` or ``'shared'``.
+        shape: The shape of a row; of a shared value, its shape.
+        dtype: The type.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    attributes: dict[str, Any]
+    residency: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row holds."""
+        return torch.Size(self.shape).numel()
+
+    def parents(self) -> Iterator[Node]:
+        """The values that it is computed from."""
+        return nodes_in(self.args)
+
+    def example(self) -> torch.Tensor:
+        """A tensor without memory of its type, with any number of rows."""
+        rows = () if self.residency == SHARED else (_ROWS,)
+        return torch.empty((*rows, *self.shape), dtype=self.dtype, device='meta')
+
+
+def nodes_in(arguments: Any) -> Iterator[Node]:
+    """The values in nested tuples."""
+    if isinstance(arguments, Node):
+        yield arguments
+    elif isinstance(arguments, (tuple, list)):
+        for argument in arguments:
+            yield from nodes_in(argument)
+
+
+def mapped(arguments: Any, function: Callable[[Node], Any]) -> Any:
+    """Nested tuples with another thing in place of each value."""
+    if isinstance(arguments, Node):
+        return function(arguments)
+    if isinstance(arguments, (tuple, list)):
+        return tuple(mapped(argument, function) for argument in arguments)
+    return arguments
+
+
+def joined(residencies: Iterable[str]) -> str:
+    """Where a value resides that is computed from values of these residencies."""
+    found = set(residencies) - {SHARED}
+    return SHARED if not found else found.pop() if len(found) == 1 else EDGE
+
+
+def value(op: str, *args: Any, **attributes: Any) -> Node:
+    """The value of an operator; its residency, shape and type follow.
+
+    Raises:
+        Refused: If the operator mixes rows.
+
+    Example:
+        >>> x = leaf('x_j', SOURCE, (4,), torch.float32)
+        >>> value('relu', x).residency
+        'source'
+    """
+    operation = OPERATIONS[op]
+    residency = operation.residency or joined(node.residency for node in nodes_in(args))
+    if residency != SHARED and operation.row_wise:
+        ranks = {len(node.shape) for node in nodes_in(args) if node.residency != SHARED}
+        highest = max((len(node.shape) for node in nodes_in(args) if node.residency == SHARED), default=0)
+        if operation.aligned and (len(ranks) > 1 or highest > min(ranks) + 1 or _has_rows(args, min(ranks))):
+            raise Refused(f'{op} of values with different numbers of dimensions')
+    try:
+        out = operation.run(*mapped(args, Node.example), **attributes)
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f'{op}: {error}') from error
+    shape = tuple(out.shape)
+    if residency != SHARED and operation.row_wise:
+        if not shape or shape[0] != _ROWS:
+            raise Refused(f'{op} over several edges')
+        shape = shape[1:]
+    elif residency != SHARED:
+        shape = shape[1:]
+    return Node(op, args, attributes, residency, shape, out.dtype)
+
+
+def _has_rows(args: Any, rank: int) -> bool:
+    """Whether a shared value has more than one row where the others have theirs."""
+    return any(n.residency == SHARED and len(n.shape) == rank + 1 and n.shape[0] != 1 for n in nodes_in(args))
+
+
+def leaf(name: str, residency: str, shape: Iterable[int], dtype: torch.dtype, source: Any = None) -> Node:
+    """A value that a call or the layer holds.
+
+    Args:
+        name: For people.
+        residency: Where it resides.
+        shape: The shape of a row.
+        dtype: The type.
+        source: Where it is found when the plan runs.
+    """
+    return Node('input', (), {'name': name, 'source': source}, residency, tuple(shape), dtype)
+
+
+def in_order(outputs: Any) -> list[Node]:
+    """All values that `outputs` need, each after what it is computed from."""
+    seen: dict[int, Node] = {}
+    stack = [(node, False) for node in reversed(list(nodes_in(outputs)))]
+    while stack:
+        node, is_done = stack.pop()
+        if id(node) in seen:
+            continue
+        if is_done:
+            seen[id(node)] = node
+        else:
+            stack.append((node, True))
+            stack += ((parent, False) for parent in node.parents() if id(parent) not in seen)
+    return list(seen.values())
+
+
+def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
+    """A value with `rule` applied to all that it needs, until it changes nothing.
+
+    Args:
+        output: The value.
+        rule: A function that gives another value for one, or None.
+    """
+    while True:
+        found: dict[int, Node] = {}
+        for node in in_order(output):
+            args = mapped(node.args, lambda parent, found=found: found[id(parent)])
+            same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
+            made = node if same else value(node.op, *args, **node.attributes)
+            found[id(node)] = rule(made) or made
+        if found[id(output)] is output:
+            return output
+        output = found[id(output)]
+
+
+def text(output: Node) -> str:
+    """A value and all that it needs, a line each, for people."""
+    names: dict[int, str] = {}
+    lines = []
+    for node in in_order(output):
+        if node.op == 'input':
+            names[id(node)] = node.attributes['name']
+        else:
+            names[id(node)] = f'%{len(lines)}'
+        shape = ', '.join(str(size) for size in node.shape)
+        said = [_said(argument, names) for argument in node.args]
+        said += [f'{name}={_short(value)}' for name, value in node.attributes.items() if name not in ('name', 'source')]
+        of_what = 'input' if node.op == 'input' else f'{node.op}({", ".join(said)})'
+        moved = sorted({p.residency for p in node.parents()} - {node.residency, SHARED})
+        movement = f'  broadcast from {" and ".join(moved)}' if moved and node.residency == EDGE else ''
+        movement = '  over the edges of each target' if node.op in ('reduce', 'softmax') else movement
+        lines.append(f'{names[id(node)]:<14} {node.residency:<7} [{shape}]  {of_what}{movement}')
+    return '\n'.join(lines)
+
+
+def _said(argument: Any, names: dict[int, str]) -> str:
+    if isinstance(argument, Node):
+        return names[id(argument)]
+    if isinstance(argument, tuple):
+        return f'({", ".join(_said(item, names) for item in argument)})'
+    return repr(argument)
+
+
+def _short(attribute: Any) -> str:
+    return getattr(attribute, '__name__', None) or repr(attribute)

@@ -1,0 +1,93 @@
+"""PyG's operators over the edges of each target, recorded as one operator each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch_geometric.utils
+from torch_geometric.nn.aggr import Aggregation
+
+from pygfuse.compiler.ir import SHARED, TARGET, Node
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import NUM_EDGES, NUM_TARGETS, Place, Rows, Symbol, made
+
+_REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
+
+
+def _checked(x: Any, index: Any, dim: int, size: Any, ptr: Any = None) -> None:
+    """Raises `Refused` unless values of edges are grouped by their targets."""
+    if not isinstance(x, Symbol) or x.rows != NUM_EDGES:
+        raise Refused('a reduction of something that is no value of edges')
+    by_target = isinstance(index, Place) and index.is_target
+    if not by_target or ptr is not None:
+        raise Refused('a reduction of edges by something else than their target')
+    rank = len(x.node.shape) + 1
+    # of stacked values the dimension of edges is the last but one
+    if not -rank <= dim < rank or dim % rank != 0 or (x.is_stacked and dim != -2):
+        raise Refused(f'node_dim={dim} is not the dimension of edges')
+    if not isinstance(size, Rows) or int(size) != NUM_TARGETS:
+        raise Refused('a reduction to another number of rows than there are targets')
+
+
+def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
+    """`torch_geometric.utils.softmax` of symbols."""
+    # a size of its own is never seen in the result of a softmax
+    size = Rows(NUM_TARGETS) if num_nodes is None else num_nodes
+    _checked(src, index, dim, size, ptr)
+    return made('softmax', src)
+
+
+def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: str = 'sum') -> Any:
+    """`torch_geometric.utils.scatter` of symbols."""
+    _checked(src, index, dim, dim_size)
+    if reduce not in _REDUCTIONS:
+        raise Refused(f'the reduction {reduce!r} has no fused form')
+    if src.node.residency == SHARED or not src.dtype.is_floating_point:
+        raise Refused('a reduction of something that is no floating value of edges')
+    found = made('reduce', src, reduce=_REDUCTIONS[reduce])
+    return Symbol(found.node, NUM_TARGETS, found.is_stacked)
+
+
+def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:
+    """`torch_geometric.utils.degree` of symbols."""
+    if not (isinstance(index, Place) and index.is_target and isinstance(num_nodes, Rows)) or dtype is None:
+        raise Refused('degrees of something else than targets')
+    return Symbol(Node('degree', (), {}, TARGET, (), dtype), NUM_TARGETS)
+
+
+def reduce(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_size: Any = None, dim: int = -2,
+           reduce: str = 'sum') -> Any:  # fmt: skip
+    """`Aggregation.reduce` of symbols."""
+    return scatter(x, index, dim, dim_size, reduce)
+
+
+def aggregation_call(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_size: Any = None, dim: int = -2,
+                     **kwargs: Any) -> Any:  # fmt: skip
+    """``Aggregation.__call__`` of symbols."""
+    return self.forward(x, index=index, ptr=None, dim_size=dim_size, dim=dim, **kwargs)
+
+
+def _or_real(leaf: Callable, real: Callable) -> Callable:
+    """A function that takes symbols and tensors."""
+
+    @functools.wraps(real)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        return leaf(*args, **kwargs) if any(isinstance(a, (Symbol, Place)) for a in given) else real(*args, **kwargs)
+
+    return either
+
+
+FUNCTIONS = {
+    real: _or_real(leaf, real)
+    for real, leaf in {
+        torch_geometric.utils.softmax: softmax,
+        torch_geometric.utils.scatter: scatter,
+        torch_geometric.utils.degree: degree,
+    }.items()
+}
+# methods that are replaced, by the function that a class has
+METHODS = {Aggregation.reduce: reduce}

@@ -1,0 +1,221 @@
+"""A reduction of edges' values as one walk: an edge program, and the values that are its operands."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+
+from pygfuse.compiler import positions
+from pygfuse.compiler.emission import Factors, Function, Operands, contains, is_leaf
+from pygfuse.compiler.ir import EDGE, SHARED, Node, in_order
+from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.positions import Places
+from pygfuse.compiler.refusal import Refused
+from pygfuse.program.program import PROGRAMS, EdgeProgram
+from pygfuse.program.trace import CHANNELS, HEADS
+from pygfuse.program.vocabulary import WORDS
+
+_OF_TARGETS = ('softmax', 'dropout')
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """A walk over the edges.
+
+    Attributes:
+        program: What happens on an edge.
+        text: The program's functions, for people.
+        operands: The values of its operands by name.
+        heads: Heads.
+        channels: Channels a head.
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+        dropout: Probability of dropping a weight.
+    """
+
+    program: EdgeProgram
+    text: str
+    operands: dict[str, Node | Factors]
+    heads: int
+    channels: int
+    reduce: str
+    dropout: float
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        weights = ', weights by softmax' if self.program.softmax else ''
+        return f'walk: {self.reduce}, heads={self.heads}, channels={self.channels}{weights}'
+
+
+def lowered(reduction: Node) -> Walk:
+    """The walk of a reduction.
+
+    Raises:
+        Refused: If no program computes it.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> x = leaf('x_j', 'source', (4,), torch.float32)
+        >>> weight = leaf('edge_weight', 'edge', (1,), torch.float32)
+        >>> print(lowered(value('reduce', value('mul', weight, x), reduce='sum')).text)
+        def score(e1):
+            return e1
+        def message(weight, s0):
+            v0 = weight * s0
+            return v0
+    """
+    message = reduction.args[0]
+    if message.residency == SHARED:
+        raise Refused('messages that do not depend on the edge')
+    dtypes = {n.dtype for n in in_order(message) if n.dtype.is_floating_point}
+    if len(dtypes) > 1:
+        raise Refused('values of several types')
+    reasons = []
+    for heads in _numbers_of_heads(message):
+        try:
+            return _Lowering(message, heads, reduction.attributes['reduce']).walk()
+        except Refused as refusal:
+            reasons.append(str(refusal))
+    raise Refused(reasons[0] if reasons else 'no walk computes it')
+
+
+def _numbers_of_heads(message: Node) -> Iterator[int]:
+    """Numbers of heads for which a program may exist, the likeliest first."""
+    width = message.width
+    on_edges = [node for node in in_order(message) if node.residency == EDGE]
+    found = [node.width for node in on_edges if node.op == 'softmax']
+    if not found:
+        found = [width * node.width // node.args[0].width for node in on_edges if node.op == 'sum']
+        found += sorted({node.width for node in on_edges if 1 < node.width < width}, reverse=True)
+        found.append(1)
+    yield from dict.fromkeys(heads for heads in found if heads and width % heads == 0)
+
+
+class _Lowering:
+    """The writing of one program for a number of heads."""
+
+    def __init__(self, message: Node, heads: int, reduce: str) -> None:
+        self.message = message
+        self.heads, self.channels = heads, message.width // heads
+        self.reduce = reduce
+        self.operands = Operands()
+        self.weight: Node | None = None
+        self.dropout = 0.0
+        self.is_softmax = contains(message, ('softmax',))
+        self.must_score = self.is_softmax or contains(message, ('sum', 'dropout'))
+
+    def walk(self) -> Walk:
+        function = Function('message', self.operands, CHANNELS)
+        result = function.write(self.message, positions.everything(self.message.width), self._stop)
+        if self.must_score and self.weight is None:
+            raise Refused('values of heads that are no weight')
+        scores = self._score() if self.weight is not None else None
+        if self.weight is not None:
+            function.parameters = {'weight': None, **function.parameters}
+        if not self.operands.declared:
+            raise Refused('messages without operands')
+        text = function.text(result)
+        program = _program(self.operands, text, scores, self.is_softmax)
+        try:
+            program.bind(tuple(self.operands.declared))
+        except (ValueError, TypeError) as error:
+            raise Refused(str(error)) from error
+        whole = text if scores is None else f'{scores}\n{text}'
+        values = self.operands.values
+        return Walk(program, whole, values, self.heads, self.channels, self.reduce, self.dropout)
+
+    def _stop(self, node: Node, places: Places) -> str | None:
+        """The name ``weight`` for a value that can be the weight of edges."""
+        if node is self.weight:
+            if places != positions.repeated(self.heads, self.channels):
+                raise Refused('a weight of edges that is read in another order')
+            return 'weight'
+        spreads = places == positions.repeated(self.heads, self.channels) and node.width == self.heads
+        may_be = spreads and self.weight is None and node.residency == EDGE
+        if not may_be or (self.channels == 1 and not self.must_score):
+            return None
+        if self.is_softmax:
+            chosen = _without_dropout(node)[0].op == 'softmax'
+        elif self.must_score:
+            chosen = contains(node, ('sum', 'dropout')) and self._has_no_channels(node)
+        else:
+            chosen = True
+        if not chosen:
+            return None
+        self.weight = node
+        return 'weight'
+
+    def _has_no_channels(self, node: Node) -> bool:
+        return _without_dropout(node)[0].op == 'dropout' or not contains(node, ('dropout',)) or node.op == 'dropout'
+
+    def _score(self) -> str:
+        scored, self.dropout = _without_dropout(self.weight)
+        if self.is_softmax:
+            (scored,) = scored.args
+        if contains(scored, _OF_TARGETS):
+            raise Refused('a softmax or dropout within a score')
+        level = CHANNELS if contains(scored, ('sum',)) else HEADS
+        function = Function('score', self.operands, level)
+        places = positions.everything(self.heads)
+        if level == HEADS:
+            result = function.write(scored, places, lambda node, places: None)
+        else:
+            result = function.write(scored, places, lambda node, places: self._summed(function, node, places))
+        return function.text(result)
+
+    def _summed(self, function: Function, node: Node, places: Places) -> str | None:
+        """Within a score that sums channels: a sum, or a value of heads, which is the sum of itself and zeros."""
+        if len(places) != self.heads:
+            return None
+        if node.op == 'sum' and node.residency == EDGE:
+            summed = positions.of_sum(node)
+            if summed.shape[1] != self.channels or -1 in places:
+                raise Refused(f'a sum of {summed.shape[1]} channels where messages have {self.channels}')
+            inner = tuple(int(i) for k in places for i in summed[k])
+            if contains(node.args[0], ('sum', *_OF_TARGETS)):
+                raise Refused('a sum of sums over channels')
+            found = function.write(node.args[0], inner, lambda node, places: None)
+            return function.line(f'sum_channels({found})')
+        if is_leaf(node):
+            padded = tuple(place for k in places for place in (k, *[-1] * (self.channels - 1)))
+            return function.line(f'sum_channels({function.leaf(node, padded)})')
+        return None
+
+
+def softmaxes_in(message: Node) -> list[Node]:
+    """The softmaxes on the edges that a message is computed by, not those in what it reads of nodes."""
+    found, seen, stack = [], set(), [message]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or node.residency != EDGE:
+            continue
+        seen.add(id(node))
+        if node.op == 'softmax':
+            found.append(node)
+        stack += node.parents()
+    return found
+
+
+def _without_dropout(node: Node) -> tuple[Node, float]:
+    """What dropout, if it is that, is taken of, and its probability; views are looked through."""
+    while node.op in OPERATIONS and OPERATIONS[node.op].selects and node.width == node.args[0].width:
+        node = node.args[0]
+    if node.op != 'dropout':
+        return node, 0.0
+    inner = node.args[0]
+    while inner.op in OPERATIONS and OPERATIONS[inner.op].selects and inner.width == inner.args[0].width:
+        inner = inner.args[0]
+    return inner, node.attributes['p']
+
+
+def _program(operands: Operands, message: str, score: str | None, softmax: bool) -> EdgeProgram:
+    """The program of these functions: the same one for the same text."""
+    declared = ';'.join(f'{name}:{o.side}:{o.level}' for name, o in operands.declared.items())
+    name = f'compiled_{hashlib.sha256(repr((declared, message, score, softmax)).encode()).hexdigest()[:16]}'
+    if name not in PROGRAMS:
+        found = dict(WORDS)
+        exec('\n'.join(filter(None, (score, message))), found)  # text of our own, of words and names alone
+        EdgeProgram(name, dict(operands.declared), found['message'], found.get('score') if score else None, softmax)
+    return PROGRAMS[name]

@@ -1,0 +1,123 @@
+"""The operators of the intermediate representation, as functions of tensors whose first dimension are the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """An operator.
+
+    Attributes:
+        run: What it computes.
+        elementwise: Whether each number of the result is computed from the numbers at its place.
+        linear: Whether it is additive in its first argument.
+        row_wise: Whether each row of the result is computed from the same rows.
+        aligned: Whether its arguments are broadcast against each other.
+        residency: Where its result resides, if that does not follow from its arguments.
+        selects: Whether it only puts numbers of its first argument elsewhere.
+    """
+
+    run: Callable[..., Tensor]
+    elementwise: bool = False
+    linear: bool = False
+    row_wise: bool = True
+    aligned: bool = False
+    residency: str | None = None
+    selects: bool = False
+
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def _elementwise(name: str, run: Callable[..., Tensor]) -> None:
+    OPERATIONS[name] = Operation(run, elementwise=True, aligned=True)
+
+
+def _selecting(name: str, run: Callable[..., Tensor]) -> None:
+    OPERATIONS[name] = Operation(run, linear=True, selects=True)
+
+
+for _name in ('add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'gt', 'lt', 'ge', 'le', 'eq', 'ne', 'where', 'pow'):
+    _elementwise(_name, getattr(torch, _name))
+for _name in ('neg', 'exp', 'expm1', 'log', 'sqrt', 'sigmoid', 'tanh', 'abs', 'square', 'relu', 'sin', 'cos', 'rsqrt'):
+    _elementwise(_name, getattr(torch, _name))
+for _name in ('log1p', 'reciprocal', 'sign', 'erf', 'detach', 'logical_not', 'logical_and', 'logical_or'):
+    _elementwise(_name, getattr(torch, _name))
+for _name in ('leaky_relu', 'elu', 'silu', 'gelu', 'softplus', 'selu', 'celu', 'relu6', 'logsigmoid', 'softsign'):
+    _elementwise(_name, getattr(F, _name))
+_elementwise('clamp', torch.clamp)
+_elementwise('masked_fill', torch.masked_fill)
+_elementwise('prelu', lambda x, weight: torch.where(x > 0, x, x * weight))
+
+
+def _sum(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
+    return x.sum(dims, keepdim=keepdim)
+
+
+def _row_function(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda *args, **attributes: function(*args, **attributes)
+
+
+def _columns(x: Tensor, take: Sequence[int]) -> Tensor:
+    """The numbers of a row, in a row, at these places; 0 where a place is -1."""
+    flat = x.reshape(x.shape[0], -1) if x.dim() else x.reshape(1, 1)
+    width, rows = flat.shape[1], flat.shape[0]
+    if len(take) == width and take == tuple(range(width)):
+        return flat
+    if -1 not in take and len(take) % width == 0:
+        repeats = len(take) // width
+        if take == tuple(i // repeats for i in range(len(take))):
+            return flat.unsqueeze(-1).expand(rows, width, repeats).reshape(rows, -1)
+        if take == tuple(range(width)) * repeats:
+            return flat.unsqueeze(1).expand(rows, repeats, width).reshape(rows, -1)
+    if -1 in take:
+        flat = F.pad(flat, (0, 1))
+    return flat.index_select(1, torch.tensor([width if i < 0 else i for i in take], device=flat.device))
+
+
+def _parameter_columns(x: Tensor, take: Sequence[int]) -> Tensor:
+    return _columns(x.reshape(1, -1), take)
+
+
+def _placement(x: Tensor, take: Sequence[int], width: int) -> Tensor:
+    """The matrix by which rows of `width` numbers are multiplied to give the numbers at places `take`."""
+    places = torch.tensor(take, device=x.device)
+    return (torch.arange(width, device=x.device).unsqueeze(1) == places).to(x.dtype)
+
+
+def _call(*args: Any, function: Callable, keywords: tuple) -> Any:
+    return function(*args, **dict(keywords))
+
+
+_selecting('reshape', lambda x, shape: x.reshape(x.shape[0], *shape))
+_selecting('expand', lambda x, shape: x.expand(x.shape[0], *shape))
+_selecting('permute', lambda x, dims: x.permute(dims))
+_selecting('index', lambda x, places: x[(slice(None), *places)])
+_selecting('repeat', lambda x, repeats: x.repeat(1, *repeats))
+OPERATIONS['cat'] = Operation(lambda parts, dim: torch.cat(parts, dim))
+OPERATIONS['stack'] = Operation(lambda parts, dim: torch.stack(parts, dim))
+OPERATIONS['sum'] = Operation(_sum, linear=True)
+OPERATIONS['linear'] = Operation(F.linear, linear=True)
+OPERATIONS['matmul'] = Operation(torch.matmul, linear=True)
+for _name in ('amax', 'amin', 'prod', 'norm', 'softmax_of_row', 'log_softmax_of_row', 'normalize', 'layer_norm', 'std'):
+    _function = {'softmax_of_row': torch.softmax, 'log_softmax_of_row': torch.log_softmax}.get(_name)
+    _function = _function or getattr(F, _name, None) or getattr(torch, _name)
+    OPERATIONS[_name] = Operation(_row_function(_function))
+OPERATIONS['einsum'] = Operation(lambda *tensors, equation: torch.einsum(equation, *tensors))
+# what is computed of shared values alone, whatever it is
+OPERATIONS['call'] = Operation(_call, row_wise=False)
+OPERATIONS['columns'] = Operation(_columns)
+OPERATIONS['parameter_columns'] = Operation(_parameter_columns, row_wise=False)
+OPERATIONS['placement'] = Operation(_placement, row_wise=False, residency='shared')
+# what takes the edges to compute; here for shapes alone
+OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
+OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
+OPERATIONS['reduce'] = Operation(lambda x, reduce: x, residency='target')

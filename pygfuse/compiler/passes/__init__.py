@@ -1,0 +1,42 @@
+"""Passes over the intermediate representation: functions of a value that give an equal value, one a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from pygfuse.compiler.ir import Node
+from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
+from pygfuse.compiler.passes.contraction import contract_edge_features
+from pygfuse.compiler.passes.no_operation import remove_no_operations
+from pygfuse.compiler.passes.reordering import reorder_broadcasts
+from pygfuse.compiler.passes.split_concatenation import split_concatenations
+from pygfuse.compiler.passes.subexpressions import share_subexpressions
+
+# in the order in which they run
+PASSES: dict[str, Callable[[Node], Node]] = {
+    function.__name__: function
+    for function in (
+        remove_no_operations,
+        split_concatenations,
+        reorder_broadcasts,
+        contract_edge_features,
+        linear_maps_after_sums,
+        share_subexpressions,
+    )
+}
+
+
+def optimised(output: Node, without: Collection[str] = ()) -> Node:
+    """A value after all passes but those named in `without`."""
+    last = output
+    for _, last in stages(output, without):  # noqa: B007
+        pass
+    return last
+
+
+def stages(output: Node, without: Collection[str] = ()) -> Iterator[tuple[str, Node]]:
+    """The name of each pass and the value after it."""
+    for name, run in PASSES.items():
+        if name not in without:
+            output = run(output)
+            yield name, output

@@ -1,0 +1,63 @@
+"""A last linear map of edges' values is taken after the sum, once a target."""
+
+from __future__ import annotations
+
+from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, rewritten, value
+
+
+def linear_maps_after_sums(output: Node) -> Node:
+    """Moves maps of what edges compute, and their bias, behind sums and means.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf
+        >>> x_i = leaf('x_i', 'target', (2,), torch.float32)
+        >>> x_j = leaf('x_j', 'source', (2,), torch.float32)
+        >>> weight = leaf('weight', 'shared', (3, 2), torch.float32)
+        >>> message = value('linear', value('relu', value('add', x_i, x_j)), weight)
+        >>> linear_maps_after_sums(value('reduce', message, reduce='sum')).op
+        'linear'
+    """
+    return rewritten(output, _rule)
+
+
+def _rule(node: Node) -> Node | None:
+    if node.op != 'reduce' or node.attributes['reduce'] not in ('sum', 'mean'):
+        return None
+    inner, reduce = node.args[0], node.attributes['reduce']
+    if inner.op in ('linear', 'matmul', 'sum') and inner.residency == EDGE and not _is_product(inner):
+        return value(inner.op, value('reduce', inner.args[0], reduce=reduce), *inner.args[1:], **inner.attributes)
+    if inner.op == 'reshape' and _has_map(inner.args[0]):
+        return value('reshape', value('reduce', inner.args[0], reduce=reduce), **inner.attributes)
+    if inner.op == 'add' and _has_map(inner):
+        return _with_bias(inner, reduce)
+    return None
+
+
+def _has_map(node: Node) -> bool:
+    if node.op == 'reshape':
+        return _has_map(node.args[0])
+    if node.op == 'add':
+        x, y = node.args
+        return isinstance(y, Node) and y.residency == SHARED and isinstance(x, Node) and _has_map(x)
+    return node.op in ('linear', 'matmul', 'sum') and node.residency == EDGE and not _is_product(node)
+
+
+def _is_product(node: Node) -> bool:
+    """Whether it is a map of features that a call brings for each edge, which walks take as it is."""
+    inner = node.args[0]
+    while inner.op == 'reshape':
+        inner = inner.args[0]
+    return node.op == 'linear' and inner.op == 'input'
+
+
+def _with_bias(inner: Node, reduce: str) -> Node | None:
+    x, bias = inner.args
+    if x.shape != inner.shape:
+        return None
+    count = Node('degree', (), {}, TARGET, (), inner.dtype)
+    if reduce == 'mean':
+        # nothing is added where there is no edge
+        count = value('clamp', count, None, 1)
+    count = value('reshape', count, shape=(1,) * len(inner.shape))
+    return value('add', value('reduce', x, reduce=reduce), value('mul', count, bias))

@@ -1,0 +1,38 @@
+"""A softmax over the edges of each target, taken apart into a maximum, a sum of exponentials and a quotient."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pygfuse.compiler.ir import Node, rewritten, value
+
+
+def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) -> Node:
+    """Replaces softmaxes by reductions: what is no weight of edges in a program's sense is then a value like others.
+
+    Args:
+        output: The value.
+        chosen: The softmaxes; by default all.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import in_order, leaf
+        >>> score = leaf('a_j', 'source', (1,), torch.float32)
+        >>> out = softmax_taken_apart(value('reduce', value('softmax', score), reduce='sum'))
+        >>> [node.attributes['reduce'] for node in in_order(out) if node.op == 'reduce']
+        ['max', 'sum', 'sum']
+    """
+    ids = None if chosen is None else {id(node) for node in chosen}
+
+    def rule(node: Node) -> Node | None:
+        if node.op != 'softmax' or (ids is not None and id(node) not in ids):
+            return None
+        (score,) = node.args
+        # its gradient is zero: a softmax does not change where all scores change alike
+        highest = value('detach', value('reduce', score, reduce='max'))
+        grown = value('exp', value('sub', score, highest))
+        # at least 1 wherever there is an edge
+        total = value('clamp', value('reduce', grown, reduce='sum'), 1, None)
+        return value('div', grown, total)
+
+    return rewritten(output, rule)

@@ -1,0 +1,54 @@
+"""Equal values are computed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pygfuse.compiler.ir import Node, in_order, mapped, nodes_in, value
+
+
+def share_subexpressions(output: Node) -> Node:
+    """Replaces equal values by one; values drawn at random are not equal.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import in_order, leaf
+        >>> x = leaf('x_j', 'source', (4,), torch.float32)
+        >>> len(in_order(share_subexpressions(value('add', value('relu', x), value('relu', x)))))
+        3
+    """
+    known: dict[Any, Node] = {}
+    found: dict[int, Node] = {}
+    for node in in_order(output):
+        args = mapped(node.args, lambda parent: found[id(parent)])
+        key = _key(node, args)
+        if key not in known:
+            same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
+            known[key] = node if same else value(node.op, *args, **node.attributes)
+        found[id(node)] = known[key]
+    return found[id(output)]
+
+
+def _key(node: Node, args: tuple) -> Any:
+    if node.op == 'dropout' or (node.op == 'input' and node.attributes['source'] is None):
+        return id(node)
+    if node.op == 'input':
+        source = node.attributes['source']
+        place = (id(source[0]), source[1]) if isinstance(source, tuple) else source
+        return node.op, place, node.residency
+    attributes = tuple((name, _hashable(item)) for name, item in node.attributes.items())
+    return node.op, _arguments(args), attributes, node.dtype
+
+
+def _arguments(args: Any) -> Any:
+    if isinstance(args, Node):
+        return 'value', id(args)
+    if isinstance(args, tuple):
+        return tuple(_arguments(argument) for argument in args)
+    return type(args), args
+
+
+def _hashable(item: Any) -> Any:
+    if isinstance(item, slice):
+        return 'slice', item.start, item.stop, item.step
+    return tuple(_hashable(part) for part in item) if isinstance(item, (tuple, list)) else (type(item), item)

@@ -1,0 +1,169 @@
+"""What runs in place of ``propagate``: operators of torch on nodes, and walks over the edges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from pygfuse.compiler.capture import Captured
+from pygfuse.compiler.emission import Factors
+from pygfuse.compiler.ir import EDGE, Node, in_order, mapped
+from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
+from pygfuse.compiler.network import Network, network_of
+from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.passes import optimised
+from pygfuse.compiler.passes.softmax import softmax_taken_apart
+from pygfuse.compiler.passes.subexpressions import share_subexpressions
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.untouched import guarded_sides, with_edges_only
+from pygfuse.ops import Edges, aggregate, new_seed
+from pygfuse.ops.degrees import degrees
+from pygfuse.program.products import Product
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A captured layer, lowered.
+
+    Attributes:
+        output: The result.
+        walks: The walk of each reduction, by the identity of its value.
+        steps: All values that have to be computed, in order.
+        captured: What was captured.
+        guarded: Residencies whose nodes without edges must not be computed (`pygfuse.compiler.untouched`).
+    """
+
+    output: Node
+    walks: dict[int, Walk | Network]
+    steps: tuple[Node, ...]
+    captured: Captured
+    guarded: frozenset[str]
+
+    @staticmethod
+    def of(captured: Captured, without: Collection[str] = ()) -> Plan:
+        """Lowers what was captured.
+
+        Args:
+            captured: A layer.
+            without: Names of passes to leave out.
+
+        Raises:
+            Refused: If something has no fused form.
+        """
+        output = optimised(captured.output, without)
+        output, walks = _lowered(output)
+        if not walks:
+            raise Refused('it reduces nothing')
+        steps = _steps(output, walks)
+        for node in steps:
+            if node.residency == EDGE and node.op not in ('input', 'columns'):
+                raise Refused(f'{node.op} of values of edges')
+        return Plan(output, walks, tuple(steps), captured, guarded_sides(steps))
+
+    def why_not(self, edges: Edges) -> str | None:
+        """The reason, if any, for which edges like these have no fused form."""
+        reasons = (walk.why_not(edges) for walk in self.walks.values() if isinstance(walk, Network))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def run(self, edges: Edges, given: Mapping[str, Tensor]) -> Tensor:
+        """The result for a call, a row for each target.
+
+        Args:
+            edges: The edges.
+            given: The tensors of the call by name.
+        """
+        found: dict[int, Any] = {}
+        for node in self.steps:
+            walk = self.walks.get(id(node))
+            if walk is not None:
+                found[id(node)] = _walked(walk, node, edges, found)
+            elif node.op == 'input':
+                source = node.attributes['source']
+                found[id(node)] = given[source] if isinstance(source, str) else getattr(*source)
+                if node.residency in self.guarded:
+                    found[id(node)] = with_edges_only(found[id(node)], edges, node.residency)
+            elif node.op == 'degree':
+                like = next(iter(given.values()))
+                found[id(node)] = degrees(edges, like.new_empty(0, dtype=node.dtype))[0]
+            else:
+                args = mapped(node.args, lambda parent: found[id(parent)])
+                found[id(node)] = OPERATIONS[node.op].run(*args, **node.attributes)
+        return found[id(self.output)]
+
+
+def _lowered(output: Node) -> tuple[Node, dict[int, Walk | Network]]:
+    """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
+    while True:
+        walks: dict[int, Walk | Network] = {}
+        for node in in_order(output):
+            if node.op != 'reduce':
+                continue
+            try:
+                walks[id(node)] = _walk_of(node)
+            except Refused:
+                found = softmaxes_in(node.args[0])
+                if not found:
+                    raise
+                output = share_subexpressions(softmax_taken_apart(output, found))
+                break
+        else:
+            return output, walks
+
+
+def _walk_of(reduction: Node) -> Walk | Network:
+    """A program, or else a network, that gives a reduction.
+
+    Raises:
+        Refused: If there is neither; why there is no program.
+    """
+    try:
+        return lowered(reduction)
+    except Refused as refusal:
+        try:
+            return network_of(reduction)
+        except Refused:
+            raise refusal from None
+
+
+def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:
+    operands = {}
+    for name, operand in walk.operands.items():
+        if isinstance(operand, Factors):
+            operands[name] = Product(found[id(operand.features)], found[id(operand.weight)])
+        else:
+            operands[name] = found[id(operand)]
+    if isinstance(walk, Network):
+        return walk.run(edges, operands).view(edges.num_targets, *node.shape)
+    seed = None
+    if walk.dropout > 0.0:
+        seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
+    out = aggregate(
+        *(walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed),
+    )
+    return out.view(out.shape[0], *node.shape)
+
+
+def _steps(output: Node, walks: Mapping[int, Walk | Network]) -> list[Node]:
+    """The values to compute in order: of a reduction's, its operands alone."""
+    done: dict[int, Node] = {}
+
+    def visit(node: Node) -> None:
+        if id(node) in done:
+            return
+        walk = walks.get(id(node))
+        for parent in node.parents() if walk is None else _operands(walk):
+            visit(parent)
+        done[id(node)] = node
+
+    visit(output)
+    return list(done.values())
+
+
+def _operands(walk: Walk | Network) -> list[Node]:
+    found = []
+    for operand in walk.operands.values():
+        found += [operand.features, operand.weight] if isinstance(operand, Factors) else [operand]
+    return found

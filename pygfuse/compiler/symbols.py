@@ -1,0 +1,289 @@
+"""What stands for tensors while a message function is captured: operators on it are recorded, not computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse.compiler.ir import SHARED, Node, value
+from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.refusal import Refused
+
+# rows of edges and of targets: numbers that no width of features has
+NUM_EDGES, NUM_TARGETS = 10007, 10009
+HANDLERS: dict[str, Callable] = {}
+_MOVING = ('reshape', 'expand', 'permute', 'index')
+
+
+class Rows(int):
+    """A number of edges or nodes: it may stand where a shape is asked for, and must not be computed with."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise Refused('it computes with the number of edges or nodes')
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __float__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Rows) or other is None:
+            return other is not None and int(self) == int(other)
+        # a call without edges never comes here
+        return False if isinstance(other, int) and other == 0 and int(self) == NUM_EDGES else self._refuse()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        return True if int(self) == NUM_EDGES else self._refuse()
+
+    __hash__ = int.__hash__
+
+
+class Place:
+    """The target or the source of each edge: what PyG calls ``index``, ``edge_index_i`` and ``edge_index_j``."""
+
+    def __init__(self, is_target: bool) -> None:
+        self.is_target = is_target
+
+    def numel(self) -> Rows:
+        return Rows(NUM_EDGES)
+
+    def size(self, dim: int = 0) -> Rows:
+        return Rows(NUM_EDGES)
+
+    def dim(self) -> int:
+        return 1
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refused(f'it reads the edges themselves ({name})')
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.__name__ == 'index_select' and isinstance(args[0], Symbol):
+            return HANDLERS['index_select'](*args, **(kwargs or {}))
+        raise Refused(f'it reads the edges themselves ({function.__name__})')
+
+
+class Symbol:
+    """A value that is being captured.
+
+    Attributes:
+        node: The value.
+        rows: What its first dimension counts: `NUM_EDGES`, `NUM_TARGETS`, or None for a shared value.
+        is_stacked: Whether it stands for several values that PyG has in one tensor, before the dimension of rows.
+    """
+
+    def __init__(self, node: Node, rows: int | None, is_stacked: bool = False) -> None:
+        self.node = node
+        self.rows = rows
+        self.is_stacked = is_stacked
+        self.is_viewed = False
+
+    # What the code may read of a tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.is_stacked:
+            raise Refused('it reads the shape of features of more than two dimensions')
+        return self.node.shape if self.rows is None else (Rows(self.rows), *self.node.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.node.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def is_floating_point(self) -> bool:
+        return self.node.dtype.is_floating_point
+
+    def numel(self) -> int:
+        return self.node.width if self.rows is None else Rows(self.rows) * self.node.width
+
+    # Operators
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or not hasattr(Tensor, name):
+            raise AttributeError(name)
+        function = getattr(Tensor, name)
+        if not callable(function):
+            if name in ('T', 'mT') and self.rows is None:
+                return recorded(torch.transpose, (self, -1, -2))
+            raise Refused(f'it reads .{name} of a value')
+        return lambda *args, **kwargs: recorded(function, (self, *args), kwargs)
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return recorded(function, args, kwargs)
+
+    def __bool__(self) -> bool:
+        raise Refused('its control flow depends on values')
+
+    __len__ = __int__ = __float__ = __index__ = __iter__ = __contains__ = __bool__
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        raise Refused('it writes into a tensor')
+
+    def __getitem__(self, key: Any) -> Any:
+        return recorded(Tensor.__getitem__, (self, key))
+
+    __hash__ = object.__hash__
+
+
+def _operator(name: str, function: Callable, is_reversed: bool = False) -> Callable:
+    def apply(self: Symbol, *others: Any) -> Any:
+        return recorded(function, (*others, self) if is_reversed else (self, *others))
+
+    apply.__name__ = name
+    return apply
+
+
+_FOUR = {'add': torch.add, 'sub': torch.sub, 'mul': torch.mul, 'truediv': torch.div}
+for _name, _function in {**_FOUR, 'pow': torch.pow, 'matmul': torch.matmul}.items():
+    setattr(Symbol, f'__{_name}__', _operator(_name, _function))
+    setattr(Symbol, f'__r{_name}__', _operator(_name, _function, True))
+for _name in ('gt', 'lt', 'ge', 'le', 'eq', 'ne'):
+    setattr(Symbol, f'__{_name}__', _operator(_name, getattr(torch, _name)))
+Symbol.__neg__ = _operator('neg', torch.neg)
+Symbol.__abs__ = _operator('abs', torch.abs)
+
+
+def _in_place(function: Callable) -> Callable:
+    def apply(self: Symbol, other: Any) -> Symbol:
+        return _written(self, recorded(function, (self, other)))
+
+    return apply
+
+
+for _name, _function in _FOUR.items():
+    setattr(Symbol, f'__i{_name}__', _in_place(_function))
+
+
+def _written(symbol: Symbol, result: Symbol) -> Symbol:
+    """A symbol after a write in place; what was captured of it before keeps the value of then."""
+    if symbol.is_viewed or symbol.node.op in (*_MOVING, 'input') or result.node.shape != symbol.node.shape:
+        raise Refused('it writes into a tensor that something else may share')
+    symbol.node = result.node
+    return symbol
+
+
+def symbols_in(arguments: Any) -> Iterator[Symbol]:
+    """The symbols in nested lists and tuples."""
+    if isinstance(arguments, Symbol):
+        yield arguments
+    elif isinstance(arguments, (tuple, list)):
+        for argument in arguments:
+            yield from symbols_in(argument)
+    elif isinstance(arguments, dict):
+        yield from symbols_in(list(arguments.values()))
+
+
+def replaced(arguments: Any, function: Callable[[Symbol], Any]) -> Any:
+    """Nested lists and tuples with another thing in place of each symbol."""
+    if isinstance(arguments, Symbol):
+        return function(arguments)
+    if isinstance(arguments, (tuple, list)):
+        return tuple(replaced(argument, function) for argument in arguments)
+    if isinstance(arguments, dict):
+        return {name: replaced(argument, function) for name, argument in arguments.items()}
+    if isinstance(arguments, Tensor):
+        raise Refused('it uses a tensor that is neither an argument nor held by the layer')
+    if isinstance(arguments, Place):
+        raise Refused('it reads the edges themselves')
+    return arguments
+
+
+def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = None) -> Any:
+    """Records a function of torch.
+
+    Raises:
+        Refused: If no fused form of it is known.
+    """
+    kwargs = dict(kwargs or {})
+    name = function.__name__
+    if kwargs.pop('out', None) is not None:
+        raise Refused(f'{name} writes into a tensor')
+    if kwargs.pop('inplace', False) or (name.endswith('_') and not name.endswith('__')):
+        changed = _recorded(function, name.removesuffix('_'), args, kwargs)
+        return _written(args[0], changed)
+    return _recorded(function, name, args, kwargs)
+
+
+def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    found = list(symbols_in((args, kwargs)))
+    handler = HANDLERS.get(name.strip('_'))
+    if all(symbol.rows is None for symbol in found) and name != 'dropout':
+        result = _of_shared(function, name, args, kwargs)
+    elif handler is None:
+        raise Refused(f'{name} has no fused form on edges')
+    else:
+        result = handler(*args, **kwargs)
+    for symbol in symbols_in(result):
+        if symbol.node.op in _MOVING:
+            for other in found:
+                other.is_viewed = True
+            symbol.is_viewed = True
+    return result if torch.is_grad_enabled() else replaced(result, lambda symbol: made('detach', symbol))
+
+
+_RANDOM = ('rand', 'bernoulli', 'multinomial', 'normal', 'poisson', 'dropout', 'exponential', 'uniform')
+
+
+def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Records any function of shared values."""
+    if any(word in name for word in _RANDOM) or (name.endswith('_') and not name.startswith('__')):
+        raise Refused(f'{name} draws random numbers or writes')
+    keywords = tuple(replaced(kwargs, lambda symbol: _refuse_keyword(name)).items())
+    arguments = replaced(args, lambda symbol: symbol.node)
+    if any(isinstance(a, Rows) for a in _flat(arguments)):
+        raise Refused('a shape of shared values depends on the number of edges')
+    _refuse_values(function, name)
+    return _symbols(value('call', *arguments, function=function, keywords=keywords))
+
+
+def _refuse_keyword(name: str) -> Any:
+    raise Refused(f'{name} takes a value as a keyword')
+
+
+def _refuse_values(function: Callable, name: str) -> None:
+    if name in ('item', 'tolist', 'numpy', '__bool__', '__len__', 'nonzero', 'unique', 'chunk', 'split', 'unbind'):
+        raise Refused(f'{name} of a parameter')
+
+
+def _flat(arguments: Any) -> Iterator[Any]:
+    for argument in arguments:
+        if isinstance(argument, (tuple, list)):
+            yield from _flat(argument)
+        else:
+            yield argument
+
+
+def _symbols(node: Node) -> Symbol:
+    return Symbol(node, None)
+
+
+def made(op: str, *args: Any, **attributes: Any) -> Symbol:
+    """The symbol of an operator on symbols and numbers.
+
+    Raises:
+        Refused: If they do not count the same rows.
+    """
+    rows = {symbol.rows for symbol in symbols_in(args)} - {None}
+    if len(rows) > 1:
+        raise Refused(f'{op} of values of edges and of nodes')
+    node = value(op, *replaced(args, lambda symbol: symbol.node), **attributes)
+    is_stacked = any(symbol.is_stacked for symbol in symbols_in(args))
+    if is_stacked and not (OPERATIONS[op].elementwise or op == 'reduce'):
+        raise Refused(f'{op} of features of more than two dimensions')
+    return Symbol(node, None if node.residency == SHARED else rows.pop(), is_stacked)

@@ -1,0 +1,56 @@
+"""Nodes without edges: PyG computes nothing of them before it aggregates, and nothing of them may reach a gradient.
+
+Where a message is computed once a node, a node that no edge reads is computed, too; its gradient is 0. But 0 times the
+derivative of a root or of a quotient at 0 is no number. Where such operators are applied to nodes, those without edges
+take the values of one that has edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from pygfuse.compiler.ir import SOURCE, TARGET, Node, in_order
+from pygfuse.ops import Edges
+
+# operators with derivatives that are not finite
+_SINGULAR = (
+    'div', 'log', 'log1p', 'sqrt', 'rsqrt', 'reciprocal', 'pow', 'exp', 'expm1', 'norm', 'normalize', 'std', 'prod'
+)  # fmt: skip
+
+
+def guarded_sides(steps: Iterable[Node]) -> frozenset[str]:
+    """The residencies of nodes to which such an operator is applied before anything is reduced."""
+    found = set()
+    for node in steps:
+        is_singular = node.op in _SINGULAR and node.residency in (SOURCE, TARGET) and _may_divide(node)
+        # what is computed of an aggregation is computed of all targets by PyG, too
+        if is_singular and not any(n.op in ('reduce', 'degree') for n in in_order(node)):
+            found.add(node.residency)
+    return frozenset(found)
+
+
+def _may_divide(node: Node) -> bool:
+    return node.op != 'div' or isinstance(node.args[1], Node)
+
+
+def with_edges_only(x: Tensor, edges: Edges, residency: str) -> Tensor:
+    """Rows of nodes, those without edges replaced by a row of one with edges.
+
+    Example:
+        >>> edges = Edges(torch.tensor([[0, 2], [1, 1]]), 3, 3)
+        >>> with_edges_only(torch.tensor([[1.0], [0.0], [3.0]]), edges, 'source').flatten().tolist()
+        [1.0, 1.0, 3.0]
+    """
+    graph = edges.graph()
+
+    def rows() -> Tensor | bool:
+        pointer = (graph.csc if residency == SOURCE else graph.csr).indptr
+        touched = pointer.diff() > 0
+        places = torch.arange(len(touched), device=touched.device)
+        return True if bool(touched.all()) else torch.where(touched, places, touched.to(torch.uint8).argmax())
+
+    found = graph.memo.get_or_make(('nodes with edges', residency), rows)
+    return x if found is True else x.index_select(0, found)

@@ -1,0 +1,177 @@
+"""A call of ``propagate``: its edges, and the arguments of the layer's methods by name, nothing gathered to edges."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric import EdgeIndex
+from torch_geometric.typing import SparseTensor
+
+from pygfuse.compiler import Given, Plan, Refused
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._checks import is_edge_index
+from pygfuse.graph.adjacency import values_of
+from pygfuse.graph.graph import Graph
+from pygfuse.ops import Edges
+
+_SPECIAL = {
+    'edge_index', 'adj_t', 'edge_index_i', 'edge_index_j', 'size', 'size_i', 'size_j', 'ptr', 'index', 'dim_size'
+}  # fmt: skip
+_SIMPLE = (int, float, bool, str, type(None))
+
+
+class Call(NamedTuple):
+    """A call.
+
+    Attributes:
+        edges: The edges.
+        given: What the layer's methods take, by name, as the compiler takes it.
+        of_update: The arguments of ``update``.
+        stacks: Features of more than two dimensions, ``[*, nodes, channels]``, by name; `given` has the first of each.
+    """
+
+    edges: Edges
+    given: dict[str, Any]
+    of_update: dict[str, Any]
+    stacks: dict[str, Tensor]
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name."""
+        return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
+
+    def run(self, plan: Plan) -> Tensor:
+        """The aggregated messages."""
+        if not self.stacks:
+            return plan.run(self.edges, self.tensors)
+        found = []
+        for k in range(next(iter(self.stacks.values())).shape[0]):
+            one = {name: stack[k] for name, stack in self.stacks.items()}
+            found.append(plan.run(self.edges, {**self.tensors, **one}))
+        return torch.stack(found)
+
+
+@functools.lru_cache(maxsize=512)
+def _names(function: Any, first: int) -> tuple[tuple[str, Any], ...]:
+    parameters = list(inspect.signature(function).parameters.values())[first:]
+    if any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters):
+        raise Refused('its methods take any arguments')
+    return tuple((p.name, p.default) for p in parameters)
+
+
+def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -> Call:
+    """Does what PyG's ``_collect`` does, but for the gathering.
+
+    Raises:
+        Refused: If an argument has no fused form.
+        ValueError: If the adjacency is none, or sizes contradict each other; as PyG.
+    """
+    kind = type(conv)
+    sizes = conv._check_input(adjacency, size)
+    wanted = dict((*_names(kind.message, 1), *_names(kind.aggregate, 2)))
+    of_update = dict(_names(kind.update, 2))
+    given = _with_values({**kwargs}, adjacency)
+    i, j = (1, 0) if conv.flow == 'source_to_target' else (0, 1)
+    found: dict[str, Any] = {}
+    stacks: dict[str, Tensor] = {}
+    for name in (*wanted, *of_update):
+        if name not in _SPECIAL and name[-2:] in ('_i', '_j'):
+            item = _of_nodes(conv, sizes, given.get(name[:-2]), i if name[-2:] == '_i' else j, j)
+            if isinstance(item, Given) and item.is_stacked:
+                stacks[name] = item.value
+                item = dataclasses.replace(item, value=item.value[0])
+            found[name] = item
+    first, second = sizes[j], sizes[i]
+    targets = second if second is not None else first
+    sources = first if first is not None else second
+    if targets is None:
+        raise Refused('nothing tells the number of nodes')
+    graph = Graph.of(adjacency, num_sources=sources, num_targets=targets, flow=conv.flow)
+    edges = Edges(graph.token, sources, targets, conv.flow, None, graph)
+    if graph.num_user_edges == 0:
+        raise Refused('there are no edges')
+    for name, default in wanted.items():
+        if name not in found and name not in _SPECIAL:
+            found[name] = _as_given(name, given.get(name, default), graph.num_user_edges)
+    arguments = {}
+    for name, default in of_update.items():
+        if name in _SPECIAL or name[-2:] in ('_i', '_j'):
+            raise Refused(f'update reads {name}')
+        arguments[name] = given.get(name, default)
+    if stacks and (len({s.shape[0] for s in stacks.values()}) > 1 or not _all_stacked(found)):
+        raise Refused('features of two and of more dimensions')
+    call = Call(edges, {name: found[name] for name in wanted if name in found}, arguments, stacks)
+    _check(call)
+    return call
+
+
+def _with_values(given: dict[str, Any], adjacency: Any) -> dict[str, Any]:
+    """The arguments with the values of a sparse adjacency for edge weights that nobody gives."""
+    if is_edge_index(adjacency) or isinstance(adjacency, EdgeIndex):
+        return given
+    values = values_of(adjacency)
+    one_number = values is not None and values.dim() == 1 and not isinstance(adjacency, SparseTensor)
+    for name, value in (('edge_weight', values), ('edge_attr', None if one_number else values), ('edge_type', values)):
+        if given.get(name) is None:
+            given[name] = value
+    return given
+
+
+def _of_nodes(conv: Any, sizes: list[int | None], data: Any, dim: int, source_dim: int) -> Any:
+    """An argument that PyG gathers to the edges."""
+    if isinstance(data, (tuple, list)):
+        if len(data) != 2:
+            raise Refused('an argument of nodes that is no pair')
+        if isinstance(data[1 - dim], Tensor):
+            conv._set_size(sizes, 1 - dim, data[1 - dim])
+        data = data[dim]
+    if not isinstance(data, Tensor):
+        return data
+    conv._set_size(sizes, dim, data)
+    is_stacked = data.dim() == 3 and conv.node_dim == -2 and data.shape[0] > 0
+    if conv.node_dim % data.dim() != 0 and not is_stacked:
+        raise Refused(f'node_dim={conv.node_dim} is not the first dimension of its features')
+    return Given('source' if dim == source_dim else 'target', data, is_stacked)
+
+
+def _all_stacked(found: Mapping[str, Any]) -> bool:
+    """Whether all features of nodes are stacked, and nothing of edges has a dimension before that of edges."""
+    given = [item for item in found.values() if isinstance(item, Given)]
+    return all(item.is_stacked if item.residency in ('source', 'target') else item.value.dim() <= 2 for item in given)
+
+
+def _as_given(name: str, argument: Any, num_edges: int) -> Any:
+    if argument is inspect.Parameter.empty:
+        raise Refused(f'no {name} is given')
+    if isinstance(argument, Tensor):
+        is_of_edges = argument.dim() > 0 and argument.shape[0] == num_edges
+        return Given('edge' if is_of_edges else 'shared', argument)
+    if not isinstance(argument, _SIMPLE):
+        raise Refused(f'{name} is a {type(argument).__name__}')
+    return argument
+
+
+def _check(call: Call) -> None:
+    """Raises `Refused` for tensors of types and devices without kernels, ValueError for several devices."""
+    tensors = call.tensors
+    if not tensors:
+        raise Refused('its messages read no tensors')
+    device = call.edges.walked.device
+    for name, tensor in tensors.items():
+        if type(tensor) not in (Tensor, Parameter):
+            raise Refused(f'{name} is a {type(tensor).__name__}')
+        if tensor.device != device:
+            raise ValueError(f"Expected '{name}' on the device of 'edge_index', {device} (got {tensor.device})")
+    floating = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    if not floating:
+        raise Refused('its messages are no floating numbers')
+    reason = fallback.why_not_tensors(floating, False)
+    if reason is not None:
+        raise Refused(reason)

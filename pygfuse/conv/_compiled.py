@@ -1,0 +1,152 @@
+"""Layers of any class, PyG's or a user's own, whose messages the compiler fuses; their ``forward`` stays as it is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import MessagePassing
+
+from pygfuse.compiler import Given, Plan, Refused, capture
+from pygfuse.compiler.watch import Guards
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._call import Call, collected
+from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._noted import Noted
+from pygfuse.conv._prepared_edges import with_prepared_edges
+
+# a layer whose numbers change from call to call is not compiled for each of them
+_MOST_CAPTURES = 16
+
+
+class CompiledConv(Noted):
+    """A mixin before a class of convolutions: its ``propagate`` runs what the compiler makes of its messages.
+
+    What has no fused form runs the class's own ``propagate``, and `pygfuse.report` says why.
+    """
+
+    # the class behind the compiled one
+    plain: ClassVar[type[MessagePassing]]
+    _plans: dict[Any, list[tuple[Guards, Plan | str]]] | None = None
+
+    def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
+        """PyG's ``propagate``, fused where it can be."""
+        call, plan = self._planned(edge_index, size, kwargs)
+        if not self.runs_fused(plan if isinstance(plan, str) else None):
+            return super().propagate(edge_index, size=size, **kwargs)
+        with self.noted():
+            out = call.run(plan)
+        return self.update(out, **call.of_update)
+
+    def why_not(self) -> str | None:
+        """The reason, if any, for which this layer as it stands runs PyG's own path."""
+        for name in ('propagate', 'message', 'aggregate', 'update'):
+            if name in self.__dict__ and not (name == 'propagate' and self._is_ours(self.__dict__[name])):
+                return f'{name} is overridden'
+        return fallback.why_not_observed(self) or _why_not_class(self.plain)
+
+    def _is_ours(self, function: Any) -> bool:
+        return getattr(function, '__func__', None) is CompiledConv.propagate
+
+    def _planned(self, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -> tuple[Call | None, Plan | str]:
+        """The call, and the plan that runs it or why none does."""
+        reason = self.why_not() or fallback.why_not_here()
+        if reason is None and torch.compiler.is_compiling():
+            reason = 'torch compiles'
+        if reason is None and self.fuse and _runs_as_product(self, adjacency):
+            reason = 'message_and_aggregate of a sparse adjacency'
+        if reason is not None:
+            return None, reason
+        try:
+            call = collected(self, adjacency, size, kwargs)
+            plan = self.plan_of(call.given)
+            return call, plan if isinstance(plan, str) else plan.why_not(call.edges) or plan
+        except Refused as refusal:
+            return None, str(refusal)
+
+    def plan_of(self, given: Mapping[str, Any]) -> Plan | str:
+        """The plan for arguments of these shapes, captured once, or why there is none."""
+        if self._plans is None:
+            self._plans = {}
+        known = self._plans.setdefault(_key_of(given), [])
+        for guards, plan in known:
+            if guards.hold():
+                return plan
+        if len(known) >= _MOST_CAPTURES:
+            return f'what its message reads of it changed more than {_MOST_CAPTURES} times'
+        guards = Guards()
+        try:
+            plan = Plan.of(capture(self, given, guards))
+        except Refused as refusal:
+            plan = str(refusal)
+        known.append((guards, plan))
+        return plan
+
+    def plans(self) -> list[Plan]:
+        """The plans that calls of this layer have made."""
+        return [plan for known in (self._plans or {}).values() for _, plan in known if isinstance(plan, Plan)]
+
+    # What PyG, copies and pickles expect of a layer
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        """Nothing: PyG's templates belong to the class behind this one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != '_plans'}
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _blank, (self.plain,), self.__getstate__()
+
+
+def _blank(plain: type[MessagePassing]) -> CompiledConv:
+    """A compiled layer without anything in it, for copies and pickles."""
+    kind = compiled_class(plain)
+    return kind.__new__(kind)
+
+
+@functools.cache
+def compiled_class(plain: type[MessagePassing]) -> type:
+    """The compiled form of a class.
+
+    Example:
+        >>> import torch_geometric.nn as pyg
+        >>> compiled_class(pyg.TAGConv).__name__
+        'TAGConv'
+    """
+    names = {name: getattr(plain, name) for name in ('__module__', '__qualname__', '__doc__')}
+    # what PyG puts into an instance when an explainer comes and goes
+    original = getattr(plain, '_orig_propagate', MessagePassing.propagate)
+    names |= with_prepared_edges(plain)
+    names |= {'_orig_propagate': original, '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
+    return type(plain.__name__, (CompiledConv, plain), names)
+
+
+def _why_not_class(plain: type) -> str | None:
+    """The reason, if any, for which messages of a class are not all that it computes."""
+    for name in ('propagate', '_collect', '_lift'):
+        found, known = getattr(plain, name), getattr(MessagePassing, name)
+        if found is not known and found is not getattr(plain, f'_jinja_{name}', None):
+            return f'{name} is overridden'
+    return None
+
+
+def _runs_as_product(conv: Any, adjacency: Any) -> bool:
+    """Whether PyG calls ``message_and_aggregate``, which may compute something else than ``message``."""
+    if isinstance(adjacency, EdgeIndex):
+        return conv.SUPPORTS_FUSED_EDGE_INDEX and adjacency.is_sorted_by_col
+    # of sums PyG's own classes compute the same by both
+    is_known = conv.plain.__module__.startswith('torch_geometric.nn.conv.') and conv.aggr in ('add', 'sum')
+    return not is_edge_index(adjacency) and not is_known
+
+
+def _key_of(given: Mapping[str, Any]) -> Any:
+    """What a plan depends on of its arguments."""
+    return tuple(
+        (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
+        if isinstance(item, Given)
+        else (name, type(item), item)
+        for name, item in given.items()
+    )

@@ -1,0 +1,182 @@
+"""Random message functions: small well-typed expressions of what PyG hands to a message."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import softmax
+
+import pygfuse
+from pygfuse._lib.modes import changed
+
+WIDTH, EDGE_DIM = 4, 3
+ROWS = ('x_i', 'x_j', 'z_j', 'y_i')
+UNARY = (
+    'torch.relu({})', 'F.leaky_relu({}, 0.1)', 'torch.sigmoid({})', 'torch.tanh({})', '{}.abs()', 'F.silu({})',
+    'F.elu({})', 'F.softplus({})', '{}.clamp(-0.5, 0.7)', '{}.square()', '(-{})', '({} * 0.5)', '(1 - {})',
+    'torch.exp(torch.tanh({}))', '(torch.sigmoid({}) + 0.5).log()', '(torch.sigmoid({}) + 0.1).sqrt()', '({} ** 2)',
+    'F.relu6({})', "F.gelu({}, approximate='tanh')", 'F.selu({})',
+)  # fmt: skip
+BINARY = (
+    '({} + {})', '({} - {})', '({} * {})', 'torch.maximum({}, {})', 'torch.minimum({}, {})',
+    '({} / (1.5 + torch.sigmoid({})))',
+)  # fmt: skip
+AGGREGATIONS = ('sum', 'mean', 'max', 'min', ['mean', 'std'], ['sum', 'max', 'var'], 'softmax', 'powermean')
+
+
+@dataclasses.dataclass
+class Expression:
+    """The source of a message and how many linear maps of which widths it uses."""
+
+    text: str
+    maps: list[tuple[int, int]]
+    vectors: int
+
+
+class Writer:
+    """Writes random expressions of ``[edges, 4]`` (rows) and ``[edges, 1]`` (numbers)."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.maps: list[tuple[int, int]] = []
+        self.vectors = 0
+
+    def expression(self) -> Expression:
+        text = self.row(self.random.randint(1, 4))
+        return Expression(text, self.maps, self.vectors)
+
+    def _map(self, width: int, out: int) -> str:
+        self.maps.append((width, out))
+        return f'self.maps[{len(self.maps) - 1}]'
+
+    def _vector(self) -> str:
+        self.vectors += 1
+        return f'self.vectors[{self.vectors - 1}]'
+
+    def row(self, depth: int) -> str:
+        choose = self.random
+        if depth == 0:
+            return choose.choice([*ROWS, *ROWS, f'{self._map(EDGE_DIM, WIDTH)}(edge_attr)', self._vector()])
+        kind = choose.randrange(12)
+        if kind < 2:
+            return choose.choice(UNARY).format(self.row(depth - 1))
+        if kind < 6:
+            return choose.choice(BINARY).format(self.row(depth - 1), self.row(depth - 1))
+        if kind < 9:
+            return choose.choice(['({} * {})', '({1} * {0})']).format(self.number(depth - 1), self.row(depth - 1))
+        if kind == 9:
+            parts = choose.sample(['x_i', 'x_j', 'z_j', 'edge_attr', 'x_j - x_i', self.row(0)], choose.randint(2, 3))
+            width = sum(EDGE_DIM if part == 'edge_attr' else WIDTH for part in parts)
+            return f'{self._map(width, WIDTH)}(torch.cat([{", ".join(parts)}], dim=-1))'
+        if kind == 10:
+            half = self._map(WIDTH, 2 * WIDTH)
+            return f'{half}({self.row(0)}).chunk(2, dim=-1)[{choose.randrange(2)}]'
+        return choose.choice(
+            [
+                f'softmax({self.row(depth - 1)}, index, ptr, size_i)',
+                f'torch.where({self.row(0)} > {self.row(0)}, {self.row(depth - 1)}, {self.row(0)})',
+                f'{self._map(WIDTH, WIDTH)}({self.row(depth - 1)})',
+                f'torch.cat([{choose.choice(ROWS)}[:, :2], {choose.choice(ROWS)}[:, 2:]], dim=1)',
+            ]
+        )
+
+    def number(self, depth: int) -> str:
+        choose = self.random
+        if depth == 0:
+            leaves = ['edge_weight.view(-1, 1)', 'a_j', 'b_i', 'edge_weight.unsqueeze(-1)']
+            return choose.choice([*leaves, f'{self._map(EDGE_DIM, 1)}(edge_attr)'])
+        kind = choose.randrange(8)
+        if kind < 2:
+            return choose.choice(UNARY).format(self.number(depth - 1))
+        if kind < 4:
+            return choose.choice(BINARY).format(self.number(depth - 1), self.number(depth - 1))
+        if kind < 6:
+            return f'softmax({self.number(depth - 1)}, index, ptr, size_i)'
+        if kind == 6:
+            return f'({self.row(depth - 1)} * {self.row(0)}).sum(dim=-1, keepdim=True)'
+        parts = choose.sample(['x_i', 'x_j', 'z_j'], 2)
+        return f'{self._map(2 * WIDTH, 1)}(torch.cat([{", ".join(parts)}], dim=-1))'
+
+
+class RandomConv(MessagePassing):
+    """A layer with a random message."""
+
+    def __init__(self, maps: list[tuple[int, int]], vectors: int, aggr) -> None:
+        super().__init__(aggr)
+        self.maps = torch.nn.ModuleList(torch.nn.Linear(*widths, bias=k % 2 == 0) for k, widths in enumerate(maps))
+        self.vectors = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(WIDTH)) for _ in range(vectors))
+
+    def forward(self, edge_index, **given):
+        return self.propagate(edge_index, **given)
+
+
+ARGUMENTS = 'x_i, x_j, z_j, y_i, a_j, b_i, edge_attr, edge_weight, index, ptr, size_i'
+
+
+def layer(seed: int) -> tuple[RandomConv, str]:
+    """A random layer and the source of its message."""
+    writer = Writer(seed)
+    made = writer.expression()
+    aggr = writer.random.choice(AGGREGATIONS)
+    source = f'def message(self, {ARGUMENTS}):\n    return {made.text} + 0 * x_j\n'
+    namespace = {'torch': torch, 'F': F, 'softmax': softmax}
+    exec(source, namespace)
+    torch.manual_seed(seed)
+    kind = type(f'RandomConv{seed}', (RandomConv,), {'message': namespace['message']})
+    return kind(made.maps, made.vectors, aggr).double(), f'{source}aggr={aggr!r}'
+
+
+def inputs(seed: int, num_nodes: int = 7, num_edges: int = 20) -> dict[str, torch.Tensor]:
+    """Arguments of a random layer; every target but one has edges, some are repeated."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    targets = torch.arange(num_edges) % (num_nodes - 1)
+    sources = torch.randint(num_nodes, (num_edges,), generator=generator)
+    of_nodes = {name: normal(num_nodes, WIDTH) for name in ('x', 'z', 'y')}
+    numbers = {name: normal(num_nodes, 1) for name in ('a', 'b')}
+    of_edges = {'edge_attr': normal(num_edges, EDGE_DIM), 'edge_weight': normal(num_edges)}
+    return {'edge_index': torch.stack([sources, targets]), **of_nodes, **numbers, **of_edges}
+
+
+def outcome(seed: int, with_kernels: bool = False) -> str | None:
+    """Why a random layer is refused, or None if it gave PyG's values and gradients.
+
+    Args:
+        seed: Of the layer and its inputs.
+        with_kernels: Whether walks run, which takes seconds to compile, or torch computes their programs.
+
+    Raises:
+        AssertionError: If it gave others.
+    """
+    conv, source = layer(seed)
+    given = inputs(seed)
+    leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
+
+    def run() -> tuple[torch.Tensor, list[torch.Tensor]]:
+        out = conv(**given)
+        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=out.dtype)
+        found = torch.autograd.grad((out * weights).sum(), leaves, allow_unused=True)
+        return out.detach(), [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
+
+    try:
+        expected = run()
+    except (RuntimeError, IndexError):
+        return 'PyG does not run it either'
+    pygfuse.compile(conv)
+    with changed(fusion=with_kernels):
+        found = run()
+    if conv.note.reason is not None:
+        return conv.note.reason
+    for name, got, wanted in zip(['output', *map(str, range(len(leaves)))], [found[0], *found[1]],
+                                 [expected[0], *expected[1]], strict=True):  # fmt: skip
+        scale = 1e-8 * max(1.0, float(wanted.abs().max()), *(float(g.abs().max()) for g in expected[1] if g.numel()))
+        error = float((got - wanted).abs().max()) if got.numel() else 0.0
+        assert error <= scale, f'seed {seed}, {name}: error {error:.3g}\n{source}'
+    return None
