@@ -397,6 +397,22 @@ def test_dropout_of_everything():
     assert not conv.lin.weight.grad.any()
 
 
+def test_gradients_of_returned_weights_with_dropout():
+    conv, x = GATConv(**BASE, dropout=0.5).double(), RANDOM.x(FEATURES).double()
+
+    def weights_of(x):
+        torch.manual_seed(0)
+        return conv(x, RANDOM.edge_index, return_attention_weights=True)[1][1]
+
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).double()
+    factors = torch.randn(weights_of(x).shape, generator=torch.Generator().manual_seed(2)).double()
+    given = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad((weights_of(given) * factors).sum(), given)
+    step = 1e-6 * direction
+    expected = ((weights_of(x + step) - weights_of(x - step)) * factors).sum() / 2e-6
+    torch.testing.assert_close((found * direction).sum(), expected, rtol=1e-6, atol=1e-8)
+
+
 def test_dropout_goes_with_the_edge_not_with_the_order_of_the_walk():
     conv = GATConv(**BASE, dropout=0.5, add_self_loops=False)
     order = torch.randperm(500, generator=torch.Generator().manual_seed(0))

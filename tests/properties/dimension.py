@@ -79,10 +79,7 @@ class Space:
 
     def meaning(self, case: Case) -> dict[str, Any]:
         """What a case's values stand for; options of the layer under their own names."""
-        return {
-            name.rpartition('.')[2]: self.dimensions[name].values[value]
-            for name, value in case.values.items()
-        }
+        return {name.rpartition('.')[2]: self.dimensions[name].values[value] for name, value in case.values.items()}
 
     def number(self, case: Case) -> int:
         """The number of a case."""

@@ -50,7 +50,7 @@ def _named(*values: Any) -> dict[str, Any]:
 
 
 BOTH, NEITHER = _named(True, False), _named(False, True)
-AGGREGATIONS = _named('add', 'mean', 'max', 'min', 'median', ['mean', 'max'])
+AGGREGATIONS = _named('add', 'mean', 'max', 'min', 'median')
 SUMS = _named('add', 'mean', 'max')
 HEADS, OUT = _named(2, 1), _named(CHANNELS, 5)
 EDGES = {'none': None, 'edges': EDGE_DIM}
@@ -99,7 +99,7 @@ KINDS: dict[str, Kind] = {
     'SAGEConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
         {
-            'aggr': {**AGGREGATIONS, 'lstm': 'lstm', 'softmax': 'softmax'}, 'normalize': NEITHER, 'root_weight': BOTH,
+            'aggr': {**AGGREGATIONS, **_named('lstm', 'softmax', ['mean', 'max'])}, 'normalize': NEITHER, 'root_weight': BOTH,
             'project': NEITHER, 'bias': BOTH, 'decomposed_layers': _named(1, 2),
         },
         takes_size=True,
@@ -154,6 +154,4 @@ def options_of(name: str, meaning: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of a layer's constructor, from what a case's values stand for; modules are made anew."""
     kind = KINDS[name]
     found = {**kind.fixed, **{option: meaning[option] for option in kind.options}, 'flow': meaning['flow']}
-    return {
-        option: value() if callable(value) else value for option, value in found.items() if value is not ABSENT
-    }
+    return {option: value() if callable(value) else value for option, value in found.items() if value is not ABSENT}

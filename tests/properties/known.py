@@ -1,0 +1,32 @@
+"""Errors that only one of PyG and pygfuse raises, by kind, each with its reason."""
+
+from __future__ import annotations
+
+import re
+
+from tests.properties.case import ONLY_OURS, ONLY_PYG, Outcome
+
+# the side that raises, an expression for the kind of the error, the reason
+KNOWN: tuple[tuple[str, str, str], ...] = (
+    (ONLY_PYG, r'uncoalesced tensor', 'a COO matrix that is not coalesced is taken: docs/differences.md'),
+    (ONLY_PYG, r"layout 'torch.sparse_csc'|CSC matrices", 'a CSC matrix is taken: docs/differences.md'),
+    (
+        ONLY_PYG,
+        r'Cannot set version_counter',
+        'EdgeIndex sorts itself in inference mode, which the fused layer need not',
+    ),
+    (ONLY_PYG, r"sparse.*not implemented for 'BFloat#'", 'a narrow product of matrices is a walk here'),
+    (ONLY_OURS, r'took a result of layers within', 'a function that would lose a gradient says so, and what to do'),
+    (
+        ONLY_OURS,
+        r'CheckpointError.*different metadata',
+        'what active computes follows from what is read, at another time',
+    ),
+)
+
+
+def reason_for(outcome: Outcome) -> str | None:
+    """Why an error of one side only is no fault; None if it is one."""
+    return next(
+        (reason for side, kind, reason in KNOWN if side == outcome.kind and re.search(kind, outcome.text)), None
+    )
