@@ -56,8 +56,8 @@ def all_pairs(space: Space = SPACE) -> Iterator[Pair]:
 def covering(seed: int = 0, space: Space = SPACE) -> tuple[list[Case], set[Pair]]:
     """Cases that together have every pair of values, and the pairs that no case has.
 
-    Cases that PyG refuses do not count. Pairs are taken in order; each that is not there yet is completed by the best of
-    some random cases.
+    Cases that PyG refuses do not count. Pairs are taken in order; each that is not there yet is completed by the best
+    of some random cases.
     """
     source, cases, impossible = random.Random(seed), [], set()
     missing = dict.fromkeys(all_pairs(space))

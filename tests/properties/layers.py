@@ -52,10 +52,11 @@ def _named(*values: Any) -> dict[str, Any]:
 BOTH, NEITHER = _named(True, False), _named(False, True)
 AGGREGATIONS = _named('add', 'mean', 'max', 'min', 'median')
 SUMS = _named('add', 'mean', 'max')
-HEADS, OUT = _named(2, 1), _named(CHANNELS, 5)
+# few: each shape has its own kernels
+HEADS = {'2 x 4': {'heads': 2, 'out_channels': CHANNELS}, '1 x 5': {'heads': 1, 'out_channels': 5}}
 EDGES = {'none': None, 'edges': EDGE_DIM}
 WIDTHS = {'in_channels': FEATURES}
-ATTENTION = {'heads': HEADS, 'concat': BOTH, 'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH}
+ATTENTION = {'shape': HEADS, 'concat': BOTH, 'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH}
 LOOPS = {'add_self_loops': BOTH, 'fill_value': _named('mean', 0.5, 'add', 'max')}
 SLOPE = {'negative_slope': _named(0.2, 0.7)}
 NETWORKS = {
@@ -73,19 +74,19 @@ ACTIVATIONS = {'sigmoid': ABSENT, 'tanh': torch.nn.Tanh, 'relu': ReLU, 'not fuse
 
 KINDS: dict[str, Kind] = {
     'GATConv': Kind(
-        WIDTHS, {**ATTENTION, **LOOPS, **SLOPE, 'out_channels': OUT, 'residual': NEITHER, 'aggr': SUMS},
+        WIDTHS, {**ATTENTION, **LOOPS, **SLOPE, 'residual': NEITHER, 'aggr': SUMS},
         edge='edge_attr', edge_width='edge_dim', takes_size=True, attention=True,
     ),
     'GATv2Conv': Kind(
         WIDTHS,
         {
-            **ATTENTION, **LOOPS, **SLOPE, 'out_channels': OUT, 'residual': NEITHER, 'share_weights': NEITHER,
+            **ATTENTION, **LOOPS, **SLOPE, 'residual': NEITHER, 'share_weights': NEITHER,
             'aggr': SUMS,
         },
         edge='edge_attr', edge_width='edge_dim', attention=True,
     ),
     'TransformerConv': Kind(
-        WIDTHS, {**ATTENTION, 'out_channels': OUT, 'beta': NEITHER, 'root_weight': BOTH, 'aggr': SUMS},
+        WIDTHS, {**ATTENTION, 'beta': NEITHER, 'root_weight': BOTH, 'aggr': SUMS},
         edge='edge_attr', edge_width='edge_dim', attention=True,
     ),
     'GCNConv': Kind(
@@ -99,8 +100,8 @@ KINDS: dict[str, Kind] = {
     'SAGEConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
         {
-            'aggr': {**AGGREGATIONS, **_named('lstm', 'softmax', ['mean', 'max'])}, 'normalize': NEITHER, 'root_weight': BOTH,
-            'project': NEITHER, 'bias': BOTH, 'decomposed_layers': _named(1, 2),
+            'aggr': {**AGGREGATIONS, **_named('lstm', 'softmax', ['mean', 'max'])}, 'normalize': NEITHER,
+            'root_weight': BOTH, 'project': NEITHER, 'bias': BOTH, 'decomposed_layers': _named(1, 2),
         },
         takes_size=True,
     ),
@@ -116,9 +117,9 @@ KINDS: dict[str, Kind] = {
     ),
     'EdgeConv': Kind({}, {'nn': NETWORKS, 'aggr': _named('max', 'add', 'mean', 'min')}, None, ties_differ=True),
     'GMMConv': Kind(
-        WIDTHS,
+        {**WIDTHS, 'out_channels': CHANNELS, 'kernel_size': 2},
         {
-            'out_channels': OUT, 'dim': _named(2, 1), 'kernel_size': _named(3, 2), 'separate_gaussians': NEITHER,
+            'dim': _named(2, 1), 'separate_gaussians': NEITHER,
             'aggr': SUMS, 'root_weight': BOTH, 'bias': BOTH,
         },
         edge='edge_attr', edge_width='dim', takes_size=True,
@@ -135,9 +136,9 @@ KINDS: dict[str, Kind] = {
         None, edge='edge_weight', bipartite=False, attention=True,
     ),
     'ResGatedGraphConv': Kind(
-        WIDTHS,
+        {**WIDTHS, 'out_channels': CHANNELS},
         {
-            'out_channels': OUT, 'act': ACTIVATIONS, 'edge_dim': EDGES, 'root_weight': BOTH, 'bias': BOTH,
+            'act': ACTIVATIONS, 'edge_dim': EDGES, 'root_weight': BOTH, 'bias': BOTH,
             'aggr': SUMS,
         },
         edge='edge_attr', edge_width='edge_dim',
@@ -154,4 +155,5 @@ def options_of(name: str, meaning: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of a layer's constructor, from what a case's values stand for; modules are made anew."""
     kind = KINDS[name]
     found = {**kind.fixed, **{option: meaning[option] for option in kind.options}, 'flow': meaning['flow']}
+    found |= found.pop('shape', {})
     return {option: value() if callable(value) else value for option, value in found.items() if value is not ABSENT}

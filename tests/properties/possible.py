@@ -49,6 +49,9 @@ RULES: dict[str, Callable[[Case, Meaning], bool]] = {
     'two sets of nodes have two tensors': lambda case, meaning: (
         case['graph'] in BIPARTITE and case['x'] not in ('twice', 'sources')
     ),
+    'PyG confuses two sets of nodes where the flow is reversed': lambda case, meaning: (
+        case['flow'] != FLOWS[0] and case['graph'] in BIPARTITE
+    ),
     'the layer takes nothing of edges': lambda case, meaning: (
         (case['edge'] != 'fitting' and KINDS[case[LAYER]].edge is None)
         or (case['edge'] in ('missing', 'one dimension') and not takes_edges(meaning))
@@ -106,7 +109,6 @@ _REQUIRE_EDGES = ('GINEConv', 'GMMConv', 'TransformerConv', 'ResGatedGraphConv',
 # the same for cases that PyG refuses: drawn rarely, to see that they are refused here
 REFUSED: dict[str, Callable[[Case, Meaning], bool]] = {
     'matrices have no direction': lambda case, meaning: case['flow'] != FLOWS[0] and case['adjacency'] in SPARSE,
-    'two sets of nodes have one direction': lambda case, meaning: case['flow'] != FLOWS[0] and case['graph'] in BIPARTITE,
     'it does not run in PyG': lambda case, meaning: case[LAYER] == 'GMMConv' and not meaning['root_weight'],
     'no features of targets': lambda case, meaning: (
         case['x'] == 'sources' and (case[LAYER] in _NEED_TARGETS or case['width'] == 'lazy')

@@ -19,7 +19,7 @@ from pygfuse.hag.attach import attach
 from pygfuse.partial.paths.attach import attach_distances
 from pygfuse.transforms import find_hag
 from tests.properties.dimension import LAYER, Case
-from tests.properties.graphs import FORMATS, edges_of
+from tests.properties.graphs import FORMATS, GRAPHS, edges_of
 from tests.properties.layers import KINDS, options_of
 from tests.properties.possible import takes_edges
 from tests.properties.space import SPACE
@@ -63,7 +63,7 @@ class Problem:
         self.case, self.fused, self.nudge = case, fused, nudge
         self.meaning = SPACE.meaning(case)
         self.kind = KINDS[case[LAYER]]
-        self.example: Example = self.meaning['graph'](self.generator(1))
+        self.example: Example = GRAPHS[case['graph']](self.generator(1))
 
     def generator(self, stream: int) -> Generator:
         return Generator().manual_seed(self.case.seed * 64 + stream)

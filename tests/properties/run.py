@@ -28,6 +28,8 @@ from tests.properties.space import SPACE
 # the share of what PyG refuses that is run
 REFUSED = 0.05
 PROGRESS_S = 30
+# so many cases of one layer come after one another, so that its kernels stay in memory
+BLOCK = 100
 
 
 class Tally:
@@ -100,10 +102,12 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
         yield from covering(arguments.seed)[0]
         return
     until = time.monotonic() + 60 * arguments.minutes
-    done = 0
-    while time.monotonic() < until and done < arguments.cases:
-        yield draw(source, refused=REFUSED)
-        done += 1
+    for done in range(arguments.cases):
+        if time.monotonic() > until:
+            return
+        if done % BLOCK == 0:
+            layer = SPACE.dimensions[LAYER].draw(source)
+        yield draw(source, {LAYER: layer}, refused=REFUSED)
 
 
 def main() -> int:

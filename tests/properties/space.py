@@ -29,6 +29,7 @@ MAPPINGS = {
 }
 DTYPES = {'float32': torch.float32, 'float64': torch.float64, 'bfloat16': torch.bfloat16}
 
+# weights keep down what is slow, or has kernels of its own
 SPACE = Space(
     [
         Dimension(LAYER, {name: name for name in KINDS}),
@@ -48,8 +49,8 @@ SPACE = Space(
         Dimension('weights', _same('not returned', 'returned'), {'returned': 0.4}),
         Dimension('graph', GRAPHS),
         Dimension('adjacency', FORMATS, {'edge_index': 3.0}),
-        Dimension('dtype', DTYPES, {'float32': 3.0, 'float64': 3.0, 'bfloat16': 0.2}),
-        Dimension('mapping', MAPPINGS, {'chosen': 3.0}),
+        Dimension('dtype', DTYPES, {'float32': 2.0, 'float64': 1.0, 'bfloat16': 0.1}),
+        Dimension('mapping', MAPPINGS, {'chosen': 3.0, 'two passes': 0.3, 'scatter': 0.3}),
         Dimension('threads', {'1': 1, '2': 2}, {'2': 0.3}),
         Dimension(
             'history',
@@ -62,7 +63,7 @@ SPACE = Space(
                 'none', 'active', 'autocast', 'compiled', 'functional call', 'deterministic', 'paths', 'no paths',
                 'no reorganisation', 'no fusion', 'no recomputation', 'thread',
             ),
-            {'none': 3.0, 'compiled': 0.02, 'thread': 0.5},
+            {'none': 3.0, 'compiled': 0.02, 'thread': 0.5, 'no recomputation': 0.1, 'no reorganisation': 0.2},
         ),
         Dimension(
             'backward',
@@ -70,7 +71,7 @@ SPACE = Space(
                 'once', 'again', 'checkpointed', 'twice in a graph', 'of the gradient', 'of inputs', 'of parameters',
                 'no grad', 'inference mode',
             ),
-            {'once': 4.0},
+            {'once': 4.0, 'of inputs': 0.3, 'of parameters': 0.3},
         ),
         Dimension('training', {'yes': True, 'no': False}, {'no': 0.3}),
         Dimension('state', CHANGED, {'new': 12.0, 'swapped': 3.0, 'sharded': 0.2, 'orthogonal': 0.5}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -145,7 +146,7 @@ def _other_slope(conv: Module, call: Callable) -> None:
 def _tied(conv: Module, call: Callable) -> None:
     """Two maps of one shape share their weight."""
     linear = [module for module in conv.modules() if isinstance(module, Linear)]
-    for one, other in zip(linear, linear[1:], strict=False):
+    for one, other in itertools.pairwise(linear):
         if one.weight.shape == other.weight.shape:
             other.weight = one.weight
 
