@@ -160,7 +160,7 @@ class FusedConv(Noted, InPlaceOfPyG):
             if isinstance(edge_index, EdgeIndex) and is_deferring():
                 # PyG's product with it is an autograd.Function, which wants values
                 x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
-            return super().forward(x=x, edge_index=edge_index, **given)
+            return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
         begun = self.begin(inputs)
         with self.noted():
             out, weights = self.aggregate_edges(inputs, edges, prepared)

@@ -902,6 +902,20 @@ def test_narrow_indices(dtype, layer):
 
 
 @of_each_kind
+def test_the_path_of_pyg_has_right_gradients_with_int32(layer):
+    inputs, found = layer.inputs(RANDOM, dtype=torch.float64), []
+    pyg, fused = layer.pair(torch.float64)
+    fused.register_propagate_forward_hook(lambda module, given, out: None)
+    for conv, edge_index in ((pyg, RANDOM.edge_index), (fused, RANDOM.edge_index.int())):
+        given = {name: value.detach().clone().requires_grad_() for name, value in inputs.items()}
+        conv(edge_index=edge_index, **given).square().sum().backward()
+        found.append([value.grad for value in given.values()])
+    assert 'hook' in fused.note.reason
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@of_each_kind
 @pytest.mark.parametrize('num_nodes', [0, 1, 3])
 @pytest.mark.parametrize('mapping', ['used_once', 'scatter', 'edge', 'vertex'])
 def test_graphs_without_edges_in_every_mapping(mapping, num_nodes, layer):

@@ -18,6 +18,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (ONLY_PYG, r"sparse.*not implemented for 'BFloat#'", 'a narrow product of matrices is a walk here'),
     (ONLY_PYG, r'FAConv: RuntimeError: The size of tensor a', 'weights of shape [E, 1] are weights'),
     (ONLY_PYG, r'GraphConv: IndexError: index out of range in self', "PyG's product with an EdgeIndex without edges"),
+    (ONLY_PYG, r'_sparse_mm_reduce_impl_backward', 'a mean over a matrix has a second derivative'),
     (ONLY_OURS, r'took a result of layers within', 'a function that would lose a gradient says so, and what to do'),
     (
         ONLY_OURS,

@@ -194,7 +194,12 @@ CHANGED: dict[str, State] = {
     **{kind: State(_every_weight(kind), narrow=True) for kind in WEIGHTS},
     'own parameters pruned': State(_own_parameters_pruned, narrow=True),
     **{f'all maps: {kind}': State(_every_map(kind), narrow=True) for kind in ('with a bias', 'without a bias')},
-    **{f'one map: {kind}': State(_one_map(kind), narrow=True) for kind in REPLACED if 'bias' not in kind},
+    **{
+        # numbers that are no parameters keep their type
+        f'one map: {kind}': State(_one_map(kind), narrow=kind != 'methods for parameters')
+        for kind in REPLACED
+        if 'bias' not in kind
+    },
     'message hooked': State(_message_hooked),
     'propagate hooked': State(_propagate_hooked),
     'mean instead': State(_mean_instead),
