@@ -414,15 +414,14 @@ def test_gradients_of_returned_weights_with_dropout():
 
 
 def test_returned_weights_with_dropout_under_autocast():
-    conv, x = GATConv(**BASE, dropout=0.5), RANDOM.x(FEATURES)
-    found = []
-    for enabled in (False, True):
+    conv, x, found = GATConv(**BASE, dropout=0.5), RANDOM.x(FEATURES), []
+    for dtype in (torch.float32, torch.bfloat16):
         torch.manual_seed(0)
-        with torch.autocast('cpu', torch.bfloat16, enabled=enabled):
-            found.append(conv(x, RANDOM.edge_index, return_attention_weights=True)[1][1])
+        with torch.autocast('cpu', torch.bfloat16, enabled=dtype is torch.bfloat16):
+            found.append(conv.to(dtype)(x.to(dtype), RANDOM.edge_index, return_attention_weights=True)[1][1])
     assert found[1].dtype is torch.bfloat16
     assert torch.equal(found[1] == 0, found[0] == 0)
-    torch.testing.assert_close(found[1].float(), found[0], rtol=0.05, atol=0.01)
+    torch.testing.assert_close(found[1].float(), found[0], rtol=0.05, atol=0.02)
 
 
 def test_dropout_goes_with_the_edge_not_with_the_order_of_the_walk():

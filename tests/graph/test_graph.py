@@ -237,6 +237,10 @@ def test_other_data_or_another_shape_are_noticed():
     graph = Graph.of(edge_index)
     edge_index.resize_(2, 1)
     assert Graph.of(edge_index) is not graph
+    square = torch.tensor([[0, 1], [2, 2]])
+    graph = Graph.of(square)
+    square.data = square.data.t()  # the same memory, shape and version
+    assert Graph.of(square) is not graph
     resized = EdgeIndex([[0, 1], [1, 0]], sparse_size=(2, 2))
     graph = Graph.of(resized)
     assert Graph.of(resized.sparse_resize_(3, 3)).num_targets == 3

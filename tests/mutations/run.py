@@ -20,9 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import hypothesis  # noqa: F401
+import numba.core.registry  # noqa: F401
 import pytest
 import torch
-import torch_geometric.nn  # noqa: F401 (what every test imports is imported once)
+import torch._dynamo
+import torch.distributed.fsdp
 
 from tests.mutations.mutation import ROOT, Mutation
 from tests.mutations.mutations import MUTATIONS
