@@ -51,6 +51,20 @@ def test_values_of_sparse_adjacencies(adjacency, aggr, layer, request):
         torch.testing.assert_close(got, expected)
 
 
+@LAYERS
+@pytest.mark.parametrize('adjacency', ['COO', 'CSR', 'SparseTensor'])
+def test_values_of_sparse_adjacencies_of_layers_that_do_not_multiply(adjacency, layer, request):
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    values = torch.rand(ADJACENCIES['COO'](RANDOM).values().numel(), dtype=torch.float64)
+    found = []
+    for conv in layer.pair(torch.float64):
+        conv.fuse = False
+        found.append(conv(RANDOM.x(FEATURES).double(), with_values(adjacency, values)))
+    torch.testing.assert_close(found[1], found[0])
+    assert conv.note.reason is None
+
+
 @pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
 @pytest.mark.parametrize('aggr', AGGREGATIONS)
 def test_a_matrix_that_is_not_coalesced(aggr, layer):

@@ -24,6 +24,7 @@ from tests.properties.dimension import LAYER, Case
 from tests.properties.known import reason_for
 from tests.properties.problem import Problem
 from tests.properties.space import SPACE
+from tests.support.cases import make_usual_layers
 
 # the share of what PyG refuses that is run
 REFUSED = 0.05
@@ -119,6 +120,7 @@ def main() -> int:
     parser.add_argument('--case', type=int, nargs='+', help='run and explain the cases of these numbers')
     arguments = parser.parse_args()
     warnings.simplefilter('ignore')
+    make_usual_layers()
     if arguments.case:
         for number in arguments.case:
             explain(SPACE.case(number))
