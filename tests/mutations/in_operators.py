@@ -33,13 +33,6 @@ OF_OPERATORS = (
         f'{AGGREGATE} -k reductions',
     ),
     Mutation(
-        'factors of a checkpoint',
-        'ops/eager.py',
-        'call = arguments.operands(), _call(arguments, ctx.bound, ctx.graph, weights)',
-        'call = arguments.operands(), _call(arguments, ctx.bound, ctx.graph)',
-        'tests/ops tests/test_memory.py -k "recomputation or ablation or retained"',
-    ),
-    Mutation(
         'who watches',
         'ops/eager.py',
         'torch._C._len_torch_dispatch_stack() > 0',
@@ -72,7 +65,7 @@ OF_OPERATORS = (
         'ops/autocast.py',
         'return torch.float32 if x.is_cuda else torch.get_autocast_dtype(x.device.type)',
         'return torch.float32',
-        'tests/conv/test_all_convs.py -k autocast',
+        'tests/ops/test_autocast.py',
     ),
     Mutation(
         'float64 under autocast',

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,8 +31,13 @@ class Dimension:
     layer: str | None = None
 
     def draw(self, source: random.Random) -> str:
+        names, weights = self._cumulative
+        return source.choices(names, cum_weights=weights)[0]
+
+    @functools.cached_property
+    def _cumulative(self) -> tuple[list[str], list[float]]:
         names = list(self.values)
-        return source.choices(names, [self.weights.get(name, 1.0) for name in names])[0]
+        return names, list(itertools.accumulate(self.weights.get(name, 1.0) for name in names))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Space:
     def __init__(self, dimensions: Iterable[Dimension]) -> None:
         self.dimensions = {dimension.name: dimension for dimension in dimensions}
         assert next(iter(self.dimensions)) == LAYER
+        self._short = {name: name.rpartition('.')[2] for name in self.dimensions}
         self._of_layer = {
             layer: [found for found in self.dimensions.values() if found.layer in (None, layer)]
             for layer in self.dimensions[LAYER].values
@@ -79,7 +87,7 @@ class Space:
 
     def meaning(self, case: Case) -> dict[str, Any]:
         """What a case's values stand for; options of the layer under their own names."""
-        return {name.rpartition('.')[2]: self.dimensions[name].values[value] for name, value in case.values.items()}
+        return {self._short[name]: self.dimensions[name].values[value] for name, value in case.values.items()}
 
     def number(self, case: Case) -> int:
         """The number of a case."""
