@@ -64,7 +64,13 @@ RULES: dict[str, Callable[[Case, Meaning], bool]] = {
     'the layer gives no weights of edges': lambda case, meaning: (
         case['weights'] == 'returned' and not KINDS[case[LAYER]].attention
     ),
-    'random masks are not those of PyG': lambda case, meaning: meaning.get('dropout') == 0.5 and meaning['training'],
+    'random masks are not those of PyG': lambda case, meaning: (
+        (meaning.get('dropout') == 0.5 and meaning['training'])
+        or (meaning.get('dropout', 0.0) > 0.0 and case['state'] == 'random parameters')
+    ),
+    'second derivatives of segments are wrong in torch_scatter': lambda case, meaning: (
+        case['backward'] == 'of the gradient' and case['adjacency'].startswith('SparseTensor')
+    ),
     'ties are known to differ': lambda case, meaning: (
         KINDS[case[LAYER]].ties_differ and has_extreme(meaning) and case['numbers'] in ('ties', 'zeros')
     ),
