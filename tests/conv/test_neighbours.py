@@ -130,10 +130,21 @@ def test_edge_weights_under_every_aggregation(graph, aggr):
 
 def test_edge_weights_of_another_type_fall_back():
     pyg, fused = GRAPH.pair()
-    weight = torch.arange(RANDOM.num_edges)
-    arguments = RANDOM.x(FEATURES), RANDOM.edge_index, weight
-    torch.testing.assert_close(fused(*arguments), pyg(*arguments))
-    assert 'int64' in fused.note.reason
+    for weight, reason in (
+        (torch.arange(RANDOM.num_edges), 'torch.int64 has no fused kernels'),
+        (torch.rand(RANDOM.num_edges, dtype=torch.float64), 'the tensors are of several types'),
+    ):
+        arguments, found = (RANDOM.x(FEATURES), RANDOM.edge_index, weight), []
+        for conv in (pyg, fused):
+            try:
+                found.append(conv(*arguments))
+            except RuntimeError as error:
+                found.append(str(error))
+        assert fused.note.reason == reason
+        if isinstance(found[0], str):
+            assert found[1] == found[0]
+        else:
+            torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize('shape', [(), (8, 2), (7,)])

@@ -68,6 +68,6 @@ OF_PROGRAMS = (
         'program/trace.py',
         "if word == 'mul' and _is(arguments[1], 0):\n        return 0.0",
         "if word == 'mul' and _is(arguments[1], 0):\n        return arguments[0]",
-        f'{TRACE} tests/program tests/conv/test_notes.py',
+        TRACE,
     ),
 )
