@@ -86,7 +86,7 @@ def attention_in_order(graph: Graph, weights: Tensor, dropout: float = 0.0, seed
     """
     ids = graph.edge_ids_in_coo_order()
     if seed is not None:
-        weights = weights * dropout_factors(len(weights), weights.shape[1], dropout, seed, weights)
+        weights = weights * dropout_factors(len(weights), weights.shape[1], dropout, seed, weights.detach())
     return weights[ids]
 
 

@@ -80,6 +80,15 @@ def why_not_maps(conv: MessagePassing, names: tuple[str, ...]) -> str | None:
     return None
 
 
+def adjacency_for_pyg(adjacency: Any) -> Any:
+    """What PyG's own path gets for an adjacency: an ``edge_index`` of int32 as int64.
+
+    torch's ``gather`` on a CPU is wrong with an expanded index of int32 (torch 2.13), and so are PyG's gradients.
+    """
+    is_plain = isinstance(adjacency, Tensor) and adjacency.layout is torch.strided
+    return adjacency.long() if is_plain and adjacency.dtype is torch.int32 else adjacency
+
+
 def why_not_here() -> str | None:
     """The reason, if any, for which no layer runs fused where this is called."""
     if torch.jit.is_scripting() or torch.jit.is_tracing():

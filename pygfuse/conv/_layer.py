@@ -160,7 +160,7 @@ class FusedConv(Noted, InPlaceOfPyG):
             if isinstance(edge_index, EdgeIndex) and is_deferring():
                 # PyG's product with it is an autograd.Function, which wants values
                 x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
-            return super().forward(x=x, edge_index=edge_index, **given)
+            return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
         begun = self.begin(inputs)
         with self.noted():
             out, weights = self.aggregate_edges(inputs, edges, prepared)
@@ -213,7 +213,8 @@ class FusedConv(Noted, InPlaceOfPyG):
         if isinstance(spec, EdgeWeight):
             weight = inputs.edge
             if not is_edge_index(adjacency):
-                drops = is_sparse_tensor(adjacency) and not spec.of_sparse_tensor
+                # where PyG does not multiply with the matrix, such a layer's messages know no weights
+                drops = not spec.of_sparse_tensor and (is_sparse_tensor(adjacency) or not self.fuse)
                 weight = None if drops else values_of(adjacency)
             weight = checked_edge_weight(weight, edges)
             return None if weight is None else EdgeInput(as_features(weight, inputs.x[0]))

@@ -43,7 +43,8 @@ class EdgeWeight:
 
     Attributes:
         program: What runs in place of the layer's program where there are weights; None: the same.
-        of_sparse_tensor: Whether a ``SparseTensor`` brings its values as weights; some of PyG's layers drop them.
+        of_sparse_tensor: Whether a ``SparseTensor`` brings its values as weights; some of PyG's layers drop them, and
+            those of any matrix where they do not multiply with it (``fuse``).
         wide: Whether PyG's layer takes weights of several numbers an edge, too.
 
     Example:

@@ -79,6 +79,7 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
         return beta * skip + (1 - beta) * out
 
     def with_weights(self, out: Tensor, adjacency: Any, edges: Edges, weights: Tensor) -> Any:
+        weights = weights.to(out.dtype)  # under autocast those of edges with features are more precise, too
         # a torch.sparse matrix is given back as it came, as in PyG
         if is_torch_sparse_tensor(adjacency):
             return out, (adjacency, weights)

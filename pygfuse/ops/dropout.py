@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import target_of
+from pygfuse._lib.backends import DTYPES, target_of
 from pygfuse.call.call import Call, Dropout
 
 
@@ -42,8 +42,10 @@ def dropout_factors(rows: int, heads: int, probability: float, seed: Tensor, lik
         seed: As given to `aggregate`.
         like: A tensor of the wanted type.
     """
-    dropout = Dropout(probability, drawn_seed(seed))
-    return target_of(like.device).dropout_factors(rows, heads, dropout, like)
+    dropout, device = Dropout(probability, drawn_seed(seed)), like.device
+    # no kernel draws a narrow type, which weights have under autocast
+    drawn = like if like.dtype in DTYPES[device.type] else like.new_empty(0, dtype=torch.float32)
+    return target_of(device).dropout_factors(rows, heads, dropout, drawn).to(like.dtype)
 
 
 @dropout_factors.register_fake

@@ -150,6 +150,13 @@ def test_an_edge_index_changed_in_place_is_noticed():
         edge_index[1].fill_(3)
 
 
+def test_the_norms_of_a_graph_are_of_each_type():
+    x, pair = table.GCN.inputs(RANDOM, dtype=torch.float64)['x'], table.GCN.pair()
+    for dtype in (torch.float32, torch.float64):
+        expected, found = (conv.to(dtype)(x.to(dtype), RANDOM.edge_index) for conv in pair)
+        torch.testing.assert_close(found, expected, **({'rtol': 1e-12, 'atol': 1e-12} if dtype is x.dtype else {}))
+
+
 def test_a_graph_that_has_its_loops_already():
     edge_index, _ = add_remaining_self_loops(RANDOM.edge_index, num_nodes=60)
     table.GCN.check(table.square(edge_index, 60), options={'add_self_loops': False}, narrow=False)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 import torch_geometric.nn
@@ -7,7 +10,8 @@ import torch_geometric.nn
 import pygfuse
 import pygfuse.conv
 from pygfuse.memory import peak_bytes, saved_bytes
-from tests.support.parity import random_edges
+from tests.support import cases as table
+from tests.support.parity import GRAPHS, random_edges
 
 FEATURES, HEADS, CHANNELS = 8, 2, 4
 HEADED = {'out_channels': CHANNELS, 'heads': HEADS}
@@ -123,3 +127,20 @@ def test_the_peak_of_a_step_is_a_tenth_of_that_of_pyg():
         return peak_bytes(step, warmup=1)
 
     assert 10 * peak(fused) <= peak(pyg)
+
+
+@pytest.mark.parametrize('backward', [False, True])
+@pytest.mark.parametrize('name', table.EVERY)
+def test_nothing_outlives_a_step(name, backward):
+    """Autograd's nodes are invisible to Python's garbage collector: what they hold must not hold them."""
+    conv, inputs = table.EVERY[name].fused(), table.EVERY[name].inputs(GRAPHS['random']())
+    given = {key: value.clone().requires_grad_() for key, value in inputs.items()}
+    given['edge_index'] = GRAPHS['random']().edge_index
+    out = conv(**given)
+    if backward:
+        out.square().sum().backward()
+    assert conv.note.reason is None
+    alive = [weakref.ref(value) for value in (out, *given.values())]
+    del out, given
+    gc.collect()
+    assert [reference() is None for reference in alive] == [True] * len(alive)

@@ -51,6 +51,20 @@ def test_values_of_sparse_adjacencies(adjacency, aggr, layer, request):
         torch.testing.assert_close(got, expected)
 
 
+@LAYERS
+@pytest.mark.parametrize('adjacency', ['COO', 'CSR', 'SparseTensor'])
+def test_values_of_sparse_adjacencies_of_layers_that_do_not_multiply(adjacency, layer, request):
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    values = torch.rand(ADJACENCIES['COO'](RANDOM).values().numel(), dtype=torch.float64)
+    found = []
+    for conv in layer.pair(torch.float64):
+        conv.fuse = False
+        found.append(conv(RANDOM.x(FEATURES).double(), with_values(adjacency, values)))
+    torch.testing.assert_close(found[1], found[0])
+    assert conv.note.reason is None
+
+
 @pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
 @pytest.mark.parametrize('aggr', AGGREGATIONS)
 def test_a_matrix_that_is_not_coalesced(aggr, layer):
@@ -116,10 +130,21 @@ def test_edge_weights_under_every_aggregation(graph, aggr):
 
 def test_edge_weights_of_another_type_fall_back():
     pyg, fused = GRAPH.pair()
-    weight = torch.arange(RANDOM.num_edges)
-    arguments = RANDOM.x(FEATURES), RANDOM.edge_index, weight
-    torch.testing.assert_close(fused(*arguments), pyg(*arguments))
-    assert 'int64' in fused.note.reason
+    for weight, reason in (
+        (torch.arange(RANDOM.num_edges), 'torch.int64 has no fused kernels'),
+        (torch.rand(RANDOM.num_edges, dtype=torch.float64), 'the tensors are of several types'),
+    ):
+        arguments, found = (RANDOM.x(FEATURES), RANDOM.edge_index, weight), []
+        for conv in (pyg, fused):
+            try:
+                found.append(conv(*arguments))
+            except RuntimeError as error:
+                found.append(str(error))
+        assert fused.note.reason == reason
+        if isinstance(found[0], str):
+            assert found[1] == found[0]
+        else:
+            torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize('shape', [(), (8, 2), (7,)])

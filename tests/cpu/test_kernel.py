@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -14,6 +15,7 @@ import torch
 from pygfuse._lib import disk as cache
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse.cpu.kernel import Kernel
+from tests.support.faults import of_anything, out_of_memory
 
 SCRIPT = """
 import torch
@@ -180,6 +182,18 @@ def test_an_interrupt_at_any_time(folder, delay):
         signal.signal(signal.SIGALRM, before)
     assert adds_one()
     assert [path.suffix for path in folder.iterdir()] == ['.kernel']
+
+
+@pytest.mark.parametrize('share', [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
+def test_memory_that_runs_out_while_it_compiles(folder, compilations, share):
+    with out_of_memory(None, of_anything) as whole:
+        assert adds_one()
+    cache.clear(folder)
+    with out_of_memory(int(share * whole.calls), of_anything) as failure, contextlib.suppress(Exception):
+        adds_one()
+    assert failure.happened
+    assert adds_one()
+    assert {path.suffix for path in folder.iterdir()} <= {'.kernel'}
 
 
 def run_children(tasks) -> None:

@@ -225,6 +225,15 @@ def test_a_write_before_the_first_use_is_an_error(layout):
             stale.csr  # noqa: B018
 
 
+def test_edges_in_no_order_are_those_of_the_user_alone():
+    graph = Graph.of(torch.tensor([[2, 1, 0], [0, 1, 2]]))
+    coo = graph.unsorted()
+    assert (coo.rows.tolist(), coo.index.tolist()) == ([0, 1, 2], [2, 1, 0])
+    assert graph.with_self_loops(3).unsorted() is None
+    assert graph.csr.num_edges == 3
+    assert graph.unsorted() is None
+
+
 def test_other_data_or_another_shape_are_noticed():
     edge_index = torch.tensor([[0, 1, 2], [0, 1, 2]])
     graph = Graph.of(edge_index)
@@ -237,6 +246,10 @@ def test_other_data_or_another_shape_are_noticed():
     graph = Graph.of(edge_index)
     edge_index.resize_(2, 1)
     assert Graph.of(edge_index) is not graph
+    square = torch.tensor([[0, 1], [2, 2]])
+    graph = Graph.of(square)
+    square.data = square.data.t()  # the same memory, shape and version
+    assert Graph.of(square) is not graph
     resized = EdgeIndex([[0, 1], [1, 0]], sparse_size=(2, 2))
     graph = Graph.of(resized)
     assert Graph.of(resized.sparse_resize_(3, 3)).num_targets == 3

@@ -92,6 +92,13 @@ def test_a_cut_is_kept_and_does_not_depend_on_threads():
         torch.set_num_threads(threads)
 
 
+def test_each_mapping_has_a_cut_of_its_own():
+    csr = csr_of([6000, 10])  # more than a part and less than what is cut anyway
+    assert cut(csr, Mapping('edge')).num_split_rows == 1
+    assert cut(csr, Mapping('vertex')).num_split_rows == 0
+    assert cut(csr, Mapping('edge', part_work=100)).count > cut(csr, Mapping('edge')).count
+
+
 def test_forcing_a_mapping():
     assert forced() is None
     with force_mapping('edge'):

@@ -48,6 +48,23 @@ def test_types_are_pygs_and_errors_no_larger(layer: Layer, first):
         assert errors[0] <= 2 * errors[1] + 1e-3 * float(expected.norm()), (name, *errors)
 
 
+@pytest.mark.parametrize('layer', [layer for layer in FUSED if layer.fused().spec.attention], ids=str)
+def test_types_of_returned_weights_are_pygs(layer: Layer):
+    inputs = {**layer.inputs(RANDOM), 'edge_index': RANDOM.edge_index, 'return_attention_weights': True}
+    with torch.autocast('cpu', NARROW):
+        expected, found = (conv(**inputs)[1][1] for conv in layer.pair())
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize('layer', FUSED, ids=str)
+def test_layers_in_float64_stay_in_float64(layer: Layer):
+    inputs = {**layer.inputs(RANDOM, dtype=torch.float64), 'edge_index': RANDOM.edge_index}
+    pyg, fused = layer.pair(torch.float64)
+    for one, other in zip(results(fused, inputs, NARROW).values(), results(pyg, inputs).values(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_float64_stays():
     x = {'x': torch.ones(2, 3, dtype=torch.float64)}
     assert autocast.operands(x, 'sum')['x'] is x['x']

@@ -4,7 +4,23 @@ import pytest
 import torch
 
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR, Trace
-from pygfuse.program.vocabulary import WORDS, equal, exp, leaky_relu, log, maximum, positive, sum_channels
+from pygfuse.program.vocabulary import (
+    WORDS,
+    equal,
+    exp,
+    expm1,
+    leaky_relu,
+    log,
+    maximum,
+    positive,
+    relu,
+    sech_squared,
+    sigmoid,
+    softplus,
+    sqrt,
+    sum_channels,
+    tanh,
+)
 
 H, C = 3, 4
 LEVELS = {HEADS: (5, H, 1), CHANNELS: (5, H, C)}
@@ -16,6 +32,10 @@ FUNCTIONS = {
     'exp and log': (lambda a, b: log(exp(a) + 1.0) * b, {'a': HEADS, 'b': CHANNELS}),
     'rectifiers': (lambda a, b: leaky_relu(a, 0.2) + positive(b, a, 2.0 * b), {'a': CHANNELS, 'b': CHANNELS}),
     'equal': (lambda a, b: equal(a, a, b, a) + equal(a, b, a * b, 2.0 * b), {'a': CHANNELS, 'b': CHANNELS}),
+    'roots': (lambda a: sqrt(a * a + 1.0), {'a': CHANNELS}),
+    'sigmoid': (lambda a, b: sigmoid(a) * softplus(b), {'a': CHANNELS, 'b': HEADS}),
+    'tangents': (lambda a, b: tanh(a) + sech_squared(b), {'a': CHANNELS, 'b': HEADS}),
+    'relu and expm1': (lambda a, b: relu(a) * expm1(b), {'a': CHANNELS, 'b': HEADS}),
     'maximum': (lambda a, b: maximum(a, b) * b, {'a': HEADS, 'b': CHANNELS}),
     'sum over channels': (lambda a, b: sum_channels(a * b) * b, {'a': CHANNELS, 'b': HEADS}),
     'attention': (lambda a, b: sum_channels(leaky_relu(a + b, 0.2) * a), {'a': CHANNELS, 'b': CHANNELS}),
@@ -67,6 +87,11 @@ def test_absent_operands_leave_no_trace():
     trace = Trace.of(lambda a, b, c: leaky_relu(a + b + c, 0.2) * (1.0 * a - 0.0), {'a': HEADS})
     assert trace.names() == ['a']
     assert trace.text('f').count('+') == 0
+
+
+def test_a_product_with_what_is_absent_is_nothing():
+    trace = Trace.of(lambda a, b: a + a * b + b * a, {'a': HEADS})
+    assert trace.text('f').endswith('return a')
 
 
 def test_equal_expressions_are_computed_once():

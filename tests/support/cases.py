@@ -158,3 +158,10 @@ DROPOUT = (GATV2, GATV2_EDGES, TRANSFORMER, TRANSFORMER_EDGES, FA, FA_WEIGHTS)
 def square(edge_index: Any, num_nodes: int) -> Example:
     """An example whose sources and targets are the same nodes."""
     return Example(torch.as_tensor(edge_index), num_nodes, num_nodes)
+
+
+def make_usual_layers() -> None:
+    """PyG writes a class's `propagate` as its first layer needs it: after one with aggr='lstm', say, it cannot take
+    sparse adjacencies in any."""
+    for classes in (torch_geometric.nn, pygfuse.conv):
+        classes.SAGEConv(1, 1), classes.GraphConv(1, 1), classes.GINConv(torch.nn.Identity())

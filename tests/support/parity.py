@@ -191,7 +191,7 @@ class Parity:
 def results(conv: torch.nn.Module, arguments: Mapping[str, Any], dtype: torch.dtype, seed: int) -> dict[str, Any]:
     """The outputs of a layer and the gradients of its inputs and parameters, by name."""
     arguments = {name: _leaves(value, dtype) for name, value in arguments.items()}
-    outputs = dict(_tensors('output', conv(**arguments)))
+    outputs = dict(tensors('output', conv(**arguments)))
     generator = torch.Generator().manual_seed(seed)
     loss = 0.0
     for output in outputs.values():
@@ -200,7 +200,7 @@ def results(conv: torch.nn.Module, arguments: Mapping[str, Any], dtype: torch.dt
     loss.backward()
     found = {name: output.detach() for name, output in outputs.items()}
     for name, value in arguments.items():
-        leaves = [leaf for leaf in _tensors(name, value) if leaf[1].requires_grad and leaf[1].is_leaf]
+        leaves = [leaf for leaf in tensors(name, value) if leaf[1].requires_grad and leaf[1].is_leaf]
         found |= {f'gradient of {key}': leaf.grad for key, leaf in leaves}
     return found | {f'gradient of {name}': parameter.grad for name, parameter in conv.named_parameters()}
 
@@ -220,16 +220,16 @@ def _leaves(value: Any, dtype: torch.dtype) -> Any:
     return value.detach().to(dtype, copy=True).requires_grad_()
 
 
-def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+def tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     """All dense tensors in a value: tuples, sparse matrices and EdgeIndex are taken apart."""
     if isinstance(value, (tuple, list)):
         for i, item in enumerate(value):
-            yield from _tensors(f'{name}[{i}]', item)
+            yield from tensors(f'{name}[{i}]', item)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _tensors(f'{name}[{key!r}]', item)
+            yield from tensors(f'{name}[{key!r}]', item)
     elif isinstance(value, SparseTensor):
-        yield from _tensors(f'{name} as COO', value.coo())
+        yield from tensors(f'{name} as COO', value.coo())
     elif isinstance(value, EdgeIndex):
         yield f'{name} (EdgeIndex)', value.as_tensor()
     elif isinstance(value, Tensor):
@@ -238,10 +238,10 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
             yield f'{name} (COO values)', value._values()
         elif value.layout is torch.sparse_csr:
             parts = value.crow_indices(), value.col_indices(), value.values()
-            yield from _tensors(f'{name} (CSR)', parts)
+            yield from tensors(f'{name} (CSR)', parts)
         elif value.layout is torch.sparse_csc:
             parts = value.ccol_indices(), value.row_indices(), value.values()
-            yield from _tensors(f'{name} (CSC)', parts)
+            yield from tensors(f'{name} (CSC)', parts)
         else:
             yield name, value
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.conv._edge_mlp.network import Linear, Norm, Slope, Stage
 from pygfuse.ops import Edges, aggregate
-from pygfuse.ops.degrees import degrees
+from pygfuse.ops.degrees import counts_of, degrees
 from pygfuse.ops.edge_mlp import Affine, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
 from pygfuse.ops.linear import apply_weight
 from pygfuse.program.activation import Activation
@@ -44,15 +44,6 @@ class EdgeValues:
             self._degrees = degrees(self.edges, self.source)
         return self._degrees
 
-    def _count_as_target(self) -> Tensor:
-        return self.degrees[0]
-
-    def _count_as_source(self) -> Tensor:
-        return self.degrees[1]
-
-    def _count_as_ends(self) -> Tensor:
-        return self.degrees[0] + self.degrees[1]
-
     @property
     def channels(self) -> int:
         """Values of an edge."""
@@ -76,11 +67,12 @@ class EdgeValues:
             width = self.source.shape[1]
             of_target, of_difference = weight[:, :width], weight[:, width:]
             shared, target = self.target is self.source, self.target
-            self.source = apply_weight(
-                self.source, of_difference, None, self._count_as_ends if shared else self._count_as_source
-            )
-            subtracted = self.source if shared else apply_weight(target, of_difference, None, self._count_as_target)
-            self.target = apply_weight(target, of_target, bias, self._count_as_target) - subtracted
+            # functions that do not hold these values: autograd keeps them, and these values hold what it computed
+            as_target, as_source = counts_of(self.edges, self.source)
+            counts = (lambda: as_target() + as_source()) if shared else as_source
+            self.source = apply_weight(self.source, of_difference, None, counts)
+            subtracted = self.source if shared else apply_weight(target, of_difference, None, as_target)
+            self.target = apply_weight(target, of_target, bias, as_target) - subtracted
             self.begun = True
             return
         bias = weight.new_zeros(weight.shape[0]) if bias is None else bias

@@ -13,7 +13,7 @@ from torch_geometric import EdgeIndex
 
 import pygfuse
 from tests.support import cases as table
-from tests.support.all_convs import RANDOM, every, some
+from tests.support.all_convs import RANDOM, every, of_each_kind, some
 from tests.support.cases import CHANNELS, EDGE, FA, FEATURES, GATED, GATV2, LAYERS, SAGE, TRANSFORMER
 from tests.support.parity import GRAPHS, Example
 
@@ -215,3 +215,17 @@ def test_a_device_without_kernels_runs_the_path_of_pyg():
     fused = SAGE.fused().to('meta')
     assert fused(RANDOM.x(FEATURES).to('meta'), RANDOM.edge_index.to('meta')).shape == (60, CHANNELS)
     assert fused.note.reason == "the device 'meta' has no fused kernels"
+
+
+@of_each_kind
+def test_the_path_of_pyg_has_right_gradients_with_int32(layer):
+    inputs, found = layer.inputs(RANDOM, dtype=torch.float64), []
+    pyg, fused = layer.pair(torch.float64)
+    fused.register_propagate_forward_hook(lambda module, given, out: None)
+    for conv, edge_index in ((pyg, RANDOM.edge_index), (fused, RANDOM.edge_index.int())):
+        given = {name: value.detach().clone().requires_grad_() for name, value in inputs.items()}
+        conv(edge_index=edge_index, **given).square().sum().backward()
+        found.append([value.grad for value in given.values()])
+    assert 'hook' in fused.note.reason
+    for got, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, expected)

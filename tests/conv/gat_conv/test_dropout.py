@@ -86,3 +86,30 @@ def test_dropout_goes_with_the_edge_not_with_the_order_of_the_walk():
     x[order] = MANY_X
     _, _, renamed = dropped(conv, x, order[MANY_EDGES])
     assert torch.equal(weights == 0, renamed == 0)
+
+
+def test_gradients_of_returned_weights_with_dropout():
+    conv, x = GATConv(**BASE, dropout=0.5).double(), RANDOM.x(FEATURES).double()
+
+    def weights_of(x):
+        torch.manual_seed(0)
+        return conv(x, RANDOM.edge_index, return_attention_weights=True)[1][1]
+
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).double()
+    factors = torch.randn(weights_of(x).shape, generator=torch.Generator().manual_seed(2)).double()
+    given = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad((weights_of(given) * factors).sum(), given)
+    step = 1e-6 * direction
+    expected = ((weights_of(x + step) - weights_of(x - step)) * factors).sum() / 2e-6
+    torch.testing.assert_close((found * direction).sum(), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_returned_weights_with_dropout_under_autocast():
+    conv, x, found = GATConv(**BASE, dropout=0.5), RANDOM.x(FEATURES), []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        with torch.autocast('cpu', torch.bfloat16, enabled=dtype is torch.bfloat16):
+            found.append(conv.to(dtype)(x.to(dtype), RANDOM.edge_index, return_attention_weights=True)[1][1])
+    assert found[1].dtype is torch.bfloat16
+    assert torch.equal(found[1] == 0, found[0] == 0)
+    torch.testing.assert_close(found[1].float(), found[0], rtol=0.05, atol=0.02)

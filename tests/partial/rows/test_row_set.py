@@ -55,6 +55,8 @@ def test_unions_and_places():
     assert more.places_in(one.union(more)).tolist() == [1, 2]
     assert other.is_within(one)
     assert not more.is_within(one)
+    assert not RowSet(torch.tensor([5, 9]), 20).is_within(one)  # beyond its last row
+    assert RowSet(torch.tensor([5, 9]), 20).union(one).index.tolist() == [1, 5, 7, 9]
     values = torch.arange(4.0)
     assert chosen(values, one.union(more), one).tolist() == [0.0, 2.0, 3.0]
     assert RowSet(torch.arange(8), 16).union(RowSet(torch.arange(4, 14), 16)) is None  # nearly all

@@ -1,0 +1,116 @@
+"""What is broken in kernels: each of these compiles anew what its tests run."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+GAT = 'tests/conv/gat_conv'
+AGGREGATE = 'tests/ops/test_aggregate.py -m "not slow"'
+
+OF_KERNELS = (
+    Mutation(
+        'the scale of dropout',
+        'codegen/philox.py',
+        '2**32 - 1), 1.0 / (1.0 - probability)',
+        '2**32 - 1), 1.0',
+        f'{GAT} -k dropout_keeps_the_expectation',
+    ),
+    Mutation(
+        'the key of dropout',
+        'codegen/philox.py',
+        '            key = [builder.add(k, integers',
+        '            [builder.add(k, integers',
+        'tests/cpu/test_random.py',
+    ),
+    Mutation(
+        'heads that drop alike',
+        'cpu/random.py',
+        '(lane % kind.heads for lane in range(lanes))',
+        '(0 for lane in range(lanes))',
+        'tests/cpu/test_random.py',
+    ),
+    Mutation(
+        'a tile that overlaps',
+        'cpu/row_tiling.py',
+        'if not split_channels or rest in (0, channels):',
+        'if True:',
+        f'{AGGREGATE} -k ragged_rows_of_unsorted_edges',
+    ),
+    Mutation(
+        'the sums so far under a new maximum',
+        'cpu/walks/forward.py',
+        'result, total, top = result * factor, total * factor, raised',
+        'result, total, top = result * factor, total, raised',
+        f'{GAT} -k extreme_scores',
+    ),
+    Mutation(
+        'edges beyond the end of a row',
+        'cpu/walks/forward.py',
+        's = mask_edges(s, end - q, -np.inf)',
+        'pass',
+        f'{AGGREGATE} -k program_equals_its_reference',
+    ),
+    Mutation(
+        'pieces of a softmax',
+        'codegen/combination.py',
+        'result, top = result * mine + found * theirs, raised',
+        'result, top = result * mine + found, raised',
+        f'{AGGREGATE} -k both_mappings',
+    ),
+    Mutation(
+        'the number of ties',
+        'cpu/walks/forward.py',
+        'equal(result, best, ties, 0.0) + 1.0, ties)',
+        'equal(result, best, 0.0, 0.0) + 1.0, ties)',
+        f'{AGGREGATE} -k ties_share',
+    ),
+    Mutation(
+        'ties of pieces',
+        'codegen/combination.py',
+        'result, ties = best, equal(result, best, ties, 0.0) + theirs',
+        'result, ties = best, theirs',
+        f'{AGGREGATE} -k "ties_share or reductions_in_both"',
+    ),
+    Mutation(
+        'the slot of what a part leaves',
+        'codegen/parts.py',
+        'end == row_end, 2 * piece + begins_here',
+        'end == row_end, 2 * piece + (end == row_end)',
+        f'{AGGREGATE} -k both_mappings',
+    ),
+    Mutation(
+        'the adjoint of a softmax',
+        'cpu/walks/backward.py',
+        'through = alpha * (through - mean_dot)',
+        'through = alpha * through',
+        f'{AGGREGATE} -k program_equals_its_reference',
+    ),
+    Mutation(
+        'dropout in backward',
+        'cpu/walks/backward.py',
+        'through = through * kept',
+        'pass',
+        f'{AGGREGATE} -k dropout_of_weights',
+    ),
+    Mutation(
+        'edges beyond the end of a row in backward',
+        'cpu/walks/backward.py',
+        'through = mask_edges(through, end - q, 0.0)',
+        'pass',
+        f'{AGGREGATE} -k program_equals_its_reference',
+    ),
+    Mutation(
+        'edges that message and score both reach',
+        'cpu/walks/backward.py',
+        'edge_grads = add_tuples(edge_grads, found[2])',
+        'pass',
+        f'{AGGREGATE} -k "program_equals or products"',
+    ),
+    Mutation(
+        'gradients of parameters',
+        'cpu/walks/backward.py',
+        'parameter_sums = add_tuples(parameter_sums, flow[5])',
+        'pass',
+        f'{AGGREGATE} -k program_equals_its_reference',
+    ),
+)

@@ -1,0 +1,126 @@
+"""What is broken in layers."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+STATE = 'tests/conv/test_state_of_the_module.py -m "not slow"'
+GAT = 'tests/conv/gat_conv'
+ALL = 'tests/conv/all_convs -m "not slow"'
+NEIGHBOURS = 'tests/conv/test_neighbours.py -m "not slow"'
+
+OF_LAYERS = (
+    # layers
+    Mutation(
+        'a layer that is explained',
+        'conv/_fallback.py',
+        'if conv.explain:',
+        'if False:',
+        f'{STATE} -k masks',
+    ),
+    Mutation(
+        'a hook on messages',
+        'conv/_fallback.py',
+        "    '_message_forward_hooks',\n",
+        '',
+        f'{ALL} -k hooks_are_called',
+    ),
+    Mutation(
+        'a hook on a map',
+        '_lib/hooks.py',
+        '        module._forward_hooks\n',
+        '        False\n',
+        'tests/_lib/test_hooks.py tests/conv/all_convs -k hooks',
+    ),
+    Mutation(
+        'an aggregation that was replaced',
+        'conv/_fallback.py',
+        'if type(conv.aggr_module) is not _AGGREGATIONS[conv.aggr]:',
+        'if False:',
+        f'{ALL} -k another_aggregation',
+    ),
+    Mutation(
+        'types that are mixed',
+        'conv/_fallback.py',
+        'if len(dtypes) > 1 and not',
+        'if False and not',
+        f'{NEIGHBOURS} -k another_type',
+    ),
+    Mutation(
+        'ties over a matrix',
+        'conv/_fallback.py',
+        "return f'aggr={conv.aggr!r} over a sparse adjacency gives",
+        "return None and f'aggr={conv.aggr!r} over a sparse adjacency gives",
+        NEIGHBOURS,
+    ),
+    Mutation(
+        'the order of weights',
+        'conv/_attention.py',
+        'return weights[ids]',
+        'return weights',
+        f'{GAT} -k adjacencies',
+    ),
+    Mutation(
+        'dropout of weights that are returned',
+        'conv/gat_conv.py',
+        'attention=AFTER_DROPOUT',
+        'attention="before dropout"',
+        f'{GAT} -k "dropout"',
+    ),
+    Mutation(
+        'the gradient of weights under dropout',
+        'conv/_attention.py',
+        'dropout, seed, weights.detach())',
+        'dropout, seed, weights)',
+        f'{GAT} -k returned_weights',
+    ),
+    Mutation(
+        'the bias of edges',
+        'conv/gat_conv.py',
+        'alpha_src = total(alpha_src, None if bias is None else (self.by_head(bias) * att_edge).sum(dim=-1))',
+        'pass',
+        f'{STATE} -k all_maps_replaced_at_once',
+    ),
+    Mutation(
+        'dropout in evaluation',
+        'conv/_layer.py',
+        'dropout = self.dropout if self.training and self.spec.attention is not None else 0.0',
+        'dropout = self.dropout if self.spec.attention is not None else 0.0',
+        f'{GAT} -k dropout_of_nothing',
+    ),
+    Mutation(
+        'loops that keep their weights',
+        'conv/_normalise.py',
+        'loops = loops.index_put((first[places],), edge_weight[places])',
+        'pass',
+        'tests/conv/test_gcn_conv.py -k weights_of_self_loops',
+    ),
+    Mutation(
+        'degrees of zero',
+        'conv/_normalise.py',
+        "return root.masked_fill(root == float('inf'), 0.0)",
+        'return root',
+        'tests/conv/test_gcn_conv.py -k degrees',
+    ),
+    Mutation(
+        'what loops are filled with',
+        'conv/_self_loops.py',
+        "reduce = 'mean' if fill == 'mean' else 'sum'",
+        "reduce = 'sum'",
+        'tests/conv/test_gatv2_conv.py -k fill_values',
+    ),
+    Mutation(
+        'the width of features',
+        'conv/_checks.py',
+        'fits = width in (-1, features.shape[1])',
+        'fits = True',
+        f'{ALL} -k features_of_a_wrong_width',
+    ),
+    Mutation(
+        'the number of edge features',
+        'conv/_checks.py',
+        'tuple(edge_attr.shape) != (edges.num_user_edges, width)',
+        'edge_attr.shape[1] != width',
+        f'{ALL} -k edge_features_of_a_wrong_length',
+    ),
+)

@@ -1,0 +1,162 @@
+"""What is broken in autograd, operators, HAGs, paths and rows."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+PATH = 'tests/partial/paths/test_path.py'
+
+AGGREGATE = 'tests/ops/test_aggregate.py -m "not slow"'
+ROWS = 'tests/partial/rows'
+
+OF_OPERATORS = (
+    # autograd and operators
+    Mutation(
+        'operands that are not saved',
+        'program/adjoint.py',
+        "if bound.softmax or reduce in ('max', 'min'):\n        return ()",
+        'if bound.softmax:\n        return ()',
+        f'{AGGREGATE} -k reductions',
+    ),
+    Mutation(
+        'operands of a score that are not saved',
+        'program/adjoint.py',
+        "through_score = ['weight'] if used_by(bound.score, needed) else []",
+        'through_score = []',
+        f'{AGGREGATE} -k "program_equals or some_operands"',
+    ),
+    Mutation(
+        'an output that is not saved',
+        'ops/autograd.py',
+        "is_read = bound.softmax or arguments.reduce in ('max', 'min')",
+        'is_read = bound.softmax',
+        f'{AGGREGATE} -k reductions',
+    ),
+    Mutation(
+        'who watches',
+        'ops/eager.py',
+        'torch._C._len_torch_dispatch_stack() > 0',
+        'False',
+        'tests/ops/test_eager.py',
+    ),
+    Mutation(
+        'a gradient that is differentiated',
+        'ops/eager.py',
+        '        if is_differentiated(grad_out):',
+        '        if False:',
+        'tests/ops/test_eager.py',
+    ),
+    Mutation(
+        'long sums',
+        '_lib/row_products.py',
+        'ROWS_AT_ONCE = 2048',
+        'ROWS_AT_ONCE = 2**30',
+        'tests/_lib/test_row_products.py',
+    ),
+    Mutation(
+        'the last rows of a product',
+        '_lib/row_products.py',
+        'found + first[whole:].t() @ second[whole:]',
+        'found',
+        'tests/_lib/test_row_products.py',
+    ),
+    Mutation(
+        'the type of autocast',
+        'ops/autocast.py',
+        'return torch.float32 if x.is_cuda else torch.get_autocast_dtype(x.device.type)',
+        'return torch.float32',
+        'tests/ops/test_autocast.py',
+    ),
+    Mutation(
+        'float64 under autocast',
+        'ops/autocast.py',
+        'if not is_on(x.device) or x.dtype is torch.float64:',
+        'if not is_on(x.device):',
+        'tests/ops/test_autocast.py',
+    ),
+    Mutation(
+        'rows without a gradient',
+        'ops/linear.py',
+        'among_zeros(grad @ weight, rows, len(x))',
+        'among_zeros(grad @ weight, rows - rows[:1], len(x))',
+        'tests/ops/test_linear.py',
+    ),
+    Mutation(
+        'the bias of some rows',
+        'ops/linear.py',
+        'torch.addmm(bias, block, weight.t(), out=out[places])',
+        'torch.mm(block, weight.t(), out=out[places])',
+        'tests/ops/test_linear.py',
+    ),
+    # HAGs, paths, rows
+    Mutation(
+        'the direction of a HAG',
+        'ops/hag.py',
+        'torch.ops.pygfuse.hag_sum(grad, row_factors, factors, ctx.hag.serial, not ctx.backwards, ctx.rows)',
+        'torch.ops.pygfuse.hag_sum(grad, factors, row_factors, ctx.hag.serial, not ctx.backwards, ctx.rows)',
+        'tests/ops/test_hag.py -k factors',
+    ),
+    Mutation(
+        'a minimum over a HAG',
+        'ops/hag.py',
+        "hag.num_targets, reduce == 'min')[0]",
+        'hag.num_targets, False)[0]',
+        'tests/ops/test_hag.py -k equals_the_plain_path',
+    ),
+    Mutation(
+        'the sizes of a HAG',
+        'conv/_hag.py',
+        'if sizes != expected:',
+        'if False:',
+        'tests/conv/test_hag.py',
+    ),
+    Mutation(
+        'loops in the place of others',
+        'conv/_hag.py',
+        'graph.num_edges != graph.num_user_edges + edges.loops',
+        'False',
+        'tests/conv/test_hag.py',
+    ),
+    Mutation(
+        'edge weights over a HAG',
+        'conv/_layer.py',
+        "return None if edge is None else 'its messages have edge weights'",
+        'return None',
+        'tests/conv/test_hag.py',
+    ),
+    Mutation(
+        'a path that lacks rows',
+        'partial/paths/path.py',
+        'return not bool((active > self.active).any())',
+        'return True',
+        PATH,
+    ),
+    Mutation(
+        'paths that are never looked for',
+        'partial/paths/policy.py',
+        'if forced is False or not all_edges',
+        'if True or not all_edges',
+        'tests/partial/paths/test_policy.py',
+    ),
+    Mutation(
+        'the rows of both sets',
+        'partial/rows/row_set.py',
+        'return bool(inside.all()) and bool(',
+        'return bool(',
+        f'{ROWS}/test_row_set.py',
+    ),
+    Mutation(
+        'the ids of the edges of some rows',
+        'partial/rows/row_set.py',
+        'places if csr.edge_id is None else csr.edge_id[places]',
+        'places',
+        f'{ROWS}',
+    ),
+    Mutation(
+        'negative rows',
+        'partial/rows/row_set.py',
+        'torch.where(rows < 0, rows + total, rows).unique()',
+        'rows.unique()',
+        f'{ROWS}',
+    ),
+)

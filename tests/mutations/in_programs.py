@@ -1,0 +1,73 @@
+"""What is broken in the adjoint of programs."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+TRACE = 'tests/program/test_trace.py'
+
+OF_PROGRAMS = (
+    Mutation(
+        'the derivative of a difference',
+        'program/trace.py',
+        'return grad, -grad if isinstance(y, Value) else None',
+        'return grad, grad if isinstance(y, Value) else None',
+        TRACE,
+    ),
+    Mutation(
+        'the derivative of a quotient',
+        'program/trace.py',
+        'return scaled, -(scaled * out) if isinstance(y, Value) else None',
+        'return scaled, scaled * out if isinstance(y, Value) else None',
+        TRACE,
+    ),
+    Mutation(
+        'the derivative of a root',
+        'program/trace.py',
+        'return (grad * 0.5 / out,)',
+        'return (grad / out,)',
+        TRACE,
+    ),
+    Mutation(
+        'the derivative of a sigmoid',
+        'program/trace.py',
+        "return (grad * out * _record('sigmoid', (-x,)),)",
+        "return (grad * out * _record('sigmoid', (x,)),)",
+        TRACE,
+    ),
+    Mutation(
+        'the second derivative of a tangent',
+        'program/trace.py',
+        "return (grad * (-2.0 * _record('tanh', (x,)) * out),)",
+        "return (grad * (2.0 * _record('tanh', (x,)) * out),)",
+        TRACE,
+    ),
+    Mutation(
+        'the slope of a rectifier',
+        'program/trace.py',
+        "return _record('positive', (x, grad, grad * negative_slope)), None",
+        "return _record('positive', (x, grad, grad)), None",
+        TRACE,
+    ),
+    Mutation(
+        'the derivative of the smaller of two',
+        'program/trace.py',
+        "_record('positive', (difference, grad, 0.0)), _record('positive', (difference, 0.0, grad))",
+        "_record('positive', (difference, grad, 0.0)), _record('positive', (difference, grad, 0.0))",
+        TRACE,
+    ),
+    Mutation(
+        'gradients that meet',
+        'program/trace.py',
+        'found[id(argument)] + part if id(argument) in found else part',
+        'part',
+        TRACE,
+    ),
+    Mutation(
+        'a product with nothing',
+        'program/trace.py',
+        "if word == 'mul' and _is(arguments[1], 0):\n        return 0.0",
+        "if word == 'mul' and _is(arguments[1], 0):\n        return arguments[0]",
+        TRACE,
+    ),
+)

@@ -1,0 +1,66 @@
+"""The rule of comparison: an error is at most twice that of PyG in the same type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tests.support.parity import RELATIVE
+
+# of everything that is compared: what is left where a gradient cancels to nothing
+FLOOR = {torch.float32: 1e-5, torch.float64: 1e-11}
+_EPS = torch.finfo(torch.bfloat16).eps
+
+Results = Mapping[str, Tensor | None]
+
+
+def fault_of(found: Results, reference: Results, plain: Results, autocast: bool = False) -> str | None:
+    """What is wrong with results, or None.
+
+    Args:
+        found: Results of the fused layer.
+        reference: Results of PyG in float64.
+        plain: Results of PyG in the type of `found`.
+        autocast: Whether what has a wide type was computed in a narrow one.
+    """
+    if list(found) != list(plain):
+        return f'results are {sorted(set(found) ^ set(plain))} on one side only'
+    largest = max((_largest(value) for value in reference.values()), default=0.0)
+    for name, expected in plain.items():
+        fault = _fault(found[name], expected, reference[name], name.startswith('gradient') * largest, autocast)
+        if fault is not None:
+            return f'{name}: {fault}'
+    return None
+
+
+def _fault(
+    found: Tensor | None, plain: Tensor | None, reference: Tensor | None, largest: float, autocast: bool
+) -> str | None:
+    if plain is None or reference is None or found is None:
+        missing = found is None
+        there = plain if missing else found
+        # a graph without edges: one side may leave early, without the parameters of edges
+        return None if there is None or _largest(there) == 0 else ('is None' if missing else 'is not None')
+    if not plain.is_floating_point():  # PyG is given int64 in place of int32
+        return None if torch.equal(found.long(), plain.long()) else 'has other numbers'
+    if found.shape != plain.shape or found.dtype != plain.dtype:
+        return f'has shape {list(found.shape)}, {found.dtype}, in PyG {list(plain.shape)}, {plain.dtype}'
+    finite = reference.isfinite() & plain.isfinite()
+    if not bool(found[finite].isfinite().all()):
+        return 'is not finite'
+    if not bool(finite.all()):
+        if bool(found[~finite].isfinite().any()):
+            return 'is finite where PyG is not'
+        found, plain, reference = found[finite], plain[finite], reference[finite]
+    is_narrow = autocast or found.dtype not in RELATIVE
+    relative, floor = (_EPS, _EPS) if is_narrow else (RELATIVE[found.dtype], FLOOR[found.dtype])
+    scale, of_pyg = _largest(reference), _largest(plain.double() - reference.double())
+    allowed = max(relative * scale, floor * largest, 2 * of_pyg)
+    error = _largest(found.double() - reference.double())
+    return None if error <= allowed else f'error {error:.3g} of {scale:.3g}, PyG {of_pyg:.3g}, allowed {allowed:.3g}'
+
+
+def _largest(tensor: Tensor | None) -> float:
+    return 0.0 if tensor is None or tensor.numel() == 0 else float(tensor.detach().abs().max())

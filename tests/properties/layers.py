@@ -1,0 +1,159 @@
+"""All layers with the options of their constructors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn import BatchNorm1d, LeakyReLU, Linear, PReLU, ReLU, Sequential, SiLU
+from torch_geometric.nn import MLP
+
+from tests.support.cases import CHANNELS, EDGE_DIM, FEATURES, mlp
+
+# an option that is not given
+ABSENT = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A class of both packages.
+
+    Attributes:
+        fixed: Options of the constructor that all cases have.
+        options: Names of the others, with their values by name; the first value is the usual one.
+        width: The option that holds the width of the features, or None.
+        edge: The argument that takes something of each edge, or None.
+        edge_width: The option that says how many features edges have; None: one number, `FEATURES` where it is absent.
+        bipartite: Whether sources and targets may be different nodes.
+        lazy: Whether the width may be found in the first call.
+        takes_size: Whether ``forward`` takes a `size`.
+        attention: Whether ``forward`` takes `return_attention_weights`.
+        ties_differ: Whether the gradient among edges that tie may be divided otherwise than in PyG.
+    """
+
+    fixed: Mapping[str, Any]
+    options: Mapping[str, Mapping[str, Any]]
+    width: str | None = 'in_channels'
+    edge: str | None = None
+    edge_width: str | None = None
+    bipartite: bool = True
+    lazy: bool = True
+    takes_size: bool = False
+    attention: bool = False
+    ties_differ: bool = False
+
+
+def _named(*values: Any) -> dict[str, Any]:
+    return {str(value): value for value in values}
+
+
+BOTH, NEITHER = _named(True, False), _named(False, True)
+AGGREGATIONS = _named('add', 'mean', 'max', 'min', 'median')
+SUMS = _named('add', 'mean', 'max')
+# few: each shape has its own kernels
+HEADS = {'2 x 4': {'heads': 2, 'out_channels': CHANNELS}, '1 x 5': {'heads': 1, 'out_channels': 5}}
+EDGES = {'none': None, 'edges': EDGE_DIM}
+WIDTHS = {'in_channels': FEATURES}
+ATTENTION = {'shape': HEADS, 'concat': BOTH, 'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH}
+LOOPS = {'add_self_loops': BOTH, 'fill_value': _named('mean', 0.5, 'add', 'max')}
+SLOPE = {'negative_slope': _named(0.2, 0.7)}
+NETWORKS = {
+    'map': lambda: Linear(2 * FEATURES, CHANNELS),
+    'map without bias': lambda: Linear(2 * FEATURES, CHANNELS, bias=False),
+    'SiLU': lambda: Sequential(Linear(2 * FEATURES, 6), SiLU()),
+    'two maps': lambda: Sequential(Linear(2 * FEATURES, 6), SiLU(), Linear(6, 5)),
+    'rectifiers': lambda: Sequential(Linear(2 * FEATURES, 6), ReLU(), Linear(6, 5), LeakyReLU(0.1)),
+    'normalised': lambda: Sequential(Linear(2 * FEATURES, 6), BatchNorm1d(6), LeakyReLU(0.2)),
+    'PReLU': lambda: Sequential(Linear(2 * FEATURES, 6), PReLU(6)),
+    'MLP': lambda: MLP([2 * FEATURES, 6, 5]),
+    'not fused': lambda: Sequential(Linear(2 * FEATURES, 6), torch.nn.LayerNorm(6)),
+}
+ACTIVATIONS = {'sigmoid': ABSENT, 'tanh': torch.nn.Tanh, 'relu': ReLU, 'not fused': torch.nn.Hardsigmoid}
+
+KINDS: dict[str, Kind] = {
+    'GATConv': Kind(
+        WIDTHS, {**ATTENTION, **LOOPS, **SLOPE, 'residual': NEITHER, 'aggr': SUMS},
+        edge='edge_attr', edge_width='edge_dim', takes_size=True, attention=True,
+    ),
+    'GATv2Conv': Kind(
+        WIDTHS,
+        {
+            **ATTENTION, **LOOPS, **SLOPE, 'residual': NEITHER, 'share_weights': NEITHER,
+            'aggr': SUMS,
+        },
+        edge='edge_attr', edge_width='edge_dim', attention=True,
+    ),
+    'TransformerConv': Kind(
+        WIDTHS, {**ATTENTION, 'beta': NEITHER, 'root_weight': BOTH, 'aggr': SUMS},
+        edge='edge_attr', edge_width='edge_dim', attention=True,
+    ),
+    'GCNConv': Kind(
+        WIDTHS,
+        {
+            'out_channels': _named(FEATURES, 5), 'improved': NEITHER, 'cached': NEITHER, 'add_self_loops': BOTH,
+            'normalize': BOTH, 'bias': BOTH, 'aggr': AGGREGATIONS,
+        },
+        edge='edge_weight', bipartite=False,
+    ),
+    'SAGEConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS},
+        {
+            'aggr': {**AGGREGATIONS, **_named('lstm', 'softmax', ['mean', 'max'])}, 'normalize': NEITHER,
+            'root_weight': BOTH, 'project': NEITHER, 'bias': BOTH, 'decomposed_layers': _named(1, 2),
+        },
+        takes_size=True,
+    ),
+    'GraphConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS}, {'aggr': AGGREGATIONS, 'bias': BOTH}, edge='edge_weight', takes_size=True,
+    ),
+    'GINConv': Kind(
+        {'nn': mlp}, {'eps': _named(0.0, 0.3), 'train_eps': BOTH, 'aggr': AGGREGATIONS}, None, takes_size=True,
+    ),
+    'GINEConv': Kind(
+        {'nn': mlp}, {'eps': _named(0.0, 0.3), 'train_eps': BOTH, 'edge_dim': EDGES, 'aggr': SUMS}, None,
+        edge='edge_attr', edge_width='edge_dim', takes_size=True,
+    ),
+    'EdgeConv': Kind({}, {'nn': NETWORKS, 'aggr': _named('max', 'add', 'mean', 'min')}, None, ties_differ=True),
+    'GMMConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS, 'kernel_size': 2},
+        {
+            'dim': _named(2, 1), 'separate_gaussians': NEITHER,
+            'aggr': SUMS, 'root_weight': BOTH, 'bias': BOTH,
+        },
+        edge='edge_attr', edge_width='dim', takes_size=True,
+    ),
+    'AGNNConv': Kind(
+        {}, {'requires_grad': BOTH, 'add_self_loops': BOTH, 'aggr': SUMS}, None, bipartite=False,
+    ),
+    'FAConv': Kind(
+        {'channels': FEATURES},
+        {
+            'eps': _named(0.1, 0.0), 'dropout': _named(0.0, 0.5, 1.0), 'cached': NEITHER, 'add_self_loops': BOTH,
+            'normalize': BOTH, 'aggr': SUMS,
+        },
+        None, edge='edge_weight', bipartite=False, attention=True,
+    ),
+    'ResGatedGraphConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS},
+        {
+            'act': ACTIVATIONS, 'edge_dim': EDGES, 'root_weight': BOTH, 'bias': BOTH,
+            'aggr': SUMS,
+        },
+        edge='edge_attr', edge_width='edge_dim',
+    ),
+    'CGConv': Kind(
+        {'channels': FEATURES},
+        {'dim': {'none': 0, 'edges': EDGE_DIM}, 'aggr': SUMS, 'batch_norm': NEITHER, 'bias': BOTH}, 'channels',
+        edge='edge_attr', edge_width='dim', lazy=False,
+    ),
+}  # fmt: skip
+
+
+def options_of(name: str, meaning: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a layer's constructor, from what a case's values stand for; modules are made anew."""
+    kind = KINDS[name]
+    found = {**kind.fixed, **{option: meaning[option] for option in kind.options}, 'flow': meaning['flow']}
+    found |= found.pop('shape', {})
+    return {option: value() if callable(value) else value for option, value in found.items() if value is not ABSENT}

@@ -1,0 +1,164 @@
+"""Which combinations of values have a meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.properties.dimension import LAYER, Case, Space
+from tests.properties.graphs import BIPARTITE, INDICES, PLAIN, SPARSE
+from tests.properties.layers import KINDS
+from tests.properties.space import SPACE
+from tests.support.adjacencies import FLOWS
+
+Meaning = Mapping[str, Any]
+
+_ONE_WIDTH = ('GCNConv', 'FAConv', 'AGNNConv')
+
+
+def takes_edges(meaning: Meaning) -> bool:
+    """Whether a layer with these options takes something of each edge."""
+    kind = KINDS[meaning[LAYER]]
+    if meaning[LAYER] == 'FAConv':
+        return not meaning['normalize']
+    if meaning[LAYER] == 'GINEConv':
+        return True
+    return kind.edge is not None and (kind.edge_width is None or bool(meaning[kind.edge_width]))
+
+
+def has_extreme(meaning: Meaning) -> bool:
+    return meaning.get('aggr') in ('max', 'min')
+
+
+# why a case has no meaning -> when that is so; a case is given by its values' names and by what they stand for
+RULES: dict[str, Callable[[Case, Meaning], bool]] = {
+    'the layer does not say its width': lambda case, meaning: (
+        case['width'] != 'number' and KINDS[case[LAYER]].width is None
+    ),
+    'the layer has one width': lambda case, meaning: case['width'] == 'pair' and case[LAYER] in _ONE_WIDTH,
+    'the layer is never lazy': lambda case, meaning: case['width'] == 'lazy' and not KINDS[case[LAYER]].lazy,
+    'PyG has no lazy edges here': lambda case, meaning: (
+        case['width'] == 'lazy' and case[LAYER] == 'ResGatedGraphConv' and takes_edges(meaning)
+    ),
+    'two widths are of two tensors': lambda case, meaning: (
+        case['width'] == 'pair' and case['x'] not in ('twice', 'sources')
+    ),
+    'the layer takes one set of nodes': lambda case, meaning: (
+        (case['graph'] in BIPARTITE or case['x'] != 'tensor') and not KINDS[case[LAYER]].bipartite
+    ),
+    'two sets of nodes have two tensors': lambda case, meaning: (
+        case['graph'] in BIPARTITE and case['x'] not in ('twice', 'sources')
+    ),
+    'PyG confuses two sets of nodes where the flow is reversed': lambda case, meaning: (
+        case['flow'] != FLOWS[0] and case['graph'] in BIPARTITE
+    ),
+    'the layer takes nothing of edges': lambda case, meaning: (
+        (case['edge'] != 'fitting' and KINDS[case[LAYER]].edge is None)
+        or (case['edge'] in ('missing', 'one dimension') and not takes_edges(meaning))
+        or (case['edge'] == 'unwanted' and takes_edges(meaning))
+    ),
+    'edges have several features': lambda case, meaning: (
+        case['edge'] == 'one dimension' and case[LAYER] != 'GMMConv' and KINDS[case[LAYER]].edge_width is not None
+    ),
+    'the layer takes no size': lambda case, meaning: case['size'] == 'given' and not KINDS[case[LAYER]].takes_size,
+    'the layer gives no weights of edges': lambda case, meaning: (
+        case['weights'] == 'returned' and not KINDS[case[LAYER]].attention
+    ),
+    'random masks are not those of PyG': lambda case, meaning: (
+        (meaning.get('dropout') == 0.5 and meaning['training'])
+        or (meaning.get('dropout', 0.0) > 0.0 and case['state'] == 'random parameters')
+    ),
+    'second derivatives of segments are wrong in torch_scatter': lambda case, meaning: (
+        case['backward'] == 'of the gradient' and case['adjacency'].startswith('SparseTensor')
+    ),
+    'ties are known to differ': lambda case, meaning: (
+        KINDS[case[LAYER]].ties_differ and has_extreme(meaning) and case['numbers'] in ('ties', 'zeros')
+    ),
+    'PyG ignores the flow: docs/differences.md': lambda case, meaning: (
+        case[LAYER] == 'GraphConv' and case['flow'] != FLOWS[0] and case['adjacency'].startswith('EdgeIndex')
+    ),
+    'the first call of a lazy layer fills its cache in float32': lambda case, meaning: (
+        case['width'] == 'lazy' and meaning.get('cached', False)
+    ),
+    'one writes to a plain edge_index': lambda case, meaning: (
+        case['history'] == 'written' and case['adjacency'] not in PLAIN
+    ),
+    'HAGs and paths belong to a plain edge_index': lambda case, meaning: (
+        case['history'] in ('HAG', 'path') and case['adjacency'] not in PLAIN
+    ),
+    'rows that are left out are not read': lambda case, meaning: (
+        case['context'] == 'active' and (case['rows'] == 'all' or case['weights'] == 'returned')
+    ),
+    'torch compiles no second derivative': lambda case, meaning: (
+        case['context'] == 'compiled' and case['backward'] == 'of the gradient'
+    ),
+    'masks are of an edge_index': lambda case, meaning: (
+        case['state'].startswith('explained') and case['adjacency'] not in INDICES
+    ),
+    'torch shards no scalars, and is called plainly': lambda case, meaning: (
+        case['state'] == 'sharded'
+        and (
+            case['context'] in ('functional call', 'compiled')
+            or case['backward'] not in ('once', 'of inputs')
+            or case['dtype'] == 'bfloat16'
+        )
+    ),
+    'a functional call has the parameters of a module': lambda case, meaning: (
+        case['context'] == 'functional call' and case['backward'] == 'of parameters' and case['state'] == 'frozen'
+    ),
+}
+
+
+_NEED_TARGETS = ('GATv2Conv', 'TransformerConv', 'EdgeConv', 'ResGatedGraphConv', 'CGConv')
+_REQUIRE_EDGES = ('GINEConv', 'GMMConv', 'TransformerConv', 'ResGatedGraphConv', 'FAConv')
+
+# the same for cases that PyG refuses: drawn rarely, to see that they are refused here
+REFUSED: dict[str, Callable[[Case, Meaning], bool]] = {
+    'matrices have no direction': lambda case, meaning: case['flow'] != FLOWS[0] and case['adjacency'] in SPARSE,
+    'it does not run in PyG': lambda case, meaning: case[LAYER] == 'GMMConv' and not meaning['root_weight'],
+    'no features of targets': lambda case, meaning: (
+        case['x'] == 'sources' and (case[LAYER] in _NEED_TARGETS or case['width'] == 'lazy')
+    ),
+    'no lazy projection': lambda case, meaning: case['width'] == 'lazy' and meaning.get('project', False),
+    'no features of edges': lambda case, meaning: case['edge'] == 'missing' and case[LAYER] in _REQUIRE_EDGES,
+    'features of edges that are not announced': lambda case, meaning: case['edge'] == 'unwanted',
+    'loops without normalisation': lambda case, meaning: (
+        case[LAYER] == 'GCNConv' and not meaning['normalize'] and meaning['add_self_loops']
+    ),
+    'features of loops in a matrix': lambda case, meaning: (
+        meaning.get('edge_dim') is not None
+        and meaning.get('add_self_loops', False)
+        and case['adjacency'] in SPARSE
+    ),
+    'parts of two sets of nodes': lambda case, meaning: (
+        meaning.get('decomposed_layers', 1) > 1 and case['x'] != 'tensor'
+    ),
+    'no nodes for an LSTM': lambda case, meaning: (
+        meaning.get('aggr') == 'lstm' and case['graph'] in ('no nodes', 'no edges', 'one node')
+    ),
+    'inference mode and EdgeIndex': lambda case, meaning: (
+        case['backward'] == 'inference mode' and case['adjacency'].startswith('EdgeIndex')
+    ),
+    'a layout that the layer does not know': lambda case, meaning: case['adjacency'] in ('CSC', 'sparse COO, repeats'),
+    'edge weights of rows': lambda case, meaning: case['edge'] == 'one dimension' and case[LAYER] != 'GMMConv',
+}  # fmt: skip
+
+
+def why_not(case: Case, space: Space = SPACE) -> str | None:
+    """Why a case has no meaning, or None."""
+    return _first(RULES, case, space)
+
+
+def is_possible(case: Case) -> bool:
+    """Whether a case has a meaning."""
+    return why_not(case) is None
+
+
+def is_refused(case: Case, space: Space = SPACE) -> bool:
+    """Whether PyG is expected to raise an error."""
+    return _first(REFUSED, case, space) is not None
+
+
+def _first(rules: Mapping[str, Callable[[Case, Meaning], bool]], case: Case, space: Space) -> str | None:
+    meaning = space.meaning(case)
+    return next((reason for reason, applies in rules.items() if applies(case, meaning)), None)
