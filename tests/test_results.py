@@ -167,6 +167,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['memory.py', '--convs', 'GATConv'],
         ['break_even.py', '--convs', 'GCNConv'],
         ['scaling.py'],
+        ['run.py', 'mini_batches', '--convs', 'SAGEConv'],
         ['run.py', 'knn'],
         ['run.py', 'ablation', '--convs', 'GATConv'],
         ['run.py', 'dgcnn', '--networks', 'linear'],

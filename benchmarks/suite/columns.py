@@ -81,6 +81,15 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('ratio', 'PyG / pygfuse', number(1, 'x')),
         *COMPILED,
     ],
+    'mini_batches': [
+        Column('batches', 'batches'),
+        Column('layers', 'layer'),
+        Column('mean edges', 'mean_edges', grouped),
+        Column('PyG step', 'PyG', spread(2)),
+        Column('pygfuse step', 'pygfuse', spread(2)),
+        Column('ratio', 'PyG / pygfuse', number(2, 'x')),
+        Column('linear maps alone', 'linear maps', spread(2)),
+    ],
     'knn': [
         Column('clouds x points', 'points'),
         Column('dims', 'dims'),
