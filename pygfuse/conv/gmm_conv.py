@@ -80,7 +80,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None
-        return self.with_bias(total(out.view(len(out), -1, self.out_channels).sum(dim=1), of_targets))
+        return self.with_bias(total(out.unflatten(1, (out.shape[1] // self.out_channels, -1)).sum(dim=1), of_targets))
 
     def _shared(self, x: Tensor, edge_attr: Tensor) -> dict[str, Value]:
         """The Gaussians are heads; their sum is taken once a node."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from pygfuse.call.call import Call
 from pygfuse.codegen.arguments import Draws, Operands
+from pygfuse.codegen.operands import names_of
 from pygfuse.codegen.philox import threshold_and_scale
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
-from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+from pygfuse.program.program import BoundProgram
 
 _NO_DRAWS = Draws(None, None, None)
 
@@ -22,29 +22,15 @@ def operands_of(call: Call, side: str) -> Operands:
 @functools.lru_cache(maxsize=256)
 def _gatherer(bound: BoundProgram, side: str) -> Callable[..., Operands]:
     """``gather(tensors, products, scalars)``: written out for a program, since it runs in every walk."""
-    other = SOURCE if side == TARGET else TARGET
-
-    def tensors(names: list[str]) -> str:
-        return f'({"".join(f"tensors[{name!r}], " for name in names)})'
-
-    def parts(part: str) -> str:
-        return f'({"".join(f"products[{name!r}].{part}, " for name in bound.edge_products)})'
-
-    numbers = ''.join(f'float(scalars[{name!r}]), ' for name in bound.names(PARAMETER, SCALAR))
-    fields = Operands(
-        resident_heads=tensors(bound.names(side, HEADS)),
-        resident_channels=tensors(bound.names(side, CHANNELS)),
-        gathered_heads=tensors(bound.names(other, HEADS)),
-        gathered_channels=tensors(bound.names(other, CHANNELS)),
-        edge_heads=tensors(bound.names(EDGE, HEADS)),
-        edge_scalars=tensors(bound.names(EDGE, SCALAR)),
-        edge_rows=tensors(bound.edge_rows),
-        edge_features=parts('features'),
-        edge_weights=parts('weight'),
-        parameter_heads=tensors(bound.names(PARAMETER, HEADS)),
-        parameters=tensors(bound.names(PARAMETER, CHANNELS)),
-        scalars=f'({numbers})',
-    )
+    item = {
+        'edge_features': 'products[{!r}].features',
+        'edge_weights': 'products[{!r}].weight',
+        'scalars': 'float(scalars[{!r}])',
+    }
+    names = names_of(bound, side)._asdict().items()
+    fields = [
+        f'({"".join(item.get(field, "tensors[{!r}]").format(name) + ", " for name in found)})' for field, found in names
+    ]
     scope = {'Operands': Operands}
     exec(f'def gather(tensors, products, scalars):\n    return Operands({", ".join(fields)})\n', scope)
     return scope['gather']

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout, statistics_dtype
 from pygfuse.codegen import arguments as shared
+from pygfuse.codegen.operands import names_of
 from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cuda import kernels
@@ -30,8 +31,8 @@ from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.products import Product
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET
-from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+from pygfuse.program.program import SOURCE, TARGET
+from pygfuse.program.trace import CHANNELS
 
 # teams that keep sums of their own for parameters: each costs memory, and a device runs some thousands at once
 SUMMING_TEAMS = 4096
@@ -56,26 +57,15 @@ def _element(call: Call) -> torch.dtype:
 
 def _operands(call: Call, side: str) -> shared.Operands:
     """The operands as a walk by rows of `side` takes them."""
-    other = SOURCE if side == TARGET else TARGET
-    tensors, bound = call.tensors, call.bound
-
-    def aligned(found: Collection[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(_aligned(tensor) for tensor in found)
-
-    features = [call.products[name].features for name in bound.edge_products]
+    products = call.products
+    item = {
+        'edge_features': lambda name: _aligned(products[name].features),
+        'edge_weights': lambda name: _aligned(products[name].weight),
+        'scalars': lambda name: float(call.scalars[name]),
+    }
+    names = names_of(call.bound, side)._asdict().items()
     return shared.Operands(
-        resident_heads=aligned(call.operands(side, HEADS)),
-        resident_channels=aligned(call.operands(side, CHANNELS)),
-        gathered_heads=aligned(call.operands(other, HEADS)),
-        gathered_channels=aligned(call.operands(other, CHANNELS)),
-        edge_heads=aligned(call.operands(EDGE, HEADS)),
-        edge_scalars=aligned(call.operands(EDGE, SCALAR)),
-        edge_rows=aligned([tensors[name] for name in bound.edge_rows]),
-        edge_features=aligned(features),
-        edge_weights=aligned([call.products[name].weight for name in bound.edge_products]),
-        parameter_heads=aligned(call.operands(PARAMETER, HEADS)),
-        parameters=aligned(call.operands(PARAMETER, CHANNELS)),
-        scalars=tuple(float(call.scalars[name]) for name in bound.names(PARAMETER, SCALAR)),
+        *(tuple(map(item.get(field, lambda name: _aligned(call.tensors[name])), found)) for field, found in names)
     )
 
 
