@@ -7,7 +7,7 @@ import importlib.resources
 import json
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 from torch_geometric.nn import MessagePassing
@@ -39,13 +39,17 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
-    """What `report` found: prints as a table, iterates over its rows."""
+class Table:
+    """What was found, row by row: prints as a table, iterates over its rows."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Any, ...]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)
+
+
+class Report(Table):
+    """What `report` found, a `Row` a layer."""
 
     def __str__(self) -> str:
         if not self.rows:
@@ -170,14 +174,8 @@ class Support:
     reason: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class SupportTable:
-    """What `supported` found: prints as a table, iterates over its rows."""
-
-    rows: tuple[Support, ...]
-
-    def __iter__(self) -> Iterator[Support]:
-        return iter(self.rows)
+class SupportTable(Table):
+    """What `supported` found, a `Support` a class."""
 
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.rows)

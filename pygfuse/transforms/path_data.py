@@ -36,7 +36,7 @@ class PathData(HagData):
         True
     """
 
-    @property
+    @HagData.edge_index.getter
     def edge_index(self) -> Tensor | None:
         """The edges; backward passes of fused layers that are given this very tensor know the execution paths."""
         found = HagData.edge_index.fget(self)
@@ -46,10 +46,6 @@ class PathData(HagData):
             given = found.detach(), self._store[KEY], mask, self.num_nodes
             attach_distances(found, lambda: _distances_of(*given))
         return found
-
-    @edge_index.setter
-    def edge_index(self, edge_index: Tensor | None) -> None:
-        self._store.edge_index = edge_index
 
     @property
     def path_distances(self) -> Tensor | None:
