@@ -39,15 +39,22 @@ class Kernel:
         constants: Whatever else decided the body (layout, options, the text of a program): part of the key under
             which the machine code is kept on disk.
         takes: The groups in which the arguments come; by default each comes by itself.
+        fuses_products: Whether a product and a sum may become one instruction; `constants` have to say which.
     """
 
     def __init__(
-        self, body: Callable, name: str, constants: tuple[str, ...] = (), takes: Arguments | None = None
+        self,
+        body: Callable,
+        name: str,
+        constants: tuple[str, ...] = (),
+        takes: Arguments | None = None,
+        fuses_products: bool = True,
     ) -> None:
         self.body = body
         self.name = name
         self.constants = constants
         self.takes = takes
+        self.fuses_products = fuses_products
         self._compiled: dict[tuple, tuple[int, object]] = {}
         # to be tried one after another: there are hardly ever more than two
         self._launches: tuple[Launch, ...] = ()
@@ -109,7 +116,7 @@ class Kernel:
             library.enable_object_caching()
             module = library.create_ir_module(name)
             flat = kinds if self.takes is None else tuple(itertools.chain.from_iterable(kinds))
-            write_entry(module, name, inlined(self.body), flat)
+            write_entry(module, name, inlined(self.body, self.fuses_products), flat)
             library.add_ir_module(module)
             library.finalize()
         try:

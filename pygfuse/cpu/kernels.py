@@ -21,6 +21,12 @@ def _key(bound: BoundProgram, tiling: Tiling, *rest: object) -> tuple[str, ...]:
     return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
 
 
+# the adjoint of a maximum computes messages again and asks which of them equal it: to the last bit, whatever else
+# stands around them in either walk
+def _fuses_products(reduce: str) -> bool:
+    return reduce not in ('max', 'min')
+
+
 @functools.lru_cache(maxsize=256)
 def forward_kernel(
     bound: BoundProgram, tiling: Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
@@ -31,6 +37,7 @@ def forward_kernel(
         f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, reduce, form, scattered),
         FORWARD,
+        _fuses_products(reduce),
     )
 
 
@@ -53,6 +60,7 @@ def backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, red
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
         BACKWARD,
+        _fuses_products(reduce),
     )
 
 

@@ -55,7 +55,8 @@ def aggregate(
         ``[num_targets, H, C]``, or, if `flat`, ``[num_targets, H * C]``.
 
     Raises:
-        ValueError: If an operand has another shape, type or device than expected.
+        ValueError: If an operand has another shape, type or device than expected, or `reduce` is an extreme of a
+            program with softmax.
 
     Example:
         >>> from pygfuse.program.library.neighbours import NEIGHBOURS
@@ -128,6 +129,8 @@ def _run(
     seed: Tensor | None,
 ) -> tuple[Tensor, Callable[[], Arguments], Tensor | None]:
     """The output ``[targets, H * C]``, what gives the operator's arguments, and the statistics if there are any."""
+    if program.softmax and reduce not in ('sum', 'mean'):
+        raise ValueError(f"Expected 'reduce' to be 'sum' or 'mean' for a program with softmax (got {reduce!r})")
     given = given_of(program, operands)
     device = given.tensors[0].device
     casts = autocast.is_on(device)

@@ -74,9 +74,13 @@ class Builder(ir.IRBuilder):
         return (instruction for block in self.function.blocks for instruction in block.instructions)
 
     def allow(self, flags: Sequence[str]) -> None:
-        """Allows LLVM what `flags` say, wherever nothing was said and results need not be exact."""
+        """Allows LLVM what `flags` say, wherever nothing was said; where results must be exact, no product is fused."""
         for instruction in self.instructions():
-            if instruction.opname in self._MAY_FUSE and not instruction.flags and id(instruction) not in self.exact:
+            if instruction.opname not in self._MAY_FUSE:
+                continue
+            if id(instruction) in self.exact:
+                instruction.flags = [flag for flag in instruction.flags if flag != 'contract']
+            elif not instruction.flags:
                 instruction.flags.extend(flags)
 
 
