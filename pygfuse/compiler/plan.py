@@ -16,6 +16,7 @@ from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
 from pygfuse.compiler.network import Network, network_of
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
+from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
@@ -142,13 +143,14 @@ def _walk_of(reduction: Node) -> Walk | Network:
     Raises:
         Refused: If there is neither; why there is no program.
     """
-    try:
-        return lowered(reduction)
-    except Refused as refusal:
+    attempts = lowered, network_of, lambda node: lowered(small_sums_written_out(node))
+    refusals = []
+    for attempt in attempts:
         try:
-            return network_of(reduction)
-        except Refused:
-            raise refusal from None
+            return attempt(reduction)
+        except Refused as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
 
 
 def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:
