@@ -16,18 +16,17 @@ _MOST_TERMS = 8
 def small_sums_written_out(reduction: Node) -> Node:
     """Replaces sums, softmaxes and linear maps of short rows of edges by their terms.
 
-        Args:
-            reduction: A reduction; one of something that is reduced itself is left as it is.
+    Args:
+        reduction: A reduction; one of something that is reduced itself is left as it is.
 
-        Example:
-            >>> import torch
-            >>> from pygfuse.compiler.emission import is_features
-    from pygfuse.compiler.ir import leaf
-            >>> x_i, x_j = leaf('x_i', 'target', (2, 4), torch.float32), leaf('x_j', 'source', (2, 4), torch.float32)
-            >>> message = value('sum', value('mul', x_i, x_j), dims=(1,), keepdim=False)
-            >>> found = small_sums_written_out(value('reduce', message, reduce='sum'))
-            >>> [node.op for node in in_order(found) if node.residency == 'edge']
-            ['mul', 'index', 'index', 'add']
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf
+        >>> x_i, x_j = leaf('x_i', 'target', (2, 4), torch.float32), leaf('x_j', 'source', (2, 4), torch.float32)
+        >>> message = value('sum', value('mul', x_i, x_j), dims=(1,), keepdim=False)
+        >>> found = small_sums_written_out(value('reduce', message, reduce='sum'))
+        >>> [node.op for node in in_order(found) if node.residency == 'edge']
+        ['mul', 'index', 'index', 'add']
     """
     if any(node.op == 'reduce' for node in in_order(reduction.args[0])):
         return reduction
