@@ -25,7 +25,7 @@ _KNOWN = (
 _PASSING = {
     'breakpoint', 'compile', 'dir', 'environ', 'eval', 'exec', 'get_num_threads', 'globals', 'initial_seed', 'input',
     'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'open', 'print', 'random', 'vars',
-    '__import__',
+    '__class__', '__dict__', '__import__',
 }  # fmt: skip
 
 
@@ -150,9 +150,11 @@ def _globals_read(code: types.CodeType) -> set[str]:
             raise Refused(f'it imports {said}')
         if name in ('LOAD_GLOBAL', 'LOAD_NAME'):
             found.add(said)
+            if said == 'type':
+                raise Refused('it reads type, which cannot be guarded')
         is_read = name.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'IMPORT_'))
         if is_read and isinstance(said, str) and said.rpartition('.')[2] in _PASSING:
-            raise Refused(f'it calls {said}, which gives another result each time')
+            raise Refused(f'it reads {said}, which cannot be guarded')
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= _globals_read(constant)

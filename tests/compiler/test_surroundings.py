@@ -49,7 +49,7 @@ def layer(function, **attributes):
     """A layer with a message of its own."""
     # PyG looks methods up by their names
     function.__name__ = 'message'
-    kind = type(f'Layer{next(_COUNT)}', (Own,), {'message': function})
+    kind = type(f'Layer{next(_COUNT)}', (Own,), {'message': function, 'by': 2})
     conv = kind()
     for name, found in attributes.items():
         setattr(conv, name, found)
@@ -172,10 +172,12 @@ def _counts(self, x_j):
             'it reads act of the layer, a partial',
             {'act': functools.partial(torch.mul, other=2)},
         ),
+        (lambda self, x_j: x_j * self.__class__.by, 'it reads __class__, which cannot be guarded', {'by': 2}),
+        (lambda self, x_j: x_j * type(self).by, 'it reads type, which cannot be guarded', {'by': 2}),
         (_counts, 'it writes to SCALE around it', {}),
         (
             lambda self, x_j: x_j * (2 if torch.is_grad_enabled() else 3),
-            'it calls is_grad_enabled, which gives another result each time',
+            'it reads is_grad_enabled, which cannot be guarded',
             {},
         ),
     ],
@@ -189,7 +191,7 @@ def test_what_cannot_be_guarded_is_refused(message, reason, attributes):
     [
         (
             lambda self, x_j: x_j * float(np.random.rand()),
-            'it calls random, which gives another result each time',
+            'it reads random, which cannot be guarded',
         ),
         (lambda self, x_j: x_j * torch.rand(()).item(), 'item of a tensor'),
         (lambda self, x_j: x_j * float(torch.rand(())), '__float__ of a tensor'),
