@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import TorchFunctionMode
 
 import pygfuse.compiler.handlers  # noqa: F401  registers the handlers
 from pygfuse.compiler.ir import SHARED, Node, leaf
@@ -46,6 +47,16 @@ class Captured:
     guards: Guards
 
 
+class _WithoutNumbers(TorchFunctionMode):
+    """Refuses to take numbers out of tensors: in the next call they may be others."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.__name__ in _READING and any(isinstance(a, Tensor) for a in args[:1]):
+            raise Refused(f'{function.__name__} of a tensor')
+        return function(*args, **(kwargs or {}))
+
+
+_READING = {'item', 'tolist', 'numpy', '__array__', '__bool__', '__float__', '__int__', '__index__', '__iter__'}
 _SIZES = {'size_i': NUM_TARGETS, 'dim_size': NUM_TARGETS}
 
 
@@ -70,7 +81,7 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
     guards = Guards() if guards is None else guards
     watched = Watched(conv, guards)
     message, aggregate = parameters_of(conv)
-    with torch.enable_grad():
+    with torch.enable_grad(), _WithoutNumbers():
         try:
             out = watched.message(**_arguments(message, given))
             if not isinstance(out, Symbol):

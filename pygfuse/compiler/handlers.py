@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pygfuse.compiler.ir import EDGE
 from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.own_matrices import product
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, NUM_EDGES, NUM_TARGETS, Place, Symbol, made, recorded
 
@@ -345,6 +346,8 @@ def _refuse_rows(*weights: Any) -> None:
 
 @handler('matmul', 'mm', 'bmm')
 def _matmul(x: Any, weight: Any) -> Symbol:
+    if isinstance(x, Symbol) and isinstance(weight, Symbol) and weight.rows is not None:
+        return product(x, weight)
     _refuse_rows(weight)
     if not isinstance(weight, Symbol) or weight.dim() not in (1, 2):
         raise Refused('a product of matrices of each edge')

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import degrees
@@ -64,6 +64,21 @@ class Network:
             return f'networks of several stages have no fused kernels for the device {device!r}'
         is_large = self.reduce == 'max' and edges.num_edges > PLACES_LIMIT
         return f'a node of more than {PLACES_LIMIT} edges' if is_large else None
+
+    @property
+    def weights(self) -> list[Node]:
+        """The weights of linear maps: of those on edges, and of those that sources go through before."""
+        found = [self.operands[stage.weight] for stage in self.stages if isinstance(stage, Layer)]
+        for node in in_order(self.operands['source']):
+            if node.op == 'linear':
+                found.append(node.args[1])
+        return found
+
+    def why_edges_tie(self, weights: list[Tensor]) -> str | None:
+        """The reason, if any, for which edges tie in a maximum, which then divides a gradient as PyG does not."""
+        if self.reduce != 'max' or all(bool(weight.any(dim=-1).all()) for weight in weights):
+            return None
+        return 'all edges tie where a row of weights is zero'
 
     def run(self, edges: Edges, operands: dict[str, Tensor]) -> Tensor:
         """The reduced values, ``[targets, channels]``."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pygfuse.compiler.capture import Captured
@@ -15,6 +16,7 @@ from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
 from pygfuse.compiler.network import Network, network_of
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
+from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
@@ -63,10 +65,23 @@ class Plan:
                 raise Refused(f'{node.op} of values of edges')
         return Plan(output, walks, tuple(steps), captured, guarded_sides(steps))
 
-    def why_not(self, edges: Edges) -> str | None:
-        """The reason, if any, for which edges like these have no fused form."""
-        reasons = (walk.why_not(edges) for walk in self.walks.values() if isinstance(walk, Network))
-        return next((reason for reason in reasons if reason is not None), None)
+    def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
+        """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
+        for walk in self.walks.values():
+            if isinstance(walk, Network):
+                reason = walk.why_not(edges) or (self._why_edges_tie(walk, given) if torch.is_grad_enabled() else None)
+                if reason is not None:
+                    return reason
+        return None
+
+    def _why_edges_tie(self, network: Network, given: Mapping[str, Tensor]) -> str | None:
+        if network.reduce != 'max':
+            return None
+        found: dict[int, Any] = {}
+        with torch.no_grad():
+            for node in in_order(network.weights):
+                found[id(node)] = _of_input(node, given) if node.op == 'input' else _computed(node, found)
+        return network.why_edges_tie([found[id(weight)] for weight in network.weights])
 
     def run(self, edges: Edges, given: Mapping[str, Tensor]) -> Tensor:
         """The result for a call, a row for each target.
@@ -81,17 +96,26 @@ class Plan:
             if walk is not None:
                 found[id(node)] = _walked(walk, node, edges, found)
             elif node.op == 'input':
-                source = node.attributes['source']
-                found[id(node)] = given[source] if isinstance(source, str) else getattr(*source)
+                found[id(node)] = _of_input(node, given)
                 if node.residency in self.guarded:
                     found[id(node)] = with_edges_only(found[id(node)], edges, node.residency)
             elif node.op == 'degree':
                 like = next(iter(given.values()))
                 found[id(node)] = degrees(edges, like.new_empty(0, dtype=node.dtype))[0]
             else:
-                args = mapped(node.args, lambda parent: found[id(parent)])
-                found[id(node)] = OPERATIONS[node.op].run(*args, **node.attributes)
+                found[id(node)] = _computed(node, found)
         return found[id(self.output)]
+
+
+def _of_input(node: Node, given: Mapping[str, Tensor]) -> Tensor:
+    """What a call or the layer holds."""
+    source = node.attributes['source']
+    return given[source] if isinstance(source, str) else getattr(*source)
+
+
+def _computed(node: Node, found: Mapping[int, Any]) -> Any:
+    """What torch computes of values that are there."""
+    return OPERATIONS[node.op].run(*mapped(node.args, lambda parent: found[id(parent)]), **node.attributes)
 
 
 def _lowered(output: Node) -> tuple[Node, dict[int, Walk | Network]]:
@@ -119,13 +143,14 @@ def _walk_of(reduction: Node) -> Walk | Network:
     Raises:
         Refused: If there is neither; why there is no program.
     """
-    try:
-        return lowered(reduction)
-    except Refused as refusal:
+    attempts = lowered, network_of, lambda node: lowered(small_sums_written_out(node))
+    refusals = []
+    for attempt in attempts:
         try:
-            return network_of(reduction)
-        except Refused:
-            raise refusal from None
+            return attempt(reduction)
+        except Refused as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
 
 
 def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:

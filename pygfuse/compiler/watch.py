@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,11 +14,10 @@ from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.ir import SHARED, leaf
-from pygfuse.compiler.leaves import FUNCTIONS, METHODS, aggregation_call
+from pygfuse.compiler.leaves import METHODS, aggregation_call
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, watched_value
 from pygfuse.compiler.symbols import Symbol
-
-_NUMBERS = (int, float, bool, str, type(None), torch.dtype)
 
 
 class Guards:
@@ -28,6 +28,11 @@ class Guards:
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
         self._seen: set[tuple[int, str]] = set()
+        self._namespaces: dict[int, _Namespace] = {}
+
+    def namespace(self, found: dict[str, Any]) -> _Namespace:
+        """The globals of a module as something that is guarded: always the same for the same."""
+        return self._namespaces.setdefault(id(found), _Namespace(found))
 
     def add(self, owner: Any, name: str, found: Any) -> None:
         """Remembers that `found` was read."""
@@ -46,7 +51,7 @@ class Guards:
             if found is value:
                 continue
             found = tuple(found) if isinstance(found, list) else found
-            if type(found) is not type(value) or not isinstance(value, (*_NUMBERS, tuple)) or found != value:
+            if type(found) is not type(value) or not isinstance(value, (*NUMBERS, tuple)) or found != value:
                 return False
         for owner, name, shape, dtype in self.tensors:
             found = getattr(owner, name, None)
@@ -71,18 +76,36 @@ class Watched:
         raise Refused(f'it stores a value in {name}')
 
     def __getattr__(self, name: str) -> Any:
-        module, guards = _parts(self)
+        module, _ = _parts(self)
         kind = type(module)
         on_class = getattr(kind, name, None)
         if name == 'fused_aggr' and isinstance(module, MultiAggregation):
             return None
-        if isinstance(on_class, property):
-            return rebound(on_class.fget, guards)(self)
-        if isinstance(on_class, types.FunctionType) and name not in module.__dict__:
-            guards.add(kind, name, on_class)
-            return types.MethodType(rebound(METHODS.get(on_class, on_class), guards), self)
-        found = getattr(module, name)
-        return self._seen(name, found)
+        if isinstance(on_class, property) or (isinstance(on_class, types.FunctionType) and name not in module.__dict__):
+            return self._of_class(kind, name, inspect.getattr_static(kind, name))
+        return self._seen(name, getattr(module, name))
+
+    def _of_class(self, owner: type, name: str, found: Any) -> Any:
+        """What a class holds under a name, as it is read of the layer."""
+        _, guards = _parts(self)
+        if isinstance(found, property):
+            return rebound(found.fget, guards)(self)
+        guards.add(owner, name, getattr(owner, name))
+        if isinstance(found, staticmethod):
+            return rebound(found.__func__, guards)
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(rebound(METHODS.get(found, found), guards), self)
+        if is_constant(found):
+            return found
+        raise Refused(f'it reads {name} of a class, a {type(found).__name__}')
+
+    def _inherited(self, kind: type, name: str) -> Any:
+        """What ``super()`` within a class finds."""
+        order = type(_parts(self)[0]).__mro__
+        for owner in order[order.index(kind) + 1 :]:
+            if name in vars(owner):
+                return self._of_class(owner, name, vars(owner)[name])
+        raise AttributeError(name)
 
     def _seen(self, name: str, found: Any) -> Any:
         module, guards = _parts(self)
@@ -94,13 +117,16 @@ class Watched:
         if isinstance(found, Module):
             guards.add(module, name, found)
             return Watched(found, guards)
-        if isinstance(found, (*_NUMBERS, tuple, list, torch.Size)) or callable(found):
+        if is_constant(tuple(found) if isinstance(found, list) else found):
             guards.add(module, name, found)
             return list(found) if isinstance(found, list) else found
         if name in ('_modules', '_parameters', '_buffers'):
             return {key: None if item is None else self._seen(key, item) for key, item in found.items()}
         if isinstance(found, dict):
             raise Refused(f'it reads the dict {name} of the layer')
+        if callable(found) and (isinstance(found, types.FunctionType) or is_known(found)):
+            guards.add(module, name, found)
+            return watched_value(name, found, guards)
         raise Refused(f'it reads {name} of the layer, a {type(found).__name__}')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -135,39 +161,6 @@ class Watched:
 
 def _parts(watched: Watched) -> tuple[Module, Guards]:
     return object.__getattribute__(watched, '_module'), object.__getattribute__(watched, '_guards')
-
-
-def rebound(function: Callable, guards: Guards) -> Callable:
-    """A function that calls the recording forms of PyG's operators, and whose constants are remembered."""
-    while not isinstance(function, types.FunctionType):
-        wrapped = getattr(function, '__wrapped__', None)
-        if wrapped is None:
-            raise Refused(f'it calls {getattr(function, "__name__", function)!r}, whose code is not known')
-        function = wrapped
-    namespace = function.__globals__
-    for name in function.__code__.co_names:
-        if name in namespace and isinstance(namespace[name], _NUMBERS):
-            guards.add(_Namespace(namespace), name, namespace[name])
-    changed = {name: FUNCTIONS[found] for name, found in namespace.items() if _is_leaf(found)}
-    copied = types.FunctionType(
-        *(function.__code__, {**namespace, **changed}, function.__name__, function.__defaults__, _cells(function))
-    )
-    copied.__kwdefaults__ = function.__kwdefaults__
-    return copied
-
-
-def _cells(function: types.FunctionType) -> tuple | None:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        if name == '__class__':
-            continue
-        found = cell.cell_contents
-        if isinstance(found, (Tensor, Module)):
-            raise Refused(f'it uses {name} from around it')
-    return function.__closure__
-
-
-def _is_leaf(found: Any) -> bool:
-    return isinstance(found, types.FunctionType) and found in FUNCTIONS
 
 
 class _Namespace:

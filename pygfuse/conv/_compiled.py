@@ -63,7 +63,7 @@ class CompiledConv(Noted):
         try:
             call = collected(self, adjacency, size, kwargs)
             plan = self.plan_of(call.given)
-            return call, plan if isinstance(plan, str) else plan.why_not(call.edges) or plan
+            return call, plan if isinstance(plan, str) else plan.why_not(call.edges, call.tensors) or plan
         except Refused as refusal:
             return None, str(refusal)
 

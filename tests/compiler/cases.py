@@ -138,7 +138,8 @@ ATTENTION = [
     Case('SAGEConv', {**WIDTHS, 'aggr': ['mean', 'max', 'std']}),
     Case('SuperGATConv', {**WIDTHS, 'heads': 2, 'attention_type': 'MX'}),
     Case('SuperGATConv', {**WIDTHS, 'heads': 2, 'attention_type': 'SD'}),
-    Case('FeaStConv', {**WIDTHS, 'heads': 2}, reason='softmax_of_row of values that each edge has of its own'),
+    Case('FeaStConv', {**WIDTHS, 'heads': 2}),
+    Case('FeaStConv', {**WIDTHS, 'heads': 3, 'add_self_loops': False}),
     Case('FiLMConv', WIDTHS),
     Case('FiLMConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types)),
     Case('GeneralConv', WIDTHS),
@@ -178,7 +179,17 @@ ATTENTION = [
         'NNConv',
         {**WIDTHS, 'nn': Linear(EDGE_DIM, FEATURES * OUT)},
         _with(edge_attr=_edge()),
-        reason='a linear map of each edge of its own',
+    ),
+    Case(
+        'NNConv',
+        {**WIDTHS, 'nn': Sequential(Linear(EDGE_DIM, 6), ReLU(), Linear(6, FEATURES * OUT)), 'aggr': 'mean'},
+        _with(edge_attr=_edge()),
+    ),
+    Case(
+        'NNConv',
+        {**WIDTHS, 'nn': Linear(9, FEATURES * OUT)},
+        _with(edge_attr=_edge(9)),
+        reason='sum of values that each edge has of its own',
     ),
 ]
 
@@ -188,8 +199,10 @@ TYPED = [
     Case('RGATConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types), reason='an index by values'),
     Case('HEATConv', {**WIDTHS, 'num_node_types': 2, 'num_edge_types': 2, 'edge_type_emb_dim': 3, 'edge_dim': EDGE_DIM,
                       'edge_attr_emb_dim': 4},
-         _with(node_type=lambda e: torch.arange(e.num_sources) % 2, edge_type=_types, edge_attr=_edge()),
-         reason='linear of values that each edge has of its own'),
+         _with(node_type=lambda e: torch.arange(e.num_sources) % 2, edge_type=_types, edge_attr=_edge())),
+    Case('HEATConv', {**WIDTHS, 'num_node_types': 2, 'num_edge_types': 2, 'edge_type_emb_dim': 3, 'edge_dim': EDGE_DIM,
+                      'edge_attr_emb_dim': 4, 'heads': 2, 'concat': False},
+         _with(node_type=lambda e: torch.arange(e.num_sources) % 2, edge_type=_types, edge_attr=_edge())),
 ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ class Scaled(Own):
         self.factor, self.act, self.lin = 2.0, torch.relu, torch.nn.Linear(8, 8)
 
     def message(self, x_i, x_j):
-        return self.act(self.lin(x_i + x_j)) * self.factor * own_convs.SCALE
+        return self.act(self.lin(x_i + x_j)) * self.factor
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,21 @@ def test_numbers_that_change_in_each_call_are_not_compiled_for_ever():
             conv.factor = float(step + 1)
             torch.testing.assert_close(conv(**given), pygfuse.unfuse(copy.deepcopy(conv))(**given))
     assert conv.note.reason == 'what its message reads of it changed more than 16 times'
+
+
+@pytest.mark.parametrize('place', [0, 2, 4])
+def test_edges_that_tie_by_a_row_of_zeros_divide_a_gradient(place):
+    torch.manual_seed(0)
+    conv, given = own_convs.Network(), arguments(GRAPHS['random']())
+    with torch.no_grad():
+        conv.nn[place].weight[0] = 0.0
+    expected = parity.results(copy.deepcopy(conv), given, torch.float32, 0)
+    pygfuse.compile(conv)
+    parity.assert_close(parity.results(conv, given, torch.float32, 0), expected)
+    assert conv.note.reason == 'all edges tie where a row of weights is zero'
+    with torch.no_grad():
+        conv(**given)
+    assert conv.note.reason is None
 
 
 def test_dropout_of_attention_is_drawn_by_torch_s_seed():

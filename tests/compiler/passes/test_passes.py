@@ -8,6 +8,7 @@ from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.contraction import contract_edge_features
 from pygfuse.compiler.passes.no_operation import remove_no_operations
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
+from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.split_concatenation import split_concatenations
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
@@ -117,6 +118,19 @@ def test_a_softmax_taken_apart():
     score = value('add', source(2), target(2))
     output = value('reduce', value('mul', value('softmax', score), value('softmax', score)), reduce='sum')
     assert not on_edges(check(softmax_taken_apart, output), 'softmax')
+
+
+def test_short_sums_are_written_out():
+    chosen = value('softmax_of_row', value('add', source(3), target(3)), dim=1)
+    weighed = value('mul', source(3, 4), value('reshape', chosen, shape=(3, 1)))
+    summed = value('sum', weighed, dims=(1,), keepdim=False)
+    output = value('reduce', value('linear', value('tanh', summed), shared(5, 4)), reduce='sum')
+    assert not on_edges(check(small_sums_written_out, output), 'softmax_of_row', 'sum', 'linear')
+
+
+def test_long_sums_stay():
+    output = value('reduce', value('sum', value('mul', source(9), target(9)), dims=(1,), keepdim=True), reduce='sum')
+    assert small_sums_written_out(output) is output
 
 
 @pytest.mark.parametrize('name', PASSES)

@@ -1,0 +1,208 @@
+"""What the code of a message reads from around it: globals, closures and functions, guarded or refused."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from pygfuse.compiler.leaves import FUNCTIONS
+from pygfuse.compiler.refusal import Refused
+
+NUMBERS = (int, float, bool, str, type(None), torch.dtype)
+# what their functions compute depends on their arguments alone, but for the names below
+_KNOWN = (
+    'builtins', 'collections', 'functools', 'itertools', 'math', 'numpy', 'operator', 'torch', 'torch_geometric',
+    'torch_scatter', 'torch_sparse', 'typing', 'typing_extensions', 'warnings',
+)  # fmt: skip
+_PASSING = {
+    'breakpoint', 'compile', 'dir', 'environ', 'eval', 'exec', 'get_num_threads', 'globals', 'initial_seed', 'input',
+    'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'open', 'print', 'random', 'vars',
+    '__class__', '__dict__', '__import__',
+}  # fmt: skip
+
+
+def is_constant(found: Any) -> bool:
+    """Whether a value can be compared with what it was: a number, a text, a type of numbers, or a tuple of such."""
+    if isinstance(found, tuple):
+        return all(is_constant(item) for item in found)
+    return type(found) in NUMBERS or isinstance(found, torch.dtype)
+
+
+def watched_value(name: str, found: Any, guards: Any) -> Any:
+    """What stands for a value that a function reads: itself, or of a function its form that is watched.
+
+    Raises:
+        Refused: If the value may become another without notice.
+    """
+    if isinstance(found, types.FunctionType):
+        return _watched_function(found, guards)
+    if is_constant(found) or is_known(found):
+        return found
+    raise Refused(f'it reads {name} from around it')
+
+
+def is_known(found: Any) -> bool:
+    """Whether a module, a class or a function that is not written in Python belongs to a library that is known."""
+    if isinstance(found, types.ModuleType):
+        return _root(found.__name__) in _KNOWN and 'random' not in found.__name__
+    if isinstance(found, type):
+        return all(_root(kind.__module__) in _KNOWN for kind in found.__mro__)
+    if isinstance(found, types.BuiltinFunctionType):
+        return isinstance(found.__self__, (types.ModuleType, type, type(None)))
+    return _root(type(found).__module__) == 'typing'
+
+
+def _root(name: str | None) -> str:
+    return (name or '').partition('.')[0]
+
+
+def _is_library(function: types.FunctionType) -> bool:
+    return _root(function.__globals__.get('__name__')) in _KNOWN
+
+
+def _is_ours(function: types.FunctionType) -> bool:
+    """Whether it is a recording form."""
+    return function.__globals__.get('__name__', '').startswith('pygfuse.compiler.')
+
+
+def _watched_function(function: types.FunctionType, guards: Any) -> Callable:
+    if function in FUNCTIONS:
+        return FUNCTIONS[function]
+    if _is_library(function) and _root(function.__globals__['__name__']) != 'torch_geometric':
+        return function
+
+    # what it reads is looked at when it is called
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return rebound(function, guards)(*args, **kwargs)
+
+    return called
+
+
+def rebound(function: Callable, guards: Any) -> Callable:
+    """A function that calls the recording forms of PyG's operators, and all else that it reads is remembered.
+
+    Raises:
+        Refused: If it reads or writes what cannot be guarded.
+    """
+    while not isinstance(function, types.FunctionType):
+        wrapped = getattr(function, '__wrapped__', None)
+        if wrapped is None:
+            raise Refused(f'it calls {getattr(function, "__name__", function)!r}, whose code is not known')
+        function = wrapped
+    if _is_ours(function):
+        return function
+    namespace, code = function.__globals__, function.__code__
+    if _is_library(function):
+        changed = {name: _of_library(namespace[name], guards) for name in _names_of_library(function)}
+    else:
+        changed = _globals_of(function, guards)
+        _guard_defaults(function, guards)
+    changed['super'] = _super
+    copied = types.FunctionType(
+        *(code, {**namespace, **changed}, function.__name__, function.__defaults__, _cells(function, guards))
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return copied
+
+
+def _names_of_library(function: types.FunctionType) -> Iterator[str]:
+    return (name for name in function.__code__.co_names if name in function.__globals__)
+
+
+def _of_library(found: Any, guards: Any) -> Any:
+    return _watched_function(found, guards) if isinstance(found, types.FunctionType) else found
+
+
+def _globals_of(function: types.FunctionType, guards: Any) -> dict[str, Any]:
+    """What stands for the globals that a user's function reads."""
+    namespace = function.__globals__
+    owner = guards.namespace(namespace)
+    changed = {}
+    for name in _globals_read(function.__code__):
+        if name in namespace:
+            changed[name] = watched_value(name, namespace[name], guards)
+            guards.add(owner, name, namespace[name])
+        elif not hasattr(builtins, name):
+            raise Refused(f'it reads {name}, which is not there')
+    return changed
+
+
+def _globals_read(code: types.CodeType) -> set[str]:
+    """The global names that code and the functions within it read.
+
+    Raises:
+        Refused: If it writes to what is around it, or reads what changes from call to call.
+    """
+    found = set()
+    for instruction in dis.get_instructions(code):
+        name, said = instruction.opname, instruction.argval
+        if name in ('STORE_GLOBAL', 'DELETE_GLOBAL') or (name == 'STORE_DEREF' and said in code.co_freevars):
+            raise Refused(f'it writes to {said} around it')
+        if name == 'IMPORT_NAME' and _root(said) not in _KNOWN:
+            raise Refused(f'it imports {said}')
+        if name in ('LOAD_GLOBAL', 'LOAD_NAME'):
+            found.add(said)
+            if said == 'type':
+                raise Refused('it reads type, which cannot be guarded')
+        is_read = name.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'IMPORT_'))
+        if is_read and isinstance(said, str) and said.rpartition('.')[2] in _PASSING:
+            raise Refused(f'it reads {said}, which cannot be guarded')
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _globals_read(constant)
+    return found
+
+
+def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
+    guards.add(function, '__code__', function.__code__)
+    for found in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        if not is_constant(found):
+            raise Refused(f'a default of {function.__name__} is a {type(found).__name__}')
+    if function.__defaults__ is not None:
+        guards.add(function, '__defaults__', function.__defaults__)
+
+
+def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
+    """The cells of a closure: numbers guarded, functions watched."""
+    cells = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found = cell.cell_contents
+        except ValueError:
+            raise Refused(f'it reads {name}, which is not there') from None
+        if name == '__class__' or _is_library(function):
+            if isinstance(found, (Tensor, Module)):
+                raise Refused(f'it uses {name} from around it')
+            cells.append(types.CellType(_of_library(found, guards)))
+            continue
+        cells.append(types.CellType(watched_value(name, found, guards)))
+        guards.add(cell, 'cell_contents', found)
+    return tuple(cells) or None
+
+
+class _Inherited:
+    """``super()`` of a layer that is watched."""
+
+    def __init__(self, kind: type, watched: Any) -> None:
+        self._kind = kind
+        self._watched = watched
+
+    def __getattr__(self, name: str) -> Any:
+        return object.__getattribute__(self._watched, '_inherited')(self._kind, name)
+
+
+def _super(*given: Any) -> Any:
+    """``super`` of watched layers, whose methods are watched in turn."""
+    if not given:
+        # what the form without arguments reads itself
+        frame = sys._getframe(1)
+        given = frame.f_locals['__class__'], frame.f_locals[frame.f_code.co_varnames[0]]
+    return _Inherited(*given)

@@ -1,0 +1,204 @@
+"""What a message reads from around it is guarded, or refused: never a value of an earlier call."""
+
+import copy
+import functools
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.utils import softmax
+
+import pygfuse
+from tests.compiler import own_convs
+from tests.compiler.own_convs import Own
+from tests.support.parity import GRAPHS
+
+SCALE = 2.0
+LISTED = [2.0]
+WEIGHTS = torch.ones(8)
+SETTINGS = types.SimpleNamespace(scale=2.0)
+
+
+class Constants:
+    scale = 2.0
+
+
+def scaled(x):
+    return x * SCALE
+
+
+def listed(x, by=LISTED):
+    return x * by[0]
+
+
+def twice_scaled(x):
+    return scaled(scaled(x))
+
+
+def normalised(x, index, size):
+    return softmax(x, index, num_nodes=size)
+
+
+def given():
+    example = GRAPHS['random']()
+    return {'edge_index': example.edge_index, 'x': example.x(8)}
+
+
+def layer(function, **attributes):
+    """A layer with a message of its own."""
+    # PyG looks methods up by their names
+    function.__name__ = 'message'
+    kind = type(f'Layer{next(_COUNT)}', (Own,), {'message': function, 'by': 2})
+    conv = kind()
+    for name, found in attributes.items():
+        setattr(conv, name, found)
+    return pygfuse.compile(conv)
+
+
+_COUNT = iter(range(10**6))
+
+
+def check(conv, change, reason=None):
+    """The layer is PyG's before and after a change, fused but for a reason."""
+    with pygfuse.ablation(fusion=False):
+        for step in (lambda: None, change):
+            step()
+            torch.testing.assert_close(conv(**given()), pygfuse.unfuse(copy.deepcopy(conv))(**given()))
+            assert conv.note.reason == reason
+
+
+def around(value):
+    """A message that reads a cell, and what changes the cell."""
+
+    def message(self, x_j):
+        return x_j * value
+
+    def change():
+        nonlocal value
+        value = 5.0
+
+    return message, change
+
+
+def test_a_number_in_a_cell_is_read_again():
+    message, change = around(2.0)
+    check(layer(message), change)
+
+
+def test_a_function_in_a_cell_is_watched(monkeypatch):
+    function = scaled
+
+    def message(self, x_j):
+        return function(x_j)
+
+    check(layer(message), lambda: monkeypatch.setitem(globals(), 'SCALE', 3.0))
+
+
+@pytest.mark.parametrize(
+    'message',
+    [
+        lambda self, x_j: x_j * SCALE,
+        lambda self, x_j: twice_scaled(x_j),
+        lambda self, x_j: (lambda x: x * SCALE)(x_j),
+        lambda self, x_j: sum([x_j * SCALE for _ in range(2)]),
+    ],
+    ids=['itself', 'by a function', 'in a lambda', 'in a comprehension'],
+)
+def test_a_global_number_is_read_again(message, monkeypatch):
+    check(layer(message), lambda: monkeypatch.setitem(globals(), 'SCALE', 3.0))
+
+
+def test_a_function_that_is_replaced_is_captured_anew(monkeypatch):
+    check(layer(lambda self, x_j: twice_scaled(x_j)), lambda: monkeypatch.setitem(globals(), 'scaled', torch.neg))
+
+
+def test_a_function_that_the_layer_holds_is_watched(monkeypatch):
+    conv = layer(lambda self, x_j: self.act(x_j), act=lambda x: x * SCALE)
+    check(conv, lambda: monkeypatch.setitem(globals(), 'SCALE', 3.0))
+
+
+def test_softmax_within_a_function_is_fused():
+    check(layer(lambda self, x_j, index, size_i: normalised(x_j, index, size_i) * x_j), lambda: None)
+
+
+class Parent(Own):
+    factor = 2.0
+
+    def message(self, x_j, index, size_i):
+        return softmax(x_j * SCALE, index, num_nodes=size_i) * x_j
+
+    @staticmethod
+    def doubled(x):
+        return x * SCALE
+
+
+class Child(Parent):
+    def message(self, x_j, index, size_i):
+        return self.doubled(super().message(x_j, index, size_i)) * super().factor
+
+
+def test_an_inherited_message_is_watched(monkeypatch):
+    check(pygfuse.compile(Child()), lambda: monkeypatch.setitem(globals(), 'SCALE', 3.0))
+    check(pygfuse.compile(Child()), lambda: monkeypatch.setattr(Parent, 'factor', 3.0))
+
+
+def _nothing():
+    pass
+
+
+def _counts(self, x_j):
+    global SCALE
+    SCALE = SCALE + 0.0
+    return x_j
+
+
+@pytest.mark.parametrize(
+    ('message', 'reason', 'attributes'),
+    [
+        (lambda self, x_j: x_j * LISTED[0], 'it reads LISTED from around it', {}),
+        (lambda self, x_j: x_j * WEIGHTS, 'it reads WEIGHTS from around it', {}),
+        (lambda self, x_j: x_j * SETTINGS.scale, 'it reads SETTINGS from around it', {}),
+        (lambda self, x_j: x_j * Constants.scale, 'it reads Constants from around it', {}),
+        (lambda self, x_j: x_j * own_convs.SCALE, 'it reads own_convs from around it', {}),
+        (lambda self, x_j: sum([x_j * LISTED[0] for _ in range(1)]), 'it reads LISTED from around it', {}),
+        (around(np.float32(2))[0], 'it reads value from around it', {}),
+        (around(torch.ones(8))[0], 'it reads value from around it', {}),
+        (lambda self, x_j: listed(x_j), 'a default of listed is a list', {}),
+        (lambda self, x_j: x_j * self.by.scale, 'it reads by of the layer, a SimpleNamespace', {'by': SETTINGS}),
+        (lambda self, x_j: x_j * self.by[0][0], 'it reads by of the layer, a tuple', {'by': (LISTED,)}),
+        (
+            lambda self, x_j: self.act(x_j),
+            'it reads act of the layer, a partial',
+            {'act': functools.partial(torch.mul, other=2)},
+        ),
+        (lambda self, x_j: x_j * self.__class__.by, 'it reads __class__, which cannot be guarded', {'by': 2}),
+        (lambda self, x_j: x_j * type(self).by, 'it reads type, which cannot be guarded', {'by': 2}),
+        (_counts, 'it writes to SCALE around it', {}),
+        (
+            lambda self, x_j: x_j * (2 if torch.is_grad_enabled() else 3),
+            'it reads is_grad_enabled, which cannot be guarded',
+            {},
+        ),
+    ],
+)
+def test_what_cannot_be_guarded_is_refused(message, reason, attributes):
+    check(layer(message, **attributes), _nothing, reason)
+
+
+@pytest.mark.parametrize(
+    ('message', 'reason'),
+    [
+        (
+            lambda self, x_j: x_j * float(np.random.rand()),
+            'it reads random, which cannot be guarded',
+        ),
+        (lambda self, x_j: x_j * torch.rand(()).item(), 'item of a tensor'),
+        (lambda self, x_j: x_j * float(torch.rand(())), '__float__ of a tensor'),
+    ],
+)
+def test_random_numbers_are_not_kept(message, reason):
+    conv = layer(message)
+    first, second = conv(**given()), conv(**given())
+    assert not torch.equal(first, second)
+    assert conv.note.reason == reason
