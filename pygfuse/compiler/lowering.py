@@ -105,6 +105,8 @@ class _Lowering:
         self.dropout = 0.0
         self.is_softmax = contains(message, ('softmax',))
         self.must_score = self.is_softmax or contains(message, ('sum', 'dropout'))
+        if self.is_softmax and reduce not in ('sum', 'mean'):
+            raise Refused(f'a {reduce} of messages with weights by softmax')
 
     def walk(self) -> Walk:
         function = Function('message', self.operands, CHANNELS)

@@ -241,3 +241,10 @@ def test_compiled_layers_run_the_operator(make):
     conv, x = make(), torch.randn(4, 8)
     compiled = torch.compile(conv, backend='aot_eager', fullgraph=True)
     torch.testing.assert_close(compiled(x, EDGE_INDEX), conv(x, EDGE_INDEX))
+
+
+@pytest.mark.parametrize('reduce', ['max', 'min'])
+def test_extremes_of_weights_by_softmax_are_refused(reduce):
+    operands = {'x': leaf(4, HEADS, CHANNELS), 'alpha_src': leaf(4, HEADS), 'negative_slope': 0.2}
+    with pytest.raises(ValueError, match="Expected 'reduce' to be 'sum' or 'mean'"):
+        aggregate(GAT, edges(), operands, HEADS, CHANNELS, reduce)
