@@ -83,6 +83,18 @@ RULES: dict[str, Callable[[Case, Meaning], bool]] = {
     'one writes to a plain edge_index': lambda case, meaning: (
         case['history'] == 'written' and case['adjacency'] not in PLAIN
     ),
+    'a call that is refused iterates as far as it comes': lambda case, meaning: (
+        case['history'] == 'other flow before' and case['adjacency'] in SPARSE and 'spectral_norm' in case['state']
+    ),
+    'PyG adds targets to an EdgeIndex': lambda case, meaning: (
+        case['x'] == 'sources'
+        and case['graph'] in BIPARTITE
+        and case['adjacency'].startswith('EdgeIndex')
+        and meaning.get('add_self_loops', False)
+    ),
+    "PyG's path is given a copy of int32 edges, and caches it": lambda case, meaning: (
+        case['history'] == 'written' and case['adjacency'] == 'int32' and meaning.get('cached', False)
+    ),
     'HAGs and paths belong to a plain edge_index': lambda case, meaning: (
         case['history'] in ('HAG', 'path') and case['adjacency'] not in PLAIN
     ),
