@@ -114,10 +114,10 @@ def test_checkpoints_of_a_class_of_tensors():
     class Own(Tensor):
         pass
 
-    x, alpha = leaf(4, HEADS, CHANNELS), leaf(4, HEADS)
+    x, alpha, scale = leaf(4, HEADS, CHANNELS), leaf(4, HEADS), torch.ones(1).as_subclass(Own)
 
     def run() -> Tensor:
-        operands = {'x': x.as_subclass(Own), 'alpha_src': alpha, 'negative_slope': 0.2}
+        operands = {'x': x * scale, 'alpha_src': alpha, 'negative_slope': 0.2}
         out, weights = aggregate_with_weights(GAT, edges(), operands, HEADS, CHANNELS)
         return out.sum() + weights.square().sum()
 

@@ -69,7 +69,7 @@ RULES: dict[str, Callable[[Case, Meaning], bool]] = {
         or (meaning.get('dropout', 0.0) > 0.0 and case['state'] == 'random parameters')
     ),
     'second derivatives of segments are wrong in torch_scatter': lambda case, meaning: (
-        case['backward'] == 'of the gradient' and case['adjacency'].startswith('SparseTensor')
+        case['backward'] == 'of the gradient' and case['adjacency'] in SPARSE
     ),
     'ties are known to differ': lambda case, meaning: (
         KINDS[case[LAYER]].ties_differ and has_extreme(meaning) and case['numbers'] in ('ties', 'zeros')
