@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
 
+import pygfuse
 import pygfuse.conv
 
 
@@ -23,5 +26,20 @@ def test_gradients_go_to_the_edges_that_attain(aggr, dtype):
         out = conv(leaves[0], edge_index, leaves[1])
         found.append(torch.autograd.grad(out.sin().sum(), [*leaves, *conv.parameters()]))
     assert fused.note.reason is None
+    for expected, gradient in zip(*found, strict=True):
+        torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize('aggr', ['max', 'min'])
+def test_extremes_of_what_a_softmax_weighs(aggr):
+    """No walk keeps the statistics of both."""
+    torch.manual_seed(0)
+    edge_index, x = torch.randint(20, (2, 100)), torch.randn(20, 8)
+    layer, found = pyg.AGNNConv(aggr=aggr), []
+    fused = pygfuse.fuse(copy.deepcopy(layer))
+    for conv in (layer, fused):
+        leaf = x.clone().requires_grad_()
+        out = conv(leaf, edge_index)
+        found.append((out, *torch.autograd.grad(out.sin().sum(), [leaf, *conv.parameters()])))
     for expected, gradient in zip(*found, strict=True):
         torch.testing.assert_close(gradient, expected)
