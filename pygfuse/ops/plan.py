@@ -71,8 +71,6 @@ class Plan:
         self.products = [*dict.fromkeys(name.partition(':')[0] for name in tensors if ':' in name)]
         operands = [*dict.fromkeys(name.partition(':')[0] for name in tensors)]
         self.bound = program.bind((*operands, *numbers), in_parts)
-        if self.bound.softmax and reduce in ('max', 'min'):
-            raise ValueError(f"Expected 'reduce' to be 'sum' or 'mean', as weights are a softmax (got {reduce!r})")
         self.reads_output = self.bound.softmax or reduce in ('max', 'min')
         self.is_noted = any(program.operands[name].side == SOURCE for name in self.bound.present)
         self.expected = expected_of(program, tensors, heads, channels)

@@ -68,5 +68,5 @@ def test_operands_of_other_shapes_and_types_are_refused(kind):
 
 @pytest.mark.parametrize('reduce', ['max', 'min'])
 def test_extremes_of_what_a_softmax_weighs_are_refused(reduce):
-    with pytest.raises(ValueError, match=f"'reduce' to be 'sum' or 'mean'.*got '{reduce}'"):
+    with pytest.raises(ValueError, match=f"'reduce' to be 'sum' or 'mean'.*[(]got '{reduce}'"):
         aggregate(GAT, EDGES, {'x': X, 'alpha_src': ALPHA, 'negative_slope': 0.2}, HEADS, CHANNELS, reduce)
