@@ -129,6 +129,8 @@ def _swap(model: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]) -
             turn_back(module)
         kind = class_of(module)
         if kind is not type(module):
+            if isinstance(module, CompiledConv):
+                module.forget_plans()
             if isinstance(module, Noted):
                 del module.note
             module.__class__ = kind

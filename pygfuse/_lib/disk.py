@@ -19,6 +19,7 @@ from pygfuse._lib.announcement import warn_once
 from pygfuse._lib.machine_code import MachineCode, from_bytes, to_bytes
 from pygfuse._lib.private_files import read, write
 
+_KERNEL = '.kernel'
 # files that exist while a kernel is written or compiled
 _PASSING = ('.partial', '.lock')
 # nobody writes or compiles for as long
@@ -97,7 +98,7 @@ def entry_path(module: str, *key: str) -> Path:
     digest = hashlib.sha256(environment_digest() + source_digest(__name__.partition('.')[0] + '.cpu.kernel'))
     digest.update(source_digest(module))
     digest.update('\0'.join((module, *key)).encode())
-    return cache_directory() / f'{digest.hexdigest()[:40]}.kernel'
+    return cache_directory() / f'{digest.hexdigest()[:40]}{_KERNEL}'
 
 
 def load(path: Path) -> MachineCode | None:
@@ -131,7 +132,8 @@ def byte_limit() -> int:
 
 def kernels(folder: Path) -> dict[Path, os.stat_result]:
     """The kernels in a folder, those unused for longest first."""
-    return dict(sorted(_files(folder, '.kernel').items(), key=lambda item: item[1].st_mtime))
+    found = {Path(path): facts for path, facts in _files(folder, _KERNEL).items()}
+    return dict(sorted(found.items(), key=lambda item: item[1].st_mtime))
 
 
 def prune(folder: Path, limit: int) -> None:
@@ -141,37 +143,41 @@ def prune(folder: Path, limit: int) -> None:
         folder: Where they lie.
         limit: Bytes.
     """
-    found = kernels(folder)
-    excess = sum(facts.st_size for facts in found.values()) - limit
-    for path, facts in found.items():
-        if excess <= 0:
-            break
-        _remove(path)
-        excess -= facts.st_size
+    # after every compilation: thousands of kernels are listed once, and sorted only if some have to leave
+    found = _files(folder, _KERNEL, *_PASSING)
+    passing = {path: facts for path, facts in found.items() if path.endswith(_PASSING)}
+    excess = sum(facts.st_size for path, facts in found.items() if path not in passing) - limit
+    if excess > 0:
+        for path, facts in kernels(folder).items():
+            if excess <= 0:
+                break
+            _remove(path)
+            excess -= facts.st_size
     # what processes left that were killed while they wrote or compiled
     oldest = time.time() - _LEFT_BEHIND_S
-    for path, facts in _files(folder, *_PASSING).items():
+    for path, facts in passing.items():
         if facts.st_mtime < oldest:
             _remove(path)
 
 
 def clear(folder: Path) -> None:
     """Removes all kernels; what was measured stays."""
-    for path in _files(folder, '.kernel', *_PASSING):
+    for path in _files(folder, _KERNEL, *_PASSING):
         _remove(path)
 
 
-def _files(folder: Path, *suffixes: str) -> dict[Path, os.stat_result]:
-    listed, found = [], {}
-    with contextlib.suppress(OSError):
-        listed = os.listdir(folder)
-    for path in (folder / name for name in listed if name.endswith(suffixes)):
-        # another process may remove it meanwhile
-        with contextlib.suppress(FileNotFoundError):
-            found[path] = path.lstat()
+def _files(folder: Path, *suffixes: str) -> dict[str, os.stat_result]:
+    """The files in a folder whose names end so, by path."""
+    found = {}
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(suffixes):
+                # another process may remove it meanwhile
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.path] = entry.stat(follow_symlinks=False)
     return found
 
 
-def _remove(path: Path) -> None:
+def _remove(path: str | Path) -> None:
     with contextlib.suppress(OSError):
-        path.unlink()
+        os.unlink(path)

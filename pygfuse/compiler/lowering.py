@@ -104,6 +104,8 @@ class _Lowering:
         self.weight: Node | None = None
         self.dropout = 0.0
         self.is_softmax = contains(message, ('softmax',))
+        if self.is_softmax and reduce in ('max', 'min'):
+            raise Refused(f'{reduce} of what a softmax weighs')
         self.must_score = self.is_softmax or contains(message, ('sum', 'dropout'))
         if self.is_softmax and reduce not in ('sum', 'mean'):
             raise Refused(f'a {reduce} of messages with weights by softmax')

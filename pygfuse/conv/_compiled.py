@@ -36,7 +36,7 @@ class CompiledConv(Noted):
         """PyG's ``propagate``, fused where it can be."""
         call, plan = self._planned(edge_index, size, kwargs)
         if not self.runs_fused(plan if isinstance(plan, str) else None):
-            return super().propagate(edge_index, size=size, **kwargs)
+            return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         with self.noted():
             out = call.run(plan)
         return self.update(out, **call.of_update)
@@ -88,6 +88,10 @@ class CompiledConv(Noted):
     def plans(self) -> list[Plan]:
         """The plans that calls of this layer have made."""
         return [plan for known in (self._plans or {}).values() for _, plan in known if isinstance(plan, Plan)]
+
+    def forget_plans(self) -> None:
+        """Forgets what was captured: copies of a layer of the class behind this one would take it for theirs."""
+        self._plans = None
 
     # What PyG, copies and pickles expect of a layer
 

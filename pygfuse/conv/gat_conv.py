@@ -75,6 +75,8 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
         (x_src, x_dst), slope = self._mapped(x), float(self.negative_slope)
+        # where no edge is left, PyG reads no lin_edge
+        edge = edge if edges.num_edges or edges.loops else None
         if not modes().reorganisation:
             return {**unreorganised_operands(self, x_src, x_dst, edge), 'negative_slope': slope}
         att_src, att_dst = self.att_src, None if x_dst is None else self.att_dst

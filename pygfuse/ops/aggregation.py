@@ -16,7 +16,7 @@ from pygfuse.ops import (
     operator,  # noqa: F401  registers the operators
 )
 from pygfuse.ops.dropout import factors_of
-from pygfuse.ops.eager import aggregate_eagerly, is_watched
+from pygfuse.ops.eager import aggregate_eagerly, is_watched, of_no_own_class
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
 from pygfuse.ops.plan import call_of, plan_of
@@ -139,6 +139,8 @@ def _run(
     if casts:
         tensors = {name: value for name, value in operands.items() if isinstance(value, (Tensor, Product))}
         given = given_of(program, autocast.operands(tensors, reduce) | given.numbers)
+    if not torch.compiler.is_compiling():
+        given = given._replace(tensors=of_no_own_class(given.tensors))
     form = heads, channels, reduce
     seed = seed if dropout > 0.0 else None
 

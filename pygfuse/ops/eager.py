@@ -6,7 +6,7 @@ It runs the kernels of the operator and saves what the operator saves, without a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,6 +34,17 @@ def is_watched(tensors: Collection[Tensor]) -> bool:
         or torch._C._get_tracing_state() is not None
         or any(type(tensor) not in _PLAIN for tensor in tensors)
     )
+
+
+def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The tensors without classes that only intercept functions of torch, as which they were taken before.
+
+    torch leaves such a class out in backward, so that a checkpoint would not compute again what it has computed.
+    """
+    if all(type(tensor) in _PLAIN for tensor in tensors):
+        return tensors
+    dispatch = Tensor.__torch_dispatch__
+    return [tensor.as_subclass(Tensor) if type(tensor).__torch_dispatch__ is dispatch else tensor for tensor in tensors]
 
 
 def aggregate_eagerly(

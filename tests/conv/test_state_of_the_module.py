@@ -503,6 +503,35 @@ def test_a_linear_map_of_another_class_of_tensors_is_called(monkeypatch):
     assert type(apply_linear(module, torch.randn(9, 3))) is OwnTensor
 
 
+def evaluations(conv: Module, *given: Any) -> list[torch.Tensor]:
+    """The buffers of spectral norms after a call, which iterates them for each evaluation of a weight."""
+    torch.manual_seed(4)
+    for name in maps(conv):
+        WEIGHTS['spectral_norm'](getattr(conv, name), 'weight')
+    conv(*given)
+    return list(conv.buffers())
+
+
+@pytest.mark.parametrize('case', ['without edges', 'a pair of one tensor'])
+def test_weights_are_evaluated_as_often_as_in_pyg(case):
+    x, edge_index, edge_attr = torch.randn(30, FEATURES), torch.randint(30, (2, 50)), torch.randn(50, EDGE_DIM)
+    given = ((x, x), edge_index, edge_attr)
+    if case == 'without edges':
+        given = (x, edge_index[:, :0], edge_attr[:0])
+    expected, found = (evaluations(conv, *given) for conv in GAT_EDGES.pair(torch.float32, add_self_loops=False))
+    assert len(found) > 0
+    for buffer, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(buffer, right)
+
+
+def test_a_copy_of_an_unfused_layer_has_plans_of_its_own():
+    conv = pygfuse.fuse(pyg.GATConv(FEATURES, 4, aggr='max', add_self_loops=False), compile=True)
+    x, edge_index = torch.randn(30, FEATURES), torch.randint(30, (2, 50))
+    expected = conv(x, edge_index)
+    again = pygfuse.fuse(copy.deepcopy(pygfuse.unfuse(conv)), compile=True)
+    torch.testing.assert_close(again(x, edge_index), expected)
+
+
 # Attributes that were changed
 
 CHANGED = [

@@ -143,6 +143,28 @@ def test_arrays_and_what_is_none(use):
     assert torch.equal(out, expected)
 
 
+def branched(part, use, out):
+    if use is None:
+        out[0] = 1
+    elif use > 1:
+        out[0] = 2
+    else:
+        out[0] = 3
+    if use is not None:
+        out[1] = use
+    else:
+        out[1] = -1
+    out[2] = 5 if use is None else 6
+
+
+@pytest.mark.parametrize('use', [None, 1, 4])
+def test_branches_of_what_is_known(use):
+    out, expected = torch.zeros(2, 3, dtype=torch.int64)
+    run(branched, use, out)
+    branched(0, use, expected)
+    assert torch.equal(out, expected)
+
+
 def allocated(part, n, out):
     for size in range(1, n):
         room, other = np.empty(size, np.int64), np.empty(n, np.int32)

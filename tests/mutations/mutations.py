@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.mutations.in_compilation import OF_COMPILATION
 from tests.mutations.in_graphs import OF_GRAPHS
 from tests.mutations.in_kernels import OF_KERNELS
 from tests.mutations.in_layers import OF_LAYERS
 from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_programs import OF_PROGRAMS
 
-MUTATIONS = (*OF_PROGRAMS, *OF_GRAPHS, *OF_OPERATORS, *OF_LAYERS, *OF_KERNELS)
+MUTATIONS = (*OF_PROGRAMS, *OF_GRAPHS, *OF_OPERATORS, *OF_LAYERS, *OF_COMPILATION, *OF_KERNELS)

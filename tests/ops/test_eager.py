@@ -110,6 +110,23 @@ def test_checkpoints(call, reentrant):
         assert torch.equal(found, right)
 
 
+def test_checkpoints_of_a_class_of_tensors():
+    class Own(Tensor):
+        pass
+
+    x, alpha, scale = leaf(4, HEADS, CHANNELS), leaf(4, HEADS), torch.ones(1).as_subclass(Own)
+
+    def run() -> Tensor:
+        operands = {'x': x * scale, 'alpha_src': alpha, 'negative_slope': 0.2}
+        out, weights = aggregate_with_weights(GAT, edges(), operands, HEADS, CHANNELS)
+        return out.sum() + weights.square().sum()
+
+    # torch leaves the class out while backward computes the checkpoint again
+    again = gradients_of_leaves(lambda: checkpoint(run, use_reentrant=False).as_subclass(Own), [x, alpha])
+    for found, right in zip(again, gradients_of_leaves(run, [x, alpha]), strict=True):
+        torch.testing.assert_close(found, right)
+
+
 def gradients_of_leaves(run: Callable, inputs: list[Tensor]) -> list[Tensor]:
     for tensor in inputs:
         tensor.grad = None

@@ -69,7 +69,7 @@ RULES: dict[str, Callable[[Case, Meaning], bool]] = {
         or (meaning.get('dropout', 0.0) > 0.0 and case['state'] == 'random parameters')
     ),
     'second derivatives of segments are wrong in torch_scatter': lambda case, meaning: (
-        case['backward'] == 'of the gradient' and case['adjacency'].startswith('SparseTensor')
+        case['backward'] == 'of the gradient' and case['adjacency'] in SPARSE
     ),
     'ties are known to differ': lambda case, meaning: (
         KINDS[case[LAYER]].ties_differ and has_extreme(meaning) and case['numbers'] in ('ties', 'zeros')
@@ -82,6 +82,18 @@ RULES: dict[str, Callable[[Case, Meaning], bool]] = {
     ),
     'one writes to a plain edge_index': lambda case, meaning: (
         case['history'] == 'written' and case['adjacency'] not in PLAIN
+    ),
+    'a call that is refused iterates as far as it comes': lambda case, meaning: (
+        case['history'] == 'other flow before' and case['adjacency'] in SPARSE and 'spectral_norm' in case['state']
+    ),
+    'PyG adds targets to an EdgeIndex': lambda case, meaning: (
+        case['x'] == 'sources'
+        and case['graph'] in BIPARTITE
+        and case['adjacency'].startswith('EdgeIndex')
+        and meaning.get('add_self_loops', False)
+    ),
+    "PyG's path is given a copy of int32 edges, and caches it": lambda case, meaning: (
+        case['history'] == 'written' and case['adjacency'] == 'int32' and meaning.get('cached', False)
     ),
     'HAGs and paths belong to a plain edge_index': lambda case, meaning: (
         case['history'] in ('HAG', 'path') and case['adjacency'] not in PLAIN

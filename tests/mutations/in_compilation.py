@@ -1,0 +1,115 @@
+"""What is broken in the translation of kernels, in their launch, and in the checks before it."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+TRANSLATION = 'tests/cpu/test_translation.py'
+LAUNCH = 'tests/cpu/test_launch.py'
+GIVEN = 'tests/ops/test_given.py'
+EAGER = 'tests/ops/test_eager.py'
+
+OF_COMPILATION = (
+    # translation
+    Mutation(
+        'a chain of comparisons',
+        'cpu/translation/expressions.py',
+        'self.builder.and_(self.as_bit(found), self.as_bit(holds))',
+        'self.builder.or_(self.as_bit(found), self.as_bit(holds))',
+        f'{TRANSLATION} -k comparisons',
+    ),
+    Mutation(
+        'what is no number is unlike everything',
+        'cpu/numbers.py',
+        "(builder.fcmp_unordered if sign == '!=' else builder.fcmp_ordered)(sign, x, y)",
+        'builder.fcmp_ordered(sign, x, y)',
+        f'{TRANSLATION} -k comparisons',
+    ),
+    Mutation(
+        'a quotient that is rounded down',
+        'cpu/numbers.py',
+        'quotient = builder.select(down, builder.sub(quotient, one), quotient)',
+        'pass',
+        f'{TRANSLATION} -k integers',
+    ),
+    Mutation(
+        'the other branch of what is known',
+        'cpu/translation/statements.py',
+        'self._block(statement.body if condition else statement.orelse)',
+        'self._block(statement.body if condition else [])',
+        TRANSLATION,
+    ),
+    Mutation(
+        'products that stay products',
+        'cpu/translation/expressions.py',
+        "instruction.flags = [flag for flag in instruction.flags if flag != 'contract']",
+        'pass',
+        'tests/conv/test_extremes.py',
+    ),
+    # launch
+    Mutation(
+        'an argument of another type',
+        'cpu/launch.py',
+        "return f'{value} is None or {value}.dtype is not {_name_of(kind)}'",
+        "return f'{value} is None'",
+        LAUNCH,
+    ),
+    Mutation(
+        'the words of a packed group',
+        'cpu/launch.py',
+        '(0, group)[FIRST_ARGUMENT:])',
+        '(0, group)[:-FIRST_ARGUMENT])',
+        LAUNCH,
+    ),
+    Mutation(
+        'a packed group of other types',
+        'cpu/launch.py',
+        "tests.append(f'type({name}) is not Packed or {name}.kinds is not kinds_{i}')",
+        "tests.append(f'type({name}) is not Packed')",
+        LAUNCH,
+    ),
+    # plans and what is given
+    Mutation(
+        'rows of edges',
+        'ops/plan.py',
+        'if rows != graph.num_edge_ids:',
+        'if False:',
+        GIVEN,
+    ),
+    Mutation(
+        'the width of an operand',
+        'ops/given.py',
+        'if have != rows or tensor.numel() != have * width:',
+        'if have != rows:',
+        GIVEN,
+    ),
+    Mutation(
+        'a class of tensors',
+        'ops/eager.py',
+        'if all(type(tensor) in _PLAIN for tensor in tensors):',
+        'if True:',
+        f'{EAGER} -k class_of_tensors',
+    ),
+    # what is read as often as in PyG
+    Mutation(
+        'a map of no edges',
+        'conv/gat_conv.py',
+        'edge = edge if edges.num_edges or edges.loops else None',
+        'pass',
+        'tests/conv/test_state_of_the_module.py -k evaluated_as_often_as',
+    ),
+    Mutation(
+        'a pair of one tensor',
+        'conv/_checks.py',
+        'return x[0], x[1].view_as(x[1]) if x[1] is x[0] else x[1]',
+        'return x[0], x[1]',
+        'tests/conv/test_state_of_the_module.py -k evaluated_as_often_as',
+    ),
+    Mutation(
+        'plans of a copy',
+        'swap.py',
+        'module.forget_plans()',
+        'pass',
+        'tests/conv/test_state_of_the_module.py -k copy_of_an_unfused',
+    ),
+)
