@@ -107,8 +107,6 @@ class _Lowering:
         if self.is_softmax and reduce in ('max', 'min'):
             raise Refused(f'{reduce} of what a softmax weighs')
         self.must_score = self.is_softmax or contains(message, ('sum', 'dropout'))
-        if self.is_softmax and reduce not in ('sum', 'mean'):
-            raise Refused(f'a {reduce} of messages with weights by softmax')
 
     def walk(self) -> Walk:
         function = Function('message', self.operands, CHANNELS)
