@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 
+T = TypeVar('T')
 SOURCE, TARGET, EDGE, SHARED = 'source', 'target', 'edge', 'shared'
 # any number that no width of features has
 _ROWS = 10007
@@ -58,11 +59,16 @@ class Node:
 
 def nodes_in(arguments: Any) -> Iterator[Node]:
     """The values in nested tuples."""
-    if isinstance(arguments, Node):
+    return found_in(Node, arguments)
+
+
+def found_in(kind: type[T], arguments: Any) -> Iterator[T]:
+    """What is of a class in nested lists, tuples and dicts."""
+    if isinstance(arguments, kind):
         yield arguments
-    elif isinstance(arguments, (tuple, list)):
-        for argument in arguments:
-            yield from nodes_in(argument)
+    elif isinstance(arguments, (tuple, list, dict)):
+        for argument in arguments.values() if isinstance(arguments, dict) else arguments:
+            yield from found_in(kind, argument)
 
 
 def mapped(arguments: Any, function: Callable[[Node], Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import SHARED, Node, value
+from pygfuse.compiler.ir import SHARED, Node, found_in, value
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 
@@ -179,14 +179,8 @@ def _written(symbol: Symbol, result: Symbol) -> Symbol:
 
 
 def symbols_in(arguments: Any) -> Iterator[Symbol]:
-    """The symbols in nested lists and tuples."""
-    if isinstance(arguments, Symbol):
-        yield arguments
-    elif isinstance(arguments, (tuple, list)):
-        for argument in arguments:
-            yield from symbols_in(argument)
-    elif isinstance(arguments, dict):
-        yield from symbols_in(list(arguments.values()))
+    """The symbols in nested lists, tuples and dicts."""
+    return found_in(Symbol, arguments)
 
 
 def replaced(arguments: Any, function: Callable[[Symbol], Any]) -> Any:
