@@ -58,7 +58,7 @@ def test_graphs_of_any_shape(graph, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize('layer', KINDS)
 def test_pairs_of_values(layer):
-    """A twelfth of the cases that have every pair; ``python -m tests.properties.run --pairs`` runs all, for 20 minutes."""
+    """A twelfth of the cases that have every pair; ``python -m tests.properties.run --pairs`` runs all."""
     cases = [case for case in covering()[0] if case[LAYER] == layer][::12]
     faults = {SPACE.number(case): fault_of_outcome(run(case)) for case in cases}
     faults = {number: fault for number, fault in faults.items() if fault is not None}
