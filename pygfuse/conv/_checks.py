@@ -64,7 +64,7 @@ def pair_of(x: Any) -> NodePair:
         got = f'{len(x)} of them' if isinstance(x, (tuple, list)) else type(x).__name__
         raise ValueError(f"Expected 'x' to be a tensor of shape [nodes, features] or a pair of them (got {got})")
     # to PyG a pair is two tensors: a map of both is called for each, and may count its calls
-    return x[0], x[1].view_as(x[1]) if x[1] is x[0] else x[1]
+    return x[0], x[1].view_as(x[1]) if x[1] is x[0] and isinstance(x[1], Tensor) else x[1]
 
 
 def check_tensors(given: Mapping[str, Any]) -> None:

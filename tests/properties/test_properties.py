@@ -1,4 +1,4 @@
-"""The net: random cases, and (slow) some of those that have every pair of values."""
+"""The net: random cases; ``python -m tests.properties.run --pairs`` runs those that have every pair of values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.properties import problem
 from tests.properties.case import RIGHT, WRONG, Outcome, run
 from tests.properties.compare import fault_of
-from tests.properties.coverage import all_pairs, covering, draw, pairs_of
+from tests.properties.coverage import all_pairs, draw, pairs_of
 from tests.properties.dimension import LAYER
 from tests.properties.known import KNOWN
 from tests.properties.layers import KINDS
@@ -53,16 +53,6 @@ def test_graphs_of_any_shape(graph, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(problem.GRAPHS, case['graph'], lambda generator: example)
         checked(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('layer', KINDS)
-def test_pairs_of_values(layer):
-    """A twelfth of the cases that have every pair; ``python -m tests.properties.run --pairs`` runs all."""
-    cases = [case for case in covering()[0] if case[LAYER] == layer][::12]
-    faults = {SPACE.number(case): fault_of_outcome(run(case)) for case in cases}
-    faults = {number: fault for number, fault in faults.items() if fault is not None}
-    assert not faults, '\n'.join(f'{number}: {fault}' for number, fault in faults.items())
 
 
 def test_a_number_stands_for_a_case():
