@@ -20,6 +20,7 @@ from pygfuse.cpu.rows import added_up, head_dots, zeros
 from pygfuse.cpu.walked_edges import (
     copies_of_heads,
     edges_of,
+    needs_ids,
     nothing,
     rows_of_path,
     threads_for,
@@ -81,7 +82,7 @@ def _sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statisti
     partial = _partial_states(call, parts)
     kernels.forward_kernel(call.bound, tiling, call.reduce, form)(
         parts.count * tiling.count,
-        words_of(csr, parts, tiling),
+        words_of(csr, parts, tiling, needs_ids(call)),
         operands_of(call, TARGET),
         shared.Row(call.heads, call.width),
         NumRows(csr.num_rows),
@@ -143,7 +144,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     parts = cut(csr, mapping_for(csr, call.row_bytes))
     kernels.weights_kernel(call.bound, tiling)(
         parts.count * tiling.count,
-        words_of(csr, parts, tiling),
+        words_of(csr, parts, tiling, True),
         operands_of(call, TARGET),
         shared.Row(call.heads, call.width),
         Weights(statistics if call.bound.softmax else None, result),

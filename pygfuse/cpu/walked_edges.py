@@ -48,12 +48,17 @@ def threads_for(call: Call, num_edges: int) -> int:
     return 1 if worth < 2 else min(worth, torch.get_num_threads())
 
 
-def words_of(csr: Csr, parts: Cut, tiling: Tiling) -> WalkedEdges | Packed:
+def needs_ids(call: Call) -> bool:
+    """Whether a walk of a call asks which edge is which: along the transpose, that has to be gathered first."""
+    return call.dropout is not None or call.bound.reads_edges
+
+
+def words_of(csr: Csr, parts: Cut, tiling: Tiling, with_ids: bool) -> WalkedEdges | Packed:
     """The edges as forward walks take them."""
     return packed_when_met_again(
         csr.memo,
-        ('walked edges', parts, tiling),
-        lambda: WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id),
+        ('walked edges', parts, tiling, with_ids),
+        lambda: WalkedEdges(tiling.tiles, parts.bounds, csr.indptr, csr.index, csr.edge_id if with_ids else None),
     )
 
 
@@ -123,5 +128,5 @@ def walked_by(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> Wal
         listed = edges.rows
         if edges.num_edges < FEW_EDGES * len(listed):
             tiling = tiling_of(call, row_tiling.BACKWARD_REGISTERS, False, FEW_EDGES)
-    rows_of = (listed, edges.indptr, edges.index, edges.edge_id)
+    rows_of = (listed, edges.indptr, edges.index, edges.edge_id if needs_ids(call) else None)
     return Walked(edges, tiling, parts, parts.bounds, rows_of, parts.count, parts.num_slots)

@@ -181,6 +181,11 @@ class BoundProgram:
         return [name for name in self.names(EDGE, CHANNELS) if name in self.products]
 
     @functools.cached_property
+    def reads_edges(self) -> bool:
+        """Whether any operand belongs to edges."""
+        return any(self.program.operands[name].side == EDGE for name in self.present)
+
+    @functools.cached_property
     def separable(self) -> bool:
         """Whether each channel of the output can be computed apart from the others."""
         return self.score_is_of_heads

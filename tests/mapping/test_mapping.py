@@ -129,3 +129,18 @@ def test_wrong_counts():
 def test_no_rows_and_no_edges():
     assert make_cut(csr_of([]), 3).bounds.tolist() == [0, 0] * 4
     assert work(make_cut(csr_of([0, 0, 0]), 2)).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize('cut_above', [None, 0, 7])
+@pytest.mark.parametrize('count', [2, 3, 5, 16])
+@pytest.mark.parametrize('seed', range(8))
+def test_few_parts_are_cut_as_many(seed, count, cut_above, monkeypatch):
+    generator = torch.Generator().manual_seed(seed)
+    degrees = torch.randint(12, (20,), generator=generator) * (torch.rand(20, generator=generator) < 0.6)
+    degrees[int(torch.randint(20, (), generator=generator))] = 150 * (seed % 2)
+    csr = csr_of(degrees.tolist())
+    few = make_cut(csr, count, cut_above)
+    monkeypatch.setattr('pygfuse.mapping.mapping.FEW_PARTS', 0)
+    many = make_cut(csr, count, cut_above)
+    for name in ('bounds', 'split_rows', 'split_indptr', 'slots'):
+        assert torch.equal(getattr(few, name), getattr(many, name)), name
