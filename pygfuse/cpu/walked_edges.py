@@ -50,7 +50,7 @@ def threads_for(call: Call, num_edges: int) -> int:
 
 def needs_ids(call: Call) -> bool:
     """Whether a walk of a call asks which edge is which: along the transpose, that has to be gathered first."""
-    return call.dropout is not None or call.bound.reads_edges
+    return call.dropout is not None or call.weights is not None or call.bound.reads_edges
 
 
 def words_of(csr: Csr, parts: Cut, tiling: Tiling, with_ids: bool) -> WalkedEdges | Packed:
