@@ -20,6 +20,11 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (ONLY_PYG, r'GraphConv: IndexError: index out of range in self', "PyG's product with an EdgeIndex without edges"),
     (ONLY_PYG, r'_sparse_mm_reduce_impl_backward', 'a mean over a matrix has a second derivative'),
     (ONLY_PYG, r'GMMConv: RuntimeError: cannot reshape tensor of # elements', 'PyG cannot view messages of no edges'),
+    (
+        ONLY_PYG,
+        r"'message_and_aggregate' not implemented",
+        'PyG writes the propagate of a class once, for whether its first layer in the process can run as a product',
+    ),
     (ONLY_PYG, r'GMMConv: ValueError: not enough values', 'features of shape [E] are of one dimension'),
     (ONLY_OURS, r"'tuple' object has no attribute 'chunk'", 'what is loaded from a file keeps its decomposed_layers'),
     (ONLY_OURS, r'took a result of layers within', 'a function that would lose a gradient says so, and what to do'),
