@@ -71,18 +71,18 @@ class CompiledConv(Noted):
         """The plan for arguments of these shapes, captured once, or why there is none."""
         if self._plans is None:
             self._plans = {}
-        known = self._plans.setdefault(_key_of(given), [])
-        for guards, plan in known:
+        key = _key_of(given)
+        for guards, plan in self._plans.get(key, ()):
             if guards.hold():
                 return plan
-        if len(known) >= _MOST_CAPTURES:
-            return f'what its message reads of it changed more than {_MOST_CAPTURES} times'
+        if sum(map(len, self._plans.values())) >= _MOST_CAPTURES:
+            return f'what its message reads changed more than {_MOST_CAPTURES} times'
         guards = Guards()
         try:
             plan = Plan.of(capture(self, given, guards))
         except Refused as refusal:
             plan = str(refusal)
-        known.append((guards, plan))
+        self._plans.setdefault(key, []).append((guards, plan))
         return plan
 
     def plans(self) -> list[Plan]:

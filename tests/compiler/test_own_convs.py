@@ -107,7 +107,22 @@ def test_numbers_that_change_in_each_call_are_not_compiled_for_ever():
         for step in range(20):
             conv.factor = float(step + 1)
             torch.testing.assert_close(conv(**given), pygfuse.unfuse(copy.deepcopy(conv))(**given))
-    assert conv.note.reason == 'what its message reads of it changed more than 16 times'
+    assert conv.note.reason == 'what its message reads changed more than 16 times'
+
+
+class Times(Own):
+    def message(self, x_j, number):
+        return number * x_j
+
+
+def test_arguments_that_change_in_each_call_are_not_compiled_for_ever():
+    conv, x = pygfuse.compile(Times()), torch.randn(4, 3)
+    with pygfuse.ablation(fusion=False):
+        for number in range(20):
+            out = conv(torch.tensor([[0, 1], [1, 2]]), x=x, number=float(number))
+            torch.testing.assert_close(out[1:3], number * x[:2])
+    assert conv.note.reason == 'what its message reads changed more than 16 times'
+    assert len(conv.plans()) == 16
 
 
 @pytest.mark.parametrize('place', [0, 2, 4])
