@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
+from pygfuse._lib.backends import row_search_of
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv
@@ -54,10 +55,10 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
 
 
 def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:
-    """``(1 + eps) * x``: the features themselves where `eps` is 0 and not learned, which can be asked on a CPU."""
-    can_be_asked = type(eps) is Tensor and eps.device.type == 'cpu' and not torch.compiler.is_compiling()
-    if can_be_asked and not eps.requires_grad and eps.dtype is x.dtype and eps.numel() == 1 and float(eps) == 0.0:
-        return x
+    """``(1 + eps) * x``: the features themselves where `eps` is 0 and not learned, and nobody waits for the answer."""
+    is_number = type(eps) is Tensor and not eps.requires_grad and eps.dtype is x.dtype and eps.numel() == 1
+    if is_number and not torch.compiler.is_compiling() and not row_search_of(eps.device).SYNCHRONISES:
+        return x if float(eps) == 0.0 else (1 + eps) * x
     return (1 + eps) * x
 
 

@@ -178,7 +178,7 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     work_before = indptr + torch.arange(csr.num_rows + 1, device=device)
     shares = torch.arange(count + 1, device=device) * total // count
     rows = torch.searchsorted(work_before, shares, right=True) - 1
-    if count <= FEW_PARTS and device.type == 'cpu':
+    if count <= FEW_PARTS:
         return _few_parts(indptr, shares, rows, cut_above)
     if csr.max_degree <= cut_above:
         rows[-1] = csr.num_rows
@@ -219,10 +219,10 @@ def _few_parts(indptr: Tensor, shares: Tensor, rows: Tensor, cut_above: int) -> 
             row, edge = row + 1, end
         bounds += row, edge
     if not slots_of:
-        return Cut(torch.tensor(bounds), *_no_splits(indptr.device))
+        return Cut(torch.tensor(bounds, device=indptr.device), *_no_splits(indptr.device))
     starts = [0, *itertools.accumulate(map(len, slots_of.values()))]
     slots = [slot for slots in slots_of.values() for slot in slots]
-    return Cut(*map(torch.tensor, (bounds, [*slots_of], starts, slots)))
+    return Cut(*(torch.tensor(numbers, device=indptr.device) for numbers in (bounds, [*slots_of], starts, slots)))
 
 
 @functools.cache
