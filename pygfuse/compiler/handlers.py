@@ -6,23 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pygfuse.compiler.ir import EDGE
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import HANDLERS, NUM_EDGES, NUM_TARGETS, Place, Symbol, made, recorded
-
-
-def handler(*names: str) -> Callable[[Callable], Callable]:
-    """Registers a handler for functions of torch."""
-
-    def register(function: Callable) -> Callable:
-        HANDLERS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+from pygfuse.compiler.symbols import HANDLERS, NUM_EDGES, Symbol, handler, made, recorded
+from pygfuse.compiler.views import inner_dim
 
 
 def _elementwise(op: str) -> Callable:
@@ -113,180 +103,34 @@ def _convert(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
     return x
 
 
-# Views: known by the shape of a row
-
-
-def _moved(op: str, x: Symbol, function: Callable, *args: Any, **kwargs: Any) -> Symbol:
-    """Records a view that leaves the rows where they are, by its effect on the shape."""
-    example = _example(x)
-    try:
-        out = function(example, *args, **kwargs)
-    except (RuntimeError, IndexError, TypeError) as error:
-        raise Refused(f'{function.__name__}: {error}') from error
-    if not out.dim() or out.shape[0] != x.rows:
-        raise Refused(f'{function.__name__} moves the dimension of edges')
-    return made(op, x, shape=tuple(out.shape[1:]))
-
-
-def _example(x: Symbol) -> Tensor:
-    return torch.empty((x.rows, *x.node.shape), dtype=x.dtype, device='meta')
-
-
-def _plain(arguments: Any) -> Any:
-    """Arguments of a view: sizes as plain numbers, and shapes of other symbols."""
-    if isinstance(arguments, (tuple, list)):
-        return tuple(_plain(a) for a in arguments)
-    if isinstance(arguments, Symbol):
-        raise Refused('a view by values')
-    return int(arguments) if isinstance(arguments, int) and not isinstance(arguments, bool) else arguments
-
-
-def _reshaping(function: Callable) -> Callable:
-    def record(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
-        return _moved('reshape', x, function, *_plain(args), **{name: _plain(size) for name, size in kwargs.items()})
-
-    return record
-
-
-for _name in ('reshape', 'unsqueeze', 'squeeze', 'flatten', 'unflatten'):
-    HANDLERS[_name] = _reshaping(getattr(Tensor, _name))
-HANDLERS['view'] = HANDLERS['reshape']
-
-
-@handler('expand')
-def _expand(x: Symbol, *sizes: Any) -> Symbol:
-    return _moved('expand', x, Tensor.expand, *_plain(sizes))
-
-
-@handler('expand_as')
-def _expand_as(x: Symbol, other: Symbol) -> Symbol:
-    return _moved('expand', x, Tensor.expand, _plain(other.shape))
-
-
-@handler('view_as', 'reshape_as')
-def _view_as(x: Symbol, other: Symbol) -> Symbol:
-    return _moved('reshape', x, Tensor.reshape, _plain(other.shape))
-
-
-@handler('permute')
-def _permute(x: Symbol, *dims: Any) -> Symbol:
-    dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
-    dims = tuple(int(d) % x.dim() for d in dims)
-    if dims[0] != 0:
-        raise Refused('permute moves the dimension of edges')
-    return made('permute', x, dims=dims)
-
-
-@handler('transpose', 'swapaxes')
-def _transpose(x: Symbol, first: int, second: int) -> Symbol:
-    order = list(range(x.dim()))
-    first, second = first % x.dim(), second % x.dim()
-    order[first], order[second] = order[second], order[first]
-    return _permute(x, order)
-
-
 @handler('is_floating_point')
 def _is_floating_point(x: Symbol) -> bool:
     return x.is_floating_point()
 
 
-@handler('t')
-def _t(x: Symbol) -> Symbol:
-    raise Refused('t moves the dimension of edges')
-
-
-@handler('repeat')
-def _repeat(x: Symbol, *repeats: Any) -> Symbol:
-    repeats = repeats[0] if len(repeats) == 1 and not isinstance(repeats[0], int) else repeats
-    if len(repeats) != x.dim() or repeats[0] != 1:
-        raise Refused('repeat over edges')
-    return made('repeat', x, repeats=tuple(repeats[1:]))
-
-
-@handler('getitem')
-def _getitem(x: Symbol, key: Any) -> Symbol:
-    if isinstance(key, Place):
-        return _index_select(x, 0, key)
-    key = key if isinstance(key, tuple) else (key,)
-    for place in key:
-        if not (place is None or place is Ellipsis or isinstance(place, (int, slice))):
-            raise Refused('an index by values')
-    if key[0] is Ellipsis:
-        filled = x.dim() - sum(place is not None and place is not Ellipsis for place in key)
-        key = (*[slice(None)] * filled, *key[1:])
-    if not (isinstance(key[0], slice) and key[0] == slice(None)):
-        raise Refused('an index over edges')
-    return made('index', x, places=tuple(key[1:])) if len(key) > 1 else x
-
-
-@handler('narrow')
-def _narrow(x: Symbol, dim: int, start: int, length: int) -> Symbol:
-    return _between(x, dim, start, start + length)
-
-
-@handler('select')
-def _select(x: Symbol, dim: int, index: int) -> Symbol:
-    dim = _inner(x, dim)
-    return made('index', x, places=(*[slice(None)] * (dim - 1), index))
-
-
-def _between(x: Symbol, dim: int, start: int, end: int) -> Symbol:
-    dim = _inner(x, dim)
-    return made('index', x, places=(*[slice(None)] * (dim - 1), slice(start, end)))
-
-
-@handler('split')
-def _split(x: Symbol, sizes: Any, dim: int = 0) -> tuple[Symbol, ...]:
-    dim = _inner(x, dim)
-    total = x.shape[dim]
-    if isinstance(sizes, int):
-        sizes = [min(sizes, total - start) for start in range(0, total, sizes)]
-    ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
-    return tuple(_between(x, dim, end - size, end) for end, size in zip(ends, sizes, strict=True))
-
-
-@handler('chunk')
-def _chunk(x: Symbol, chunks: int, dim: int = 0) -> tuple[Symbol, ...]:
-    dim = _inner(x, dim)
-    return _split(x, -(-x.shape[dim] // chunks), dim)
-
-
-@handler('unbind')
-def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
-    return tuple(_select(x, dim, k) for k in range(x.shape[_inner(x, dim)]))
-
-
-@handler('index_select')
-def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
-    of_targets = x.node.residency == 'target' and x.rows == NUM_TARGETS
-    if isinstance(index, Place) and index.is_target and of_targets and dim in (0, -x.dim()):
-        return Symbol(x.node, NUM_EDGES)
-    raise Refused('an index by values')
-
-
 # Reductions within a row
-
-
-def _inner(x: Symbol, dim: int) -> int:
-    """A dimension that is not the one of rows."""
-    if not isinstance(dim, int) or not -x.dim() <= dim < x.dim() or dim % x.dim() == 0:
-        raise Refused('an operator over the dimension of edges')
-    return dim % x.dim()
 
 
 def _inner_dims(x: Symbol, dim: Any) -> tuple[int, ...]:
     if dim is None:
         raise Refused('a sum over all edges')
-    return tuple(sorted(_inner(x, d) for d in ((dim,) if isinstance(dim, int) else dim)))
+    return tuple(sorted(inner_dim(x, d) for d in ((dim,) if isinstance(dim, int) else dim)))
+
+
+def _check_dtype(x: Symbol, dtype: Any) -> None:
+    if dtype is not None and dtype != x.dtype:
+        raise Refused('a conversion to another type')
 
 
 @handler('sum')
 def _sum(x: Symbol, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Symbol:
+    _check_dtype(x, dtype)
     return made('sum', x, dims=_inner_dims(x, dim), keepdim=keepdim)
 
 
 @handler('mean')
 def _mean(x: Symbol, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Symbol:
+    _check_dtype(x, dtype)
     dims = _inner_dims(x, dim)
     count = 1
     for d in dims:
@@ -294,24 +138,29 @@ def _mean(x: Symbol, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     return made('div', made('sum', x, dims=dims, keepdim=keepdim), count)
 
 
-@handler('softmax', '_softmax')
-def _softmax_of_row(x: Symbol, dim: int = -1, *_: Any, **__: Any) -> Symbol:
-    return made('softmax_of_row', x, dim=_inner(x, dim))
+def _softmax_in_row(op: str) -> Callable:
+    def record(x: Symbol, dim: int = -1, *given: Any, dtype: Any = None, **_: Any) -> Symbol:
+        # methods take the type by position, functions a number of no effect
+        for found in (dtype, *(item for item in given if isinstance(item, torch.dtype))):
+            _check_dtype(x, found)
+        return made(op, x, dim=inner_dim(x, dim))
+
+    return record
 
 
-@handler('log_softmax')
-def _log_softmax_of_row(x: Symbol, dim: int = -1, *_: Any, **__: Any) -> Symbol:
-    return made('log_softmax_of_row', x, dim=_inner(x, dim))
+HANDLERS['softmax'] = HANDLERS['_softmax'] = _softmax_in_row('softmax_of_row')
+HANDLERS['log_softmax'] = _softmax_in_row('log_softmax_of_row')
 
 
 @handler('norm', 'vector_norm', 'linalg_vector_norm')
-def _norm(x: Symbol, p: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Symbol:
+def _norm(x: Symbol, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Symbol:
+    _check_dtype(x, dtype)
     return made('norm', x, p=p, dim=_inner_dims(x, dim), keepdim=keepdim)
 
 
 @handler('normalize')
 def _normalize(x: Symbol, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Symbol:
-    return made('normalize', x, p=p, dim=_inner(x, dim), eps=eps)
+    return made('normalize', x, p=p, dim=inner_dim(x, dim), eps=eps)
 
 
 @handler('layer_norm')
@@ -319,14 +168,14 @@ def _layer_norm(x: Symbol, normalized_shape: Any, weight: Any = None, bias: Any 
     return made('layer_norm', x, tuple(normalized_shape), weight, bias, eps)
 
 
-@handler('amax')
-def _amax(x: Symbol, dim: Any = None, keepdim: bool = False) -> Symbol:
-    return made('amax', x, dim=_inner_dims(x, dim), keepdim=keepdim)
+def _extreme(op: str) -> Callable:
+    def record(x: Symbol, dim: Any = None, keepdim: bool = False) -> Symbol:
+        return made(op, x, dim=_inner_dims(x, dim), keepdim=keepdim)
+
+    return record
 
 
-@handler('amin')
-def _amin(x: Symbol, dim: Any = None, keepdim: bool = False) -> Symbol:
-    return made('amin', x, dim=_inner_dims(x, dim), keepdim=keepdim)
+HANDLERS |= {op: _extreme(op) for op in ('amax', 'amin')}
 
 
 # Maps
@@ -369,7 +218,7 @@ def _einsum(equation: str, *tensors: Any) -> Symbol:
 
 @handler('cat', 'concat', 'concatenate')
 def _cat(parts: Any, dim: int = 0) -> Symbol:
-    return made('cat', tuple(_of_rows(parts)), dim=_inner(parts[0], dim))
+    return made('cat', tuple(_of_rows(parts)), dim=inner_dim(parts[0], dim))
 
 
 @handler('stack')

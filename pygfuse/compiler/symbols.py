@@ -15,6 +15,18 @@ from pygfuse.compiler.refusal import Refused
 # rows of edges and of targets: numbers that no width of features has
 NUM_EDGES, NUM_TARGETS = 10007, 10009
 HANDLERS: dict[str, Callable] = {}
+
+
+def handler(*names: str) -> Callable[[Callable], Callable]:
+    """Registers a handler for functions of torch."""
+
+    def register(function: Callable) -> Callable:
+        HANDLERS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
 _MOVING = ('reshape', 'expand', 'permute', 'index')
 
 

@@ -1,0 +1,163 @@
+"""How views of values of edges or nodes are recorded: known by the shape of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import HANDLERS, NUM_EDGES, NUM_TARGETS, Place, Symbol, handler, made
+
+
+def inner_dim(x: Symbol, dim: int) -> int:
+    """A dimension that is not the one of rows."""
+    if not isinstance(dim, int) or not -x.dim() <= dim < x.dim() or dim % x.dim() == 0:
+        raise Refused('an operator over the dimension of edges')
+    return dim % x.dim()
+
+
+def _moved(op: str, x: Symbol, function: Callable, *args: Any, **kwargs: Any) -> Symbol:
+    """Records a view that leaves the rows where they are, by its effect on the shape."""
+    example = _example(x)
+    try:
+        out = function(example, *args, **kwargs)
+    except (RuntimeError, IndexError, TypeError) as error:
+        raise Refused(f'{function.__name__}: {error}') from error
+    if not out.dim() or out.shape[0] != x.rows:
+        raise Refused(f'{function.__name__} moves the dimension of edges')
+    return made(op, x, shape=tuple(out.shape[1:]))
+
+
+def _example(x: Symbol) -> Tensor:
+    return torch.empty((x.rows, *x.node.shape), dtype=x.dtype, device='meta')
+
+
+def _plain(arguments: Any) -> Any:
+    """Arguments of a view: sizes as plain numbers, and shapes of other symbols."""
+    if isinstance(arguments, (tuple, list)):
+        return tuple(_plain(a) for a in arguments)
+    if isinstance(arguments, Symbol):
+        raise Refused('a view by values')
+    return int(arguments) if isinstance(arguments, int) and not isinstance(arguments, bool) else arguments
+
+
+def _reshaping(function: Callable) -> Callable:
+    def record(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
+        return _moved('reshape', x, function, *_plain(args), **{name: _plain(size) for name, size in kwargs.items()})
+
+    return record
+
+
+for _name in ('reshape', 'unsqueeze', 'squeeze', 'flatten', 'unflatten'):
+    HANDLERS[_name] = _reshaping(getattr(Tensor, _name))
+HANDLERS['view'] = HANDLERS['reshape']
+
+
+@handler('expand')
+def _expand(x: Symbol, *sizes: Any) -> Symbol:
+    return _moved('expand', x, Tensor.expand, *_plain(sizes))
+
+
+@handler('expand_as')
+def _expand_as(x: Symbol, other: Symbol) -> Symbol:
+    return _moved('expand', x, Tensor.expand, _plain(other.shape))
+
+
+@handler('view_as', 'reshape_as')
+def _view_as(x: Symbol, other: Symbol) -> Symbol:
+    return _moved('reshape', x, Tensor.reshape, _plain(other.shape))
+
+
+@handler('permute')
+def _permute(x: Symbol, *dims: Any) -> Symbol:
+    dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    dims = tuple(int(d) % x.dim() for d in dims)
+    if dims[0] != 0:
+        raise Refused('permute moves the dimension of edges')
+    return made('permute', x, dims=dims)
+
+
+@handler('transpose', 'swapaxes')
+def _transpose(x: Symbol, first: int, second: int) -> Symbol:
+    order = list(range(x.dim()))
+    first, second = first % x.dim(), second % x.dim()
+    order[first], order[second] = order[second], order[first]
+    return _permute(x, order)
+
+
+@handler('t')
+def _t(x: Symbol) -> Symbol:
+    raise Refused('t moves the dimension of edges')
+
+
+@handler('repeat')
+def _repeat(x: Symbol, *repeats: Any) -> Symbol:
+    repeats = repeats[0] if len(repeats) == 1 and not isinstance(repeats[0], int) else repeats
+    if len(repeats) != x.dim() or repeats[0] != 1:
+        raise Refused('repeat over edges')
+    return made('repeat', x, repeats=tuple(repeats[1:]))
+
+
+@handler('getitem')
+def _getitem(x: Symbol, key: Any) -> Symbol:
+    if isinstance(key, Place):
+        return _index_select(x, 0, key)
+    key = key if isinstance(key, tuple) else (key,)
+    for place in key:
+        if not (place is None or place is Ellipsis or isinstance(place, (int, slice))) or isinstance(place, bool):
+            raise Refused('an index by values')
+    if key[0] is Ellipsis:
+        filled = x.dim() - sum(place is not None and place is not Ellipsis for place in key)
+        key = (*[slice(None)] * filled, *key[1:])
+    if not (isinstance(key[0], slice) and key[0] == slice(None)):
+        raise Refused('an index over edges')
+    return made('index', x, places=tuple(key[1:])) if len(key) > 1 else x
+
+
+@handler('narrow')
+def _narrow(x: Symbol, dim: int, start: int, length: int) -> Symbol:
+    start = start if start >= 0 else start + x.shape[inner_dim(x, dim)]
+    return _between(x, dim, start, start + length)
+
+
+@handler('select')
+def _select(x: Symbol, dim: int, index: int) -> Symbol:
+    dim = inner_dim(x, dim)
+    return made('index', x, places=(*[slice(None)] * (dim - 1), index))
+
+
+def _between(x: Symbol, dim: int, start: int, end: int) -> Symbol:
+    dim = inner_dim(x, dim)
+    return made('index', x, places=(*[slice(None)] * (dim - 1), slice(start, end)))
+
+
+@handler('split')
+def _split(x: Symbol, sizes: Any, dim: int = 0) -> tuple[Symbol, ...]:
+    dim = inner_dim(x, dim)
+    total = x.shape[dim]
+    if isinstance(sizes, int):
+        sizes = [min(sizes, total - start) for start in range(0, total, sizes)]
+    ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
+    return tuple(_between(x, dim, end - size, end) for end, size in zip(ends, sizes, strict=True))
+
+
+@handler('chunk')
+def _chunk(x: Symbol, chunks: int, dim: int = 0) -> tuple[Symbol, ...]:
+    dim = inner_dim(x, dim)
+    return _split(x, -(-x.shape[dim] // chunks), dim)
+
+
+@handler('unbind')
+def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
+    return tuple(_select(x, dim, k) for k in range(x.shape[inner_dim(x, dim)]))
+
+
+@handler('index_select')
+def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
+    of_targets = x.node.residency == 'target' and x.rows == NUM_TARGETS
+    if isinstance(index, Place) and index.is_target and of_targets and dim in (0, -x.dim()):
+        return Symbol(x.node, NUM_EDGES)
+    raise Refused('an index by values')

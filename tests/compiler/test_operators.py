@@ -1,0 +1,70 @@
+"""Operators of torch within a message, in the forms that people write: PyG's numbers, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import MessagePassing
+
+import pygfuse
+
+FUSED: dict[str, Callable] = {
+    'narrow from the end': lambda x_j: x_j.narrow(1, -2, 2).sum(-1, keepdim=True) * x_j,
+    'sum': lambda x_j: x_j.sum(-1, keepdim=True, dtype=torch.float32) * x_j,
+    'softmax': lambda x_j: F.softmax(x_j, dim=-1, dtype=torch.float32),
+    'method softmax': lambda x_j: x_j.softmax(-1),
+    'log_softmax': lambda x_j: F.log_softmax(x_j, -1),
+    'norm': lambda x_j: x_j.norm(dim=-1, keepdim=True) * x_j,
+    'chunk': lambda x_j: x_j.chunk(4, -1)[0] + x_j.chunk(4, -1)[2],
+    'uneven split': lambda x_j: x_j.split(4, -1)[1].sum(-1, keepdim=True) * x_j,
+    'last column': lambda x_j: x_j[:, -1:] * x_j,
+    'every second column': lambda x_j: x_j[:, ::2],
+    'amax': lambda x_j: x_j.amax(-1, keepdim=True) * x_j,
+    'layer_norm': lambda x_j: F.layer_norm(x_j, (6,)),
+    'einsum': lambda x_j: torch.einsum('ec,ec->e', x_j, x_j).unsqueeze(-1),
+    'add with alpha': lambda x_j: torch.add(x_j, x_j, alpha=0.5),
+    'masked_fill': lambda x_j: x_j.masked_fill(x_j > 0, 0.0),
+    'softplus': lambda x_j: F.softplus(x_j, beta=2.0, threshold=1.0),
+}
+REFUSED: dict[str, Callable] = {
+    'sum of another type': lambda x_j: x_j.sum(-1, keepdim=True, dtype=torch.float64),
+    'mean of another type': lambda x_j: x_j.mean(-1, keepdim=True, dtype=torch.float64),
+    'softmax of another type': lambda x_j: F.softmax(x_j, dim=-1, dtype=torch.float64),
+    'method softmax of another type': lambda x_j: x_j.softmax(-1, torch.float64),
+    'norm of another type': lambda x_j: x_j.norm(dim=-1, keepdim=True, dtype=torch.float64),
+    'an index by a bool': lambda x_j: x_j[:, True].flatten(1),
+    'sort': lambda x_j: x_j.sort(-1)[0],
+    'rounded division': lambda x_j: torch.div(x_j, 2, rounding_mode='floor'),
+    'write in place': lambda x_j: x_j.mul_(2),
+}
+
+
+def results(function: Callable, fused: bool) -> tuple[list[torch.Tensor], MessagePassing]:
+    class Layer(MessagePassing):
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=x)
+
+        def message(self, x_j):
+            return function(x_j)
+
+    torch.manual_seed(0)
+    conv = Layer(aggr='sum')
+    conv = pygfuse.compile(conv) if fused else conv
+    x = torch.randn(10, 6, requires_grad=True)
+    out = conv(x, torch.randint(10, (2, 40)))
+    out.double().sin().sum().backward()
+    return [out, x.grad], conv
+
+
+@pytest.mark.parametrize('name', [*FUSED, *REFUSED])
+def test_operators(name):
+    function = (FUSED | REFUSED)[name]
+    expected, _ = results(function, False)
+    with pygfuse.ablation(fusion=False):
+        found, conv = results(function, True)
+    for got, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert (conv.note.reason is None) == (name in FUSED), conv.note.reason
