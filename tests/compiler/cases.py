@@ -225,4 +225,6 @@ OTHER = [
     Case('HGTConv', {**WIDTHS, 'metadata': METADATA, 'heads': 2}, _dict, 'edge_index_dict', adjacency=_dict_of_edges),
     Case('MeshCNNConv', WIDTHS, adjacency=_mesh, reason='an index over edges'),
 ]
+# PyG's own layer multiplies matrices of torch_sparse
+NEED_TORCH_SPARSE = ('PANConv',)
 CASES = [*OTHER, *PROPAGATION, *ATTENTION, *TYPED]
