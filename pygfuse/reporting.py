@@ -20,6 +20,9 @@ from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._noted import Noted
 from pygfuse.swap import FUSED_CLASSES
 
+# of a layer whose messages the compiler has not seen yet
+NOT_YET = 'to be seen at its first call'
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -64,7 +67,7 @@ class Report(Table):
 
 def _verdict(row: Row) -> str:
     if row.why_not is not None:
-        return f'no: {row.why_not}'
+        return NOT_YET if row.why_not == NOT_YET else f'no: {row.why_not}'
     said = 'yes'
     if row.hag is not None:
         said = 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
@@ -77,7 +80,7 @@ def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
     """Prints a table of a model's message passing layers: which run fused and, if not, why not.
 
     A layer that has run says how it ran the last time (a call may fall back for its own reasons, such as features of
-    a type without fused kernels).
+    a type without fused kernels); of a compiled one nothing is known before it is first called.
 
     Args:
         model: Any module.
@@ -113,7 +116,8 @@ def _why_not(module: MessagePassing) -> str | None:
     kind = type(module)
     if isinstance(module, (FusedConv, CompiledConv)):
         # of the layer itself it is told as of now: an explainer may have left
-        return module.why_not() or (None if module.note.of_layer else module.note.reason)
+        reason = module.why_not() or (None if module.note.of_layer else module.note.reason)
+        return NOT_YET if reason is None and isinstance(module, CompiledConv) and not module.was_captured else reason
     if kind in FUSED_CLASSES:
         return 'call pygfuse.fuse(model)'
     return 'call pygfuse.compile(conv)'

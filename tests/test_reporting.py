@@ -47,3 +47,13 @@ def test_report_after_an_explanation_tells_of_the_layer_as_it_is():
     assert [row.why_not for row in report_of(conv)[1]] == ['an explainer reads its messages']
     conv.explain, conv._edge_mask = False, None
     assert [row.why_not for row in report_of(conv)[1]] == [None]
+
+
+def test_a_compiled_layer_is_known_from_its_first_call_on():
+    conv = pygfuse.fuse(pyg.TAGConv(FEATURES, 8))
+    text, (row,) = report_of(conv)
+    assert row.why_not == 'to be seen at its first call'
+    assert 'no:' not in text
+    assert text.endswith('0 of 1 layers fused\n')
+    conv(GRAPH.x(FEATURES), GRAPH.edge_index)
+    assert [row.why_not for row in report_of(conv)[1]] == [None]

@@ -85,6 +85,11 @@ class CompiledConv(Noted):
         self._plans.setdefault(key, []).append((guards, plan))
         return plan
 
+    @property
+    def was_captured(self) -> bool:
+        """Whether any call has been captured, or refused."""
+        return bool(self._plans)
+
     def plans(self) -> list[Plan]:
         """The plans that calls of this layer have made."""
         return [plan for known in (self._plans or {}).values() for _, plan in known if isinstance(plan, Plan)]
