@@ -76,10 +76,6 @@ class Call:
         """The type of the output."""
         return common_dtype((*self.tensors.values(), *tensors_in(self.products)))
 
-    def operands(self, side: str, level: str) -> tuple[Tensor, ...]:
-        """The tensors of one side at one level, in the program's order."""
-        return tuple(self.tensors[name] for name in self.bound.names(side, level))
-
 
 def common_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
     """The type in which tensors meet."""

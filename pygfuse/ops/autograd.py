@@ -18,35 +18,10 @@ from pygfuse._lib.modes import changed, modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.binding import is_needed
 from pygfuse.ops.dropout import factors_of
 from pygfuse.ops.plan import call_of, plan_of_arguments
 from pygfuse.ops.schema import Arguments, flattened, parted, with_parts
-from pygfuse.program.adjoint import unread_rows
 from pygfuse.program.products import Product
-from pygfuse.program.program import SOURCE, BoundProgram
-
-
-def keep_for_adjoint(
-    ctx, arguments: Arguments, bound: BoundProgram, flags: Sequence[bool], out: Tensor, rest: Sequence[Tensor | None]
-) -> None:
-    """Saves what the adjoint of a call reads, and what is said where it was called.
-
-    Args:
-        ctx: Where to.
-        arguments: Those of the call.
-        bound: Its program.
-        flags: Which of its tensors need a gradient.
-        out: The output.
-        rest: What else forward gave.
-    """
-    # a sum's adjoint does not read the sum: its owner may write to it
-    is_read = bound.softmax or arguments.reduce in ('max', 'min')
-    names = arguments.names.split(',')
-    needed = tuple(name for name, flag in with_parts(names, flags).items() if is_needed(flag))
-    _keep(ctx, arguments, (out if is_read else None, *rest), unread_rows(bound, needed, arguments.reduce))
-    keep_modes(ctx, any(bound.program.operands[name].side == SOURCE for name in bound.present), out.is_cuda)
-    ctx.set_materialize_grads(False)
 
 
 def keep_modes(ctx, is_noted: bool, is_cuda: bool) -> None:
@@ -63,10 +38,10 @@ def keep_modes(ctx, is_noted: bool, is_cuda: bool) -> None:
     ctx.paths = said.execution_paths if is_cuda else None
 
 
-def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Collection[str] = ()) -> None:
-    """Saves the arguments and the output, without the values of the tensors `unread`."""
-    names, tensors = arguments.names.split(','), list(arguments.tensors)
-    ctx.unread = [names.index(name) for name in unread]
+def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Sequence[int] = ()) -> None:
+    """Saves the arguments and the output, without the values of the tensors at the places `unread`."""
+    tensors = list(arguments.tensors)
+    ctx.unread = unread
     ctx.shapes = [(tensors[i].shape, tensors[i].dtype, tensors[i].device) for i in ctx.unread]
     for i in ctx.unread:
         tensors[i] = None
@@ -91,8 +66,11 @@ def kept_arguments(ctx) -> tuple[Arguments, Sequence[Tensor | None]]:
 def setup_context(ctx, inputs, output):
     arguments, _ = parted(inputs)
     out, *rest = output
-    flags = [tensor.requires_grad for tensor in arguments.tensors]
-    keep_for_adjoint(ctx, arguments, plan_of_arguments(arguments)[0].bound, flags, out, rest)
+    plan, _ = plan_of_arguments(arguments)
+    unread = plan.adjoint(tuple([tensor.requires_grad for tensor in arguments.tensors])).unread
+    _keep(ctx, arguments, (out if plan.reads_output else None, *rest), unread)
+    keep_modes(ctx, plan.is_noted, out.is_cuda)
+    ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*rest)
 
 

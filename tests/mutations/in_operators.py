@@ -27,9 +27,9 @@ OF_OPERATORS = (
     ),
     Mutation(
         'an output that is not saved',
-        'ops/autograd.py',
-        "is_read = bound.softmax or arguments.reduce in ('max', 'min')",
-        'is_read = bound.softmax',
+        'ops/plan.py',
+        "self.reads_output = self.bound.softmax or reduce in ('max', 'min')",
+        'self.reads_output = self.bound.softmax',
         f'{AGGREGATE} -k reductions',
     ),
     Mutation(
