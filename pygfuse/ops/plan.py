@@ -120,7 +120,7 @@ class Plan:
         given = Given(self.program, self.tensors, tensors, (), numbers)
         return given.arguments(edges, self.heads, self.channels, self.reduce, dropout, seed)
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 (plans live as long as the process)
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 (plans live as long as the process, and share it)
     def adjoint(self, flags: tuple[bool, ...]) -> Adjoint:
         """What follows from which tensors need a gradient."""
         needed = needed_of(self.bound, with_parts(self.tensors, flags))

@@ -124,7 +124,7 @@ class EdgeProgram:
         without = self.message(**{name: present.get(name, 0.0) for name in names} | {'weight': 0.0})
         return not (isinstance(without, Value) or without) and 'weight' not in message.read_by_adjoint(['weight'])
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 (programs live as long as the process)
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 (programs live as long as the process)
     def bind(self, present: tuple[str, ...], products: tuple[str, ...] = ()) -> BoundProgram:
         """The program as it is when only the operands `present` are given.
 
