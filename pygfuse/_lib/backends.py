@@ -60,8 +60,13 @@ def levels_of(device: torch.device) -> ModuleType:
 
 
 def edge_tiles_of(device: torch.device) -> ModuleType:
-    """The module that works on tiles of edges on this device (`pygfuse.cpu.edge_tiles`); there is none for GPUs."""
+    """The module that works on tiles of edges on this device (`pygfuse.cpu.edge_tiles`); see `why_no_edge_tiles`."""
     return _module(device.type, 'edge_tiles')
+
+
+def why_no_edge_tiles(kind: str) -> str | None:
+    """The reason, if any, for which devices of a kind have no `edge_tiles_of`."""
+    return None if kind == 'cpu' else f'networks of several stages have no fused kernels for the device {kind!r}'
 
 
 def neighbour_search_of(device: torch.device) -> ModuleType | None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
+from pygfuse._lib.backends import why_no_edge_tiles
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import degrees
-from pygfuse.ops.edge_mlp import PLACES_LIMIT, EdgeStage, Map, edge_reduce
+from pygfuse.ops.edge_mlp import EdgeStage, Map, edge_reduce, why_no_places
 from pygfuse.program.activation import Activation
 
 _NUMBERS: dict[str, tuple[tuple[str, float], ...]] = {
@@ -59,11 +60,8 @@ class Network:
 
     def why_not(self, edges: Edges) -> str | None:
         """The reason, if any, for which edges like these have no fused form."""
-        device = edges.graph().device.type
-        if device != 'cpu':
-            return f'networks of several stages have no fused kernels for the device {device!r}'
-        is_large = self.reduce == 'max' and edges.num_edges > PLACES_LIMIT
-        return f'a node of more than {PLACES_LIMIT} edges' if is_large else None
+        graph = edges.graph()
+        return why_no_edge_tiles(graph.device.type) or (why_no_places(graph) if self.reduce == 'max' else None)
 
     @property
     def weights(self) -> list[Node]:

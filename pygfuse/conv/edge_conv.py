@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
+from pygfuse._lib.backends import why_no_edge_tiles
 from pygfuse.conv._checks import Inputs
 from pygfuse.conv._edge_mlp.network import (
     Norm,
@@ -23,7 +24,7 @@ from pygfuse.conv._edge_mlp.values import EdgeValues
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EXTREMES, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.edge_mlp import PLACES_LIMIT
+from pygfuse.ops.edge_mlp import why_no_places
 from pygfuse.program.library.edge_values import EDGE_VALUES
 
 
@@ -80,15 +81,12 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
         return tensors_of(prepared)
 
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
-        kind = inputs.x[0].device.type
-        if kind != 'cpu' and not _is_one_program(prepared):
-            return f'networks of several stages have no fused kernels for the device {kind!r}'
+        reason = None if _is_one_program(prepared) else why_no_edge_tiles(inputs.x[0].device.type)
+        if reason is not None:
+            return reason
         if self.reduction not in EXTREMES or torch.compiler.is_compiling():
             return None
-        graph = edges.graph()
-        if graph.num_edges > PLACES_LIMIT and graph.max_degree > PLACES_LIMIT:
-            return f'a node of more than {PLACES_LIMIT} edges'
-        return _why_edges_tie(prepared)
+        return why_no_places(edges.graph()) or _why_edges_tie(prepared)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> tuple[Tensor, None]:
         values = EdgeValues(inputs.x, edges, edges.num_edges)

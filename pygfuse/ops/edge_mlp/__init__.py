@@ -12,15 +12,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pygfuse.graph.graph import Graph
+
 # the operators are registered on import
 from pygfuse.ops.edge_mlp import moments, reduction  # noqa: F401
 from pygfuse.ops.edge_mlp.stages import Affine, EdgeStage, Map, Rectifier, written
 from pygfuse.ops.edges import Edges
 
-__all__ = ['PLACES_LIMIT', 'Affine', 'EdgeStage', 'Map', 'Rectifier', 'edge_moments', 'edge_reduce']
+__all__ = ['Affine', 'EdgeStage', 'Map', 'Rectifier', 'edge_moments', 'edge_reduce', 'why_no_places']
 
 # a winning edge is kept by its place in the row, as a number of float32
-PLACES_LIMIT = 2**24
+_PLACES_LIMIT = 2**24
+
+
+def why_no_places(graph: Graph) -> str | None:
+    """The reason, if any, for which no maximum can be taken over the edges of a graph's targets."""
+    # no degree is asked for where no node can have so many edges
+    is_beyond = graph.num_edges > _PLACES_LIMIT and graph.max_degree > _PLACES_LIMIT
+    return f'a node of more than {_PLACES_LIMIT} edges' if is_beyond else None
 
 
 def edge_reduce(source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> Tensor:
