@@ -1,4 +1,4 @@
-"""The CUDA target beside PyG, cuSPARSE and the memory's own speed: ``python benchmarks/gpu.py``.
+"""The CUDA backend beside PyG, cuSPARSE and the memory's own speed: ``python benchmarks/gpu.py``.
 
 Graphs are generated with a power law, of the sizes of Reddit, ogbn-arxiv and Cora; features are random. For each layer:
 forward, and forward with backward, as times and as multiples of one product of torch's CSR matrix (cuSPARSE) with

@@ -1,4 +1,4 @@
-"""Compiles the CUDA target's kernels and assembles them, without a GPU: ``make ptx``.
+"""Compiles the CUDA backend's kernels and assembles them, without a GPU: ``make ptx``.
 
 Every kernel that a call of each program launches is compiled for each architecture. The table says for each how many
 registers a thread takes, what it spills, its shared memory, and the widest load in its loop over edges. The exit status
@@ -26,8 +26,7 @@ import torch
 
 import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
-from pygfuse.cuda import backend as target
-from pygfuse.cuda import kernels
+from pygfuse.cuda import backend, kernels
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
@@ -160,10 +159,10 @@ def recorded(graph: Graph, chosen: Iterable[Call]) -> dict[tuple, tuple[Kernel, 
     before, kernels.Kernel = kernels.Kernel, Recorder
     try:
         for call in chosen:
-            out, statistics = target.forward(call)
-            target.backward(call, out, statistics, torch.zeros_like(out), list(call.tensors))
+            out, statistics = backend.forward(call)
+            backend.backward(call, out, statistics, torch.zeros_like(out), list(call.tensors))
             if call.bound.score is not None:
-                target.weights(call, statistics)
+                backend.weights(call, statistics)
     finally:
         kernels.Kernel = before
         for value in vars(kernels).values():

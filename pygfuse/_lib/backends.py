@@ -1,4 +1,4 @@
-"""Which target serves a device, and what it takes."""
+"""Which backend serves a device, and what it takes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _has_numba_cuda() -> bool:
     return importlib.util.find_spec('numba_cuda') is not None
 
 
-def target_of(device: torch.device) -> ModuleType:
-    """The target that runs calls whose tensors are on this device: it has ``forward``, ``backward``, ``weights`` and
+def backend_of(device: torch.device) -> ModuleType:
+    """The backend that runs calls whose tensors are on this device: it has ``forward``, ``backward``, ``weights`` and
     ``dropout_factors``.
 
     Raises:

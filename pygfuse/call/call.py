@@ -1,4 +1,4 @@
-"""One use of an edge program on a graph: what a target is asked to compute."""
+"""One use of an edge program on a graph: what a backend is asked to compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An edge program computed by torch, with tensors of all edges: what the targets are checked against.
+"""An edge program computed by torch, with tensors of all edges: what the backends are checked against.
 
 It also serves where no fused walk can: a backward pass that is itself to be differentiated, or of a batch of gradients.
 """

@@ -1,4 +1,4 @@
-"""The CUDA target: runs a call's walks on the GPU where its tensors are."""
+"""The CUDA backend: runs a call's walks on the GPU where its tensors are."""
 
 from __future__ import annotations
 

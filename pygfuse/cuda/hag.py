@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, statistics_dtype
-from pygfuse.cuda import backend as target
+from pygfuse.cuda import backend
 from pygfuse.graph.graph import Graph
 from pygfuse.hag.hag import Hag
 from pygfuse.hag.rows import Rows
@@ -91,10 +91,10 @@ def _with_aggregations(hag: Hag, x: Tensor) -> Tensor:
 def _neighbours(level: Graph, values: Tensor, reduce: str, out: Tensor | None = None) -> Tensor:
     """The sum or extreme of each row's inputs."""
     call = Call(NEIGHBOURS.bind(('x',)), level, {'x': values}, {}, 1, values.shape[1], reduce)
-    return target.forward(call, out)[0]
+    return backend.forward(call, out)[0]
 
 
 def _winners(level: Graph, own: Tensor, found: Tensor, values: Tensor, out: Tensor | None = None) -> Tensor:
     """The sum, over each row's inputs that equal the row in `found`, of theirs in `values`."""
     operands = {'own': own, 'found': found, 'value': values}
-    return target.forward(Call(WINNERS.bind(tuple(operands)), level, operands, {}, 1, own.shape[1]), out)[0]
+    return backend.forward(Call(WINNERS.bind(tuple(operands)), level, operands, {}, 1, own.shape[1]), out)[0]

@@ -1,4 +1,4 @@
-"""Kernels of the CUDA target: compiled once for a layout and types of arguments, kept on disk, launched through the
+"""Kernels of the CUDA backend: compiled once for a layout and types of arguments, kept on disk, launched through the
 driver on torch's current stream."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a call is cut for this target: how much of a row the lanes of a warp hold, and how many edges are in flight."""
+"""How a call is cut for a GPU: how much of a row the lanes of a warp hold, and how many edges are in flight."""
 
 from __future__ import annotations
 

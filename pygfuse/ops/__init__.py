@@ -1,4 +1,4 @@
-"""Where edge programs meet tensors: PyTorch operators and autograd over the targets' kernels."""
+"""Where edge programs meet tensors: PyTorch operators and autograd over the backends' kernels."""
 
 from pygfuse.ops.aggregation import aggregate, aggregate_with_weights
 from pygfuse.ops.dropout import dropout_factors, new_seed

@@ -1,4 +1,4 @@
-"""Edge programs over graphs: the one way from convolutions to targets."""
+"""Edge programs over graphs: the one way from convolutions to backends."""
 
 from __future__ import annotations
 

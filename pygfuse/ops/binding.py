@@ -1,4 +1,4 @@
-"""Operands, as layers give them, bound to a program and to a graph: what the targets are asked to compute."""
+"""Operands, as layers give them, bound to a program and to a graph: what the backends are asked to compute."""
 
 from __future__ import annotations
 

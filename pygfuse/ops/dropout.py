@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import DTYPES, target_of
+from pygfuse._lib.backends import DTYPES, backend_of
 from pygfuse.call.call import Call, Dropout
 
 
@@ -19,7 +19,7 @@ def new_seed(like: Tensor | None = None) -> Tensor:
 
 
 def drawn_seed(seed: Tensor) -> int | Tensor:
-    """The seed as a target takes it: a GPU reads it itself, so that nobody waits and captured graphs draw anew."""
+    """The seed as a backend takes it: a GPU reads it itself, so that nobody waits and captured graphs draw anew."""
     return seed if seed.is_cuda else int(seed)
 
 
@@ -28,7 +28,7 @@ def factors_of(call: Call) -> Tensor | None:
     if call.dropout is None:
         return None
     like = call.like
-    return target_of(like.device).dropout_factors(call.graph.num_edge_ids, call.heads, call.dropout, like)
+    return backend_of(like.device).dropout_factors(call.graph.num_edge_ids, call.heads, call.dropout, like)
 
 
 @torch.library.custom_op('pygfuse::dropout_factors', mutates_args=())
@@ -45,7 +45,7 @@ def dropout_factors(rows: int, heads: int, probability: float, seed: Tensor, lik
     dropout, device = Dropout(probability, drawn_seed(seed)), like.device
     # no kernel draws a narrow type, which weights have under autocast
     drawn = like if like.dtype in DTYPES[device.type] else like.new_empty(0, dtype=torch.float32)
-    return target_of(device).dropout_factors(rows, heads, dropout, drawn).to(like.dtype)
+    return backend_of(device).dropout_factors(rows, heads, dropout, drawn).to(like.dtype)
 
 
 @dropout_factors.register_fake

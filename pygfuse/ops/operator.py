@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import target_of
+from pygfuse._lib.backends import backend_of
 from pygfuse.call.call import common_dtype, statistics_dtype
 from pygfuse.ops.autograd import backward, flags_of, in_order, setup_context, weights_backward, weights_context
 from pygfuse.ops.binding import needed_of
@@ -63,7 +63,7 @@ _aggregate.register_autograd(backward, setup_context=setup_context)
 @operator('edge_weights', 'Tensor statistics', 'Tensor')
 def _edge_weights(*given) -> Tensor:
     arguments, (statistics,) = parted(given)
-    return target_of(statistics.device).weights(call_of(arguments), statistics)
+    return backend_of(statistics.device).weights(call_of(arguments), statistics)
 
 
 _edge_weights.register_autograd(weights_backward, setup_context=weights_context)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from pygfuse._lib.backends import target_of
+from pygfuse._lib.backends import backend_of
 from pygfuse.call.call import Call
 from pygfuse.ops import autocast
 from pygfuse.ops.binding import Needed, gradients_of
@@ -16,9 +16,9 @@ from pygfuse.program.products import Product
 
 def walk(call: Call, stash: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The output, its statistics and, to `stash` them, the weights of edges."""
-    target = target_of(call.like.device)
-    out, statistics = target.forward(call)
-    return out, statistics, target.weights(call, statistics) if stash else None
+    backend = backend_of(call.like.device)
+    out, statistics = backend.forward(call)
+    return out, statistics, backend.weights(call, statistics) if stash else None
 
 
 def walk_back(
@@ -44,5 +44,5 @@ def walk_back(
     prepare(call.graph, token)
     device = grad_out.device
     with autocast.off(device):
-        found = target_of(device).backward(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+        found = backend_of(device).backward(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
         return gradients_of(operands, found, needed.flags) if call.products or operands is not call.tensors else found

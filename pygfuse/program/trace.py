@@ -2,7 +2,7 @@
 
 A program's function is called once on traced values, which record every operation; the record is written out again as
 the text of a plain function, forward or reverse. So a program is written once, without its derivative, and what the
-targets compile is text that can be printed, hashed and compared.
+backends compile is text that can be printed, hashed and compared.
 
 Example:
     >>> from pygfuse.program.vocabulary import exp

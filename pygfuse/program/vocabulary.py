@@ -2,7 +2,7 @@
 
 A program is plain functions of *values on one edge*. A value is of one of two levels: *heads* (one number a head) or
 *channels* (one number a head and channel); a heads value meets a channels value as in NumPy, spread over the head's
-channels. Each target gives the words a meaning: SIMD vectors on a CPU, the scalars of a lane on a GPU. Called on
+channels. Each backend gives the words a meaning: SIMD vectors on a CPU, the scalars of a lane on a GPU. Called on
 tensors they compute the same with torch, where heads are ``[..., H, 1]`` and channels ``[..., H, C]``: that makes
 every program its own reference. Called on the values of a trace they are recorded (`pygfuse.program.trace`).
 

@@ -99,7 +99,7 @@ def _hag_of_edges(edge_index: Tensor, tensors: dict[str, Tensor], num_nodes: int
     reason = why_not(edge_index.device.type)
     if reason is not None:
         return reason
-    # a HAG is checked and put together on the CPU; targets keep its levels on their devices
+    # a HAG is checked and put together on the CPU; backends keep its levels on their devices
     edge_index, tensors = edge_index.cpu(), {name: tensor.cpu() for name, tensor in tensors.items()}
     if not fits(tensors['hag_fingerprint'], edge_index, num_nodes):
         return CHANGED

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from pygfuse._lib.backends import target_of
+from pygfuse._lib.backends import backend_of
 from pygfuse.call.call import Call
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
@@ -52,12 +52,12 @@ def walk_times(csr: Csr, row_bytes: int, sizes: Sequence[int], rounds: int) -> d
     graph = Graph.of(edge_index, num_sources=len(x), num_targets=csr.num_rows)
     call = Call(NEIGHBOURS.bind(('x',)), graph, {'x': x}, {}, 1, width)
     balance = modelled(Shape.of(csr), row_bytes).balance
-    target, times = target_of(x.device), {size: [] for size in sizes}
+    backend, times = backend_of(x.device), {size: [] for size in sizes}
     for i in range(rounds + 1):
         for size, found in times.items():
             with force_mapping(Mapping(balance, size)):
                 start = time.perf_counter()
-                target.forward(call)
+                backend.forward(call)
                 seconds = time.perf_counter() - start
             if i > 0:  # the first compiles and cuts
                 found.append(seconds)

@@ -10,8 +10,7 @@ from pygfuse.call import reference
 from pygfuse.call.call import Dropout
 from pygfuse.conv import GATConv
 from pygfuse.cpu import random
-from pygfuse.cuda import backend as target
-from pygfuse.cuda import kernels, sort
+from pygfuse.cuda import backend, kernels, sort
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
@@ -42,20 +41,20 @@ SOON = ('edge_conv_none', 'fa', 'gat', 'gaussian_2')
     'name', [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )
 def test_every_program(name):
-    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
+    check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
 
 
 @pytest.mark.parametrize('name', ['elu', pytest.param('tanh', marks=pytest.mark.slow)])
 def test_activations_with_words_of_their_own(name):
     program = PROGRAMS[f'edge_conv_{name}']
     check(
-        target, random_call(program, random_graph(5, 4, 14), 2, 8, torch.float32, absent=('slope', 'shift')), TOLERANCE
+        backend, random_call(program, random_graph(5, 4, 14), 2, 8, torch.float32, absent=('slope', 'shift')), TOLERANCE
     )
 
 
 @pytest.mark.parametrize('name', [pytest.param('gatv2', marks=pytest.mark.slow), 'crystal'])
 def test_edge_operands_as_products(name):
-    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
+    check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
 
 
 @pytest.mark.parametrize('name', ['gat', pytest.param('transformer', marks=pytest.mark.slow)])
@@ -64,13 +63,13 @@ def test_rows_in_several_parts(name, monkeypatch):
     graph = random_graph(5, 4, 10, hub=12, seed=1)
     with force_mapping(Mapping('edge', part_work=3)):
         assert len(plan.parts_of(graph.csr, 32).split_rows) > 0
-        check(target, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
+        check(backend, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
 
 
 @pytest.mark.parametrize('reduce', [pytest.param('mean', marks=pytest.mark.slow), 'max', 'min'])
 def test_reductions(reduce):
     call = random_call(PROGRAMS['gine'], random_graph(3, 4, 40, seed=2), 1, 8, torch.float32, reduce=reduce)
-    check(target, call, TOLERANCE)
+    check(backend, call, TOLERANCE)
 
 
 # spare heads and channels, channels over several vectors of all lanes; several groups of lanes, loads of one number,
@@ -80,7 +79,7 @@ SHAPES = [(3, 12), (1, 132), *(pytest.param(*shape, marks=pytest.mark.slow) for 
 
 @pytest.mark.parametrize(('heads', 'channels'), SHAPES)
 def test_rows_of_any_shape(heads, channels):
-    check(target, random_call(PROGRAMS['gatv2'], random_graph(4, 3, 30), heads, channels, torch.float32), TOLERANCE)
+    check(backend, random_call(PROGRAMS['gatv2'], random_graph(4, 3, 30), heads, channels, torch.float32), TOLERANCE)
 
 
 TYPES = [(torch.float64, 1e-10), pytest.param(torch.float16, 4e-3, marks=pytest.mark.slow), (torch.bfloat16, 3e-2)]
@@ -88,21 +87,21 @@ TYPES = [(torch.float64, 1e-10), pytest.param(torch.float16, 4e-3, marks=pytest.
 
 @pytest.mark.parametrize(('dtype', 'tolerance'), TYPES)
 def test_types(dtype, tolerance):
-    check(target, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, dtype), tolerance)
+    check(backend, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, dtype), tolerance)
 
 
 def test_types_side_by_side():
     call = random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, torch.float32)
     call.tensors['x'] = call.tensors['x'].bfloat16()
-    check(target, call, 1e-2)
+    check(backend, call, 1e-2)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_maxima_of_narrow_types_find_their_edges_again(dtype):
     call = random_call(PROGRAMS['gine'], random_graph(6, 3, 30), 1, 16, dtype, reduce='max')
-    out, statistics = target.forward(call)
+    out, statistics = backend.forward(call)
     assert bool((statistics[:2] >= 1).all())
-    found = target.backward(call, out, statistics, torch.ones_like(out), ['x'])['x']
+    found = backend.backward(call, out, statistics, torch.ones_like(out), ['x'])['x']
     rises = (out > 0).sum(dim=0)  # where the rectifier lets a gradient through
     torch.testing.assert_close(found.float().sum(dim=0), rises.float(), rtol=2e-2, atol=2e-2)
 
@@ -111,7 +110,7 @@ def test_scores_far_apart_raise_the_running_maximum():
     call = random_call(PROGRAMS['gat'], random_graph(6, 3, 200), 2, 8, torch.float32)
     call.tensors['alpha_src'].mul_(40)
     with force_mapping(Mapping('vertex', part_work=1000)):  # rows of several batches, in one piece
-        check(target, call, 1e-4)
+        check(backend, call, 1e-4)
 
 
 def test_indices_of_64_bits():
@@ -119,26 +118,26 @@ def test_indices_of_64_bits():
     for rows in (graph.csr, graph.csc):
         rows.indptr, rows.index, rows._edge_id = rows.indptr.long(), rows.index.long(), rows._edge_id.long()
     graph.csc.position = graph.csc.position.long()
-    check(target, random_call(PROGRAMS['gat'], graph, 2, 8, torch.float32), TOLERANCE)
+    check(backend, random_call(PROGRAMS['gat'], graph, 2, 8, torch.float32), TOLERANCE)
 
 
 def test_weights_of_edges():
     call = random_call(PROGRAMS['gatv2'], random_graph(5, 4, 14), 2, 8, torch.float32)
-    torch.testing.assert_close(target.weights(call, target.forward(call)[1]), reference.weights(call))
+    torch.testing.assert_close(backend.weights(call, backend.forward(call)[1]), reference.weights(call))
 
 
 def test_dropout_draws_what_the_cpu_draws():
-    check(target, random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 8, torch.float32, dropout=0.4), TOLERANCE)
+    check(backend, random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 8, torch.float32, dropout=0.4), TOLERANCE)
     dropout = Dropout(0.3, 2**40 + 7)
-    found = target.dropout_factors(40, 3, dropout, torch.empty(0))
+    found = backend.dropout_factors(40, 3, dropout, torch.empty(0))
     assert torch.equal(found, random.dropout_factors(40, 3, dropout, torch.float32))
 
 
 @pytest.fixture
 def _in_place_of_the_cpu(monkeypatch):
-    """The operator, sorting and walks of the CUDA target, in place of the CPU's."""
+    """The operator, sorting and walks of the CUDA backend, in place of the CPU's."""
     for module in ('walks', 'operator', 'dropout'):
-        monkeypatch.setattr(f'pygfuse.ops.{module}.target_of', lambda device: target)
+        monkeypatch.setattr(f'pygfuse.ops.{module}.backend_of', lambda device: backend)
     monkeypatch.setattr('pygfuse.graph.build.sorting_of', lambda device: sort)
 
 
@@ -222,7 +221,7 @@ def test_machine_code_is_kept_on_disk(monkeypatch, tmp_path):
             found.append((first, self.code(description, (9, 0))))
 
     monkeypatch.setattr(kernels, 'Kernel', Assembled)
-    target.forward(random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 4, 16, torch.float32))
+    backend.forward(random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 4, 16, torch.float32))
     (first, second), *_ = found
     assert first[0].startswith(b'\x7fELF')
     assert first == second

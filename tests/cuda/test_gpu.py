@@ -31,11 +31,11 @@ TOLERANCE = 2e-5
 
 
 @pytest.fixture(scope='module')
-def target():
+def backend():
     pytest.importorskip('numba_cuda')
-    from pygfuse.cuda import backend as target
+    from pygfuse.cuda import backend
 
-    return target
+    return backend
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -56,9 +56,9 @@ IN_FLOAT64 = ('edge_conv_none', 'fa', 'gat', 'gatv2', 'gaussian_2')
 @pytest.mark.parametrize(
     ('name', 'dtype'), [*((name, torch.float32) for name in NAMES), *((name, torch.float64) for name in IN_FLOAT64)]
 )
-def test_every_program(target, name, dtype):
+def test_every_program(backend, name, dtype):
     call = random_call(PROGRAMS[name], random_graph(60, 50, 400, hub=300), 4, 16, dtype)
-    check(target, call, TOLERANCE if dtype == torch.float32 else 1e-10, device='cuda')
+    check(backend, call, TOLERANCE if dtype == torch.float32 else 1e-10, device='cuda')
 
 
 SHAPES = [(1, 1), (1, 16), (3, 5), (3, 12), (1, 132), (4, 64), (8, 32), (8, 128), (1, 700), (2, 1030)]
@@ -72,45 +72,45 @@ WIDE = [(4, 64), (1, 700), (2, 1030)]
     ('name', 'heads', 'channels'),
     [*(('gat', *shape) for shape in SHAPES), *((name, *shape) for name in ('gatv2', 'neighbours') for shape in WIDE)],
 )
-def test_rows_of_any_shape(target, name, heads, channels, balance):
+def test_rows_of_any_shape(backend, name, heads, channels, balance):
     call = random_call(PROGRAMS[name], random_graph(40, 30, 200, hub=500), heads, channels, torch.float32)
     with force_mapping(Mapping(balance, part_work=32)):
-        check(target, call, 5e-5, device='cuda')
+        check(backend, call, 5e-5, device='cuda')
 
 
 @pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
-def test_reductions(target, reduce):
+def test_reductions(backend, reduce):
     call = random_call(PROGRAMS['gine'], random_graph(40, 30, 300), 1, 32, torch.float32, reduce=reduce)
-    check(target, call, TOLERANCE, device='cuda')
+    check(backend, call, TOLERANCE, device='cuda')
 
 
 @pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.float16, 5e-3), (torch.bfloat16, 4e-2)])
 @pytest.mark.parametrize('name', ['gat', 'transformer'])
-def test_narrow_types(target, name, dtype, tolerance):
-    check(target, random_call(PROGRAMS[name], random_graph(40, 30, 200), 4, 32, dtype), tolerance, device='cuda')
+def test_narrow_types(backend, name, dtype, tolerance):
+    check(backend, random_call(PROGRAMS[name], random_graph(40, 30, 200), 4, 32, dtype), tolerance, device='cuda')
 
 
 @pytest.mark.parametrize('name', ['gatv2', 'crystal'])
-def test_products(target, name):
+def test_products(backend, name):
     call = random_call(PROGRAMS[name], random_graph(40, 30, 200), 2, 16, torch.float32, products=True)
-    check(target, call, 5e-5, device='cuda')
+    check(backend, call, 5e-5, device='cuda')
 
 
-def test_dropout_draws_what_the_cpu_draws(target):
-    check(target, random_call(PROGRAMS['gat'], random_graph(40, 30, 200), 4, 16, dropout=0.4), device='cuda')
+def test_dropout_draws_what_the_cpu_draws(backend):
+    check(backend, random_call(PROGRAMS['gat'], random_graph(40, 30, 200), 4, 16, dropout=0.4), device='cuda')
     seed = torch.tensor(2**40 + 3)
     found = [dropout_factors(1000, 5, 0.3, seed.to(place), torch.empty(0, device=place)) for place in ('cpu', 'cuda')]
     assert torch.equal(found[0], found[1].cpu())
 
 
-def test_the_same_bits_in_every_run(target):
+def test_the_same_bits_in_every_run(backend):
     call = random_call(PROGRAMS['gatv2'], random_graph(200, 200, 5000, hub=3000), 4, 32, torch.float32)
     moved = on_gpu(call)
     grad = torch.randn(200, 128, device='cuda')
     runs = []
     for _ in range(3):
-        out, statistics = target.forward(moved)
-        runs.append([out, *target.backward(moved, out, statistics, grad, list(call.tensors)).values()])
+        out, statistics = backend.forward(moved)
+        runs.append([out, *backend.backward(moved, out, statistics, grad, list(call.tensors)).values()])
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
 

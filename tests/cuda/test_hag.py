@@ -23,7 +23,7 @@ def _levels_of_a_gpu():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('pygfuse.ops.hag.levels_of', lambda device: levels)
-        patch.setattr(levels.target, 'forward', forward)
+        patch.setattr(levels.backend, 'forward', forward)
         yield
 
 

@@ -1,4 +1,4 @@
-"""Sorting by torch's operators, on the CPU, against the CPU target's."""
+"""Sorting by torch's operators, on the CPU, against the CPU backend's."""
 
 import pytest
 import torch

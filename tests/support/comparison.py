@@ -1,4 +1,4 @@
-"""Calls of every program, for comparing a target with the CPU's: outputs and all gradients."""
+"""Calls of every program, for comparing a backend with the CPU's: outputs and all gradients."""
 
 from __future__ import annotations
 
@@ -79,26 +79,26 @@ def random_call(
 
 
 def check(
-    target: ModuleType,
+    backend: ModuleType,
     call: Call,
     tolerance: float = 1e-10,
     needed: Collection[str] | None = None,
     against: Callable | None = None,
     device: str = 'cpu',
 ) -> None:
-    """Asserts that a target gives the output, statistics and gradients that `against` gives.
+    """Asserts that a backend gives the output, statistics and gradients that `against` gives.
 
     Args:
-        target: The target.
+        backend: The backend.
         call: What it computes.
         tolerance: The error that is allowed, relative to the largest number.
         needed: The gradients wanted; by default all.
         against: `by_cpu`, or (by default) `by_reference`, which compiles nothing.
-        device: Where the target runs.
+        device: Where the backend runs.
     """
     needed = [*call.tensors, *call.products] if needed is None else needed
     there = call if device == 'cpu' else moved(call, device)
-    found, statistics = target.forward(there)
+    found, statistics = backend.forward(there)
     assert found.dtype == call.dtype
     grad = torch.randn(found.shape, dtype=torch.float64).to(found.dtype)
     wide = with_tensors(call, torch.Tensor.double)
@@ -110,7 +110,7 @@ def check(
         # which score near the greatest a softmax's sum is relative to depends on the order of edges
         pair = map(_log_sum_exp, pair) if call.bound.softmax else pair
         close(*pair, tolerance, 'statistics')
-    gradients = parts_of(target.backward(there, found, statistics, grad.to(device), needed, list(call.products)))
+    gradients = parts_of(backend.backward(there, found, statistics, grad.to(device), needed, list(call.products)))
     given = parts_of({**call.tensors, **call.products})
     for name, expected in wanted.items():
         assert gradients[name].dtype == given[name].dtype
@@ -151,7 +151,7 @@ def moved(call: Call, device: str) -> Call:
 
 
 def by_cpu(call: Call, grad: Tensor, needed: Collection[str]) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
-    """Output, statistics and gradients of the CPU target."""
+    """Output, statistics and gradients of the CPU backend."""
     out, statistics = cpu.forward(call)
     return out, statistics, parts_of(cpu.backward(call, out, statistics, grad, needed, list(call.products)))
 

@@ -1,4 +1,4 @@
-"""The walks of the CUDA target: rows of a graph and all their edges.
+"""The walks of the CUDA backend: rows of a graph and all their edges.
 
 As on a CPU there is one skeleton, by target rows (forward, and the adjoint of what belongs to the target) or along the
 transpose by source rows (the adjoint of what belongs to the source): the row's node is *resident*, the other end of an

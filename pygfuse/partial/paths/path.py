@@ -48,7 +48,7 @@ class ExecutionPath:
         self.active = active
         self.num_edges = _edges_into(graph, active)
         self._part: Graph | None = None
-        # what a target keeps of it: tensors and `pygfuse.partial.paths.rows.PathRows`
+        # what a backend keeps of it: tensors and `pygfuse.partial.paths.rows.PathRows`
         self.kept: dict[str, Any] = {}
 
     @property

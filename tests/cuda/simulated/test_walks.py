@@ -1,4 +1,4 @@
-"""The walks of the CUDA target in numba's simulator: outputs and all gradients."""
+"""The walks of the CUDA backend in numba's simulator: outputs and all gradients."""
 
 import pytest
 import torch
@@ -8,9 +8,8 @@ from pygfuse._lib.note import Note
 from pygfuse.call import reference
 from pygfuse.call.call import Dropout
 from pygfuse.cpu import random
-from pygfuse.cuda import backend as target
+from pygfuse.cuda import backend, kernels
 from pygfuse.cuda import hag as levels
-from pygfuse.cuda import kernels
 from pygfuse.cuda import row_search as active_rows
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.graph.graph import Graph
@@ -50,55 +49,55 @@ def small_parts(request, monkeypatch):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_every_program_equals_the_cpu_target(name):
-    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4), against=by_cpu)
+def test_every_program_equals_the_cpu_backend(name):
+    check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4), against=by_cpu)
 
 
 @pytest.mark.parametrize('name', WITH_EDGE_ROWS)
 def test_edge_operands_as_products(name):
-    check(target, random_call(PROGRAMS[name], random_graph(4, 3, 8), 2, 4, products=True))
+    check(backend, random_call(PROGRAMS[name], random_graph(4, 3, 8), 2, 4, products=True))
 
 
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'edge_conv_none', 'weighted_neighbours', 'gaussian_2'])
 def test_rows_in_several_parts(name, small_parts):
     graph = random_graph(5, 4, 10, hub=12)
     assert len(plan.parts_of(graph.csr, 32).split_rows) > 0
-    check(target, random_call(PROGRAMS[name], graph, 2, 4))
+    check(backend, random_call(PROGRAMS[name], graph, 2, 4))
 
 
 @pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
 @pytest.mark.parametrize('name', ['neighbours', 'gine', 'weighted_neighbours', 'res_gated_sigmoid'])
 def test_reductions(name, reduce):
-    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 12), 1, 4, reduce=reduce))
+    check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 12), 1, 4, reduce=reduce))
 
 
 @pytest.mark.parametrize('reduce', ['mean', 'max'])
 def test_reductions_of_rows_in_several_parts(reduce, small_parts):
     graph = random_graph(5, 4, 10, hub=12)
-    check(target, random_call(PROGRAMS['edge_conv_none'], graph, 1, 4, reduce=reduce))
+    check(backend, random_call(PROGRAMS['edge_conv_none'], graph, 1, 4, reduce=reduce))
 
 
 def test_ties_share_the_gradient():
     call = random_call(PROGRAMS['neighbours'], random_graph(4, 3, 30), 1, 4, reduce='max')
     call.tensors['x'].round_()
-    check(target, call, against=by_cpu)
+    check(backend, call, against=by_cpu)
 
 
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'transformer', 'fa'])
 def test_dropout_draws_what_the_cpu_draws(name):
-    check(target, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4, dropout=0.4), against=by_cpu)
+    check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4, dropout=0.4), against=by_cpu)
 
 
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'fa'])
 def test_weights_of_edges(name):
     call = random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4)
-    found = target.weights(call, target.forward(call)[1])
+    found = backend.weights(call, backend.forward(call)[1])
     torch.testing.assert_close(found, reference.weights(call))
 
 
 def test_factors_of_dropout():
     dropout = Dropout(0.3, 2**40 + 7)
-    found = target.dropout_factors(20, 3, dropout, torch.empty(0, dtype=torch.float64))
+    found = backend.dropout_factors(20, 3, dropout, torch.empty(0, dtype=torch.float64))
     assert torch.equal(found, random.dropout_factors(20, 3, dropout, torch.float64))
 
 
@@ -109,7 +108,7 @@ SHAPES = [(3, 5), (1, 7), (3, 12), (1, 132)]
 @pytest.mark.parametrize(('heads', 'channels'), SHAPES)
 @pytest.mark.parametrize('name', ['gatv2', 'gat', 'crystal'])
 def test_rows_of_any_shape(name, heads, channels):
-    check(target, random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels))
+    check(backend, random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels))
 
 
 @pytest.fixture
@@ -123,19 +122,19 @@ def _narrow_tiles(monkeypatch):
 def test_wide_rows_are_cut_into_tiles(name):
     heads, channels = (1, 100) if name == 'neighbours' else (2, 64)
     call = random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels)
-    assert target._tiling(call, call.graph.csr, 2, call.bound.separable, 1).count == 2
-    check(target, call)
+    assert backend._tiling(call, call.graph.csr, 2, call.bound.separable, 1).count == 2
+    check(backend, call)
 
 
 @pytest.mark.usefixtures('_narrow_tiles')
 def test_tiles_know_their_heads():
     graph = random_graph(3, 2, 4)
-    check(target, random_call(PROGRAMS['gatv2'], graph, 2, 64, products=True))
+    check(backend, random_call(PROGRAMS['gatv2'], graph, 2, 64, products=True))
     call = random_call(PROGRAMS['gat'], graph, 2, 64, dropout=0.4)
-    check(target, call)
-    torch.testing.assert_close(target.weights(call, target.forward(call)[1]), reference.weights(call))
+    check(backend, call)
+    torch.testing.assert_close(backend.weights(call, backend.forward(call)[1]), reference.weights(call))
     dropout = Dropout(0.3, 7)
-    found = target.dropout_factors(5, 96, dropout, torch.empty(0, dtype=torch.float64))
+    found = backend.dropout_factors(5, 96, dropout, torch.empty(0, dtype=torch.float64))
     assert torch.equal(found, random.dropout_factors(5, 96, dropout, torch.float64))
 
 
@@ -143,15 +142,15 @@ def test_tiles_know_their_heads():
 def test_several_groups_of_lanes_walk_one_row(name):
     graph = random_graph(6, 2, 40)
     call = random_call(PROGRAMS[name], graph, 2, 4)
-    assert target._tiling(call, graph.csr, plan.FORWARD_VALUES, True, 1).layout.groups > 1
-    check(target, call)
+    assert backend._tiling(call, graph.csr, plan.FORWARD_VALUES, True, 1).layout.groups > 1
+    check(backend, call)
     if name == 'neighbours':
-        check(target, random_call(PROGRAMS[name], graph, 2, 4, reduce='max'))
+        check(backend, random_call(PROGRAMS[name], graph, 2, 4, reduce='max'))
 
 
 @pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
 def test_narrow_types(dtype, tolerance):
-    check(target, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 8, dtype), tolerance)
+    check(backend, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 8, dtype), tolerance)
 
 
 @pytest.mark.parametrize(('dtype', 'large'), [(torch.bfloat16, 256.0), (torch.float16, 2048.0)])
@@ -159,7 +158,7 @@ def test_sums_of_narrow_types_are_in_float32(dtype, large):
     graph = Graph.of(torch.tensor([[0, *[1] * 40], [0] * 41]), num_sources=2, num_targets=1)
     call = random_call(PROGRAMS['neighbours'], graph, 1, 8, dtype)
     call.tensors['x'].fill_(1.0)[0] = large  # a sum of this type would not grow by 1
-    assert torch.equal(target.forward(call)[0][0], torch.full((8,), large + 40, dtype=dtype))
+    assert torch.equal(backend.forward(call)[0][0], torch.full((8,), large + 40, dtype=dtype))
 
 
 ODD = {
@@ -173,16 +172,16 @@ ODD = {
 @pytest.mark.parametrize('graph', ODD.values(), ids=ODD)
 @pytest.mark.parametrize('name', ['gat', 'gatv2', 'weighted_neighbours'])
 def test_odd_graphs(name, graph):
-    check(target, random_call(PROGRAMS[name], graph, 2, 4))
+    check(backend, random_call(PROGRAMS[name], graph, 2, 4))
 
 
 def test_maxima_of_narrow_types_tie_where_they_round_alike():
     call = random_call(PROGRAMS['gine'], Graph.of(torch.tensor([[0, 1], [0, 0]])), 1, 4, torch.bfloat16, reduce='max')
     call.tensors['x'].fill_(1.0)
     call.tensors['edge'].fill_(0.0)[1] = 2**-10
-    out, ties = target.forward(call)
+    out, ties = backend.forward(call)
     assert torch.equal(ties[0], torch.full((4,), 2.0))
-    found = target.backward(call, out, ties, torch.ones_like(out), ['x'])['x']
+    found = backend.backward(call, out, ties, torch.ones_like(out), ['x'])['x']
     assert torch.equal(found, torch.full((2, 4), 0.5, dtype=torch.bfloat16))
 
 
@@ -190,27 +189,27 @@ def test_scores_far_apart_raise_the_running_maximum():
     call = random_call(PROGRAMS['gat'], random_graph(6, 3, 200), 2, 4)
     call.tensors['alpha_src'].mul_(1000)  # their exponentials overflow
     with force_mapping(Mapping('vertex', part_work=1000)):  # rows of several batches, in one piece
-        check(target, call)
+        check(backend, call)
 
 
 @pytest.mark.parametrize('name', ['gatv2', 'gaussian_2'])
 def test_sums_for_parameters_settle(name, monkeypatch):
     monkeypatch.setattr('pygfuse.cuda.walks.backward.SETTLED_AFTER', 4)
-    monkeypatch.setattr(target, 'SUMMING_TEAMS', 2)  # each walks several parts
-    check(target, random_call(PROGRAMS[name], random_graph(5, 3, 30), 2, 4))
+    monkeypatch.setattr(backend, 'SUMMING_TEAMS', 2)  # each walks several parts
+    check(backend, random_call(PROGRAMS[name], random_graph(5, 3, 30), 2, 4))
 
 
 def test_gradients_for_some_operands_only():
     call = random_call(PROGRAMS['transformer'], random_graph(5, 4, 14), 2, 4)
     for name in call.tensors:
-        check(target, call, needed=[name])
+        check(backend, call, needed=[name])
 
 
 def test_features_that_begin_anywhere_in_memory():
     call = random_call(PROGRAMS['neighbours'], random_graph(5, 4, 14), 1, 4)
     shifted = torch.empty(5 * 4 + 1, dtype=torch.float64)[1:].view(5, 4)
     call.tensors['x'] = shifted.copy_(call.tensors['x'])
-    check(target, call)
+    check(backend, call)
 
 
 @pytest.mark.parametrize('reduce', ['sum', 'max'])
@@ -245,7 +244,7 @@ def check_along_a_path(name, options, loops, active, monkeypatch, against=by_ref
         return random_call(PROGRAMS[name], graph.with_self_loops(6) if loops else graph, 2, 4, **options)
 
     call, whole = new_call(), new_call()
-    out, statistics = target.forward(call)
+    out, statistics = backend.forward(call)
     grad = torch.zeros_like(out)
     grad[active] = torch.randn(len(active), out.shape[1], dtype=out.dtype)
     needed = [*call.tensors, *call.products]
@@ -255,7 +254,7 @@ def check_along_a_path(name, options, loops, active, monkeypatch, against=by_ref
         monkeypatch.setattr(module, 'row_search_of', lambda device: active_rows)
     note = Note()
     with execution_paths(True), changed(note=note):
-        found = parts_of(target.backward(call, out, statistics, grad, needed, list(call.products)))
+        found = parts_of(backend.backward(call, out, statistics, grad, needed, list(call.products)))
     for operand, tensor in parts_of({**call.tensors, **call.products}).items():
         assert found[operand].shape == tensor.shape
         close(found[operand], expected[operand], 1e-10, operand)
@@ -276,7 +275,7 @@ def test_paths_with_self_loops_put_in(name, monkeypatch):
 
 
 @pytest.mark.parametrize('name', ['gat', 'neighbours'])
-def test_paths_equal_those_of_the_cpu_target(name, monkeypatch):
+def test_paths_equal_those_of_the_cpu_backend(name, monkeypatch):
     check_along_a_path(name, {}, False, [0, 2], monkeypatch, against=by_cpu)
 
 
@@ -287,13 +286,13 @@ def test_a_path_without_edges(name, monkeypatch):
 
 def test_edges_that_a_path_leaves_out_have_no_gradient():
     call = random_call(PROGRAMS['gat'], random_graph(6, 6, 20, seed=3), 2, 4)
-    out, statistics = target.forward(call)
+    out, statistics = backend.forward(call)
     grad = torch.zeros_like(out)
     grad[1] = 1.0
     of_edges = [name for name, tensor in call.tensors.items() if tensor.shape[0] == call.graph.num_edge_ids]
     assert of_edges
     with execution_paths(True):
-        found = target.backward(call, out, statistics, grad, of_edges)
+        found = backend.backward(call, out, statistics, grad, of_edges)
     walked = call.graph.coo()[1] == 1
     for name in of_edges:
         assert not found[name][~walked].any()
