@@ -59,13 +59,13 @@ def levels_of(device: torch.device) -> ModuleType:
     return _module(device.type, 'hag')
 
 
-def edge_tiles_of(device: torch.device) -> ModuleType:
-    """The module that works on tiles of edges on this device (`pygfuse.cpu.edge_tiles`); see `why_no_edge_tiles`."""
-    return _module(device.type, 'edge_tiles')
+def edge_chunks_of(device: torch.device) -> ModuleType:
+    """The module that works on chunks of edges on this device (`pygfuse.cpu.edge_chunks`); see `why_no_edge_chunks`."""
+    return _module(device.type, 'edge_chunks')
 
 
-def why_no_edge_tiles(kind: str) -> str | None:
-    """The reason, if any, for which devices of a kind have no `edge_tiles_of`."""
+def why_no_edge_chunks(kind: str) -> str | None:
+    """The reason, if any, for which devices of a kind have no `edge_chunks_of`."""
     return None if kind == 'cpu' else f'networks of several stages have no fused kernels for the device {kind!r}'
 
 

@@ -1,4 +1,4 @@
-"""Messages that are a network of both ends of an edge: linear maps and activations, taken on tiles of edges."""
+"""Messages that are a network of both ends of an edge: linear maps and activations, taken on chunks of edges."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pygfuse._lib.backends import why_no_edge_tiles
+from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges
@@ -56,12 +56,12 @@ class Network:
     @property
     def title(self) -> str:
         """What it is, for people."""
-        return f'network on tiles of edges: {self.reduce}'
+        return f'network on chunks of edges: {self.reduce}'
 
     def why_not(self, edges: Edges) -> str | None:
         """The reason, if any, for which edges like these have no fused form."""
         graph = edges.graph()
-        return why_no_edge_tiles(graph.device.type) or (why_no_places(graph) if self.reduce == 'max' else None)
+        return why_no_edge_chunks(graph.device.type) or (why_no_places(graph) if self.reduce == 'max' else None)
 
     @property
     def weights(self) -> list[Node]:

@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
-from pygfuse._lib.backends import why_no_edge_tiles
+from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.conv._checks import Inputs
 from pygfuse.conv._edge_mlp.network import (
     Norm,
@@ -41,7 +41,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
     GNN Computational Graph", section 4): with :math:`\mathbf{W} = [\mathbf{W}_1, \mathbf{W}_2]` it is
     :math:`(\mathbf{W}_1 - \mathbf{W}_2) \mathbf{x}_i + \mathbf{W}_2 \mathbf{x}_j + \mathbf{b}`. Batch normalisation
     over edges has the statistics of PyG's and folds into what is beside it; what never falls is taken after a
-    maximum, what is linear after a sum. What remains between linear maps runs on tiles of edges.
+    maximum, what is linear after a sum. What remains between linear maps runs on chunks of edges.
 
     Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
 
@@ -81,7 +81,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
         return tensors_of(prepared)
 
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
-        reason = None if _is_one_program(prepared) else why_no_edge_tiles(inputs.x[0].device.type)
+        reason = None if _is_one_program(prepared) else why_no_edge_chunks(inputs.x[0].device.type)
         if reason is not None:
             return reason
         if self.reduction not in EXTREMES or torch.compiler.is_compiling():

@@ -83,7 +83,7 @@ class TwoLayers(Own):
 
 
 class Network(Own):
-    """A network on edges before a maximum: it runs on tiles."""
+    """A network on edges before a maximum: it runs on chunks of edges."""
 
     def __init__(self, width=8, aggr='max'):
         super().__init__(aggr)

@@ -1,4 +1,4 @@
-"""Networks on tiles of edges, against the same with values of all edges at once."""
+"""Networks on chunks of edges, against the same with values of all edges at once."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ STAGES = {
         *(Activation('relu'), Map(leaf(WIDTH, OUT), leaf(WIDTH))),
     ],
 }
-TILES = {'whole': (2**21, 256), 'small': (1, 7)}
+CHUNKS = {'whole': (2**21, 256), 'small': (1, 7)}
 
 
-@pytest.fixture(params=TILES)
+@pytest.fixture(params=CHUNKS)
 def setting(request, monkeypatch):
-    tile_bytes, least = TILES[request.param]
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.TILE_BYTES', tile_bytes)
+    chunk_bytes, least = CHUNKS[request.param]
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', chunk_bytes)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.LEAST_EDGES', least)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 2)
 

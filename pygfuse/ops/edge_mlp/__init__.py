@@ -1,8 +1,8 @@
-"""Stages of a network on edges, tile by tile: what a deep EdgeConv computes without a tensor of edges x features.
+"""Stages of a network on edges, chunk by chunk: what a deep EdgeConv computes without a tensor of edges x features.
 
 On each edge (j, i) the value ``source_j + target_i`` goes through linear maps and activations, and is reduced over the
-edges of a target or over all edges. Edges are taken in tiles that fit into cache, with the library's matrix
-product for each; backward recomputes the tile. Saved are the operands, and for a maximum the place of the winning edge.
+edges of a target or over all edges. Edges are taken in chunks that fit into cache, with the library's matrix product
+for each; backward recomputes the chunk. Saved are the operands, and for a maximum the place of the winning edge.
 """
 
 from __future__ import annotations

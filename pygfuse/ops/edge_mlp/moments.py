@@ -22,19 +22,19 @@ def _edge_moments(
     mean = source.new_zeros(tape.channels, dtype=torch.float64)
     squares = source.new_zeros(tape.channels, tape.channels, dtype=torch.float64)
     count = 0
-    for tile in tape.tiles:
-        # each tile about its own mean, then merged: no cancellation wherever the values lie
-        values = tape.forward(tile)[-1]
+    for chunk in tape.chunks:
+        # each chunk about its own mean, then merged: no cancellation wherever the values lie
+        values = tape.forward(chunk)[-1]
         middle = values.mean(dim=0)
         values.sub_(middle)
         squares.add_(values.t() @ values)
         # the mean as rounded leaves a rest
         rest = values.mean(dim=0).double()
-        squares.addr_(rest, rest, alpha=-tile.edges)
+        squares.addr_(rest, rest, alpha=-chunk.edges)
         difference = middle.double() + rest - mean
-        total = count + tile.edges
-        squares.addr_(difference, difference, alpha=count * tile.edges / total)
-        mean.add_(difference, alpha=tile.edges / total)
+        total = count + chunk.edges
+        squares.addr_(difference, difference, alpha=count * chunk.edges / total)
+        mean.add_(difference, alpha=chunk.edges / total)
         count = total
     return mean, squares.div_(count)
 
@@ -55,10 +55,10 @@ def _edge_moments_backward(
     count, dtype = tape.csr.num_edges, source.dtype
     middle, constant = mean.to(dtype), (grad_mean / count).to(dtype)
     both_ways = ((grad_covariance + grad_covariance.t()) / count).to(dtype)
-    for tile in tape.tiles:
-        values = tape.forward(tile)
-        torch.addmm(constant, values[-1] - middle, both_ways, out=tape.grad_of_values(tile))
-        tape.backward(tile, values)
+    for chunk in tape.chunks:
+        values = tape.forward(chunk)
+        torch.addmm(constant, values[-1] - middle, both_ways, out=tape.grad_of_values(chunk))
+        tape.backward(chunk, values)
     return tape.found()
 
 

@@ -12,7 +12,7 @@ from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, channels_of, like_operan
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
 
-# sums over so many tiles join the sum of such sums: float32 would lose digits in one long sum
+# sums over so many chunks join the sum of such sums: float32 would lose digits in one long sum
 SETTLED_AFTER = 32
 
 
@@ -24,12 +24,12 @@ def _edge_reduce(
     tape = Tape(source, target, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
     out = source.new_zeros(num_targets, tape.channels)
     winners = torch.zeros_like(out) if reduce == 'max' else source.new_empty(0)
-    for tile in tape.tiles:
-        values = tape.forward(tile)[-1]
+    for chunk in tape.chunks:
+        values = tape.forward(chunk)[-1]
         if reduce == 'max':
-            tape.kernels.keep_largest(tape.csr, tile, values, out, winners)
+            tape.kernels.keep_largest(tape.csr, chunk, values, out, winners)
         else:
-            tape.kernels.add_to_targets(tape.csr, tile, values, out)
+            tape.kernels.add_to_targets(tape.csr, chunk, values, out)
     return out, winners
 
 
@@ -49,11 +49,11 @@ def _edge_reduce_backward(
     if reduce == 'max' and stages and isinstance(stages[-1], Map) and _all_finite(source, target, tensors):
         return _backward_of_winners(source, target, stages, edges, winners, grad_out)
     tape = Tape(source, target, stages, edges, True)
-    for tile in tape.tiles:
-        values = tape.forward(tile)
+    for chunk in tape.chunks:
+        values = tape.forward(chunk)
         chosen = winners if reduce == 'max' else None
-        tape.kernels.spread(tape.csr, tile, grad_out, chosen, tape.grad_of_values(tile))
-        tape.backward(tile, values)
+        tape.kernels.spread(tape.csr, chunk, grad_out, chosen, tape.grad_of_values(chunk))
+        tape.backward(chunk, values)
     return tape.found()
 
 
@@ -70,13 +70,13 @@ def _backward_of_winners(
     tape = Tape(source, target, stages[:-1], edges, True)
     summands = weight.new_zeros(tape.kernels.WEIGHT_PARTS, *weight.shape)
     grad_weight = torch.zeros_like(weight)
-    for i, tile in enumerate(tape.tiles, start=1):
-        values = tape.forward(tile)
+    for i, chunk in enumerate(tape.chunks, start=1):
+        values = tape.forward(chunk)
         tape.kernels.map_adjoint_at_winners(
-            tape.csr, tile, grad_out, winners, weight, values[-1], tape.grad_of_values(tile), summands
+            tape.csr, chunk, grad_out, winners, weight, values[-1], tape.grad_of_values(chunk), summands
         )
-        tape.backward(tile, values)
-        if i % SETTLED_AFTER == 0 or i == len(tape.tiles):
+        tape.backward(chunk, values)
+        if i % SETTLED_AFTER == 0 or i == len(tape.chunks):
             grad_weight.add_(summands.sum(dim=0))
             summands.zero_()
     has_edges = tape.csr.indptr.diff() > 0

@@ -1,4 +1,4 @@
-"""The stages of a network run on one tile of edges at a time."""
+"""The stages of a network run on one chunk of edges at a time."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import edge_tiles_of
-from pygfuse.mapping.edge_tiles import Tile, tiles_of
+from pygfuse._lib.backends import edge_chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.edge_mlp.stages import Affine, EdgeStage, Map, Rectifier, tensors_of
 from pygfuse.ops.edges import Edges
 
-# of the widest value of a tile
-TILE_BYTES = 2**21
+# of the widest value of a chunk
+CHUNK_BYTES = 2**21
 LEAST_EDGES = 256
-# float32 loses digits in the long sums of a larger tile
+# float32 loses digits in the long sums of a larger chunk
 MOST_EDGES = 8192
 
 
 class Tape:
-    """The stages run forward and backward on one tile at a time, in buffers that all tiles share.
+    """The stages run forward and backward on one chunk at a time, in buffers that all chunks share.
 
     Args:
         source: ``[sources, width]``.
@@ -34,12 +34,12 @@ class Tape:
         self, source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, backward: bool
     ) -> None:
         self.source, self.target, self.stages = source.contiguous(), target.contiguous(), list(stages)
-        self.csr, self.kernels = edges.graph().csr, edge_tiles_of(source.device)
+        self.csr, self.kernels = edges.graph().csr, edge_chunks_of(source.device)
         widths = [source.shape[1]]
         for stage in self.stages:
             widths.append(stage.weight.shape[0] if isinstance(stage, Map) else widths[-1])
-        size = min(MOST_EDGES, max(LEAST_EDGES, TILE_BYTES // (max(*widths, 1) * source.element_size())))
-        self.tiles = tiles_of(self.csr, size)
+        size = min(MOST_EDGES, max(LEAST_EDGES, CHUNK_BYTES // (max(*widths, 1) * source.element_size())))
+        self.chunks = chunks_of(self.csr, size)
         size = min(size, self.csr.num_edges)
         self.values = [source.new_empty(size, width) for width in widths]
         if backward:
@@ -56,10 +56,10 @@ class Tape:
         """Values of an edge after all stages."""
         return self.values[-1].shape[1]
 
-    def forward(self, tile: Tile) -> list[Tensor]:
+    def forward(self, chunk: EdgeChunk) -> list[Tensor]:
         """The values before and after each stage."""
-        values = [buffer[: tile.edges] for buffer in self.values]
-        self.kernels.add_ends(self.csr, tile, self.source, self.target, values[0])
+        values = [buffer[: chunk.edges] for buffer in self.values]
+        self.kernels.add_ends(self.csr, chunk, self.source, self.target, values[0])
         for stage, before, after in zip(self.stages, values, values[1:], strict=False):
             if isinstance(stage, Map):
                 torch.addmm(stage.bias, before, stage.weight.t(), out=after)
@@ -72,17 +72,17 @@ class Tape:
                 stage.into(before, after)
         return values
 
-    def grad_of_values(self, tile: Tile) -> Tensor:
-        """Where the gradient of a tile's values goes before `backward`."""
-        return self.grads[-1][: tile.edges]
+    def grad_of_values(self, chunk: EdgeChunk) -> Tensor:
+        """Where the gradient of a chunk's values goes before `backward`."""
+        return self.grads[-1][: chunk.edges]
 
-    def backward(self, tile: Tile, values: Sequence[Tensor]) -> None:
-        """Adds the gradients that a tile gives to those of the operands."""
-        grads = [buffer[: tile.edges] for buffer in self.grads]
+    def backward(self, chunk: EdgeChunk, values: Sequence[Tensor]) -> None:
+        """Adds the gradients that a chunk gives to those of the operands."""
+        grads = [buffer[: chunk.edges] for buffer in self.grads]
         for i in reversed(range(len(self.stages))):
             self._adjoint(i, values[i], values[i + 1], grads[i], grads[i + 1])
-        self.kernels.add_to_targets(self.csr, tile, grads[0], self.grad_target)
-        self.kernels.add_to_sources(self.csr, tile, grads[0], self.grad_source)
+        self.kernels.add_to_targets(self.csr, chunk, grads[0], self.grad_target)
+        self.kernels.add_to_sources(self.csr, chunk, grads[0], self.grad_source)
 
     def _adjoint(self, i: int, before: Tensor, after: Tensor, grad_before: Tensor, grad: Tensor) -> None:
         stage, gradients = self.stages[i], self.gradients[i]

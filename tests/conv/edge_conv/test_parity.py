@@ -72,9 +72,9 @@ def test_networks_in_float32(graph, name, aggr):
 
 
 @pytest.fixture
-def small_tiles(monkeypatch):
-    """Tiles so small that rows are cut."""
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.TILE_BYTES', 1)
+def small_chunks(monkeypatch):
+    """Chunks so small that rows are cut."""
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', 1)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.LEAST_EDGES', 7)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 3)
 
@@ -82,7 +82,7 @@ def small_tiles(monkeypatch):
 @pytest.mark.parametrize('aggr', ['max', 'mean'])
 @pytest.mark.parametrize('name', ['two', 'two, norm after each', 'three, nothing rises'])
 @pytest.mark.parametrize('graph', ['random', 'isolated nodes', 'self-loops'])
-def test_rows_that_lie_in_several_tiles(graph, name, aggr, small_tiles):
+def test_rows_that_lie_in_several_chunks(graph, name, aggr, small_chunks):
     check(NETWORKS[name](), aggr, GRAPHS[graph]())
 
 

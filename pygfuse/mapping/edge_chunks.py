@@ -1,4 +1,4 @@
-"""Tiles: runs of edges by target, whose values are worked on together."""
+"""Chunks: runs of edges by target, whose values are worked on together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pygfuse.graph.csr import Csr
 
 
 @dataclasses.dataclass(frozen=True)
-class Tile:
+class EdgeChunk:
     """The edges `first` to `last` (exclusive) by target, which lie in the rows `row` to `row + rows`."""
 
     first: int
@@ -23,11 +23,11 @@ class Tile:
         return self.last - self.first
 
 
-def tiles_of(csr: Csr, size: int) -> list[Tile]:
-    """All edges in tiles of at most `size`."""
+def chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:
+    """All edges in chunks of at most `size`."""
     firsts = torch.arange(0, csr.num_edges, size, dtype=csr.indptr.dtype)
     lasts = (firsts + size).clamp(max=csr.num_edges)
     begins = torch.searchsorted(csr.indptr, firsts, right=True) - 1
     ends = torch.searchsorted(csr.indptr, lasts)
     found = zip(firsts.tolist(), lasts.tolist(), begins.tolist(), ends.tolist(), strict=True)
-    return [Tile(first, last, begin, end - begin) for first, last, begin, end in found]
+    return [EdgeChunk(first, last, begin, end - begin) for first, last, begin, end in found]

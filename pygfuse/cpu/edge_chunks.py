@@ -1,7 +1,7 @@
-"""Kernels on tiles of edges: a run of edges by target, whose values ``[edges, width]`` fit into cache.
+"""Kernels on chunks of edges: a run of edges by target, whose values ``[edges, width]`` fit into cache.
 
-Rows of a graph may lie in several tiles; tiles are worked on one after another, so a row's second piece adds to what
-its first left. Within a tile each row, or each block of channels, belongs to one thread.
+Rows of a graph may lie in several chunks; chunks are worked on one after another, so a row's second piece adds to what
+its first left. Within a chunk each row, or each block of channels, belongs to one thread.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.edge_tiles import Tile
+from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.program import vocabulary
 
 _EDGES_A_PART = 128
 _ROW_PARTS = 64
-# parts of a tile that sum the gradient of a weight apart
+# parts of a chunk that sum the gradient of a weight apart
 WEIGHT_PARTS = 8
 _REGISTERS = 16
 
@@ -180,67 +180,67 @@ def _winners_body(layout: Layout) -> Callable:
     return adjoint
 
 
-def add_ends(csr: Csr, tile: Tile, source: Tensor, target: Tensor, out: Tensor) -> None:
-    """Writes ``target[i] + source[j]`` for the edges (j, i) of a tile to `out`, ``[edges, width]``."""
+def add_ends(csr: Csr, chunk: EdgeChunk, source: Tensor, target: Tensor, out: Tensor) -> None:
+    """Writes ``target[i] + source[j]`` for the edges (j, i) of a chunk to `out`, ``[edges, width]``."""
     width = source.shape[1]
     for layout, starts in _blocks(source.dtype, width, _REGISTERS):
         _kernel(_ends_body, 'sums of both ends', layout)(
-            -(-tile.edges // _EDGES_A_PART) * len(starts),
-            *(starts, csr.indptr, csr.index, tile.first, tile.last, tile.row, tile.rows, _EDGES_A_PART, width),
+            -(-chunk.edges // _EDGES_A_PART) * len(starts),
+            *(starts, csr.indptr, csr.index, chunk.first, chunk.last, chunk.row, chunk.rows, _EDGES_A_PART, width),
             *(source, target, out),
         )
 
 
 def _by_rows(
-    body: Callable[[Layout], Callable], name: str, csr: Csr, tile: Tile, width: int, like: Tensor, *rest
+    body: Callable[[Layout], Callable], name: str, csr: Csr, chunk: EdgeChunk, width: int, like: Tensor, *rest
 ) -> None:
-    step = -(-tile.rows // _ROW_PARTS)
+    step = -(-chunk.rows // _ROW_PARTS)
     for layout, starts in _blocks(like.dtype, width, _REGISTERS):
         _kernel(body, name, layout)(
-            -(-tile.rows // step) * len(starts),
-            *(starts, csr.indptr, tile.first, tile.last, tile.row, tile.rows, step, width),
+            -(-chunk.rows // step) * len(starts),
+            *(starts, csr.indptr, chunk.first, chunk.last, chunk.row, chunk.rows, step, width),
             *rest,
         )
 
 
-def add_to_targets(csr: Csr, tile: Tile, values: Tensor, out: Tensor) -> None:
-    """Adds the values of a tile to the rows of their targets in `out`, which is zero where the rows begin."""
-    _by_rows(_sum_body, 'sums of rows of a tile', csr, tile, values.shape[1], values, values, out)
+def add_to_targets(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor) -> None:
+    """Adds the values of a chunk to the rows of their targets in `out`, which is zero where the rows begin."""
+    _by_rows(_sum_body, 'sums of rows of a chunk', csr, chunk, values.shape[1], values, values, out)
 
 
-def keep_largest(csr: Csr, tile: Tile, values: Tensor, out: Tensor, winners: Tensor) -> None:
+def keep_largest(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor, winners: Tensor) -> None:
     """Raises `out` to the largest values of its rows' edges, and notes the place in its row of the first that has it.
 
     Args:
         csr: Edges by target.
-        tile: The tile.
+        chunk: The chunk.
         values: Of its edges.
         out: ``[targets, width]``.
         winners: The same shape and type.
     """
-    _by_rows(_largest_body, 'maxima of rows of a tile', csr, tile, values.shape[1], values, values, out, winners)
+    _by_rows(_largest_body, 'maxima of rows of a chunk', csr, chunk, values.shape[1], values, values, out, winners)
 
 
-def spread(csr: Csr, tile: Tile, grad_out: Tensor, winners: Tensor | None, values: Tensor) -> None:
-    """Writes each target's row of `grad_out` to its edges in the tile; with `winners`, to these alone.
+def spread(csr: Csr, chunk: EdgeChunk, grad_out: Tensor, winners: Tensor | None, values: Tensor) -> None:
+    """Writes each target's row of `grad_out` to its edges in the chunk; with `winners`, to these alone.
 
     The others get 0, and NaN where the winner is NaN.
     """
-    name = 'rows spread over a tile' if winners is None else 'rows spread over a tile to winners'
-    _by_rows(_spread_body, name, csr, tile, grad_out.shape[1], grad_out, winners, grad_out, values)
+    name = 'rows spread over a chunk' if winners is None else 'rows spread over a chunk to winners'
+    _by_rows(_spread_body, name, csr, chunk, grad_out.shape[1], grad_out, winners, grad_out, values)
 
 
-def add_to_sources(csr: Csr, tile: Tile, values: Tensor, out: Tensor) -> None:
-    """Adds the values of a tile to the rows of their sources in `out`, in the order of edges."""
+def add_to_sources(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor) -> None:
+    """Adds the values of a chunk to the rows of their sources in `out`, in the order of edges."""
     width = values.shape[1]
     for layout, starts in _blocks(values.dtype, width, 1):
-        kernel = _kernel(_sources_body, 'sums of sources of a tile', layout)
-        kernel(len(starts), starts, csr.index, tile.first, tile.last, width, values, out)
+        kernel = _kernel(_sources_body, 'sums of sources of a chunk', layout)
+        kernel(len(starts), starts, csr.index, chunk.first, chunk.last, width, values, out)
 
 
 def map_adjoint_at_winners(
     csr: Csr,
-    tile: Tile,
+    chunk: EdgeChunk,
     grad_out: Tensor,
     winners: Tensor,
     weight: Tensor,
@@ -252,7 +252,7 @@ def map_adjoint_at_winners(
 
     Args:
         csr: Edges by target.
-        tile: The tile.
+        chunk: The chunk.
         grad_out: The gradient of the largest, ``[targets, channels]``.
         winners: Where they are, as of `keep_largest`.
         weight: ``[channels, width]``.
@@ -262,10 +262,10 @@ def map_adjoint_at_winners(
     """
     grad_values.zero_()
     channels, width = weight.shape
-    step = -(-tile.rows // WEIGHT_PARTS)
+    step = -(-chunk.rows // WEIGHT_PARTS)
     for layout, starts in _blocks(values.dtype, width, _REGISTERS):
         _kernel(_winners_body, 'adjoint of a map at winners', layout)(
-            -(-tile.rows // step) * len(starts),
-            *(starts, csr.indptr, tile.first, tile.last, tile.row, tile.rows, step, width, channels),
+            -(-chunk.rows // step) * len(starts),
+            *(starts, csr.indptr, chunk.first, chunk.last, chunk.row, chunk.rows, step, width, channels),
             *(winners, grad_out, weight, values, grad_values, grad_weights),
         )
