@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 
 from pygfuse.codegen.llvm import add, concatenate, constant, power_of_two_at_least, shuffle
-from pygfuse.cpu.simd import Block, ChannelRow, HeadVector, Tile, unpack
+from pygfuse.cpu.simd import Block, ChannelRow, HeadVector, SimdType, unpack
 
 
 def _padding(block: Block, row: ChannelRow, padded: int) -> list[int]:
@@ -56,7 +56,7 @@ def sum_over_channels(builder, row: ChannelRow, vectors: Sequence[ir.Value]) -> 
     return shuffle(builder, concatenate(builder, vectors), range(row.heads))
 
 
-def sum_of_row(context, builder, kinds: Sequence[types.Type], values: Sequence[ir.Value]) -> tuple[Tile, ir.Value]:
+def sum_of_row(context, builder, kinds: Sequence[types.Type], values: Sequence[ir.Value]) -> tuple[SimdType, ir.Value]:
     """The word `sum_channels`: the type of the result, and the result."""
     (row,), (value,) = kinds, values
     if not isinstance(row, ChannelRow):

@@ -1,4 +1,4 @@
-"""The operators and the words of the vocabulary on tiles: lane by lane."""
+"""The operators and the words of the vocabulary on vectors: lane by lane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pygfuse.codegen import llvm
 from pygfuse.codegen.llvm import add, call, constant, divide, magnitude, multiply, negate, relu, suffix
 from pygfuse.cpu.channel_sums import sum_of_row
 from pygfuse.cpu.elementary import exponential, exponential_minus_one, logarithm, odd_series
-from pygfuse.cpu.simd import Tile, broadcast, common_tile, pack
+from pygfuse.cpu.simd import SimdType, broadcast, common_type, pack
 from pygfuse.program import vocabulary
 
 
@@ -40,7 +40,7 @@ def _softplus(builder, x):
 
 
 def elementwise(emit: Callable) -> Callable:
-    """What a word or an operator means on tiles, lane by lane; a number meets every lane.
+    """What a word or an operator means on vectors, lane by lane; a number meets every lane.
 
     Args:
         emit: ``emit(builder, *vectors)`` gives a vector.
@@ -49,10 +49,10 @@ def elementwise(emit: Callable) -> Callable:
         ``lower(context, builder, kinds, values)``: the type of the result, and the result.
     """
 
-    def lower(context, builder, kinds: Sequence[types.Type], values: Sequence[ir.Value]) -> tuple[Tile, ir.Value]:
-        to = common_tile(kinds)
+    def lower(context, builder, kinds: Sequence[types.Type], values: Sequence[ir.Value]) -> tuple[SimdType, ir.Value]:
+        to = common_type(kinds)
         if to is None:
-            raise ValueError(f'Expected tiles of one shape, and numbers (got {", ".join(map(str, kinds))})')
+            raise ValueError(f'Expected vectors of one shape, and numbers (got {", ".join(map(str, kinds))})')
         operands = [broadcast(context, builder, kind, value, to) for kind, value in zip(kinds, values, strict=True)]
         return to, pack(builder, context, to, [emit(builder, *vectors) for vectors in zip(*operands, strict=True)])
 
@@ -71,6 +71,6 @@ ELEMENTWISE = {
     vocabulary.softplus: _softplus,
 }
 
-# an operator or a word of the vocabulary, and what it means on tiles
+# an operator or a word of the vocabulary, and what it means on vectors
 WORDS: dict[Callable, Callable] = {word: elementwise(emit) for word, emit in ELEMENTWISE.items()}
 WORDS[vocabulary.sum_channels] = sum_of_row

@@ -24,7 +24,7 @@ def compiled(text: str, **scope: object) -> Function:
 
 @intrinsic
 def add_tuples(a, b):
-    """``add_tuples(a, b)``: two tuples of tiles, item by item."""
+    """``add_tuples(a, b)``: two tuples of vectors, item by item."""
 
     def emit(context, builder, signature, arguments):
         sums = []

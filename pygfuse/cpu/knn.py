@@ -1,4 +1,4 @@
-"""k nearest neighbours on a CPU: brute force in tiles, with a running list of the nearest.
+"""k nearest neighbours on a CPU: brute force in chunks, with a running list of the nearest.
 
 Squared distances are sums of squared differences from the first dimension to the last, each operation rounded to the
 points' type and none fused with another; of equal distances the lower number comes first. The result is thus a matter
@@ -21,12 +21,12 @@ from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
-from pygfuse.cpu.walks.knn import GROUP, nearest_body
+from pygfuse.cpu.walks.knn import QUERIES_TOGETHER, nearest_body
 
 # queries of one part of the work
 PART_QUERIES = 32
-# a chunk's distances to a group of queries lie on the stack, its points in the second-level cache
-TILE_BYTES = 1 << 14
+# a chunk's distances to the queries that are taken together lie on the stack, its points in the second-level cache
+BUFFER_BYTES = 1 << 14
 CHUNK_BYTES = 1 << 18
 # candidates beyond twice the length of a list that are collected before they are put in order
 SPARE = 128
@@ -38,14 +38,14 @@ def lanes_of(dtype: torch.dtype) -> int:
 
 
 def panel_width(dtype: torch.dtype) -> int:
-    """Points of a panel: as many as fill the registers with sums for `GROUP` queries."""
+    """Points of a panel: as many as fill the registers with sums for `QUERIES_TOGETHER` queries."""
     # AVX-512 has 32 registers, the others 16
     return (4 if simd.register_bytes() == 64 else 2) * lanes_of(dtype)
 
 
 def chunk_limit(dtype: torch.dtype) -> int:
-    """Points of a chunk at most: as many as the stack's tile has room for."""
-    return TILE_BYTES // (GROUP * dtype.itemsize)
+    """Points of a chunk at most: as many as the stack's buffer has room for."""
+    return BUFFER_BYTES // (QUERIES_TOGETHER * dtype.itemsize)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from numba import types
 
 from pygfuse.codegen import llvm
 from pygfuse.cpu import (
-    elementwise,  # noqa: F401  gives tiles their operators
+    elementwise,  # noqa: F401  gives vectors their operators
     memory,
     simd,
 )
@@ -191,7 +191,7 @@ class Layout(EdgeGroups):
         return buffer
 
 
-def _full(kind: simd.Tile):
+def _full(kind: simd.SimdType):
     @intrinsic
     def full(value):
         def emit(context, builder, signature, arguments):

@@ -1,4 +1,4 @@
-"""Tiles that may come alone or as tuples, and memories with them."""
+"""Vectors that may come alone or as tuples, and memories with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def map_items(context, builder, kind, value, result, function):
     return context.make_tuple(builder, result, items)
 
 
-def loads_of(kind: simd.Tile, load):
+def loads_of(kind: simd.SimdType, load):
     @intrinsic
     def load_all(memory, offset):
         result = like(memory, kind)
@@ -37,10 +37,10 @@ def loads_of(kind: simd.Tile, load):
     return load_all
 
 
-def each_item(context, builder, kind: simd.Tile, signature, arguments, memory: int, value: int, store) -> None:
+def each_item(context, builder, kind: simd.SimdType, signature, arguments, memory: int, value: int, store) -> None:
     """Calls ``store(memory type, memory, value)`` for a memory and a value, or for each of two tuples of them.
 
-    A gradient that is the number 0 arrives as such, and is made a tile here.
+    A gradient that is the number 0 arrives as such, and is made a vector here.
     """
     memories, values = signature.args[memory], signature.args[value]
     single = not isinstance(memories, types.BaseTuple)
@@ -61,7 +61,7 @@ def each_item(context, builder, kind: simd.Tile, signature, arguments, memory: i
         store(memory_kind, to, what)
 
 
-def stores_of(kind: simd.Tile, store):
+def stores_of(kind: simd.SimdType, store):
     @intrinsic
     def store_all(memory, offset, value):
         def emit(context, builder, signature, arguments):

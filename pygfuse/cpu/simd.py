@@ -66,14 +66,14 @@ def blocks_of(heads: int, channels: int, lanes: int) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-class Tile(types.Type):
-    """A value of an edge program, in registers."""
+class SimdType(types.Type):
+    """The type of a value of an edge program, in registers."""
 
     element: types.Float
     heads: int
 
 
-class HeadVector(Tile):
+class HeadVector(SimdType):
     """One value per head for each of `edges` edges: lane ``edge * heads + head`` of one LLVM vector."""
 
     def __init__(self, element: types.Float, edges: int, heads: int) -> None:
@@ -85,7 +85,7 @@ class HeadVector(Tile):
         return self.edges * self.heads
 
 
-class ChannelRow(Tile):
+class ChannelRow(SimdType):
     """One value per head and channel of one edge, in blocks."""
 
     def __init__(self, element: types.Float, heads: int, channels: int) -> None:
@@ -115,18 +115,18 @@ class ChannelRowModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, ir.ArrayType(block, len(fe_type.blocks)))
 
 
-# Tiles at build time
+# Values at build time
 
 
-def unpack(builder, kind: Tile, value: ir.Value) -> list[ir.Value]:
-    """The LLVM vectors of a tile."""
+def unpack(builder, kind: SimdType, value: ir.Value) -> list[ir.Value]:
+    """The LLVM vectors of a value."""
     if isinstance(kind, HeadVector):
         return [value]
     return [builder.extract_value(value, i) for i in range(len(kind.blocks))]
 
 
-def pack(builder, context, kind: Tile, vectors: Sequence[ir.Value]) -> ir.Value:
-    """The tile of these LLVM vectors."""
+def pack(builder, context, kind: SimdType, vectors: Sequence[ir.Value]) -> ir.Value:
+    """The value that has these LLVM vectors."""
     if isinstance(kind, HeadVector):
         return vectors[0]
     row = ir.Constant(context.get_data_type(kind), ir.Undefined)
@@ -135,9 +135,9 @@ def pack(builder, context, kind: Tile, vectors: Sequence[ir.Value]) -> ir.Value:
     return row
 
 
-def broadcast(context, builder, kind: types.Type, value: ir.Value, to: Tile) -> list[ir.Value]:
+def broadcast(context, builder, kind: types.Type, value: ir.Value, to: SimdType) -> list[ir.Value]:
     """The LLVM vectors of a scalar, a head vector or a row, in the form of `to`."""
-    if not isinstance(kind, Tile):
+    if not isinstance(kind, SimdType):
         scalar = numbers.cast(builder, value, kind, to.element)
         vector = splat(builder, scalar, to.lanes)
         return [vector] * (1 if isinstance(to, HeadVector) else len(to.blocks))
@@ -148,15 +148,15 @@ def broadcast(context, builder, kind: types.Type, value: ir.Value, to: Tile) -> 
     return [shuffle(builder, value, block.heads) for block in to.blocks]
 
 
-def common_tile(kinds: Sequence[types.Type]) -> Tile | None:
+def common_type(kinds: Sequence[types.Type]) -> SimdType | None:
     """The form in which these operands meet, or None if they do not."""
-    tiles = [kind for kind in kinds if isinstance(kind, Tile)]
-    if not tiles or not all(isinstance(kind, (Tile, types.Number)) for kind in kinds):
+    found = [kind for kind in kinds if isinstance(kind, SimdType)]
+    if not found or not all(isinstance(kind, (SimdType, types.Number)) for kind in kinds):
         return None
-    rows = [tile for tile in tiles if isinstance(tile, ChannelRow)]
-    widest = rows[0] if rows else max(tiles, key=lambda tile: tile.edges)
-    for tile in tiles:
-        fits = tile == widest or (isinstance(tile, HeadVector) and tile.edges == 1)
-        if not fits or tile.heads != widest.heads or tile.element != widest.element:
+    rows = [kind for kind in found if isinstance(kind, ChannelRow)]
+    widest = rows[0] if rows else max(found, key=lambda kind: kind.edges)
+    for kind in found:
+        fits = kind == widest or (isinstance(kind, HeadVector) and kind.edges == 1)
+        if not fits or kind.heads != widest.heads or kind.element != widest.element:
             return None
     return widest

@@ -16,7 +16,7 @@ __all__ = ['knn', 'knn_graph']
 
 NAMES = 'x,y,batch_x,batch_y'
 # distances that exist at once where torch searches
-_TORCH_TILE = 1 << 22
+_TORCH_CHUNK = 1 << 22
 
 
 def knn(
@@ -273,11 +273,11 @@ def _pointers(
 def nearest_by_torch(
     x: Tensor, y: Tensor, ptr_x: Tensor, ptr_y: Tensor, lengths: Tensor, without_self: bool, queries_first: bool
 ) -> Tensor:
-    """The same as `pygfuse.cpu.knn.nearest` by torch's own operators, on any device: tiles and a running list."""
+    """The same as `pygfuse.cpu.knn.nearest` by torch's own operators, on any device: chunks and a running list."""
     pairs = []
     for cloud, length in enumerate(lengths.tolist()):
         first, end = ptr_x[cloud].item(), ptr_x[cloud + 1].item()
-        rows = max(1, _TORCH_TILE // max(1, min(end - first, _TORCH_TILE) + length))
+        rows = max(1, _TORCH_CHUNK // max(1, min(end - first, _TORCH_CHUNK) + length))
         for query in range(ptr_y[cloud].item(), ptr_y[cloud + 1].item(), rows):
             queries = torch.arange(query, min(query + rows, ptr_y[cloud + 1].item()), device=x.device)
             found = _lists_by_torch(x, y, queries, first, end, length, without_self)
@@ -294,8 +294,8 @@ def _lists_by_torch(
     numbers = queries.new_empty(len(queries), 0)
     # a point itself comes before all others and is dropped at the end
     extra = int(without_self)
-    for start in range(first, end, _TORCH_TILE):
-        points = torch.arange(start, min(start + _TORCH_TILE, end), device=x.device)
+    for start in range(first, end, _TORCH_CHUNK):
+        points = torch.arange(start, min(start + _TORCH_CHUNK, end), device=x.device)
         total = y.new_zeros(len(queries), len(points))
         for d in range(x.shape[1]):
             total += (x[points, d] - y[queries, d].unsqueeze(1)).square()

@@ -182,7 +182,7 @@ def test_any_batch(data):
 
 
 def test_the_search_by_torch_is_the_same(monkeypatch):
-    monkeypatch.setattr(sys.modules['pygfuse.ops.knn'], '_TORCH_TILE', 64)  # the function hides the module
+    monkeypatch.setattr(sys.modules['pygfuse.ops.knn'], '_TORCH_CHUNK', 64)  # the function hides the module
     batch = torch.arange(4).repeat_interleave(torch.tensor([5, 0, 150, 1]))
     for x in (points(156, 3), grid(156, 2)):
         ptr = torch.tensor([0, 5, 5, 155, 156])

@@ -1,6 +1,6 @@
 """Bodies of kernels, plain functions of a small part of Python, translated to LLVM's instructions.
 
-What there is: numbers, tuples, arrays and pointers to numbers, tiles (`pygfuse.cpu.simd`) and None; assignments,
+What there is: numbers, tuples, arrays and pointers to numbers, vectors (`pygfuse.cpu.simd`) and None; assignments,
 ``if``, ``while``, ``for`` over a tuple or a ``range`` (whose steps are positive unless they are known), ``break``,
 ``continue``, ``return``; Python's operators, ``len``, ``min`` and ``max`` of integers, types of numbers as
 conversions, the words of a program, ``np.empty`` of one dimension, intrinsics (`pygfuse.cpu.intrinsics`) and other

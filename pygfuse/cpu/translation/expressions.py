@@ -14,7 +14,7 @@ from numba import types
 from pygfuse.cpu import numbers
 from pygfuse.cpu.elementwise import WORDS
 from pygfuse.cpu.intrinsics import Intrinsic
-from pygfuse.cpu.simd import Tile
+from pygfuse.cpu.simd import SimdType
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.cpu.translation.memory import Memory
 from pygfuse.cpu.translation.values import (
@@ -138,7 +138,7 @@ class Expressions:
         function = _OPERATORS[operation]
         if not isinstance(x, Value) and not isinstance(y, Value):
             return function(x, y)
-        if isinstance(kind_of(x), Tile) or isinstance(kind_of(y), Tile):
+        if isinstance(kind_of(x), SimdType) or isinstance(kind_of(y), SimdType):
             return self._word(function, (x, y))
         x, y = self._meeting(x, y)
         return Value(*numbers.binary(self.builder, operation, (x.kind, y.kind), (x.ir, y.ir)))
@@ -163,7 +163,7 @@ class Expressions:
             raise ValueError(f'a kernel has no {type(expression.op).__name__}')
         if not isinstance(operand, Value):
             return -operand
-        if isinstance(operand.kind, Tile):
+        if isinstance(operand.kind, SimdType):
             return self._word(operator.neg, (operand,))
         return Value(*numbers.negative(self.builder, operand.kind, operand.ir))
 

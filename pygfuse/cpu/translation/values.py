@@ -174,7 +174,7 @@ def merged(builder: ir.IRBuilder, arriving: Sequence[tuple[ir.Block, Any]]) -> A
             for column in columns
         )
     if any(isinstance(thing, Array) for thing in things):
-        raise ValueError('Expected numbers or tiles, as an array does not come from one of several places')
+        raise ValueError('Expected numbers or vectors, as an array does not come from one of several places')
     kinds = {kind_of(thing) for thing in things if isinstance(thing, Value)}
     if not kinds:
         kinds = {numbers.common_kind([kind_of(thing) for thing in things])}

@@ -16,7 +16,7 @@ from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.translation.functions import inlined
 
 # queries whose distances to a panel are in registers together
-GROUP = 4
+QUERIES_TOGETHER = 4
 INFINITY = float('inf')
 
 
@@ -38,16 +38,16 @@ def _room(element: types.Float, length: int) -> Callable:
 
 
 def _distances(layout: Layout, stride: int) -> Callable:
-    """``distances(points, panel, y, first, last, dims, tile, place)``: of at most four queries to a panel.
+    """``distances(points, panel, y, first, last, dims, buffer, place)``: of at most four queries to a panel.
 
     The queries are [first, last], the last one again where there are fewer than four; the distances of query i go to
-    ``tile[i * stride + place:]``.
+    ``buffer[i * stride + place:]``.
     """
     width = layout.channels
     load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
 
     @functools.partial(inlined, fuses_products=False)
-    def distances(points, panel, y, first, last, dims, tile, place):
+    def distances(points, panel, y, first, last, dims, buffer, place):
         q0, q1, q2, q3 = first * dims, min(first + 1, last) * dims, min(first + 2, last) * dims, last * dims
         d0, d1, d2, d3 = row_full(0.0), row_full(0.0), row_full(0.0), row_full(0.0)
         for d in range(dims):
@@ -56,10 +56,10 @@ def _distances(layout: Layout, stride: int) -> Callable:
             d1 = add_squared_difference(d1, row, y[np.uint64(q1 + d)])
             d2 = add_squared_difference(d2, row, y[np.uint64(q2 + d)])
             d3 = add_squared_difference(d3, row, y[np.uint64(q3 + d)])
-        store_row(tile, place, d0)
-        store_row(tile, stride + place, d1)
-        store_row(tile, 2 * stride + place, d2)
-        store_row(tile, 3 * stride + place, d3)
+        store_row(buffer, place, d0)
+        store_row(buffer, stride + place, d1)
+        store_row(buffer, 2 * stride + place, d2)
+        store_row(buffer, 3 * stride + place, d3)
 
     return distances
 
@@ -80,29 +80,29 @@ def _rank(line: Layout) -> Callable:
 
 
 def _bound(line: Layout, rank: Callable) -> Callable:
-    """``bound(tile, begin, end, wanted, values, base, ranks)``: at least `wanted` of tile[begin:end] are not above it.
+    """``bound(buffer, begin, end, wanted, values, base, ranks)``: at least `wanted` of them are not above it.
 
-    Registers are dealt out to as many groups as it takes to have somewhat more lanes than `wanted`. Each lane's least
+    Registers are dealt out to as many buckets as it takes to have somewhat more lanes than `wanted`. Each lane's least
     value stands for the lane: the bound is the `wanted`-th of these.
     """
     lanes, load_line, store_line, line_full = line.channels, line.load_row, line.store_row, line.row_full
 
     @inlined
-    def bound(tile, begin, end, wanted, values, base, ranks):
-        groups = 4 * wanted // (3 * lanes) + 1
+    def bound(buffer, begin, end, wanted, values, base, ranks):
+        buckets = 4 * wanted // (3 * lanes) + 1
         registers = (end - begin) // lanes
-        if registers < 2 * groups:
+        if registers < 2 * buckets:
             return INFINITY
-        for group in range(groups):
-            store_line(values, base + group * lanes, line_full(0.0) + INFINITY)
-        group = 0
+        for bucket in range(buckets):
+            store_line(values, base + bucket * lanes, line_full(0.0) + INFINITY)
+        bucket = 0
         for register in range(registers):
-            place = base + group * lanes
-            least = smaller(load_line(values, place), load_line(tile, begin + register * lanes))
+            place = base + bucket * lanes
+            least = smaller(load_line(values, place), load_line(buffer, begin + register * lanes))
             store_line(values, place, least)
-            group = group + 1 if group + 1 < groups else 0
-        rank(values, base, groups * lanes, ranks)
-        for i in range(base, base + groups * lanes):
+            bucket = bucket + 1 if bucket + 1 < buckets else 0
+        rank(values, base, buckets * lanes, ranks)
+        for i in range(base, base + buckets * lanes):
             if ranks[np.uint64(i)] == wanted - 1:
                 return values[np.uint64(i)]
         return INFINITY
@@ -123,7 +123,7 @@ def nearest_body(layout: Layout, line: Layout, stride: int) -> Callable:
     """
     width = layout.channels
     load_row = layout.load_row
-    room, distances_of, rank = _room(layout.element, GROUP * stride), _distances(layout, stride), _rank(line)
+    room, distances_of, rank = _room(layout.element, QUERIES_TOGETHER * stride), _distances(layout, stride), _rank(line)
     bound = _bound(line, rank)
 
     @inlined
@@ -145,7 +145,7 @@ def nearest_body(layout: Layout, line: Layout, stride: int) -> Callable:
 
     @inlined
     def choose(
-        tile, tile_begin, low, high, start, own, held, length, first, distances, neighbours,
+        buffer, offset, low, high, start, own, held, length, first, distances, neighbours,
         values, numbers, ranks, base, capacity,
     ):  # fmt: skip
         """Takes the points of a chunk's places [low, high), but for `own`, into a list that holds `held` so far."""
@@ -154,11 +154,11 @@ def nearest_body(layout: Layout, line: Layout, stride: int) -> Callable:
             limit = distances[np.uint64(first + length - 1)]
         else:
             # the query itself is among those that the bound counts
-            limit = bound(tile, tile_begin + low, tile_begin + high, length + (own >= 0), values, base, ranks)
+            limit = bound(buffer, offset + low, offset + high, length + (own >= 0), values, base, ranks)
             take_list(first, held, distances, neighbours, values, numbers, base)
         count = held
         for panel in range(low - low % width, high, width):
-            bits = lanes_not_above(load_row(tile, tile_begin + panel), limit)
+            bits = lanes_not_above(load_row(buffer, offset + panel), limit)
             if panel < low:
                 bits = bits >> np.uint64(low - panel) << np.uint64(low - panel)
             if panel + width > high:
@@ -166,7 +166,7 @@ def nearest_body(layout: Layout, line: Layout, stride: int) -> Callable:
             while bits != np.uint64(0):
                 place = panel + lowest_bit(bits)
                 bits &= bits - np.uint64(1)
-                distance = tile[tile_begin + place]
+                distance = buffer[offset + place]
                 if not distance < INFINITY:
                     distance = INFINITY
                 # a full list's numbers are lower than those to come
@@ -188,21 +188,21 @@ def nearest_body(layout: Layout, line: Layout, stride: int) -> Callable:
         first_query, last_query = blocks[6 * part], blocks[6 * part + 1]
         begin, end = blocks[6 * part + 2], blocks[6 * part + 3]
         length, lists = blocks[6 * part + 4], blocks[6 * part + 5]
-        tile = room()
+        buffer = room()
         for start in range(begin - begin % width, end, chunk):
             stop = min(start + chunk, end)
             low, high = max(begin - start, 0), stop - start
-            for query in range(first_query, last_query, GROUP):
-                last = min(query + GROUP, last_query) - 1
+            for query in range(first_query, last_query, QUERIES_TOGETHER):
+                last = min(query + QUERIES_TOGETHER, last_query) - 1
                 for panel in range(start, stop, width):
-                    distances_of(points, panel * dims, y, query, last, dims, tile, panel - start)
+                    distances_of(points, panel * dims, y, query, last, dims, buffer, panel - start)
                 for i in range(last + 1 - query):
                     own, seen = -1, start + low - begin
                     if without_self:
                         own = query + i - start
                         seen -= begin <= query + i < start + low
                     choose(
-                        tile, i * stride, low, high, start, own, min(seen, length), length,
+                        buffer, i * stride, low, high, start, own, min(seen, length), length,
                         lists + (query + i - first_query) * length, distances, neighbours,
                         values, numbers, ranks, part * capacity, capacity,
                     )  # fmt: skip
