@@ -87,7 +87,7 @@ class Task:
         registers, shared, spills = assembled(text, self.architecture)
         return Compiled(
             name=self.kernel.name,
-            layout=f'{layout.lanes} lanes x {layout.values}, {layout.groups} groups, {layout.batch} in flight',
+            layout=f'{layout.lanes} lanes x {layout.values}, {layout.subteams} subteams, {layout.batch} in flight',
             architecture=f'sm_{self.architecture[0]}{self.architecture[1]}',
             registers=registers,
             shared=shared,

@@ -1,8 +1,8 @@
-"""The arguments of walks: groups of named fields, of which a walk's header and its call are both checked.
+"""The arguments of walks: tuples of named fields, of which a walk's header and its call are both checked.
 
 A walk's body takes some dozens of arguments by position, as what is compiled has no other way. They are declared once,
 as named tuples one after another. A body whose parameters are others is refused where it is defined; a call gives each
-group by its names.
+tuple by its names.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor
 
 
 class Arguments:
-    """What a walk takes: its share of the work, then the fields of some groups.
+    """What a walk takes: its share of the work, then the fields of some tuples.
 
     Args:
         share: The first parameter.
-        groups: Named tuples, whose fields follow one after another.
+        tuples: Named tuples, whose fields follow one after another.
 
     Example:
         >>> walk = Arguments('part', Row, Draws)
@@ -37,12 +37,12 @@ class Arguments:
         ValueError: Expected parameter 1 of 'body' to be 'total_heads' (got 'width')
     """
 
-    def __init__(self, share: str, *groups: type[tuple]) -> None:
-        self.groups = groups
-        self.names = (share, *(name for group in groups for name in group._fields))
+    def __init__(self, share: str, *tuples: type[tuple]) -> None:
+        self.tuples = tuples
+        self.names = (share, *(name for kind in tuples for name in kind._fields))
         repeated = {name for name in self.names if self.names.count(name) > 1}
         if repeated:
-            raise ValueError(f"Expected the fields of 'groups' to differ (got {sorted(repeated)} more than once)")
+            raise ValueError(f"Expected the fields of 'tuples' to differ (got {sorted(repeated)} more than once)")
 
     def of(self, body: Callable) -> Callable:
         """The body, whose parameters are these names in this order."""
@@ -52,16 +52,16 @@ class Arguments:
                 raise ValueError(f'Expected parameter {i} of {body.__name__!r} to be {wanted!r} (got {name!r})')
         return body
 
-    def check(self, groups: tuple[tuple, ...]) -> None:
-        """Raises a ValueError if these are not the groups."""
-        if tuple(map(type, groups)) != self.groups:
-            wanted, found = ([kind.__name__ for kind in kinds] for kinds in (self.groups, map(type, groups)))
-            raise ValueError(f"Expected 'groups' to be {wanted} (got {found})")
+    def check(self, tuples: tuple[tuple, ...]) -> None:
+        """Raises a ValueError if these are not tuples of these kinds."""
+        if tuple(map(type, tuples)) != self.tuples:
+            wanted, found = ([kind.__name__ for kind in kinds] for kinds in (self.tuples, map(type, tuples)))
+            raise ValueError(f"Expected 'tuples' to be {wanted} (got {found})")
 
-    def __call__(self, *groups: tuple) -> tuple:
+    def __call__(self, *tuples: tuple) -> tuple:
         """The arguments behind the share of the work, one after another."""
-        self.check(groups)
-        return tuple(itertools.chain.from_iterable(groups))
+        self.check(tuples)
+        return tuple(itertools.chain.from_iterable(tuples))
 
 
 class WalkedEdges(NamedTuple):

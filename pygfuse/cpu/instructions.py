@@ -18,12 +18,12 @@ class Instructions(Layout):
 
     @functools.cached_property
     def put_row(self):
-        """`store_row`: on a GPU, by one of the groups that know the row."""
+        """`store_row`: on a GPU, by one of the subteams that know the row."""
         return self.store_row
 
     @functools.cached_property
     def put_heads(self):
-        """`store_heads`: on a GPU, by one of the groups that know the heads."""
+        """`store_heads`: on a GPU, by one of the subteams that know the heads."""
         return self.store_heads
 
     @functools.cached_property
@@ -39,7 +39,7 @@ class Instructions(Layout):
 
     @functools.cached_property
     def add_heads(self):
-        """``add_heads(memory, offset, edges)``: the same of the sum over a group of edges."""
+        """``add_heads(memory, offset, edges)``: the same of the sum over a vector of edges."""
         load_heads, store_heads, sum_edges = self.load_heads, self.store_heads, self.sum_edges
 
         @inlined

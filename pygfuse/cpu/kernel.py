@@ -38,7 +38,7 @@ class Kernel:
         name: What the log calls it while it compiles.
         constants: Whatever else decided the body (layout, options, the text of a program): part of the key under
             which the machine code is kept on disk.
-        takes: The groups in which the arguments come; by default each comes by itself.
+        takes: The tuples in which the arguments come; by default each comes by itself.
         fuses_products: Whether a product and a sum may become one instruction; `constants` have to say which.
     """
 
@@ -64,7 +64,7 @@ class Kernel:
 
         Args:
             parts: Number of parts; each is run exactly once, by one thread.
-            arguments: Contiguous CPU tensors, tuples of arguments, ints, floats or None; or groups of them.
+            arguments: Contiguous CPU tensors, tuples of arguments, ints, floats or None; or `Packed` ones.
             threads: Upper limit of threads.
         """
         if parts <= 0:
@@ -80,7 +80,7 @@ class Kernel:
 
     def _launch(self, arguments: tuple) -> Launch:
         if self.takes is not None:
-            self.takes.check(tuple([group.group if type(group) is Packed else group for group in arguments]))
+            self.takes.check(tuple([each.arguments if type(each) is Packed else each for each in arguments]))
         kinds = kinds_of(arguments)
         packed = tuple([i for i, argument in enumerate(arguments) if isinstance(argument, Packed)])
         launch = Launch(self._compiled.get(kinds) or self._compile(kinds), packer(kinds, packed))

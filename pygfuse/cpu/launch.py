@@ -29,21 +29,21 @@ def _kind_of(argument: Any) -> Any:
 
 
 class Packed:
-    """A group of arguments that stays the same from call to call, with its words.
+    """A tuple of arguments that stays the same from call to call, with its words.
 
     Args:
-        group: The arguments: contiguous tensors, tuples of arguments, ints, floats or None.
+        arguments: Contiguous tensors, tuples of arguments, ints, floats or None.
     """
 
-    __slots__ = ('group', 'kinds', 'words')
+    __slots__ = ('arguments', 'kinds', 'words')
     # equal kinds are one object
     _known: ClassVar[dict[tuple, tuple]] = {}
 
-    def __init__(self, group: tuple) -> None:
-        kinds = kinds_of(group)
-        self.group = group
+    def __init__(self, arguments: tuple) -> None:
+        kinds = kinds_of(arguments)
+        self.arguments = arguments
         self.kinds = self._known.setdefault(kinds, kinds)
-        self.words = tuple(packer((self.kinds,))(0, group)[FIRST_ARGUMENT:])
+        self.words = tuple(packer((self.kinds,))(0, arguments)[FIRST_ARGUMENT:])
 
 
 def _bits(number: float) -> int:
@@ -89,12 +89,12 @@ def _lengths(kind: Any, value: str) -> Iterator[str]:
 
 
 def packed_when_met_again(memo: Memo, key: tuple, make: Callable[[], tuple]) -> tuple | Packed:
-    """A group that is kept in a memo: packed from the second time on that it is asked for.
+    """A tuple of arguments that is kept in a memo: packed from the second time on that it is asked for.
 
     Args:
-        memo: That of the object whose tensors the group holds.
+        memo: That of the object whose tensors the tuple holds.
         key: Under which it is kept.
-        make: Gives the group.
+        make: Gives the tuple.
     """
     found = memo.get(key)
     if type(found) is Packed:

@@ -2,7 +2,7 @@
 
 A `Layout` fixes element type, heads and channels; its attributes are Numba intrinsics to be used in kernel bodies.
 Memory is row-major and contiguous: a heads operand is ``[rows, heads]``, a channels operand ``[rows, heads *
-channels]``. `group` edges are worked on side by side where only heads are concerned (see `HeadVector`).
+channels]``. `step` edges are worked on side by side where only heads are concerned (see `HeadVector`).
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from pygfuse.cpu import (
     simd,
 )
 from pygfuse.cpu.channel_sums import sum_over_channels
-from pygfuse.cpu.edge_groups import EdgeGroups, beyond
+from pygfuse.cpu.edge_vectors import EdgeVectors, beyond
 from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.packs import like, loads_of, map_items, stores_of
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
 
-class Layout(EdgeGroups):
-    """Intrinsics on rows of `heads` x `channels` values of type `element`; `group` edges side by side.
+class Layout(EdgeVectors):
+    """Intrinsics on rows of `heads` x `channels` values of type `element`; `step` edges side by side.
 
     Args:
         element: ``numba.types.float32`` or ``float64``.
         heads: Number of heads held at once.
         channels: Channels of each head held at once.
-        group_limit: The most edges side by side, a power of two; by default as many as fill a register.
+        edge_limit: The most edges side by side, a power of two; by default as many as fill a register.
     """
 
-    def __init__(self, element: types.Float, heads: int, channels: int, group_limit: int | None = None) -> None:
+    def __init__(self, element: types.Float, heads: int, channels: int, edge_limit: int | None = None) -> None:
         lanes = simd.register_bytes() // memory.alignment(element)
         self.element, self.heads, self.channels = element, heads, channels
-        group = 1 << max(0, (lanes // heads).bit_length() - 1)
-        self.group = group if group_limit is None else min(group, group_limit)
+        step = 1 << max(0, (lanes // heads).bit_length() - 1)
+        self.step = step if edge_limit is None else min(step, edge_limit)
         self.row = ChannelRow(element, heads, channels)
         self.head = HeadVector(element, 1, heads)
-        self.edges = HeadVector(element, self.group, heads)
+        self.edges = HeadVector(element, self.step, heads)
 
     # Rows of channels
 
@@ -79,7 +79,7 @@ class Layout(EdgeGroups):
 
         return total
 
-    # Vectors of heads, for one edge or for a group of edges
+    # Vectors of heads, for one edge or for several side by side
 
     @functools.cached_property
     def heads_full(self):
@@ -88,7 +88,7 @@ class Layout(EdgeGroups):
 
     @functools.cached_property
     def edges_full(self):
-        """``edges_full(value)``: the same value for every head of a group of edges."""
+        """``edges_full(value)``: the same value for every head of a vector of edges."""
         return _full(self.edges)
 
     @functools.cached_property
@@ -98,7 +98,7 @@ class Layout(EdgeGroups):
 
     @functools.cached_property
     def load_edges(self):
-        """``load_edges(memory, offset)``: a group's values that lie side by side, all of them."""
+        """``load_edges(memory, offset)``: a vector of edges' values that lie side by side, all of them."""
         return loads_of(self.edges, functools.partial(memory.load_vector, self.edges))
 
     @functools.cached_property
@@ -108,7 +108,7 @@ class Layout(EdgeGroups):
 
     @functools.cached_property
     def store_edges(self):
-        """``store_edges(memory, offset, edges)``: all edges of the group."""
+        """``store_edges(memory, offset, edges)``: all edges of the vector."""
         return stores_of(self.edges, memory.store_vector)
 
     @functools.cached_property
@@ -145,17 +145,17 @@ class Layout(EdgeGroups):
 
     @functools.cached_property
     def sum_edges(self):
-        """``sum_edges(edges)``: the sum over the group, one value a head; of a tuple, the tuple."""
+        """``sum_edges(edges)``: the sum over the edges, one value a head; of a tuple, the tuple."""
         return _reduce(self.edges, self.head, llvm.add)
 
     @functools.cached_property
     def max_edges(self):
-        """``max_edges(edges)``: the maximum over the group, one value a head."""
+        """``max_edges(edges)``: the maximum over the edges, one value a head."""
         return _reduce(self.edges, self.head, llvm.greater)
 
     @functools.cached_property
     def repeat(self):
-        """``repeat(heads)``: one edge's values for every edge of the group; of a tuple, the tuple."""
+        """``repeat(heads)``: one edge's values for every edge of the vector; of a tuple, the tuple."""
         edges, head = self.edges, self.head
 
         @intrinsic
@@ -174,7 +174,7 @@ class Layout(EdgeGroups):
 
     @functools.cached_property
     def buffer(self):
-        """``buffer()``: room on the stack for the values of one group of edges."""
+        """``buffer()``: room on the stack for the values of one vector of edges."""
         edges = self.edges
 
         @intrinsic
@@ -204,7 +204,7 @@ def _full(kind: simd.SimdType):
 
 
 def _reduce(edges: HeadVector, head: HeadVector, combine):
-    """A fold of the group's edges by halves, in a fixed order."""
+    """A fold of a vector's edges by halves, in a fixed order."""
 
     @intrinsic
     def reduce(value):

@@ -117,11 +117,11 @@ def prefetch(memory, offset):
     return types.void(memory, types.int64), emit
 
 
-def group_rows(builder, group: int, index_kind, index, begin, end) -> list[ir.Value]:
-    """The rows that the index names for the edges of a group; past `end`, the last edge's row again."""
+def rows_of_edges(builder, edges: int, index_kind, index, begin, end) -> list[ir.Value]:
+    """The rows that the index names for the edges of a vector; past `end`, the last edge's row again."""
     last = builder.sub(end, ir.Constant(INT64, 1))
     rows = []
-    for k in range(group):
+    for k in range(edges):
         position = builder.add(begin, ir.Constant(INT64, k)) if k else begin
         inside = builder.select(builder.icmp_signed('<', position, last), position, last) if k else begin
         if isinstance(index_kind, types.NoneType):

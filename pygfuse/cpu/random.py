@@ -18,7 +18,7 @@ from pygfuse.cpu import simd
 from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.memory import INT64, group_rows
+from pygfuse.cpu.memory import INT64, rows_of_edges
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 
 _ROWS = 4096
@@ -37,7 +37,7 @@ def _dropout_edges(kind: simd.HeadVector):
     def dropout_edges(seed, threshold, scale, edge_id, begin, end, first_head):
         def emit(context, builder, signature, arguments):
             seed, threshold, scale, edge_id, begin, end, first_head = arguments
-            rows = group_rows(builder, kind.edges, signature.args[3], edge_id, begin, end)
+            rows = rows_of_edges(builder, kind.edges, signature.args[3], edge_id, begin, end)
             ids = ir.Constant(ir.VectorType(INT64, kind.edges), ir.Undefined)
             for k, row in enumerate(rows):
                 ids = builder.insert_element(ids, row, ir.Constant(llvm.INT32, k))
@@ -61,17 +61,17 @@ def _dropout_edges(kind: simd.HeadVector):
 
 
 def dropout_edges(layout: Layout):
-    """``dropout_edges(seed, threshold, scale, edge_id, begin, end, first_head)``: a group's factors, 0 or `scale`."""
+    """``dropout_edges(seed, threshold, scale, edge_id, begin, end, first_head)``: the edges' factors, 0 or `scale`."""
     return _dropout_edges(layout.edges)
 
 
 @functools.lru_cache(maxsize=64)
 def _factors_kernel(layout: Layout) -> Kernel:
-    draw, store_some_edges, group = dropout_edges(layout), layout.store_some_edges, layout.group
+    draw, store_some_edges, step = dropout_edges(layout), layout.store_some_edges, layout.step
 
     def factors(part, rows, heads, seed, threshold, scale, result):
         end = min(rows, (part + 1) * _ROWS)
-        for q in range(part * _ROWS, end, group):
+        for q in range(part * _ROWS, end, step):
             store_some_edges(result, q * heads, draw(seed, threshold, scale, None, q, end, 0), end - q)
 
     return Kernel(factors, f'dropout factors, {layout.heads}, {layout.element}', (str(layout.edges),))

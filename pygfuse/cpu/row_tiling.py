@@ -24,7 +24,7 @@ def tiling(
     channels: int,
     registers: int,
     split_channels: bool,
-    group_limit: int | None = None,
+    edge_limit: int | None = None,
 ) -> Tiling:
     """Tiles of whole heads, as many as fit in `registers`; a wider head is split if the program allows it.
 
@@ -36,17 +36,17 @@ def tiling(
         heads, channels: Of the whole row.
         registers: How many may hold a row.
         split_channels: Whether channels of a head can be computed apart.
-        group_limit: The most edges that are scored side by side.
+        edge_limit: The most edges that are scored side by side.
     """
     element, limit = ELEMENT_TYPES[dtype], _most_values(dtype, registers)
     if channels <= limit or not split_channels:
         held = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * channels <= limit))
         starts = [(head, head * channels) for head in range(0, heads, held)]
-        layout = Instructions(element, held, channels, group_limit)
+        layout = Instructions(element, held, channels, edge_limit)
     else:
         offsets = [min(start, channels - limit) for start in range(0, channels, limit)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
-        layout = Instructions(element, 1, limit, group_limit)
+        layout = Instructions(element, 1, limit, edge_limit)
     return _tiles(layout, starts)
 
 

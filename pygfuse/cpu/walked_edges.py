@@ -29,9 +29,9 @@ FEW_EDGES = 8
 THREAD_WORK = 50_000
 
 
-def tiling_of(call: Call, registers: int, split_channels: bool, group_limit: int | None = None) -> Tiling:
+def tiling_of(call: Call, registers: int, split_channels: bool, edge_limit: int | None = None) -> Tiling:
     """How a row of a call is cut for registers."""
-    return row_tiling.tiling(call.like.dtype, call.heads, call.channels, registers, split_channels, group_limit)
+    return row_tiling.tiling(call.like.dtype, call.heads, call.channels, registers, split_channels, edge_limit)
 
 
 def edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:

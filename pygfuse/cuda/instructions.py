@@ -76,12 +76,12 @@ class Instructions(Loads, Values, Shuffles, Random):
         return _number(lambda builder: special(builder, 'ctaid.y'))
 
     @functools.cached_property
-    def group_number(self):
-        """``group_number()``: which of the team's groups this lane belongs to."""
+    def subteam_number(self):
+        """``subteam_number()``: which of the team's subteams this lane belongs to."""
 
         def emit(builder):
-            group = builder.lshr(thread(builder), shift(self.layout.lanes))
-            return builder.and_(group, number_of(self.layout.groups - 1))
+            subteam = builder.lshr(thread(builder), shift(self.layout.lanes))
+            return builder.and_(subteam, number_of(self.layout.subteams - 1))
 
         return _number(emit)
 
@@ -89,7 +89,7 @@ class Instructions(Loads, Values, Shuffles, Random):
 
     @functools.cached_property
     def add_row(self):
-        """``add_row(memory, offset, row)``: adds to what this group, and no other, has there; of tuples, each."""
+        """``add_row(memory, offset, row)``: adds to what this subteam, and no other, has there; of tuples, each."""
         return self._adder(self.reload_row, self.store_row)
 
     @functools.cached_property
@@ -106,24 +106,24 @@ class Instructions(Loads, Values, Shuffles, Random):
 
         return add
 
-    # What all groups of a team know
+    # What all subteams of a team know
 
     @functools.cached_property
     def put_row(self):
-        """``put_row(memory, offset, row)``: `store_row` by the team's first group."""
-        return self._by_first_group(self.store_row)
+        """``put_row(memory, offset, row)``: `store_row` by the team's first subteam."""
+        return self._by_first_subteam(self.store_row)
 
     @functools.cached_property
     def put_heads(self):
-        """``put_heads(memory, offset, heads)``: `store_heads` by the team's first group."""
-        return self._by_first_group(self.store_heads)
+        """``put_heads(memory, offset, heads)``: `store_heads` by the team's first subteam."""
+        return self._by_first_subteam(self.store_heads)
 
-    def _by_first_group(self, store: Callable) -> Callable:
-        group_number = self.group_number
+    def _by_first_subteam(self, store: Callable) -> Callable:
+        subteam_number = self.subteam_number
 
         @self.inlined
         def put(memory, offset, value):
-            store(memory, offset, value, group_number() == 0)
+            store(memory, offset, value, subteam_number() == 0)
 
         return put
 

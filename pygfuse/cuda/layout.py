@@ -19,14 +19,14 @@ class Layout:
 
     A lane loads vectors of up to 16 bytes, none of which holds two heads. The vectors of one head take a power of two
     of lanes, or all lanes several times; what is beyond the head's channels is masked. So each lane knows the head of
-    each of its vectors without communication, and a sum over channels is a butterfly of shuffles. `groups` such sets of
-    lanes make a team, which walks a row together: each set has edges of its own, of which it keeps `batch` in flight.
+    each of its vectors without communication, and a sum over channels is a butterfly of shuffles. `subteams` such sets
+    of lanes make a team, which walks a row together: each has edges of its own, of which it keeps `batch` in flight.
 
     Args:
         element: Type of the features in memory: ``'float32'``, ``'float64'``, ``'float16'`` or ``'bfloat16'``.
         heads: Number of heads held at once.
         channels: Channels of each head held at once.
-        groups: Edges that a team works on side by side, a power of two.
+        subteams: Edges that a team works on side by side, a power of two.
         batch: Edges in flight for each of them.
         stride: Channels of a head in memory, where a part of them is held; by default `channels`.
 
@@ -39,13 +39,13 @@ class Layout:
     element: str
     heads: int
     channels: int
-    groups: int = 1
+    subteams: int = 1
     batch: int = 1
     stride: int | None = None
 
     def __post_init__(self) -> None:
-        if self.lanes * self.groups > WARP:
-            raise ValueError(f"Expected 'groups' to be at most {WARP // self.lanes} (got {self.groups})")
+        if self.lanes * self.subteams > WARP:
+            raise ValueError(f"Expected 'subteams' to be at most {WARP // self.lanes} (got {self.subteams})")
 
     @functools.cached_property
     def compute(self) -> str:
@@ -77,7 +77,7 @@ class Layout:
     @functools.cached_property
     def team(self) -> int:
         """Lanes that walk one row."""
-        return self.lanes * self.groups
+        return self.lanes * self.subteams
 
     @functools.cached_property
     def registers(self) -> int:

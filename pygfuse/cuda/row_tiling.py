@@ -50,7 +50,7 @@ def tiling(
         limit: Values of a row that one lane may hold.
         split_channels: Whether a head may be split.
         rows: Rows that are gathered for each edge.
-        degree: A power of two: groups of lanes that find edges of their own in a typical row.
+        degree: A power of two: subteams of lanes that find edges of their own in a typical row.
     """
     element = KINDS[dtype]
     widest = limit * WARP
@@ -63,10 +63,10 @@ def tiling(
         offsets = [min(start, channels - widest) for start in range(0, channels, widest)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
         layout = Layout(element, 1, widest, stride=channels)
-    groups = min(WARP // layout.lanes, degree)
+    subteams = min(WARP // layout.lanes, degree)
     batch = max(1, min(LARGEST_BATCH, VALUES_IN_FLIGHT // (layout.values * max(1, rows))))
     tiles = torch.tensor([number for start in starts for number in start], device=device)
-    return Tiling(dataclasses.replace(layout, groups=groups, batch=batch), tiles)
+    return Tiling(dataclasses.replace(layout, subteams=subteams, batch=batch), tiles)
 
 
 def typical_degree(mean: float) -> int:

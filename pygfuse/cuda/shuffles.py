@@ -1,4 +1,4 @@
-"""What passes between the lanes of a team: sums over channels, lanes and groups."""
+"""What passes between the lanes of a team: sums over channels, lanes and subteams."""
 
 from __future__ import annotations
 
@@ -108,19 +108,19 @@ class Shuffles:
         return self.inlined(self._butterfly('value', 1, self.layout.lanes))
 
     @functools.cached_property
-    def sum_groups(self):
-        """``sum_groups(value)``: the sum of a row or of heads over the groups of the team."""
+    def sum_subteams(self):
+        """``sum_subteams(value)``: the sum of a row or of heads over the subteams of the team."""
         return self.inlined(self._butterfly('value', self.layout.lanes, self.layout.team))
 
     @functools.cached_property
-    def max_groups(self):
-        """``max_groups(value)``: the maximum over the groups of the team."""
+    def max_subteams(self):
+        """``max_subteams(value)``: the maximum over the subteams of the team."""
         return self.inlined(self._butterfly('value', self.layout.lanes, self.layout.team, 'maximum(x, y)'))
 
-    def sum_groups_of(self, length: int) -> Callable:
-        """`sum_groups` of each item of a tuple of so many."""
-        items = ''.join(f'sum_groups(values[{i}]), ' for i in range(length))
-        return self.compiled(f'def sums(values):\n    return ({items})', sum_groups=self.sum_groups)
+    def sum_subteams_of(self, length: int) -> Callable:
+        """`sum_subteams` of each item of a tuple of so many."""
+        items = ''.join(f'sum_subteams(values[{i}]), ' for i in range(length))
+        return self.compiled(f'def sums(values):\n    return ({items})', sum_subteams=self.sum_subteams)
 
     def _butterfly(self, first: str, begin: int, end: int, combined: str = 'x + y') -> Callable:
         """A function that combines over the lanes whose numbers differ in the bits from `begin` to below `end`."""

@@ -45,19 +45,19 @@ def test_arguments_of_other_types_are_refused(place: int, other: object):
     assert packer(kinds_of(ARGUMENTS))(3, *changed) is None
 
 
-def test_a_packed_group_has_the_words_of_the_group():
-    group = X, INDEX
-    kinds = Packed(group).kinds, int
-    assert packer(kinds, (0,))(3, Packed(group), 7) == packer(kinds)(3, group, 7)
+def test_a_packed_tuple_has_the_words_of_the_tuple():
+    arguments = X, INDEX
+    kinds = Packed(arguments).kinds, int
+    assert packer(kinds, (0,))(3, Packed(arguments), 7) == packer(kinds)(3, arguments, 7)
     # packed and unpacked have one machine code, but not one way to be packed
-    assert kinds_of((Packed(group), 7)) == kinds_of((group, 7)) == kinds
-    assert Packed(group).kinds is Packed(group).kinds
-    assert packer(kinds, (0,))(3, group, 7) is None
-    assert packer(kinds)(3, Packed(group), 7) is None
+    assert kinds_of((Packed(arguments), 7)) == kinds_of((arguments, 7)) == kinds
+    assert Packed(arguments).kinds is Packed(arguments).kinds
+    assert packer(kinds, (0,))(3, arguments, 7) is None
+    assert packer(kinds)(3, Packed(arguments), 7) is None
     assert packer(kinds, (0,))(3, Packed((X.double(), INDEX)), 7) is None
 
 
-def test_a_group_is_packed_when_it_is_met_again():
+def test_a_tuple_is_packed_when_it_is_met_again():
     memo, made = Memo(), []
 
     def make() -> tuple:

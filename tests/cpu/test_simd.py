@@ -160,8 +160,8 @@ def test_blocks_hold_every_value_once(heads, channels, width):
         assert list(block.heads[: block.valid]) == owners
 
 
-def test_a_group_of_edges_fills_a_register():
+def test_a_vector_of_edges_fills_a_register():
     for heads in (1, 2, 3, 4, 8, 100):
         layout = Layout(types.float32, heads, 4)
-        assert layout.group >= 1
-        assert layout.group * heads <= max(heads, lanes(torch.float32))
+        assert layout.step >= 1
+        assert layout.step * heads <= max(heads, lanes(torch.float32))

@@ -55,14 +55,14 @@ OF_COMPILATION = (
         LAUNCH,
     ),
     Mutation(
-        'the words of a packed group',
+        'the words of a packed tuple',
         'cpu/launch.py',
-        '(0, group)[FIRST_ARGUMENT:])',
-        '(0, group)[:-FIRST_ARGUMENT])',
+        '(0, arguments)[FIRST_ARGUMENT:])',
+        '(0, arguments)[:-FIRST_ARGUMENT])',
         LAUNCH,
     ),
     Mutation(
-        'a packed group of other types',
+        'a packed tuple of other types',
         'cpu/launch.py',
         "tests.append(f'type({name}) is not Packed or {name}.kinds is not kinds_{i}')",
         "tests.append(f'type({name}) is not Packed')",

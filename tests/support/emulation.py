@@ -174,7 +174,7 @@ class Lanes:
     def tile_number(self) -> int:
         return self._thread().blockIdx.y
 
-    def group_number(self) -> int:
+    def subteam_number(self) -> int:
         return self._thread().threadIdx.x % self.layout.team // self.layout.lanes
 
     def shuffle(self, value: Any, distance: int) -> Any:
@@ -255,10 +255,10 @@ class Lanes:
         self.store_heads(memory, offset, self.add_tuples(self.reload_heads(memory, offset), heads), True)
 
     def put_row(self, memory: Any, offset: int, row: Any) -> None:
-        self.store_row(memory, offset, row, self.group_number() == 0)
+        self.store_row(memory, offset, row, self.subteam_number() == 0)
 
     def put_heads(self, memory: Any, offset: int, heads: Any) -> None:
-        self.store_heads(memory, offset, heads, self.group_number() == 0)
+        self.store_heads(memory, offset, heads, self.subteam_number() == 0)
 
     def _owns(self, head: int) -> bool:
         return head < self.layout.heads and self._lane % self.layout.lanes_per_head == 0
@@ -341,14 +341,14 @@ class Lanes:
     def sum_lanes(self, number: float) -> float:
         return self._butterfly(number, 1, self.layout.lanes)
 
-    def sum_groups(self, value: Value) -> Value:
+    def sum_subteams(self, value: Value) -> Value:
         return self._butterfly(value, self.layout.lanes, self.layout.team)
 
-    def max_groups(self, value: Value) -> Value:
+    def max_subteams(self, value: Value) -> Value:
         return self._butterfly(value, self.layout.lanes, self.layout.team, vocabulary.maximum)
 
-    def sum_groups_of(self, length: int) -> Callable:
-        return lambda values: tuple(self.sum_groups(value) for value in values)
+    def sum_subteams_of(self, length: int) -> Callable:
+        return lambda values: tuple(self.sum_subteams(value) for value in values)
 
     # Random numbers
 

@@ -2,8 +2,8 @@
 
 One skeleton walks the graph by target rows (forward, and the adjoint of what belongs to the target) or its transpose
 by source rows (the adjoint of what belongs to the source). The node of the row is *resident*: its operands and the
-sums for it stay in registers. The node at the other end of an edge is *gathered*. A group of edges is scored side by
-side; their weights pass through a few bytes of stack to the loop over the group's edges, which is where rows of
+sums for it stay in registers. The node at the other end of an edge is *gathered*. A vector of edges is scored side by
+side; their weights pass through a few bytes of stack to the loop over these edges, which is where rows of
 channels are read.
 
 Work is dealt in parts (`pygfuse.mapping`), times tiles of the row where a row is wider than the registers. A row

@@ -23,7 +23,7 @@ from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE_SUMS, PASSED_SUM
 from pygfuse.cpu.walks.forward import AHEAD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import group_scorer
+from pygfuse.cpu.walks.score import edge_scorer
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
 from pygfuse.program.program import TARGET, BoundProgram
@@ -125,7 +125,7 @@ def backward_body(
     add_row, add_heads = layout.add_row, layout.add_heads
     edges_by_message = len(plan.edge_channels) > 0 and not edges_by_score
     message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
-    score = group_scorer(bound, layout, sides) if has_score else None
+    score = edge_scorer(bound, layout, sides) if has_score else None
     score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
@@ -136,7 +136,7 @@ def backward_body(
 
     gather_scalars, scatter_scalars, add_edges = layout.gather_scalars, layout.scatter_scalars, layout.add_edges
     adds = len(plan.added) > 0
-    group, heads = layout.group, layout.heads
+    step, heads = layout.step, layout.heads
     load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
     store_heads, store_edges = layout.store_heads, layout.store_edges
     store_some_edges, scatter_edges, sum_edges = layout.store_some_edges, layout.scatter_edges, layout.sum_edges
@@ -175,8 +175,8 @@ def backward_body(
                     factor = repeat(load_heads(normalisers, (2 * v + 1) * total_heads + head))
                     mean_dot = repeat(load_heads(delta, v * total_heads + head))
             head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_full(0.0))
-            for q in range(begin, end, group):
-                count = min(group, end - q)
+            for q in range(begin, end, step):
+                count = min(step, end - q)
                 if has_score:
                     if edge_alpha is None:
                         alpha, others, on_edges = score(
@@ -330,7 +330,7 @@ def passed_sum_body(layout: Instructions) -> Callable:
 
     `position` holds, for each edge in this side's order, where the walk wrote it.
     """
-    group, heads = layout.group, layout.heads
+    step, heads = layout.step, layout.heads
     gather_edges, mask_edges, edges_full = layout.gather_edges, layout.mask_edges, layout.edges_full
     sum_edges, (write_heads, _) = layout.sum_edges, writers(layout)
     rows_of, row_at = row_walkers(scattered=False)
@@ -344,7 +344,7 @@ def passed_sum_body(layout: Instructions) -> Callable:
         for i in range(first_row, end_row):
             v, begin, end, is_whole, slot = row_at(i, rows, piece, indptr, first_edge, last_edge)
             total = edges_full(0.0)
-            for q in range(begin, end, group):
+            for q in range(begin, end, step):
                 found = gather_edges(passed, position, q, end, heads, tile * num_walked * heads)
                 total = total + mask_edges(found, end - q, 0.0)
             write_heads(v, slot, is_whole, head, total_heads, sum_edges(total), grad_heads, partial_heads)

@@ -14,7 +14,7 @@ from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.arguments import COMBINE, FORWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import group_scorer
+from pygfuse.cpu.walks.score import edge_scorer
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
@@ -32,7 +32,7 @@ def forward_body(
     """The walk that computes the output and what its adjoint needs of it.
 
     Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
-    row's first group), the sums so far are scaled down. It leaves of each row and head that maximum and the reciprocal
+    row's first step), the sums so far are scaled down. It leaves of each row and head that maximum and the reciprocal
     of the sum of exponentials relative to it. Or it takes two: one of `form` ``'statistics'`` that leaves only these,
     and one of `form` ``'given'`` that reads them, so that a row's pieces leave plain sums. A maximum (or minimum)
     leaves, for each value of the row, the number of edges among which torch divides its gradient. Of a row that is not
@@ -50,13 +50,13 @@ def forward_body(
     has_score, given, sums = bound.score is not None, bound.softmax and form == GIVEN, form != STATISTICS
     softmax = bound.softmax and not given
     extreme, smallest = reduce in ('max', 'min'), reduce == 'min'
-    score = group_scorer(bound, layout, BY_TARGET) if has_score else None
+    score = edge_scorer(bound, layout, BY_TARGET) if has_score else None
     message = compiled(bound.text(bound.message, 'message', BY_TARGET))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
     fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
     finish, least = finisher(layout, reduce, softmax, sums), lowest(str(layout.element))
-    group, heads = layout.group, layout.heads
+    step, heads = layout.step, layout.heads
     load_heads, load_row, mask_edges = layout.load_heads, layout.load_row, layout.mask_edges
     store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
     rows_of, row_at = row_walkers(scattered)
@@ -87,8 +87,8 @@ def forward_body(
                 row_factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
             if extreme:
                 result = result - np.inf
-            for q in range(begin, end, group):
-                count = min(group, end - q)
+            for q in range(begin, end, step):
+                count = min(step, end - q)
                 if has_score:
                     s, _, _ = score(
                         q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,

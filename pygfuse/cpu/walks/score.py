@@ -1,4 +1,4 @@
-"""Scores of a group of edges: the step that all walks have in common."""
+"""Scores of a vector of edges: the step that all walks have in common."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pygfuse.cpu.translation.functions import inlined
 from pygfuse.program.program import BoundProgram
 
 
-def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -> Callable:
-    """``score(...)``: the scores of a group of a row's edges side by side, and the values of heads they came from.
+def edge_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -> Callable:
+    """``score(...)``: the scores of some of a row's edges side by side, and the values of heads they came from.
 
-    Scores of heads are computed for the whole group at once. Scores of channels are computed edge by edge, each from
+    Scores of heads are computed for all of them at once. Scores of channels are computed edge by edge, each from
     the rows of both ends, and pass through the few bytes of `buffer`.
 
     Args:
@@ -23,14 +23,14 @@ def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) 
         sides: Which side is resident, which gathered.
     """
     score = compiled(bound.text(bound.score, 'score', sides))
-    gather_edges, gather_scalars, heads, group = layout.gather_edges, layout.gather_scalars, layout.heads, layout.group
+    gather_edges, gather_scalars, heads, step = layout.gather_edges, layout.gather_scalars, layout.heads, layout.step
     load_row, load_edges, store_heads = layout.load_row, layout.load_edges, layout.store_heads
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
 
     of_heads = bound.score_is_of_heads
 
     @inlined
-    def score_group(
+    def score_edges(
         q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, head_parameters, parameters, scalars,
         total_heads, width, head, channel, buffer,
@@ -40,11 +40,11 @@ def group_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) 
             with_heads = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
             on_edges = with_heads + gather_scalars(edge_scalars, edge_id, q, end)
             return score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars), others, on_edges
-        for k in range(min(group, end - q)):
+        for k in range(min(step, end - q)):
             other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
             edge = place_at(edge_id, q + k)
             row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)
             store_heads(buffer, k * heads, score((), own_row, (), other, (), row, (), parameters, scalars))
         return load_edges(buffer, 0), (), ()
 
-    return score_group
+    return score_edges

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.walks.arguments import WEIGHTS
 from pygfuse.cpu.walks.parts import piece_of, row_at, rows_of
-from pygfuse.cpu.walks.score import group_scorer
+from pygfuse.cpu.walks.score import edge_scorer
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
@@ -20,8 +20,8 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
         bound: A program with a score.
         layout: What is held of a row.
     """
-    softmax, score, exp = bound.softmax, group_scorer(bound, layout, BY_TARGET), vocabulary.exp
-    group, load_heads, load_row = layout.group, layout.load_heads, layout.load_row
+    softmax, score, exp = bound.softmax, edge_scorer(bound, layout, BY_TARGET), vocabulary.exp
+    step, load_heads, load_row = layout.step, layout.load_heads, layout.load_row
     repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
 
     @WEIGHTS.of
@@ -42,7 +42,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
             if softmax:
                 top = repeat(load_heads(statistics, 2 * v * total_heads + head))
                 factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
-            for q in range(begin, end, group):
+            for q in range(begin, end, step):
                 s, _, _ = score(
                     q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
                     edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,

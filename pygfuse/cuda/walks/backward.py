@@ -269,7 +269,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
     """
     by_target, softmax, extreme = plan.side == TARGET, bound.softmax, reduce in ('max', 'min')
-    sides, batch, groups = BY_TARGET if by_target else BY_SOURCE, Batch(lanes, bound), lanes.layout.groups
+    sides, batch, subteams = BY_TARGET if by_target else BY_SOURCE, Batch(lanes, bound), lanes.layout.subteams
     step, places, load_target = batch.step, batch.places(), _target_loader(lanes, softmax, extreme)
     loader = _loader(lanes, bound, load_target, by_target)
     load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, *OfTargets._fields])
@@ -285,13 +285,13 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
     copy_parameters, copy_head_parameters = (
         lanes.copies(len(plan.parameters)), lanes.copies(len(plan.parameter_heads)),
     )  # fmt: skip
-    sum_heads, sum_channels = lanes.sum_groups_of(len(plan.heads)), lanes.sum_groups_of(len(plan.channels))
+    sum_heads, sum_channels = lanes.sum_subteams_of(len(plan.heads)), lanes.sum_subteams_of(len(plan.channels))
     load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
     heads_full, row_full, place_at, (write_heads, write_row) = (
         lanes.heads_full, lanes.row_full, lanes.place_at, writers(lanes),
     )  # fmt: skip
-    team_number, team_count, group_number, tile_of = (
-        lanes.team_number, lanes.team_count, lanes.group_number, tile_reader(lanes),
+    team_number, team_count, subteam_number, tile_of = (
+        lanes.team_number, lanes.team_count, lanes.subteam_number, tile_reader(lanes),
     )  # fmt: skip
 
     @BACKWARD.of
@@ -303,8 +303,8 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
         grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
         grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
     ):  # fmt: skip
-        group, (tile, head, channel) = group_number(), tile_of(tiles)
-        worker = team_number() * groups + group
+        subteam, (tile, head, channel) = subteam_number(), tile_of(tiles)
+        worker = team_number() * subteams + subteam
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         drawn = None
         if seed is not None:
@@ -327,7 +327,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                 )  # fmt: skip
                 for q in range(begin, end, step):
                     edges = load_edges(
-                        places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
+                        places(q + subteam), end, index, edge_id, gathered_heads, gathered_channels,
                         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
                         total_heads, width, head, channel, grad_out, out, normalisers, delta,
                     )  # fmt: skip

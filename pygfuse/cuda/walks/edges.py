@@ -30,7 +30,7 @@ def tile_reader(lanes: Any) -> Callable:
 
 
 class Batch:
-    """The edges that a group of lanes has in flight, and functions applied to all of them.
+    """The edges that a subteam of lanes has in flight, and functions applied to all of them.
 
     Args:
         lanes: The instructions of a lane.
@@ -38,16 +38,16 @@ class Batch:
     """
 
     def __init__(self, lanes: Any, bound: BoundProgram) -> None:
-        self.lanes, self.bound, self.size, self.groups = lanes, bound, lanes.layout.batch, lanes.layout.groups
+        self.lanes, self.bound, self.size, self.subteams = lanes, bound, lanes.layout.batch, lanes.layout.subteams
 
     @property
     def step(self) -> int:
         """Edges that a team has in flight."""
-        return self.size * self.groups
+        return self.size * self.subteams
 
     def places(self) -> Callable:
         """``places(q)``: the places of the edges, the first being `q`."""
-        items = ''.join(f'q + {k * self.groups}, ' for k in range(self.size))
+        items = ''.join(f'q + {k * self.subteams}, ' for k in range(self.size))
         return self.lanes.compiled(f'def places(q):\n    return ({items})')
 
     def mapped(self, function: Callable, each: Sequence[str], shared: Sequence[str] = ()) -> Callable:

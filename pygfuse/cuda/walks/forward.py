@@ -53,10 +53,10 @@ def _reducer(lanes: Any, reduce: str) -> Callable:
     return take
 
 
-def _group_merger(lanes: Any, softmax: bool, extreme: bool) -> Callable:
-    """``merge(state, top, total)``: the state of a row from those of the groups that walked it."""
-    sum_groups, max_groups = lanes.sum_groups, lanes.max_groups
-    alone, exp, equal = lanes.layout.groups == 1, vocabulary.exp, vocabulary.equal
+def _subteam_merger(lanes: Any, softmax: bool, extreme: bool) -> Callable:
+    """``merge(state, top, total)``: the state of a row from those of the subteams that walked it."""
+    sum_subteams, max_subteams = lanes.sum_subteams, lanes.max_subteams
+    alone, exp, equal = lanes.layout.subteams == 1, vocabulary.exp, vocabulary.equal
 
     @lanes.inlined
     def merge(state, top, total):
@@ -64,13 +64,13 @@ def _group_merger(lanes: Any, softmax: bool, extreme: bool) -> Callable:
         if alone:
             return result, ties, top, total
         if extreme:
-            best = max_groups(result)
-            return best, sum_groups(equal(result, best, ties, 0.0)), top, total
+            best = max_subteams(result)
+            return best, sum_subteams(equal(result, best, ties, 0.0)), top, total
         if softmax:
-            raised = max_groups(top)
+            raised = max_subteams(top)
             factor = exp(top - raised)
-            return sum_groups(result * factor), ties, raised, sum_groups(total * factor)
-        return sum_groups(result), ties, top, total
+            return sum_subteams(result * factor), ties, raised, sum_subteams(total * factor)
+        return sum_subteams(result), ties, top, total
 
     return merge
 
@@ -93,11 +93,11 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
     put_heads, put_row, heads_full, row_full = lanes.put_heads, lanes.put_row, lanes.heads_full, lanes.row_full
     choose, any_above, dropout, place_at = lanes.choose, lanes.any_above, lanes.dropout, lanes.place_at
-    team_number, team_count, group_number, tile_of = (
-        lanes.team_number, lanes.team_count, lanes.group_number, tile_reader(lanes),
+    team_number, team_count, subteam_number, tile_of = (
+        lanes.team_number, lanes.team_count, lanes.subteam_number, tile_reader(lanes),
     )  # fmt: skip
     exp, maximum, least = vocabulary.exp, vocabulary.maximum, lowest(lanes.layout.compute)
-    finish, merge = finisher(lanes, reduce, softmax), _group_merger(lanes, softmax, extreme)
+    finish, merge = finisher(lanes, reduce, softmax), _subteam_merger(lanes, softmax, extreme)
     batch = Batch(lanes, bound)
     step, places, load_edges, copy = batch.step, batch.places(), batch.loaded(), lanes.copies(batch.size)
     send = batch.mapped(_messenger(lanes, bound), ['edges', 'weights'], RESIDENT)
@@ -135,7 +135,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
         total_heads, width, seed, threshold, scale, out, statistics, partial_rows, partial_tops, partial_totals,
     ):  # fmt: skip
-        group, (_, head, channel) = group_number(), tile_of(tiles)
+        subteam, (_, head, channel) = subteam_number(), tile_of(tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
             first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
@@ -148,7 +148,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                     state = (row_full(-np.inf), row_full(0.0))
                 for q in range(begin, end, step):
                     edges = load_edges(
-                        places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
+                        places(q + subteam), end, index, edge_id, gathered_heads, gathered_channels,
                         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
                         total_heads, width, head, channel,
                     )  # fmt: skip

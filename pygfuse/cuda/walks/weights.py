@@ -23,8 +23,8 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
     batch = Batch(lanes, bound)
     step, places, load_edges, score = batch.step, batch.places(), batch.loaded(), batch.scored()
     load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
-    team_number, team_count, group_number, tile_of = (
-        lanes.team_number, lanes.team_count, lanes.group_number, tile_reader(lanes),
+    team_number, team_count, subteam_number, tile_of = (
+        lanes.team_number, lanes.team_count, lanes.subteam_number, tile_reader(lanes),
     )  # fmt: skip
 
     @lanes.inlined
@@ -43,7 +43,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
         total_heads, width, statistics, result,
     ):  # fmt: skip
-        group, (_, head, channel) = group_number(), tile_of(tiles)
+        subteam, (_, head, channel) = subteam_number(), tile_of(tiles)
         parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
             first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
@@ -55,7 +55,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
                 factor = load_heads(statistics, (2 * v + 1) * total_heads + head)
                 for q in range(begin, end, step):
                     edges = load_edges(
-                        places(q + group), end, index, edge_id, gathered_heads, gathered_channels,
+                        places(q + subteam), end, index, edge_id, gathered_heads, gathered_channels,
                         edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
                         total_heads, width, head, channel,
                     )  # fmt: skip

@@ -222,16 +222,16 @@ class Pruning:
         self.of_merges = torch.arange(merges.count + 1) * 2, torch.stack([self.first, self.second], dim=1).flatten()
         users = torch.bincount(nodes, minlength=columns)[merges.num_sources :].to(torch.int32)
         self.loss, self.rank = (torch.empty(merges.count, dtype=torch.int32) for _ in range(2))
-        sizes = np.diff(merges.groups)
+        sizes = np.diff(merges.bounds)
         drop_one_by_one(
-            len(sizes), torch.from_numpy(np.argsort(-sizes, kind='stable')), torch.from_numpy(merges.groups),
+            len(sizes), torch.from_numpy(np.argsort(-sizes, kind='stable')), torch.from_numpy(merges.bounds),
             merges.num_sources, self.first, self.second, users, self.loss, self.rank,
         )  # fmt: skip
 
     def most_valuable(self, capacity: int, min_loss: int) -> Tensor:
         """Which merges to keep: those that go last, at most `capacity`, none that costs less than `min_loss`."""
-        group = np.repeat(np.arange(len(self.merges.groups) - 1), np.diff(self.merges.groups))
-        order = np.lexsort((group, self.rank.numpy(), self.loss.numpy()))[::-1][:capacity]
+        run = np.repeat(np.arange(len(self.merges.bounds) - 1), np.diff(self.merges.bounds))
+        order = np.lexsort((run, self.rank.numpy(), self.loss.numpy()))[::-1][:capacity]
         return self._mask(order) & (self.loss >= min(min_loss, _LOSS_LIMIT))
 
     def most_redundant(self, capacity: int) -> Tensor:

@@ -37,7 +37,7 @@ class Merges:
         num_sources, num_targets: Numbers of sources and targets.
         first, second: The inputs of each merge, int32; they come before it.
         redundancies: How many targets aggregated both when it was made, int32.
-        groups: Where the merges of each group begin that shares no aggregation node with others, and the end, int64.
+        bounds: Where the merges of each run begin that shares no aggregation node with others, and the end, int64.
         rows, nodes: What targets aggregate: pairs of a target and a node, int32.
     """
 
@@ -46,7 +46,7 @@ class Merges:
     first: np.ndarray
     second: np.ndarray
     redundancies: np.ndarray
-    groups: np.ndarray
+    bounds: np.ndarray
     rows: np.ndarray
     nodes: np.ndarray
 
@@ -98,8 +98,8 @@ def search_merges(
     work_of_small = int(np.diff(state.pointer)[members].sum())
     work = work_of_small + len(rounds) * work_of_large
     with _time_limit(None if deadline is None else deadline - time.monotonic()) as stop:
-        groups = state.merge(blocks, members, min_redundancy, stop, lambda own: on_progress(own, work))
-        num_small = int(groups[-1])
+        bounds = state.merge(blocks, members, min_redundancy, stop, lambda own: on_progress(own, work))
+        num_small = int(bounds[-1])
         for number, least in enumerate(rounds):
             if stop[0]:
                 break
@@ -113,7 +113,7 @@ def search_merges(
                     lambda own, done=done: on_progress(done + min(own, work_of_large), work),
                 )  # fmt: skip
         on_progress(work, work)
-    return state.result(groups, repeats)
+    return state.result(bounds, repeats)
 
 
 def _thresholds(min_redundancy: int) -> list[int]:
@@ -207,8 +207,8 @@ class _State:
             )  # fmt: skip
             on_progress(int(work[order[:end]].sum()))
         counts = num_merges.numpy()
-        groups = np.concatenate([[0], np.cumsum(counts)])
-        count = self.num_columns + int(groups[-1])
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        count = self.num_columns + int(bounds[-1])
         if count > INT32_LIMIT:
             raise ValueError(f'Expected a graph whose HAG has at most {INT32_LIMIT} nodes (got {count})')
 
@@ -218,13 +218,13 @@ class _State:
             local = numbers.numpy()[_places(starts[:-1], per_block)]
             sizes = np.diff(blocks)[block]
             own = members[np.minimum(local, sizes - 1) + blocks[block]] if len(members) else local
-            return np.where(local < sizes, own, local - sizes + self.num_columns + groups[block]).astype(np.int32)
+            return np.where(local < sizes, own, local - sizes + self.num_columns + bounds[block]).astype(np.int32)
 
         self.merges.append(
             (numbered(first, counts), numbered(second, counts), redundancies.numpy()[_places(starts[:-1], counts)])
         )
-        if not groups[-1]:
-            return groups
+        if not bounds[-1]:
+            return bounds
         untouched = np.ones(self.num_columns, bool)
         untouched[members] = False
         others = np.flatnonzero(untouched)
@@ -232,7 +232,7 @@ class _State:
         rows.append(self.rows[_places(self.pointer[others], degrees[others])])
         nodes = [numbered(left_nodes, num_left.numpy()), np.repeat(others, degrees[others])]
         self._set_columns(np.concatenate(rows), np.concatenate(nodes), count)
-        return groups
+        return bounds
 
     def _set_columns(self, rows: np.ndarray, nodes: np.ndarray, count: int) -> None:
         by_target = sort.sort_by_target(
@@ -241,13 +241,13 @@ class _State:
         pointer, found, _ = sort.transpose(by_target[0], by_target[1], count)
         self.pointer, self.rows = pointer.numpy().astype(np.int64), found.numpy()
 
-    def result(self, groups: np.ndarray, repeats: tuple[Tensor, Tensor]) -> Merges:
-        """All merges, those after the groups as one more group, and what targets aggregate with repeated edges."""
+    def result(self, bounds: np.ndarray, repeats: tuple[Tensor, Tensor]) -> Merges:
+        """All merges, those after the runs as one more run, and what targets aggregate with repeated edges."""
         first, second, redundancies = (np.concatenate(part) for part in zip(*self.merges, strict=True))
-        groups = np.append(groups, len(first)) if groups[-1] < len(first) else groups
+        bounds = np.append(bounds, len(first)) if bounds[-1] < len(first) else bounds
         nodes = np.repeat(np.arange(self.num_columns, dtype=np.int32), np.diff(self.pointer))
         return Merges(
-            self.num_sources, self.num_targets, first, second, redundancies, groups,
+            self.num_sources, self.num_targets, first, second, redundancies, bounds,
             np.concatenate([self.rows, repeats[0].numpy()]), np.concatenate([nodes, repeats[1].numpy()]),
         )  # fmt: skip
 

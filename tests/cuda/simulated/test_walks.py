@@ -142,7 +142,7 @@ def test_tiles_know_their_heads():
 def test_several_groups_of_lanes_walk_one_row(name):
     graph = random_graph(6, 2, 40)
     call = random_call(PROGRAMS[name], graph, 2, 4)
-    assert backend._tiling(call, graph.csr, plan.FORWARD_VALUES, True, 1).layout.groups > 1
+    assert backend._tiling(call, graph.csr, plan.FORWARD_VALUES, True, 1).layout.subteams > 1
     check(backend, call)
     if name == 'neighbours':
         check(backend, random_call(PROGRAMS[name], graph, 2, 4, reduce='max'))

@@ -1,4 +1,4 @@
-"""A group of edges and memory: values of the rows that an index names are gathered, scattered or added to."""
+"""Vectors of edges and memory: values of the rows that an index names are gathered, scattered or added to."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
 from pygfuse.cpu.channel_sums import sum_over_channels
 from pygfuse.cpu.intrinsics import intrinsic
-from pygfuse.cpu.memory import INT64, alignment, group_rows, masked_store, pointer_to, some_lanes
+from pygfuse.cpu.memory import INT64, alignment, masked_store, pointer_to, rows_of_edges, some_lanes
 from pygfuse.cpu.packs import each_item, like, map_items
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
 
-class EdgeGroups:
-    """What a group of edges side by side reads and writes by an index."""
+class EdgeVectors:
+    """What edges side by side reads and writes by an index."""
 
     edges: HeadVector
 
     @functools.cached_property
     def store_some_edges(self):
-        """``store_some_edges(memory, offset, edges, count)``: the first `count` edges of the group; of tuples, each."""
+        """``store_some_edges(memory, offset, edges, count)``: the first `count` edges; of tuples, each."""
         edges = self.edges
 
         @intrinsic
@@ -80,7 +80,7 @@ class EdgeGroups:
     def gather_edges(self):
         """``gather_edges(memory, index, begin, end, stride, first)``: values of the rows that an index names.
 
-        Edge k of the group gets ``memory[index[begin + k] * stride + first:]``; past `end`, the row of the last
+        Edge k of the vector gets ``memory[index[begin + k] * stride + first:]``; past `end`, the row of the last
         edge again. For a tuple of memories, a tuple. An index of None stands for the identity.
         """
         edges = self.edges
@@ -91,7 +91,7 @@ class EdgeGroups:
 
             def emit(context, builder, signature, arguments):
                 kinds = signature.args
-                rows = group_rows(builder, edges.edges, kinds[1], *arguments[1:4])
+                rows = rows_of_edges(builder, edges.edges, kinds[1], *arguments[1:4])
                 offsets = [builder.add(builder.mul(row, arguments[4]), arguments[5]) for row in rows]
 
                 def gather(kind, value):
@@ -116,7 +116,7 @@ class EdgeGroups:
             result = types.Tuple((edges,) * len(memory))
 
             def emit(context, builder, signature, arguments):
-                rows = group_rows(builder, edges.edges, signature.args[1], *arguments[1:4])
+                rows = rows_of_edges(builder, edges.edges, signature.args[1], *arguments[1:4])
                 element = simd.llvm_element(edges.element)
 
                 def gather(kind, value):
@@ -154,10 +154,10 @@ class EdgeGroups:
 
 
 def _scattered(edges: HeadVector, store: Callable):
-    """An intrinsic that stores a group of edges at ``index[begin + k] * stride + first``; of tuples, each.
+    """An intrinsic that stores a vector of edges at ``index[begin + k] * stride + first``; of tuples, each.
 
     Args:
-        edges: The group.
+        edges: The vector.
         store: Writes one vector to the places of its edges, of which those from `end` on are none.
     """
 
@@ -165,7 +165,7 @@ def _scattered(edges: HeadVector, store: Callable):
     def scatter(memory, index, begin, end, stride, first, value):
         def emit(context, builder, signature, arguments):
             _, index, begin, end, stride, first, _ = arguments
-            rows = group_rows(builder, edges.edges, signature.args[1], index, begin, end)
+            rows = rows_of_edges(builder, edges.edges, signature.args[1], index, begin, end)
             offsets = [builder.add(builder.mul(row, stride), first) for row in rows]
 
             def store_one(kind, memory, vector):
@@ -188,7 +188,7 @@ def beyond(builder, edges: HeadVector, count: ir.Value) -> ir.Value:
 
 
 def _as_blocks(builder, edges: HeadVector, vector: ir.Value) -> list[ir.Value]:
-    """The lanes of a group of edges in the blocks of a row that has edges for heads and heads for channels."""
+    """The lanes of a vector of edges in the blocks of a row that has edges for heads and heads for channels."""
     row = ChannelRow(edges.element, edges.edges, edges.heads)
     last = edges.lanes - 1
     return [
