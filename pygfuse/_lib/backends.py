@@ -38,6 +38,10 @@ def _has_numba_cuda() -> bool:
     return importlib.util.find_spec('numba_cuda') is not None
 
 
+# kinds of devices -> what serves them
+_BACKENDS: dict[str, ModuleType] = {}
+
+
 def backend_of(device: torch.device) -> ModuleType:
     """The backend that runs calls whose tensors are on this device: it has ``forward``, ``backward``, ``weights`` and
     ``dropout_factors``.
@@ -45,8 +49,11 @@ def backend_of(device: torch.device) -> ModuleType:
     Raises:
         ValueError: If there is none, saying what to install where that helps.
     """
-    _check(device)
-    return _module(device.type, 'backend')
+    found = _BACKENDS.get(device.type)
+    if found is None:
+        _check(device)
+        found = _BACKENDS[device.type] = _module(device.type, 'backend')
+    return found
 
 
 def sorting_of(device: torch.device) -> ModuleType:
@@ -72,6 +79,12 @@ def why_no_edge_chunks(kind: str) -> str | None:
 def neighbour_search_of(device: torch.device) -> ModuleType | None:
     """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
     return importlib.import_module('pygfuse.cpu.knn') if device.type == 'cpu' else None
+
+
+def head_products_of(device: torch.device) -> ModuleType | None:
+    """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
+    computes them."""
+    return importlib.import_module('pygfuse.cpu.head_products') if device.type == 'cpu' else None
 
 
 def row_search_of(device: torch.device) -> ModuleType:

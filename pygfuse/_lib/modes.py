@@ -54,6 +54,11 @@ def modes() -> Modes:
     return _DEFAULTS if torch.compiler.is_compiling() else _modes.get()
 
 
+def nothing_is_said() -> bool:
+    """Whether no ``with`` block of pygfuse is open here."""
+    return _modes.get() is _DEFAULTS
+
+
 class changed(contextlib.ContextDecorator):
     """Changes fields of `Modes` for this thread within a ``with`` block.
 

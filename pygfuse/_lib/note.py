@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class Activity:
+class Activity(NamedTuple):
     """How much of a graph a pass walked.
 
     Attributes:
@@ -47,6 +47,7 @@ class Note:
         hag: What became of the HAG that belongs to the adjacency of the last call; None if there was none.
         backward: What the last backward pass walked; None before there was one.
         forward: What the last forward pass computed within `pygfuse.active`; None for one outside of it.
+        kind: Of which kind the last fused call was, where that was looked at (`pygfuse.conv._repeated`).
     """
 
     reason: str | None = None
@@ -54,3 +55,4 @@ class Note:
     hag: str | None = None
     backward: Activity | None = None
     forward: Activity | None = None
+    kind: Any = None

@@ -30,6 +30,7 @@ class Inputs(NamedTuple):
         with_weights: Whether the weights of edges are to be returned.
         others: Further tensors by name.
         is_normalised: Whether the weights of edges are those of a normalised adjacency.
+        is_known: Whether the call is like the one before, see `pygfuse.conv._repeated`.
     """
 
     x: NodePair
@@ -40,6 +41,7 @@ class Inputs(NamedTuple):
     with_weights: bool = False
     others: Mapping[str, Tensor] = {}
     is_normalised: bool = False
+    is_known: bool = False
 
 
 def is_edge_index(adjacency: Any) -> bool:

@@ -32,7 +32,12 @@ class EdgeInput(NamedTuple):
 
 
 def edges_of(
-    x: NodePair, adjacency: Any, flow: str, size: tuple[int | None, int | None] | None = None, loops: bool = False
+    x: NodePair,
+    adjacency: Any,
+    flow: str,
+    size: tuple[int | None, int | None] | None = None,
+    loops: bool = False,
+    is_known: bool = False,
 ) -> Edges:
     """The edges of a call: between the nodes of ``x[0]`` and those of ``x[1]``, `size` or the adjacency.
 
@@ -42,10 +47,18 @@ def edges_of(
         flow: PyG's flow.
         size: PyG's `size`.
         loops: Whether each node that is on both sides gets exactly one self-loop.
+        is_known: Whether `size` is None and the adjacency a plain ``edge_index``, see `pygfuse.conv._repeated`.
 
     Raises:
         ValueError: If the adjacency is not one, or names nodes that are not there.
     """
+    if is_known:
+        first = x[0].shape[0]
+        second = first if x[1] is None else x[1].shape[0]
+        graph = Graph.of(adjacency, None, flow, first, second)
+        num_loops = min(first, second) if loops else None
+        walked = graph if num_loops is None else graph.with_self_loops(num_loops)
+        return Edges(adjacency if graph.is_of(adjacency) else graph.token, first, second, flow, num_loops, walked)
     first, second = check_rows([x[0].shape[0], None if x[1] is None else x[1].shape[0]], size, adjacency)
     is_plain = is_edge_index(adjacency)
     num_loops = None

@@ -51,6 +51,24 @@ def why_not_observed(conv: MessagePassing) -> str | None:
     return None
 
 
+def is_observed(conv: MessagePassing) -> bool:
+    """Whether `why_not_observed` has a reason."""
+    return bool(
+        conv._explain
+        or conv._decomposed_layers > 1
+        or conv._propagate_forward_pre_hooks
+        or conv._propagate_forward_hooks
+        or conv._message_forward_pre_hooks
+        or conv._message_forward_hooks
+        or conv._aggregate_forward_pre_hooks
+        or conv._aggregate_forward_hooks
+        or conv._message_and_aggregate_forward_pre_hooks
+        or conv._message_and_aggregate_forward_hooks
+        or conv._edge_update_forward_pre_hooks
+        or conv._edge_update_forward_hooks
+    )
+
+
 def why_not_watched(conv: MessagePassing) -> str | None:
     """The same of a layer that declares itself, or that its nodes are in another dimension than it says."""
     reason = why_not_observed(conv)

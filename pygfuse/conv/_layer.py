@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import EdgeIndex
@@ -30,11 +31,13 @@ from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._hag import note_hag, usable_hag
 from pygfuse.conv._in_place_of_pyg import InPlaceOfPyG
 from pygfuse.conv._noted import Noted
+from pygfuse.conv._repeated import is_like, kind_of
 from pygfuse.conv._self_loops import loop_values
 from pygfuse.conv._spec import AFTER_DROPOUT, BEFORE_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.hag.hag import Hag
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
+from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.products import Value
@@ -149,21 +152,34 @@ class FusedConv(Noted, InPlaceOfPyG):
             edge_index: Any adjacency.
             given: The other arguments by PyG's names.
         """
-        inputs, prepared = self._inputs(x, edge_index, given), self.prepare()
-        reason = prepared if isinstance(prepared, str) else self._why_not(inputs, prepared)
+        prepared = self.prepare()
+        looks = prepared is None and not torch.compiler.is_compiling()
+        kind = kind_of(self, x, edge_index, given) if looks else None
+        is_known = kind is not None and self._note is not None and is_like(kind, self._note.kind)
+        inputs, reason = self._inputs(x, edge_index, given, is_known), None
+        if not is_known:
+            reason = prepared if isinstance(prepared, str) else self._why_not(inputs, prepared)
+            if reason is None:
+                self.check(inputs, prepared)
+                note_hag(self, edge_index)
         if reason is None:
-            self.check(inputs, prepared)
-            note_hag(self, edge_index)
             inputs, edges = self.find_edges(inputs)
             reason = self.why_not_edges(inputs, edges, prepared)
-        if not self.runs_fused(reason):
+        if reason is None and is_known:
+            self._note.reason = self._note.forward = None
+        elif not self.runs_fused(reason):
             if isinstance(edge_index, EdgeIndex) and is_deferring():
                 # PyG's product with it is an autograd.Function, which wants values
                 x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
             return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
         begun = self.begin(inputs)
-        with self.noted():
+        if is_known:
             out, weights = self.aggregate_edges(inputs, edges, prepared)
+        else:
+            if kind is not None:
+                self.note.kind = kind
+            with self.noted():
+                out, weights = self.aggregate_edges(inputs, edges, prepared)
         out = self.finish(out, inputs.x, begun)
         return out if weights is None else self.with_weights(out, inputs.adjacency, edges, weights)
 
@@ -173,7 +189,7 @@ class FusedConv(Noted, InPlaceOfPyG):
 
     def find_edges(self, inputs: Inputs) -> tuple[Inputs, Edges]:
         """The edges of a call, and the call."""
-        return inputs, edges_of(inputs.x, inputs.adjacency, self.flow, inputs.size, self.adds_loops())
+        return inputs, edges_of(inputs.x, inputs.adjacency, self.flow, inputs.size, self.adds_loops(), inputs.is_known)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, Tensor | None]:
         """The reduced messages, and the weights of edges in PyG's order of them if the call asks for them."""
@@ -192,6 +208,8 @@ class FusedConv(Noted, InPlaceOfPyG):
         dropout = self.dropout if self.training and self.spec.attention is not None else 0.0
         seed = new_seed(inputs.x[0]) if dropout > 0.0 else None
         arguments = program, edges, operands, heads, channels, self.reduction, dropout, seed
+        if inputs.is_known:
+            return aggregate_known(*arguments, self._note), None
         if not inputs.with_weights:
             return aggregate(*arguments, flat=True), None
         out, weights = aggregate_with_weights(*arguments)
@@ -210,6 +228,8 @@ class FusedConv(Noted, InPlaceOfPyG):
             ValueError: If it has another shape than expected, or is missing.
         """
         spec, adjacency = self.spec.edge, inputs.adjacency
+        if inputs.edge is None and inputs.is_known and isinstance(spec, EdgeWeight):
+            return None
         if isinstance(spec, EdgeWeight):
             weight = inputs.edge
             if not is_edge_index(adjacency):
@@ -230,13 +250,15 @@ class FusedConv(Noted, InPlaceOfPyG):
 
     def hag_for(self, inputs: Inputs, edges: Edges, edge: EdgeInput | None) -> Hag | None:
         """The HAG that belongs to the adjacency, if the call can run over it; what became of it is noted."""
-        return usable_hag(self, inputs.adjacency, edges, self.why_no_hag(edge)) if self.spec.hag else None
+        if not self.spec.hag or inputs.is_known:
+            return None
+        return usable_hag(self, inputs.adjacency, edges, self.why_no_hag(edge))
 
     def why_no_hag(self, edge: EdgeInput | None) -> str | None:
         """A reason of the layer's own, if any, to do without a HAG."""
         return None if edge is None else 'its messages have edge weights'
 
-    def _inputs(self, x: Any, adjacency: Any, given: dict[str, Any]) -> Inputs:
+    def _inputs(self, x: Any, adjacency: Any, given: dict[str, Any], is_known: bool) -> Inputs:
         others = dict(given)
         edge = others.pop('edge_attr', None)
         edge = others.pop('edge_weight', edge)
@@ -248,7 +270,8 @@ class FusedConv(Noted, InPlaceOfPyG):
             raise ValueError(
                 f"Expected 'x' to be a tensor: {name} does not support bipartite message passing (got {got})"
             )
-        return Inputs(pair_of(x), isinstance(x, Tensor), adjacency, edge, size, bool(with_weights), others)
+        is_shared = isinstance(x, Tensor)
+        return Inputs(pair_of(x), is_shared, adjacency, edge, size, bool(with_weights), others, is_known=is_known)
 
     # Reasons against
 

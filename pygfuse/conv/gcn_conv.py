@@ -74,7 +74,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         if self.normalize and (self.cached or not is_edge_index(inputs.adjacency)):
             inputs = self._normed_by_pyg(inputs)
         loops = self.normalize and self.add_self_loops and not inputs.is_normalised
-        return inputs, edges_of(inputs.x, inputs.adjacency, self.flow, None, loops)
+        return inputs, edges_of(inputs.x, inputs.adjacency, self.flow, None, loops, inputs.is_known)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         if not self.normalize or inputs.is_normalised:

@@ -16,8 +16,10 @@ from pygfuse.cpu.launch import Packed
 from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import dropout_factors as draw_factors
-from pygfuse.cpu.rows import added_up, head_dots, zeros
+from pygfuse.cpu.rows import added_up, head_dots, total, zeros
+from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
 from pygfuse.cpu.walked_edges import (
+    Walked,
     copies_of_heads,
     edges_of,
     needs_ids,
@@ -48,7 +50,7 @@ from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.products import Product
-from pygfuse.program.program import SOURCE, TARGET
+from pygfuse.program.program import SOURCE, TARGET, BoundProgram
 
 _plans = functools.lru_cache(maxsize=256)(backward_plans)
 
@@ -60,6 +62,8 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     ``[targets, 2, H]`` (one number, their log-sum-exp, would lose a great score's digits); for a maximum or minimum the
     number of edges that share each value's gradient, ``[targets, H * C]``; else None.
     """
+    if is_single_part(call.graph, call.row_bytes):
+        return single_part_of(call).forward(call)
     edges, mapping = edges_of(call, TARGET)
     if isinstance(edges, Coo):
         return _sum_scattered(call, edges), None
@@ -186,8 +190,10 @@ def backward(
     """
     bound, graph, reduce = call.bound, call.graph, call.reduce
     delta = head_dots(out, grad_out, call.heads) if bound.softmax else None
+    single = single_part_of(call) if graph.is_sorted and is_single_part(graph, call.row_bytes) else None
     coo = unsorted(graph, call.row_bytes, bound.softmax, reduce)
     path = path_of(graph, grad_out, call.row_bytes) if coo is None else None
+    single = single if path is None else None
     if reduce == 'mean':
         grad_out = grad_out / (_divisors(coo.degree()) if coo is not None else _divisors_of(graph))
     elif reduce in ('max', 'min'):
@@ -195,13 +201,30 @@ def backward(
         grad_out = grad_out / statistics
     summed = bound.summed_sources
     if summed is not None and path is None and reduce in ('sum', 'mean') and coo is None:
-        return {summed: _sum_transposed(call, summed, grad_out)}
+        found = _sum_transposed(call, summed, grad_out) if single is None else single.sum_transposed(graph, grad_out)
+        return {summed: found}
     normalisers = statistics if bound.softmax else None
     gradients: dict[str, Tensor | Product] = {}
-    adding = coo is not None or copies_of_heads(call) > 0
+    adding = single is not None or coo is not None or copies_of_heads(call) > 0
     for plan in _plans(bound, frozenset(needed), frozenset(features), adding):
-        gradients |= _walk(call, plan, path, out, normalisers, grad_out, delta)
+        walked = walked_by(call, plan, path) if single is None else single.walked(call, plan.side)
+        gradients |= _walk(call, plan, walked, path, out, normalisers, grad_out, delta)
     return gradients
+
+
+def sum_of_few(
+    bound: BoundProgram, heads: int, channels: int, reduce: str, graph: Graph, grad_out: Tensor
+) -> Tensor | None:
+    """The adjoint of a sum or mean of sources' rows over few edges; None where these are more, or not sorted.
+
+    Args:
+        bound, heads, channels, reduce, graph: Those of the call.
+        grad_out: The gradient that reaches the output, ``[targets, H * C]``.
+    """
+    if not graph.is_sorted or not is_single_part(graph, heads * channels * grad_out.element_size()):
+        return None
+    grad_out = grad_out / _divisors_of(graph) if reduce == 'mean' else grad_out.contiguous()
+    return decided(bound, heads, channels, reduce, grad_out.dtype).sum_transposed(graph, grad_out)
 
 
 def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
@@ -216,6 +239,7 @@ def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
 def _walk(
     call: Call,
     plan: BackwardPlan,
+    walked: Walked,
     path: ExecutionPath | None,
     out: Tensor,
     normalisers: Tensor | None,
@@ -223,32 +247,32 @@ def _walk(
     delta: Tensor | None,
 ) -> dict[str, Tensor | Product]:
     graph, like, bound = call.graph, call.like, call.bound
-    walked = walked_by(call, plan, path)
-    edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, walked.parts is None
+    edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, isinstance(walked.edges, Coo)
     num_rows, num_others = graph.num_targets, graph.num_sources
     if plan.side == SOURCE:
         num_rows, num_others = num_others, num_rows
     # rows that no path reaches are not walked
     result = like.new_empty if path is None else functools.partial(zeros, like)
-    found: dict[str, Tensor | Product] = {
-        name: on_huge_pages(result(*call.tensors[name].shape)) for name in (*plan.heads, *plan.channels)
-    }
+    found: dict[str, Tensor | Product] = {}
+    for name in (*plan.heads, *plan.channels):
+        found[name] = on_huge_pages(result(call.tensors[name].shape))
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
-    # edges of the user that are not walked (self-loops that were replaced) have no gradient
-    found |= {name: zeros(like, *call.tensors[name].shape) for name in (*plan.edges, *rows)}
+    for name in (*plan.edges, *rows):
+        # edges of the user that are not walked (self-loops that were replaced) have no gradient
+        found[name] = zeros(like, *call.tensors[name].shape)
     products = [name for name in plan.edge_channels if name in bound.edge_products]
-    weight_sums = tuple(zeros(like, pieces, *call.products[name].weight.shape) for name in products)
+    weight_sums = tuple([zeros(like, pieces, *call.products[name].weight.shape) for name in products])
     features = tuple(
-        zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1]) for name in plan.features
+        [zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1]) for name in plan.features]
     )
-    passed = tuple(on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed)
-    added = tuple(zeros(like, pieces, num_others, call.heads) for _ in plan.added)
-    sums = tuple(zeros(like, pieces, call.width) for _ in plan.parameters)
-    head_sums = tuple(zeros(like, pieces, call.heads) for _ in plan.parameter_heads)
+    passed = tuple([on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed])
+    added = tuple([zeros(like, pieces, num_others, call.heads) for _ in plan.added])
+    sums = tuple([zeros(like, pieces, call.width) for _ in plan.parameters])
+    head_sums = tuple([zeros(like, pieces, call.heads) for _ in plan.parameter_heads])
     new = functools.partial(zeros, like) if scattered else like.new_empty
-    partial_heads = tuple(new(walked.slots, call.heads) for _ in plan.heads)
-    partial_rows = tuple(new(walked.slots, call.width) for _ in plan.channels)
-    edge_scalars = tuple(zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars)
+    partial_heads = tuple([new(walked.slots, call.heads) for _ in plan.heads])
+    partial_rows = tuple([new(walked.slots, call.width) for _ in plan.channels])
+    edge_scalars = tuple([zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
     kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
         RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
@@ -259,10 +283,10 @@ def _walk(
         shared.OfTargets(grad_out, out, normalisers, delta),
         KeptWeights(call.weights),
         shared.Gradients(
-            grad_heads=tuple(found[name] for name in plan.heads),
-            grad_channels=tuple(found[name] for name in plan.channels),
-            grad_edges=tuple(found[name] for name in plan.edges),
-            grad_edge_rows=tuple(found[name] for name in rows),
+            grad_heads=tuple([found[name] for name in plan.heads]),
+            grad_channels=tuple([found[name] for name in plan.channels]),
+            grad_edges=tuple([found[name] for name in plan.edges]),
+            grad_edge_rows=tuple([found[name] for name in rows]),
             grad_weights=weight_sums,
             grad_features=features,
             grad_passed=passed,
@@ -277,30 +301,25 @@ def _walk(
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
         found |= {name: added_up(values.view(pieces, num_rows, values.shape[1])) for name, values in copies}
-    else:
+    elif walked.slots:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)
+    for name, values in zip(plan.added, added, strict=True):
+        found[name] = added_up(values)
+    for name, values in zip(plan.passed, passed, strict=True):
+        found[name] = _sum_passed(call, tiling, path, values)
+    for name, values in zip((*plan.parameters, *plan.parameter_heads), (*sums, *head_sums), strict=True):
+        found[name] = total(values).unsqueeze(0)
+    for name, values in zip(plan.edge_scalars, edge_scalars, strict=True):
+        found[name] = values.sum(dim=1, keepdim=True)
     of_features = {name: values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
-    found |= {
-        name: Product(of_features.get(name), values.sum(dim=0))
-        for name, values in zip(products, weight_sums, strict=True)
-    }
-    found |= {name: _sum_passed(call, tiling, path, values) for name, values in zip(plan.passed, passed, strict=True)}
-    found |= {name: added_up(values) for name, values in zip(plan.added, added, strict=True)}
-    found |= {name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameters, sums, strict=True)}
-    found |= {
-        name: values.sum(dim=0, keepdim=True) for name, values in zip(plan.parameter_heads, head_sums, strict=True)
-    }
-    found |= {
-        name: values.sum(dim=1, keepdim=True) for name, values in zip(plan.edge_scalars, edge_scalars, strict=True)
-    }
+    for name, values in zip(products, weight_sums, strict=True):
+        found[name] = Product(of_features.get(name), total(values))
     return found
 
 
 def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:
     """Adds partial sums of heads and of rows into the rows that lie in several parts."""
-    if not parts.num_slots:
-        return
     kernels.combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
         parts.num_split_rows * tiling.count,
         shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
@@ -332,7 +351,8 @@ def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None,
             partial_heads=partial,
         ),
     )
-    _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
+    if parts.num_slots:
+        _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
     return result
 
 

@@ -73,6 +73,8 @@ class Kernel:
             block = launch.pack(parts, *arguments)
             if block is not None:
                 break
+            # the one that is met again comes first
+            self._launches = (*(other for other in self._launches if other is not launch), launch)
         else:
             launch = self._launch(arguments)
             block = launch.pack(parts, *arguments)

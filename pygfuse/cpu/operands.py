@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from torch import Tensor
+
 from pygfuse.call.call import Call
 from pygfuse.codegen.arguments import Draws, Operands
 from pygfuse.codegen.operands import names_of
 from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.program.program import BoundProgram
 
-_NO_DRAWS = Draws(None, None, None)
+NO_DRAWS = Draws(None, None, None)
 
 
 def operands_of(call: Call, side: str) -> Operands:
@@ -36,8 +38,14 @@ def _gatherer(bound: BoundProgram, side: str) -> Callable[..., Operands]:
     return scope['gather']
 
 
+def rows_gathered(rows: Tensor) -> Operands:
+    """The operands of a sum of rows, and nothing else."""
+    none = ()
+    return Operands(none, none, none, (rows,), none, none, none, none, none, none, none, none)
+
+
 def draws_of(call: Call) -> Draws:
     """What a call's dropout draws, as walks take it."""
     if call.dropout is None:
-        return _NO_DRAWS
+        return NO_DRAWS
     return Draws(call.dropout.seed, *threshold_and_scale(call.dropout.probability))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 from torch import Tensor
 
@@ -49,6 +50,8 @@ def head_dots(x: Tensor, y: Tensor, heads: int) -> Tensor:
 
 
 _ELEMENTS = 2**16
+# PyTorch's own operators are parallel above so many elements
+_PARALLEL = 2**14
 
 
 @functools.cache
@@ -62,6 +65,8 @@ def _clear_kernel() -> Kernel:
 
 def zeros(like: Tensor, *shape: int) -> Tensor:
     """A tensor of zeros of the type of `like`; also in a forked child, where PyTorch's own parallel operators hang."""
+    if math.prod(shape) < _PARALLEL:
+        return like.new_zeros(shape)
     memory = on_huge_pages(like.new_empty(shape))
     _clear_kernel()(-(-memory.numel() // _ELEMENTS), memory)
     return memory
@@ -87,6 +92,17 @@ def added_up(copies: Tensor) -> Tensor:
     Args:
         copies: ``[copies, ...]``, contiguous, at least one.
     """
+    if copies.shape[0] == 1:
+        return copies[0]
     result = copies.new_empty(copies.shape[1:])
     _sum_kernel()(-(-result.numel() // _ELEMENTS), copies.shape[0], copies, result)
     return result
+
+
+def total(parts: Tensor) -> Tensor:
+    """The sum over the first dimension, by halves: it keeps the digits that adding one after another would lose.
+
+    Args:
+        parts: ``[parts, ...]``, at least one.
+    """
+    return parts[0] if parts.shape[0] == 1 else parts.sum(dim=0)

@@ -18,6 +18,8 @@ BLOCK = 1024
 # edges that pay for waking another thread
 CHUNK_MINIMUM = 16384
 KEEP_LOOPS = -1
+# what the sort of few edges reports: an edge out of range, targets out of order, number of edges kept
+REPORTED = 3
 
 
 def _count_edges(part, parts, targets, sources, rows, columns, loops, counts, report):
@@ -124,11 +126,77 @@ def _put_transposed(part, parts, indptr, index, columns, places, rows_of, positi
         row += 1
 
 
+def _sort_at_once(part, targets, sources, rows, columns, loops, places, indptr, index, edge_id, report):
+    """Checks all edges, and sorts them by target: few edges take less than what several kernels are called for."""
+    edges = len(targets)
+    last_row, last_column = rows - 1, columns - 1
+    bad = 0
+    for edge in range(edges):
+        target, source = targets[edge], sources[edge]
+        bad |= target | (last_row - target) | source | (last_column - source)
+    report[0] = bad < 0
+    if bad < 0:
+        return
+    for row in range(rows):
+        places[row] = row < loops
+    unsorted = 0
+    for edge in range(1, edges):
+        unsorted |= targets[edge] - targets[edge - 1]
+    report[1] = unsorted < 0
+    for edge in range(edges):
+        target = targets[edge]
+        places[target] += loops < 0 or target != sources[edge]
+    place = 0
+    indptr[0] = 0
+    for row in range(rows):
+        count = places[row]
+        places[row] = place
+        place += count
+        indptr[row + 1] = place
+    report[2] = place
+    for edge in range(edges):
+        target, source = targets[edge], sources[edge]
+        if loops < 0 or target != source:
+            place = places[target]
+            places[target] = place + 1
+            index[place] = source
+            edge_id[place] = edge
+    for row in range(max(loops, 0)):
+        place = indptr[row + 1] - 1
+        index[place] = row
+        edge_id[place] = edges + row
+
+
+def _transpose_at_once(part, indptr, index, columns, places, column_pointer, rows_of, position):
+    """Transposes all edges."""
+    edges, rows = len(index), len(indptr) - 1
+    for column in range(columns):
+        places[column] = 0
+    for edge in range(edges):
+        places[index[edge]] += 1
+    place = 0
+    column_pointer[0] = 0
+    for column in range(columns):
+        count = places[column]
+        places[column] = place
+        place += count
+        column_pointer[column + 1] = place
+    for row in range(rows):
+        for edge in range(indptr[row], indptr[row + 1]):
+            column = index[edge]
+            place = places[column]
+            places[column] = place + 1
+            rows_of[place] = row
+            position[place] = edge
+
+
 count_edges = Kernel(_count_edges, 'the count of edges by target')
 total_rows = Kernel(_total_rows, 'the sums of runs of rows')
 place_rows = Kernel(_place_rows, 'the places of rows')
 put_edges = Kernel(_put_edges, 'the sort of edges by target')
 count_columns = Kernel(_count_columns, 'the count of edges by source')
+sort_at_once = Kernel(_sort_at_once, 'the sort of few edges by target')
+transpose_at_once = Kernel(_transpose_at_once, 'the sort of few edges by source')
 put_transposed = Kernel(_put_transposed, 'the sort of edges by source')
 
 
@@ -179,6 +247,8 @@ def sort_by_target(
     edges = targets.numel()
     chunks = _chunk_count(edges, rows)
     drop = KEEP_LOOPS if loops is None else loops
+    if chunks == 1 and rows < CHUNK_MINIMUM:
+        return _sorted_at_once(targets, sources, rows, columns, drop, index_dtype)
     counts = torch.zeros(chunks * rows, dtype=index_dtype)
     report = torch.zeros(2, dtype=torch.int64)
     count_edges(chunks, chunks, targets, sources, rows, columns, drop, counts, report)
@@ -192,6 +262,30 @@ def sort_by_target(
     edge_id = torch.empty_like(index)
     put_edges(chunks, chunks, targets, sources, rows, drop, counts, indptr, index, edge_id)
     return indptr, index, edge_id
+
+
+def _sorted_at_once(
+    targets: Tensor, sources: Tensor, rows: int, columns: int, drop: int, index_dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As `sort_by_target`, by one kernel."""
+    places, indptr = torch.empty(rows, dtype=index_dtype), torch.empty(rows + 1, dtype=index_dtype)
+    index = torch.empty(targets.numel() + max(drop, 0), dtype=index_dtype)
+    edge_id, report = torch.empty_like(index), torch.empty(REPORTED, dtype=torch.int64)
+    sort_at_once(1, targets, sources, rows, columns, drop, places, indptr, index, edge_id, report, threads=1)
+    out_of_range, unsorted, kept = report.tolist()
+    if out_of_range:
+        raise IndexError('an edge names a node that does not exist')
+    if drop < 0:
+        return indptr, index, edge_id if unsorted else None
+    return (indptr, index, edge_id) if kept == index.numel() else (indptr, index[:kept], edge_id[:kept])
+
+
+def _transposed_at_once(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """As `transpose`, by one kernel."""
+    places, column_pointer = index.new_empty(columns), index.new_empty(columns + 1)
+    rows_of, position = torch.empty_like(index), torch.empty_like(index)
+    transpose_at_once(1, indptr, index, columns, places, column_pointer, rows_of, position, threads=1)
+    return column_pointer, rows_of, position
 
 
 def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -211,6 +305,8 @@ def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tens
         (tensor([0, 1, 3]), tensor([1, 0, 1]), tensor([1, 0, 2]))
     """
     chunks = _chunk_count(index.numel(), columns)
+    if chunks == 1 and columns < CHUNK_MINIMUM:
+        return _transposed_at_once(indptr, index, columns)
     counts = torch.zeros(chunks * columns, dtype=index.dtype)
     count_columns(chunks, chunks, index, columns, counts)
     column_pointer = _places(counts, columns, KEEP_LOOPS)

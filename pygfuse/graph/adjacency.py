@@ -28,7 +28,7 @@ SPARSE_LAYOUTS = {torch.sparse_coo: 'coo', torch.sparse_csr: 'csr', torch.sparse
 INDEX_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class Adjacency:
     """An adjacency as it was handed over, not yet checked edge by edge.
 
@@ -63,7 +63,9 @@ class Adjacency:
         self.check_unwritten()
         if self.layout in (EDGE_INDEX, 'coo'):
             pair = self.indices[0]
-            rows = pair[self.target_row], pair[1 - self.target_row]
+            rows = pair.unbind() if self.target_row == 0 else pair.unbind()[::-1]
+            if pair.dtype is torch.int64 and pair.is_contiguous():
+                return rows
         else:
             pointer, index = self.indices
             self._check_pointer()

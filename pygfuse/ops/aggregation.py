@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse._lib.modes import modes
+from pygfuse._lib.note import Note
 from pygfuse.call import reference
 from pygfuse.call.call import common_dtype
 from pygfuse.ops import (
@@ -16,7 +17,7 @@ from pygfuse.ops import (
     operator,  # noqa: F401  registers the operators
 )
 from pygfuse.ops.dropout import factors_of
-from pygfuse.ops.eager import aggregate_eagerly, is_watched, of_no_own_class
+from pygfuse.ops.eager import aggregate_eagerly, are_plain, is_watched, of_no_own_class
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
 from pygfuse.ops.plan import call_of, plan_of
@@ -78,6 +79,33 @@ def aggregate(
             )
     out = _run(program, edges, operands, heads, channels, reduce, dropout, seed)[0]
     return out if flat else out.view(edges.num_targets, heads, channels)
+
+
+def aggregate_known(
+    program: EdgeProgram,
+    edges: Edges,
+    operands: Mapping[str, Value],
+    heads: int,
+    channels: int,
+    reduce: str,
+    dropout: float,
+    seed: Tensor | None,
+    note: Note | None,
+) -> Tensor:
+    """`aggregate`, flat, where the caller knows that nobody intercepts, compiles or casts, and that nothing is said.
+
+    Args:
+        program, edges, operands, heads, channels, reduce, dropout, seed: As of `aggregate`; the graph of the edges is
+            there.
+        note: Where the layer learns how its backward pass runs.
+    """
+    given = given_of(program, operands)
+    plan = plan_of(given, heads, channels, reduce)
+    check_types(given.names, given.tensors, False)
+    check_shapes(plan.expected, given.tensors, edges)
+    if plan.width == 0 or not are_plain(given.tensors):
+        return aggregate(program, edges, operands, heads, channels, reduce, dropout, seed, flat=True)
+    return aggregate_eagerly(plan, edges, given, dropout, seed, False, note)[0]
 
 
 def aggregate_with_weights(
@@ -152,7 +180,7 @@ def _run(
         if is_fused(heads, channels) and not is_watched(given.tensors):
             plan = plan_of(given, *form)
             check_shapes(plan.expected, given.tensors, edges)
-            out, statistics = aggregate_eagerly(plan, edges, given, dropout, seed, stash)
+            out, statistics = aggregate_eagerly(plan, edges, given, dropout, seed, stash, modes().note)
         else:
             check_shapes(expected_of(program, given.names, heads, channels), given.tensors, edges)
             if is_fused(heads, channels):

@@ -24,18 +24,12 @@ from pygfuse.ops.schema import Arguments, flattened, parted, with_parts
 from pygfuse.program.products import Product
 
 
-def keep_modes(ctx, is_noted: bool, is_cuda: bool) -> None:
-    """Keeps what is said where a call is, for its backward pass.
+def paths_said(is_cuda: bool) -> bool | None:
+    """What is said of execution paths where a call is; None if its backward pass can ask itself.
 
-    Args:
-        ctx: Where.
-        is_noted: Whether its layer tells of the pass: its other aggregations (degrees) do not walk along the edges.
-        is_cuda: Whether the call is on a GPU.
+    Autograd's threads for a GPU do not know what is said in the caller's.
     """
-    said = modes()
-    ctx.note = weakref.ref(said.note) if is_noted and said.note is not None else None
-    # autograd's threads for a GPU do not know what is said in the caller's
-    ctx.paths = said.execution_paths if is_cuda else None
+    return modes().execution_paths if is_cuda else None
 
 
 def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Sequence[int] = ()) -> None:
@@ -69,7 +63,9 @@ def setup_context(ctx, inputs, output):
     plan, _ = plan_of_arguments(arguments)
     unread = plan.adjoint(tuple([tensor.requires_grad for tensor in arguments.tensors])).unread
     _keep(ctx, arguments, (out if plan.reads_output else None, *rest), unread)
-    keep_modes(ctx, plan.is_noted, out.is_cuda)
+    note = modes().note
+    ctx.note = weakref.ref(note) if plan.is_noted and note is not None else None
+    ctx.paths = paths_said(out.is_cuda)
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*rest)
 

@@ -5,7 +5,7 @@ It runs the kernels of the operator and saves what the operator saves, without a
 
 from __future__ import annotations
 
-import dataclasses
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -13,26 +13,36 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from pygfuse._lib.backends import backend_of
+from pygfuse._lib.modes import nothing_is_said
+from pygfuse._lib.note import Note
 from pygfuse.graph.graph import Graph
-from pygfuse.ops.autograd import as_in_forward, by_operator, by_reference, is_differentiated, keep_modes
+from pygfuse.ops.autograd import as_in_forward, by_operator, by_reference, is_differentiated, paths_said
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
 from pygfuse.ops.plan import Plan
 from pygfuse.ops.schema import flattened, with_parts
-from pygfuse.ops.walks import walk, walk_back
+from pygfuse.ops.walks import walk_back
+from pygfuse.partial.paths.policy import note_whole
 
-_PLAIN = (Tensor, Parameter)
+_PLAIN = {Tensor, Parameter}
 
 
 def is_watched(tensors: Collection[Tensor]) -> bool:
     """Whether operators have to be operators here: somebody traces, transforms or intercepts them."""
+    if is_intercepted():
+        return True
+    return not are_plain(tensors)
+
+
+def is_intercepted() -> bool:
+    """Whether somebody traces, transforms or intercepts operators here, whatever the tensors."""
     return (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None
-        or any(type(tensor) not in _PLAIN for tensor in tensors)
     )
 
 
@@ -47,6 +57,11 @@ def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return [tensor.as_subclass(Tensor) if type(tensor).__torch_dispatch__ is dispatch else tensor for tensor in tensors]
 
 
+def are_plain(tensors: Collection[Tensor]) -> bool:
+    """Whether tensors are of no class but torch's own."""
+    return _PLAIN.issuperset(map(type, tensors))
+
+
 def aggregate_eagerly(
     plan: Plan,
     edges: Edges,
@@ -54,6 +69,7 @@ def aggregate_eagerly(
     dropout: float,
     seed: Tensor | None,
     stash: bool,
+    note: Note | None,
 ) -> tuple[Tensor, Tensor | None]:
     """The output ``[targets, H * C]``, and its statistics.
 
@@ -64,30 +80,39 @@ def aggregate_eagerly(
         dropout: Probability of dropping a weight.
         seed: What decides it, or None.
         stash: Whether the weights of edges are kept for backward.
+        note: Where the layer learns how its backward pass runs, or None.
     """
-    graph = edges.graph()
+    graph = edges.walked or edges.graph()
     if torch.is_grad_enabled():
         for tensor in given.tensors:
             if tensor.requires_grad:
-                made = _Made(plan, edges, graph, given.numbers, dropout, stash)
-                out = _Aggregation.apply(made, seed, *given.tensors)
+                note = weakref.ref(note) if note is not None and plan.is_noted else None
+                made = _Made(plan, edges, graph, given.numbers, dropout, stash, note)
+                out = _apply(made, seed, *given.tensors)
                 # autograd, which keeps the rest of it, has them among what is saved
                 statistics, made.statistics = made.statistics, None
                 return out, statistics
-    return walk(plan.call(graph, given.tensors, given.numbers, dropout, seed), False)[:2]
+    return backend_of(given.tensors[0].device).forward(plan.call(graph, given.tensors, given.numbers, dropout, seed))
 
 
-@dataclasses.dataclass
 class _Made:
     """A call but for its tensors, and the statistics of its output."""
 
-    plan: Plan
-    edges: Edges
-    graph: Graph
-    numbers: Mapping[str, float]
-    dropout: float
-    stash: bool
-    statistics: Tensor | None = None
+    __slots__ = ('dropout', 'edges', 'graph', 'note', 'numbers', 'plan', 'stash', 'statistics')
+
+    def __init__(
+        self,
+        plan: Plan,
+        edges: Edges,
+        graph: Graph,
+        numbers: Mapping[str, float],
+        dropout: float,
+        stash: bool,
+        note: weakref.ref | None,
+    ) -> None:
+        self.plan, self.edges, self.graph, self.numbers = plan, edges, graph, numbers
+        self.dropout, self.stash, self.note = dropout, stash, note
+        self.statistics: Tensor | None = None
 
 
 _BEFORE_TENSORS = 2
@@ -97,7 +122,10 @@ class _Aggregation(torch.autograd.Function):
     @staticmethod
     def forward(ctx, made, seed, *tensors):
         plan = made.plan
-        out, statistics, weights = walk(plan.call(made.graph, tensors, made.numbers, made.dropout, seed), made.stash)
+        call = plan.call(made.graph, tensors, made.numbers, made.dropout, seed)
+        backend = backend_of(call.like.device)
+        out, statistics = backend.forward(call)
+        weights = backend.weights(call, statistics) if made.stash else None
         ctx.adjoint = adjoint = plan.adjoint(ctx.needs_input_grad[_BEFORE_TENSORS:])
         ctx.unread = ()
         if adjoint.unread:
@@ -109,26 +137,28 @@ class _Aggregation(torch.autograd.Function):
         token = made.edges.token
         ctx.save_for_backward(*tensors, seed, token, out if plan.reads_output else None, statistics, weights)
         ctx.made, made.statistics = made, statistics
-        keep_modes(ctx, plan.is_noted, token.is_cuda)
+        ctx.note, ctx.paths = made.note, paths_said(out.is_cuda)
         return out
 
     @staticmethod
     def backward(ctx, grad_out):
         made, adjoint = ctx.made, ctx.adjoint
-        plan = made.plan
+        plan, graph = made.plan, made.graph
         # once: reading them a second time would compute a checkpoint a second time, which it refuses
         *tensors, seed, _, out, statistics, weights = ctx.saved_tensors
+        is_plain = type(grad_out) is Tensor and not is_intercepted() and not is_differentiated(grad_out)
+        if is_plain and adjoint.is_sum and nothing_is_said():
+            found = backend_of(grad_out.device).sum_of_few(
+                plan.bound, plan.heads, plan.channels, plan.reduce, graph, grad_out
+            )
+            if found is not None:
+                note_whole(made.note, graph)
+                return None, None, found.view(ctx.unread[0][1])
         for place, shape, dtype in ctx.unread:
             tensors[place] = torch.empty(shape, dtype=dtype, device=grad_out.device)
         given = tensors, made.numbers, made.dropout, seed
-        if is_differentiated(grad_out):
-            gradients = by_reference(plan.arguments(made.edges, *given), adjoint.tensors, grad_out)
-        elif is_watched((grad_out, *tensors)):
-            empty = grad_out.new_empty(0)
-            rest = [empty if tensor is None else tensor for tensor in (statistics, weights)]
-            gradients = by_operator(ctx, plan.arguments(made.edges, *given), adjoint.tensors, grad_out, out, rest)
-        else:
-            call = plan.call(made.graph, *given, weights)
+        if is_plain and not is_watched(tensors):
+            call = plan.call(graph, *given, weights)
             operands = with_parts(plan.tensors, tensors) if plan.products else call.tensors
             with as_in_forward(ctx):
                 found = walk_back(
@@ -136,11 +166,21 @@ class _Aggregation(torch.autograd.Function):
                     adjoint.needed,
                 )  # fmt: skip
             gradients = flattened(found) if plan.products else found
+        elif is_differentiated(grad_out):
+            gradients = by_reference(plan.arguments(made.edges, *given), adjoint.tensors, grad_out)
+        else:
+            empty = grad_out.new_empty(0)
+            rest = [empty if tensor is None else tensor for tensor in (statistics, weights)]
+            gradients = by_operator(ctx, plan.arguments(made.edges, *given), adjoint.tensors, grad_out, out, rest)
         return (
             None,
             None,
             *(_shaped(gradients.get(name), tensor) for name, tensor in zip(plan.tensors, tensors, strict=True)),
         )
+
+
+# as `Function.apply` does where no transform of torch.func is active, in a third of its time
+_apply = super(torch.autograd.Function, _Aggregation).apply
 
 
 def _shaped(grad: Tensor | None, tensor: Tensor) -> Tensor | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from pygfuse.graph.graph import Graph
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class Edges:
     """The edges of a call, as an operator takes them.
 

@@ -113,6 +113,8 @@ def check_shapes(expected: Sequence[Expected], tensors: Sequence[Tensor], edges:
 
 def check_types(names: Sequence[str], tensors: Sequence[Tensor], may_differ: bool) -> None:
     """Raises a ValueError that names a tensor of another device, or, unless types may differ, of another type."""
+    if len(tensors) == 1:
+        return
     device, dtype = tensors[0].device, tensors[0].dtype
     for tensor, name in zip(tensors, names, strict=True):
         if tensor.device != device:

@@ -30,11 +30,13 @@ class Adjoint(NamedTuple):
         needed: The gradients that are needed.
         tensors: The names of the tensors that need one.
         unread: The places of tensors whose values no walk reads.
+        is_sum: Whether it is the same sum or mean along the transpose.
     """
 
     needed: Needed
     tensors: tuple[str, ...]
     unread: tuple[int, ...]
+    is_sum: bool
 
 
 class Plan:
@@ -49,6 +51,7 @@ class Plan:
         reduce: How messages are reduced.
 
     Attributes:
+        width: Values in a row.
         bound: The program with the operands that are given.
         reads_output: Whether the adjoint reads the output; else its owner may write to it.
         is_noted: Whether a layer's report tells of the backward pass: its other aggregations (degrees) do not walk
@@ -66,7 +69,7 @@ class Plan:
         reduce: str,
     ) -> None:
         self.program, self.tensors, self.numbers = program, tensors, numbers
-        self.heads, self.channels, self.reduce = heads, channels, reduce
+        self.heads, self.channels, self.width, self.reduce = heads, channels, heads * channels, reduce
         self._plain = [(place, name) for place, name in enumerate(tensors) if ':' not in name]
         self.products = [*dict.fromkeys(name.partition(':')[0] for name in tensors if ':' in name)]
         operands = [*dict.fromkeys(name.partition(':')[0] for name in tensors)]
@@ -127,7 +130,8 @@ class Plan:
         operands = tuple(name for name in self.bound.present if name in needed.names)
         unread = unread_rows(self.bound, operands, self.reduce)
         tensors = tuple(name for name, flag in zip(self.tensors, flags, strict=True) if flag)
-        return Adjoint(needed, tensors, tuple(self.tensors.index(name) for name in unread))
+        is_sum = self.bound.summed_sources is not None and self.reduce in ('sum', 'mean') and flags == (True,)
+        return Adjoint(needed, tensors, tuple(self.tensors.index(name) for name in unread), is_sum)
 
 
 _plan = functools.lru_cache(maxsize=1024)(Plan)

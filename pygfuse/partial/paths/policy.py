@@ -11,14 +11,14 @@ On a GPU a look at a gradient makes the host wait, so that only paths that were 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import weakref
 
 import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.modes import changed, modes
-from pygfuse._lib.note import Activity
+from pygfuse._lib.note import Activity, Note
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.cost_model import edge_cost
 from pygfuse.partial.paths.path import ExecutionPath, GraphPaths, paths_of
@@ -82,9 +82,16 @@ def path_of(graph: Graph, grad: Tensor, row_bytes: int) -> ExecutionPath | None:
     return path
 
 
+def note_whole(reference: weakref.ref[Note] | None, graph: Graph) -> None:
+    """Lets a layer know that a backward pass walked the whole graph."""
+    note = None if reference is None else reference()
+    if note is not None:
+        note.backward = Activity(None, None, graph.num_edges, graph.num_targets, graph.num_edges)
+
+
 def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath | None, Activity]:
     all_rows, all_edges = graph.num_targets, graph.num_edges
-    whole = graph.memo.get_or_make(('whole graph',), lambda: Activity(None, None, all_edges, all_rows, all_edges))
+    whole = Activity(None, None, all_edges, all_rows, all_edges)
     forced = modes().execution_paths
     price = edge_cost(row_bytes)
     if forced is False or not all_edges or not grad.numel() or is_captured(graph):
@@ -94,7 +101,7 @@ def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath 
         return None, whole
     active, num_rows, num_edges = row_search_of(graph.device).active_rows(grad, graph.csr.indptr)
     if num_rows == all_rows:
-        return None, dataclasses.replace(whole, rows=num_rows, edges=num_edges)
+        return None, whole._replace(rows=num_rows, edges=num_edges)
     most_edges = float(all_edges) if forced else WORTH_A_WALK * all_edges
     path = paths.least(active, most_edges)
     if _is_worth_making(paths, graph, path, num_edges, most_edges, price):

@@ -1,0 +1,106 @@
+"""Kernels for the dots of each node's heads with one or two vectors a head, and their adjoint: rows are read once."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import Tensor
+
+from pygfuse.cpu import row_tiling
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.pages import on_huge_pages
+from pygfuse.cpu.rows import total
+from pygfuse.cpu.walks.parts import piece_of
+from pygfuse.program.vocabulary import sum_channels
+
+# so many rows are one part: sums of so few keep their digits
+_ROWS = 256
+
+
+@functools.lru_cache(maxsize=64)
+def _products_kernel(layout: Layout) -> Kernel:
+    load_row, store_heads = layout.load_row, layout.store_heads
+
+    def products(part, tiles, x, first, second, rows, total_heads, width, of_first, of_second):
+        _, piece, head, channel = piece_of(part, tiles)
+        first_row = load_row(first, channel)
+        if second is not None:
+            second_row = load_row(second, channel)
+        for v in range(piece * _ROWS, min(rows, (piece + 1) * _ROWS)):
+            row = load_row(x, v * width + channel)
+            store_heads(of_first, v * total_heads + head, sum_channels(row * first_row))
+            if second is not None:
+                store_heads(of_second, v * total_heads + head, sum_channels(row * second_row))
+
+    return Kernel(products, f'products of heads, {layout.row}', (str(layout.row),))
+
+
+@functools.lru_cache(maxsize=64)
+def _adjoint_kernel(layout: Layout) -> Kernel:
+    load_row, load_heads, store_row, row_full = layout.load_row, layout.load_heads, layout.store_row, layout.row_full
+
+    def adjoint(
+        part, tiles, x, first, second, grad_first, grad_second, rows, total_heads, width, grad_x, sums, second_sums
+    ):  # fmt: skip
+        _, piece, head, channel = piece_of(part, tiles)
+        first_row = load_row(first, channel)
+        if second is not None:
+            second_row = load_row(second, channel)
+        sum_, second_sum = row_full(0.0), row_full(0.0)
+        for v in range(piece * _ROWS, min(rows, (piece + 1) * _ROWS)):
+            row = load_row(x, v * width + channel)
+            grad = load_heads(grad_first, v * total_heads + head)
+            of_row = first_row * grad
+            sum_ = sum_ + row * grad
+            if second is not None:
+                grad = load_heads(grad_second, v * total_heads + head)
+                of_row = of_row + second_row * grad
+                second_sum = second_sum + row * grad
+            store_row(grad_x, v * width + channel, of_row)
+        store_row(sums, piece * width + channel, sum_)
+        if second is not None:
+            store_row(second_sums, piece * width + channel, second_sum)
+
+    return Kernel(adjoint, f'products of heads backward, {layout.row}', (str(layout.row),))
+
+
+def _tiling_of(x: Tensor) -> row_tiling.Tiling:
+    _, heads, channels = x.shape
+    return row_tiling.tiling(x.dtype, heads, channels, row_tiling.BACKWARD_REGISTERS, False)
+
+
+def products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Tensor, ...]:
+    """The dots of each node's heads with one or two vectors a head.
+
+    Args:
+        x: ``[nodes, H, C]``, contiguous.
+        first, second: ``[1, H, C]``, contiguous; the second may be missing.
+
+    Returns:
+        For each of them, ``[nodes, H]``.
+    """
+    rows, heads, channels = x.shape
+    tiling, pieces = _tiling_of(x), -(-rows // _ROWS)
+    found = x.new_empty(rows, heads), None if second is None else x.new_empty(rows, heads)
+    kernel = _products_kernel(tiling.layout)
+    kernel(pieces * tiling.count, tiling.tiles, x, first, second, rows, heads, heads * channels, *found)
+    return found[:1] if second is None else found
+
+
+def products_adjoint(x: Tensor, *of_vectors: Tensor) -> tuple[Tensor, ...]:
+    """The gradients of the arguments of `products`.
+
+    Args:
+        x: As there.
+        of_vectors: The vectors as there, and then the gradients of their results, ``[nodes, H]``, contiguous.
+    """
+    first, second, grad, second_grad = of_vectors if len(of_vectors) > 2 else (of_vectors[0], None, of_vectors[1], None)
+    rows, heads, channels = x.shape
+    tiling, pieces = _tiling_of(x), -(-rows // _ROWS)
+    grad_x = on_huge_pages(x.new_empty(x.shape))
+    sums = x.new_empty(pieces, *first.shape)
+    second_sums = None if second is None else x.new_empty(pieces, *second.shape)
+    given = tiling.tiles, x, first, second, grad, second_grad, rows, heads, heads * channels
+    _adjoint_kernel(tiling.layout)(pieces * tiling.count, *given, grad_x, sums, second_sums)
+    return grad_x, total(sums), *(() if second is None else (total(second_sums),))

@@ -1,0 +1,57 @@
+"""The dots of each node's heads with one or two vectors a head, as one operator of autograd."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import DTYPES, head_products_of
+from pygfuse.ops.autograd import is_differentiated
+from pygfuse.ops.eager import is_watched
+
+
+def head_products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Tensor, ...] | None:
+    """The dots of each node's heads with one or two vectors a head, by kernels that read the rows once.
+
+    Args:
+        x: ``[nodes, H, C]``.
+        first, second: ``[1, H, C]``; the second may be missing.
+
+    Returns:
+        For each of them, ``[nodes, H]``; None where no kernel computes them: while torch compiles, on a device without
+        one, for tensors of several types.
+
+    Example:
+        >>> head_products(torch.ones(3, 2, 4), torch.ones(1, 2, 4))
+        (tensor([[4., 4.],
+                [4., 4.],
+                [4., 4.]]),)
+    """
+    vectors = (first,) if second is None else (first, second)
+    if is_watched((x, *vectors)) or x.dtype not in DTYPES['cpu'] or head_products_of(x.device) is None:
+        return None
+    if not x.numel() or any(vector.dtype is not x.dtype or vector.device != x.device for vector in vectors):
+        return None
+    if not torch.is_grad_enabled():
+        return _products(x, vectors)
+    return _HeadProducts.apply(x, *vectors)
+
+
+def _products(x: Tensor, vectors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return head_products_of(x.device).products(x.contiguous(), *(vector.contiguous() for vector in vectors))
+
+
+class _HeadProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, *vectors):
+        ctx.save_for_backward(x, *vectors)
+        return _products(x, vectors)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        x, *vectors = ctx.saved_tensors
+        if any(map(is_differentiated, grads)) or is_watched((x, *grads)):
+            of_x = sum(grad.unsqueeze(-1) * vector for grad, vector in zip(grads, vectors, strict=True))
+            return of_x, *((x * grad.unsqueeze(-1)).sum(dim=0, keepdim=True) for grad in grads)
+        module, given = head_products_of(x.device), (x, *vectors, *grads)
+        return module.products_adjoint(*(tensor.contiguous() for tensor in given))
