@@ -61,7 +61,7 @@ def sorting_of(device: torch.device) -> ModuleType:
     return _module(device.type, 'sort')
 
 
-def levels_of(device: torch.device) -> ModuleType:
+def hag_walks_of(device: torch.device) -> ModuleType:
     """The module that aggregates over HAGs on this device: it has ``sums``, ``extremes`` and ``extremes_backward``."""
     return _module(device.type, 'hag')
 

@@ -14,12 +14,12 @@ from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.positions import Places
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.words import WORDS, Term, condition
-from pygfuse.program.program import Operand
+from pygfuse.program.program import PARAMETER, Operand
 from pygfuse.program.trace import HEADS, SCALAR
 
 _COMPARISONS = ('gt', 'lt', 'ge', 'le', 'eq', 'ne')
 _LETTERS = {SOURCE: 's', TARGET: 't', EDGE: 'e', SHARED: 'p'}
-_SIDES = {SOURCE: 'source', TARGET: 'target', EDGE: 'edge', SHARED: 'parameter'}
+_SIDES = {SOURCE: SOURCE, TARGET: TARGET, EDGE: EDGE, SHARED: PARAMETER}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,11 @@ import torch
 
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
+from pygfuse.program.program import EDGE, SOURCE, TARGET  # noqa: F401  the compiler reads them here
 
 T = TypeVar('T')
-SOURCE, TARGET, EDGE, SHARED = 'source', 'target', 'edge', 'shared'
+# where a value resides: with the nodes or edges of a side of operands, or with none
+SHARED = 'shared'
 # any number that no width of features has
 _ROWS = 10007
 

@@ -40,7 +40,7 @@ from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.partial.rows.session import is_deferring
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import CHANNELS
 
@@ -130,7 +130,7 @@ class FusedConv(Noted, InPlaceOfPyG):
         """What is computed before everything else and handed to `finish`: lazy layers draw in PyG's order."""
         return None
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         """The program's operands, those of channels ``[rows, channels]`` or ``[rows, heads, channels]``."""
         return {'x': x[0]} if edge is None else {'x': x[0], 'edge_weight': edge.values}
 
@@ -201,7 +201,7 @@ class FusedConv(Noted, InPlaceOfPyG):
         return self.run(self.program(edge), operands, inputs, edges)
 
     def run(
-        self, program: EdgeProgram, operands: dict[str, Value], inputs: Inputs, edges: Edges
+        self, program: EdgeProgram, operands: dict[str, OperandValue], inputs: Inputs, edges: Edges
     ) -> tuple[Tensor, Tensor | None]:
         """Runs a program; results as of `aggregate_edges`."""
         heads, channels = _shape_of(program, operands)
@@ -306,7 +306,8 @@ class FusedConv(Noted, InPlaceOfPyG):
         check_tensors({first: x[0]})
         width = self.edge_width(x)
         own = self.tensors_of_layer(prepared)
-        given = self._tensors_of(inputs, width) | {name: tensor for name, tensor in own.items() if tensor is not None}
+        given = self._tensors_of_call(inputs, width)
+        given |= {name: tensor for name, tensor in own.items() if tensor is not None}
         check_tensors(given)
         check_adjacency(adjacency)
         check_devices(adjacency, given)
@@ -321,7 +322,7 @@ class FusedConv(Noted, InPlaceOfPyG):
             reason = fallback.why_not_repeats(self, adjacency) or fallback.why_not_ties(self, adjacency, x[0], before)
         return reason or self.why_not_call(inputs)
 
-    def _tensors_of(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
+    def _tensors_of_call(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
         """The tensors of a call by name."""
         x, edge = inputs.x, self.spec.edge
         given = {'x': x[0]} if inputs.shared else {'x[0]': x[0], 'x[1]': x[1]}
@@ -347,7 +348,7 @@ def total(*terms: Tensor | None) -> Tensor:
     return first
 
 
-def _shape_of(program: EdgeProgram, operands: dict[str, Value]) -> tuple[int, int]:
+def _shape_of(program: EdgeProgram, operands: dict[str, OperandValue]) -> tuple[int, int]:
     """Heads and channels of a call."""
     for name, value in operands.items():
         if isinstance(value, Tensor) and program.operands[name].level == CHANNELS:

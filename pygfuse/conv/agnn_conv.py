@@ -13,7 +13,7 @@ from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.ops import Edges
 from pygfuse.program.library.agnn import AGNN
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 
 
 class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
@@ -44,6 +44,6 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
         return self.fused(x, edge_index)
 
-    def operands(self, x: NodePair, edge: None, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: None, edges: Edges) -> dict[str, OperandValue]:
         x_norm = F.normalize(x[0], p=2.0, dim=-1)
         return {'x': x[0], 'x_norm': x_norm, 'x_norm_dst': self.beta * x_norm}

@@ -16,7 +16,7 @@ from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.linear import apply_weight
 from pygfuse.program.library.crystal import CRYSTAL
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 
 
 class CGConv(FusedConv, torch_geometric.nn.CGConv):
@@ -54,8 +54,8 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
         """Runs the layer; arguments and results are those of PyG's ``CGConv.forward``."""
         return self.fused(x, edge_index, edge_attr=edge_attr)
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
-        operands: dict[str, Value] = {}
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
+        operands: dict[str, OperandValue] = {}
         as_dst, as_src = counts_of(edges, x[0])
         for name, linear in (('f', self.lin_f), ('s', self.lin_s)):
             of_dst, of_src, of_edge = linear.weight.split([x[1].shape[1], x[0].shape[1], self.dim], dim=1)

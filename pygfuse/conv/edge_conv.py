@@ -18,7 +18,7 @@ from pygfuse.conv._edge_mlp.network import (
     UnsupportedNetwork,
     check_widths,
     stages_of,
-    tensors_of,
+    tensors_of_stages,
 )
 from pygfuse.conv._edge_mlp.values import EdgeValues
 from pygfuse.conv._layer import FusedConv
@@ -78,7 +78,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
             return str(reason)
 
     def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
-        return tensors_of(prepared)
+        return tensors_of_stages(prepared)
 
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
         reason = None if _is_one_program(prepared) else why_no_edge_chunks(inputs.x[0].device.type)

@@ -18,7 +18,7 @@ from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
 
 
@@ -73,7 +73,7 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
     def program(self, edge: EdgeInput | None) -> EdgeProgram:
         return GAT if modes().reorganisation else UNREORGANISED_GAT
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         (x_src, x_dst), slope = self._mapped(x), float(self.negative_slope)
         # where no edge is left, PyG reads no lin_edge
         edge = edge if edges.num_edges or edges.loops else None

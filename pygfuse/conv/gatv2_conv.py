@@ -15,7 +15,7 @@ from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.gatv2 import GATV2
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 
 
 class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
@@ -51,7 +51,7 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         node_dims=(0,),
     )  # fmt: skip
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         x_src = self.by_head(apply_linear(self.lin_l, x[0]))
         x_dst = x_src
         if x[1] is not x[0] or not self.share_weights:

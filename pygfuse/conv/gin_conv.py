@@ -17,7 +17,7 @@ from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
 from pygfuse.ops import Edges
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 
 
 class GINConv(FusedConv, torch_geometric.nn.GINConv):
@@ -95,7 +95,7 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
     def edge_width(self, x: NodePair) -> int | None:
         return x[0].shape[1] if self.lin is None else super().edge_width(x)
 
-    def operands(self, x: NodePair, edge: EdgeInput, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: EdgeInput, edges: Edges) -> dict[str, OperandValue]:
         if self.lin is None:
             return {'x': x[0], 'edge': edge.values}
         weight, bias = self.lin.weight, self.lin.bias

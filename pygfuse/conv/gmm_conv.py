@@ -15,7 +15,7 @@ from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians
-from pygfuse.program.products import Product, Value
+from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.program import EdgeProgram
 
 _EPSILON = 1e-15
@@ -75,16 +75,16 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def program(self, edge: EdgeInput | None) -> EdgeProgram:
         return _separate_program(self.kernel_size, self.dim) if self.separate_gaussians else _shared_program(self.dim)
 
-    def operands(self, x: NodePair, edge: EdgeInput, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: EdgeInput, edges: Edges) -> dict[str, OperandValue]:
         return (self._separate if self.separate_gaussians else self._shared)(x[0], edge.values)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None
         return self.with_bias(total(out.unflatten(1, (out.shape[1] // self.out_channels, -1)).sum(dim=1), of_targets))
 
-    def _shared(self, x: Tensor, edge_attr: Tensor) -> dict[str, Value]:
+    def _shared(self, x: Tensor, edge_attr: Tensor) -> dict[str, OperandValue]:
         """The Gaussians are heads; their sum is taken once a node."""
-        operands: dict[str, Value] = {'x': (x @ self.g).view(-1, self.kernel_size, self.out_channels)}
+        operands: dict[str, OperandValue] = {'x': (x @ self.g).view(-1, self.kernel_size, self.out_channels)}
         mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         for d in range(self.dim):
             operands[f'pseudo_{d}'] = edge_attr[:, d : d + 1]
@@ -92,13 +92,13 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
             operands[f'factor_{d}'] = factors[:, d].unsqueeze(0)
         return operands
 
-    def _separate(self, x: Tensor, edge_attr: Tensor) -> dict[str, Value]:
+    def _separate(self, x: Tensor, edge_attr: Tensor) -> dict[str, OperandValue]:
         """The inputs are heads, the outputs channels; the sum over inputs is taken once a node."""
         inputs, outputs = x.shape[1], self.out_channels
         # read in PyG's order, as each may be computed from random numbers
         mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         coefficients = self.g.view(inputs, outputs, self.kernel_size)
-        operands: dict[str, Value] = {'x': x}
+        operands: dict[str, OperandValue] = {'x': x}
         for d in range(self.dim):
             operands[f'pseudo_{d}'] = Product(edge_attr[:, d : d + 1], x.new_ones(1, inputs * outputs))
         for k in range(self.kernel_size):

@@ -19,7 +19,7 @@ from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.linear import Counts, apply_weight
 from pygfuse.program.library.res_gated import RES_GATED
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
 
 _ACTIVATIONS = {torch.nn.Sigmoid: 'sigmoid', torch.nn.Tanh: 'tanh', torch.nn.ReLU: 'relu'}
@@ -67,7 +67,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
     def program(self, edge: EdgeInput | None) -> EdgeProgram:
         return RES_GATED[_ACTIVATIONS[type(self.act)]]
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         if edge is None:
             gate_dst, gate, value = self.lin_key(x[1]), self.lin_query(x[0]), self.lin_value(x[0])
             return {'gate': gate, 'value': value, 'gate_dst': gate_dst}

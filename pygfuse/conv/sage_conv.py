@@ -17,7 +17,7 @@ from pygfuse.hag.prefix_tree import lstm_aggregate
 from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 
 
 class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
@@ -54,7 +54,7 @@ class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
         return self.fused(x, edge_index, size=size)
 
-    def operands(self, x: NodePair, edge: Any, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: Any, edges: Edges) -> dict[str, OperandValue]:
         return super().operands((self.lin(x[0]).relu(), None) if self._projects else x, edge, edges)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:

@@ -18,7 +18,7 @@ from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.transformer import TRANSFORMER
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 
 
 class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
@@ -53,7 +53,7 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
         node_dims=(0,),
     )  # fmt: skip
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Value]:
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         query = self.by_head(apply_linear(self.lin_query, x[1]))
         if query.is_cuda and autocast.is_on(query.device):
             query = query.float()  # there torch sums the dots in float32, and what they weigh is float32 again

@@ -22,14 +22,14 @@ from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
 from pygfuse.ops.plan import call_of, plan_of
 from pygfuse.ops.schema import Arguments
-from pygfuse.program.products import Product, Value, tensors_in
+from pygfuse.program.products import OperandValue, Product, tensors_in
 from pygfuse.program.program import EdgeProgram
 
 
 def aggregate(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, Value],
+    operands: Mapping[str, OperandValue],
     heads: int,
     channels: int,
     reduce: str = 'sum',
@@ -111,7 +111,7 @@ def aggregate_known(
 def aggregate_with_weights(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, Value],
+    operands: Mapping[str, OperandValue],
     heads: int,
     channels: int,
     reduce: str = 'sum',
@@ -149,7 +149,7 @@ def is_fused(heads: int, channels: int) -> bool:
 def _run(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, Value],
+    operands: Mapping[str, OperandValue],
     heads: int,
     channels: int,
     reduce: str,

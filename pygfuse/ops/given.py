@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.schema import Arguments
-from pygfuse.program.products import Product, Value, is_formed
+from pygfuse.program.products import OperandValue, Product, is_formed
 from pygfuse.program.program import PARAMETER, SOURCE, TARGET, EdgeProgram
 from pygfuse.program.trace import CHANNELS, HEADS
 
@@ -43,7 +43,7 @@ class Given(NamedTuple):
         )
 
 
-def given_of(program: EdgeProgram, operands: Mapping[str, Value]) -> Given:
+def given_of(program: EdgeProgram, operands: Mapping[str, OperandValue]) -> Given:
     """The operands that are there, taken apart."""
     names: list[str] = []
     tensors: list[Tensor] = []

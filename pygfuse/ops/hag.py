@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import DTYPES, levels_of
+from pygfuse._lib.backends import DTYPES, hag_walks_of
 from pygfuse.hag.hag import Hag
 from pygfuse.ops.aggregation import aggregate
 from pygfuse.ops.edges import Edges
@@ -82,7 +82,7 @@ def _hag_sum(
     x: Tensor, factors: Tensor | None, row_factors: Tensor | None, serial: int, backwards: bool, rows: int
 ) -> Tensor:
     factors, row_factors = (given if given is None else given.contiguous() for given in (factors, row_factors))
-    return levels_of(x.device).sums(_hag(serial, backwards), x.contiguous(), factors, row_factors)
+    return hag_walks_of(x.device).sums(_hag(serial, backwards), x.contiguous(), factors, row_factors)
 
 
 @_hag_sum.register_fake
@@ -108,7 +108,7 @@ _hag_sum.register_autograd(_sum_backward, setup_context=_keep_sum)
 
 @torch.library.custom_op('pygfuse::hag_extreme', mutates_args=())
 def _hag_extreme(x: Tensor, serial: int, rows: int, smallest: bool) -> tuple[Tensor, Tensor]:
-    return levels_of(x.device).extremes(_hag(serial), x.contiguous(), smallest)
+    return hag_walks_of(x.device).extremes(_hag(serial), x.contiguous(), smallest)
 
 
 @_hag_extreme.register_fake
@@ -118,7 +118,7 @@ def _(x, serial, rows, smallest):
 
 @torch.library.custom_op('pygfuse::hag_extreme_backward', mutates_args=())
 def _hag_extreme_backward(x: Tensor, out: Tensor, ties: Tensor, grad: Tensor, serial: int, smallest: bool) -> Tensor:
-    levels = levels_of(x.device)
+    levels = hag_walks_of(x.device)
     return levels.extremes_backward(_hag(serial), x.contiguous(), out, ties, grad.contiguous(), smallest)
 
 

@@ -41,10 +41,10 @@ class Product(NamedTuple):
     loops: Tensor | None = None
 
 
-Value = Tensor | Product | float | None
+OperandValue = Tensor | Product | float | None
 
 
-def tensors_in(operands: Mapping[str, Value]) -> list[Tensor]:
+def tensors_in(operands: Mapping[str, OperandValue]) -> list[Tensor]:
     """The tensors of operands, those in products too."""
     found: list[Tensor] = []
     for value in operands.values():

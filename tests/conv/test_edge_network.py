@@ -9,7 +9,7 @@ import torch_geometric.nn as pyg
 from torch.nn import BatchNorm1d, Dropout, Identity, Linear, PReLU, ReLU, Sequential
 
 from pygfuse.conv import EdgeConv
-from pygfuse.conv._edge_mlp.network import UnsupportedNetwork, check_widths, stages_of, tensors_of
+from pygfuse.conv._edge_mlp.network import UnsupportedNetwork, check_widths, stages_of, tensors_of_stages
 
 
 def kinds(nn) -> list[str]:
@@ -39,7 +39,7 @@ def test_options_of_an_mlp(options, expected):
 
 def test_tensors_are_named_apart():
     nn = Sequential(Linear(4, 3), BatchNorm1d(3), PReLU(), Linear(3, 2, bias=False), BatchNorm1d(2, affine=False))
-    assert list(tensors_of(stages_of(nn))) == [
+    assert list(tensors_of_stages(stages_of(nn))) == [
         *('weight 0 of nn', 'bias 0 of nn'),
         *('weight 1 of nn', 'bias 1 of nn', 'running_mean 1 of nn', 'running_var 1 of nn'),
         *('slope 2 of nn', 'weight 3 of nn', 'running_mean 4 of nn', 'running_var 4 of nn'),

@@ -575,7 +575,7 @@ def test_attributes_changed_after_construction(layer, attributes):
 
 
 @pytest.mark.parametrize('node_dim', [-1, -2, 0])
-@pytest.mark.parametrize('layer', [table.SAGE, table.GCN, table.GIN, table.GMM, table.CG, table.EDGE], ids=str)
+@pytest.mark.parametrize('layer', [table.SAGE, table.GCN, table.GIN, table.GMM, table.CG, table.EDGE_CONV], ids=str)
 def test_another_dimension_of_nodes(layer, node_dim):
     inputs, found = layer.inputs(RANDOM), []
     for conv in layer.pair():

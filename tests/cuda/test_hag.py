@@ -22,7 +22,7 @@ def _levels_of_a_gpu():
     from pygfuse.cuda import hag as levels
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('pygfuse.ops.hag.levels_of', lambda device: levels)
+        patch.setattr('pygfuse.ops.hag.hag_walks_of', lambda device: levels)
         patch.setattr(levels.backend, 'forward', forward)
         yield
 

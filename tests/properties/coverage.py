@@ -14,8 +14,8 @@ from tests.properties.space import SPACE
 TRIES = 200
 CANDIDATES = 12
 
-Value = tuple[str, str]
-Pair = tuple[Value, Value]
+Setting = tuple[str, str]
+Pair = tuple[Setting, Setting]
 
 
 def draw(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support import cases as table
-from tests.support.cases import EDGE, LAYERS, SAGE, TRANSFORMER_EDGES
+from tests.support.cases import EDGE_CONV, LAYERS, SAGE, TRANSFORMER_EDGES
 from tests.support.parity import GRAPHS, Example
 
 RANDOM = GRAPHS['random']()
@@ -22,4 +22,4 @@ def some(layers, fast):
 
 
 # one layer of each kind: sums with weights, extremes, softmax, products of edges, networks, Gaussians
-of_each_kind = some(LAYERS, fast=[table.GCN_WEIGHTS, SAGE, TRANSFORMER_EDGES, table.CG_EDGES, EDGE, table.GMM])
+of_each_kind = some(LAYERS, fast=[table.GCN_WEIGHTS, SAGE, TRANSFORMER_EDGES, table.CG_EDGES, EDGE_CONV, table.GMM])

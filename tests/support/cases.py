@@ -98,7 +98,7 @@ SAGE = Layer('SAGEConv', WIDTHS)
 GRAPH = Layer('GraphConv', WIDTHS)
 GIN = Layer('GINConv', {'nn': mlp(), 'train_eps': True}, in_channels=None)
 GINE = Layer('GINEConv', {'nn': mlp(), 'train_eps': True}, 'edge_attr', FEATURES, in_channels=None)
-EDGE = Layer('EdgeConv', {'nn': Linear(2 * FEATURES, CHANNELS)}, in_channels=None)
+EDGE_CONV = Layer('EdgeConv', {'nn': Linear(2 * FEATURES, CHANNELS)}, in_channels=None)
 GMM = Layer('GMMConv', {**WIDTHS, 'dim': 2, 'kernel_size': 3}, 'edge_attr', 2, aggregations=SUMS)
 SEPARATE_GMM = Layer(
     'GMMConv', {**WIDTHS, 'dim': 2, 'kernel_size': 2, 'separate_gaussians': True}, 'edge_attr', 2, aggregations=SUMS
@@ -140,7 +140,7 @@ EDGE_NETWORKS = {
     'EdgeConv, PReLU': _edge_network(Linear(2 * FEATURES, 6), PReLU(6), aggr='add'),
 }
 
-PLAIN = (GATV2, TRANSFORMER, GCN, SAGE, GRAPH, GIN, EDGE, AGNN, FA, GATED, CG)
+PLAIN = (GATV2, TRANSFORMER, GCN, SAGE, GRAPH, GIN, EDGE_CONV, AGNN, FA, GATED, CG)
 EDGES = (
     GATV2_EDGES, TRANSFORMER_EDGES, GCN_WEIGHTS, GRAPH_WEIGHTS, GINE, GINE_EDGES, GMM, SEPARATE_GMM, FA_WEIGHTS,
     GATED_EDGES, CG_EDGES,
@@ -148,7 +148,7 @@ EDGES = (
 LAYERS = (*PLAIN, *EDGES)
 EVERY = {str(layer): layer for layer in (GAT, GAT_EDGES, *LAYERS) if layer is not SEPARATE_GMM} | {
     f'{layer}, {aggr}': dataclasses.replace(layer, options={**layer.options, 'aggr': aggr})
-    for layer in (GCN, SAGE, GATED, CG, EDGE)
+    for layer in (GCN, SAGE, GATED, CG, EDGE_CONV)
     for aggr in ('max', 'mean')
 }
 EVERY |= {'GMMConv, separate': SEPARATE_GMM, **EDGE_NETWORKS}

@@ -57,18 +57,18 @@ WORDS: dict[str, Callable] = {
 }
 
 
-class Value:
+class LaneValue:
     """A lane's part of a row (``[registers * vector]``) or its heads (``[head values]``)."""
 
     def __init__(self, layout: Layout, numbers: np.ndarray, is_row: bool) -> None:
         self.layout, self.numbers, self.is_row = layout, numbers.astype(layout.compute), is_row
 
-    def record_word(self, word: str, arguments: Sequence[Any]) -> Value:
+    def record_word(self, word: str, arguments: Sequence[Any]) -> LaneValue:
         layout = self.layout
-        is_row = any(isinstance(argument, Value) and argument.is_row for argument in arguments)
+        is_row = any(isinstance(argument, LaneValue) and argument.is_row for argument in arguments)
         with np.errstate(all='ignore'):
             numbers = WORDS[word](*(spread(argument, layout, is_row) for argument in arguments))
-        return Value(layout, numbers, is_row)
+        return LaneValue(layout, numbers, is_row)
 
     def __add__(self, other):
         return self.record_word('add', (self, other))
@@ -101,7 +101,7 @@ class Value:
 def spread(value: Any, layout: Layout, is_row: bool) -> np.ndarray:
     """The numbers of a value, of heads in the form of a row where one is wanted."""
     count = layout.values if is_row else layout.head_values
-    if not isinstance(value, Value):
+    if not isinstance(value, LaneValue):
         return np.full(count, value, dtype=layout.compute)
     if is_row and not value.is_row:
         return np.repeat(value.numbers, layout.per_head * layout.vector)
@@ -201,20 +201,20 @@ class Lanes:
             yield head, head * layout.channels + within * layout.vector, there
 
     def load_row(self, memory: Any, offset: int) -> Any:
-        def load(tensor: torch.Tensor) -> Value:
+        def load(tensor: torch.Tensor) -> LaneValue:
             flat, size, numbers = tensor.view(-1), self.layout.vector, []
             for _, at, there in self._vectors():
                 assert not there or (offset + at) % size == 0, 'a load that is not aligned'
                 numbers += flat[offset + at : offset + at + size].tolist() if there else [0.0] * size
-            return Value(self.layout, np.array(numbers), True)
+            return LaneValue(self.layout, np.array(numbers), True)
 
         return _each(load, memory)
 
     def load_heads(self, memory: Any, offset: int) -> Any:
-        def load(tensor: torch.Tensor) -> Value:
+        def load(tensor: torch.Tensor) -> LaneValue:
             flat = tensor.view(-1)
             numbers = [float(flat[offset + (head if head < self.layout.heads else 0)]) for head in self._heads()]
-            return Value(self.layout, np.array(numbers), False)
+            return LaneValue(self.layout, np.array(numbers), False)
 
         return _each(load, memory)
 
@@ -269,25 +269,25 @@ class Lanes:
 
     # Values
 
-    def row_full(self, value: float) -> Value:
-        return Value(self.layout, np.full(self.layout.values, value), True)
+    def row_full(self, value: float) -> LaneValue:
+        return LaneValue(self.layout, np.full(self.layout.values, value), True)
 
-    def heads_full(self, value: float) -> Value:
-        return Value(self.layout, np.full(self.layout.head_values, value), False)
+    def heads_full(self, value: float) -> LaneValue:
+        return LaneValue(self.layout, np.full(self.layout.head_values, value), False)
 
     @staticmethod
-    def choose(condition: bool, a: Value, b: Any) -> Value:
-        return a if condition else Value(a.layout, spread(b, a.layout, a.is_row), a.is_row)
+    def choose(condition: bool, a: LaneValue, b: Any) -> LaneValue:
+        return a if condition else LaneValue(a.layout, spread(b, a.layout, a.is_row), a.is_row)
 
-    def rounded(self, value: Value) -> Value:
+    def rounded(self, value: LaneValue) -> LaneValue:
         narrow = torch.from_numpy(value.numbers).to(getattr(torch, self.layout.element))
-        return Value(self.layout, narrow.double().numpy(), True)
+        return LaneValue(self.layout, narrow.double().numpy(), True)
 
     def kept(self, condition: bool, value: tuple) -> tuple:
         return tuple(self.choose(condition, item, 0.0) for item in value)
 
     @staticmethod
-    def any_above(value: Value, limit: Value) -> bool:
+    def any_above(value: LaneValue, limit: LaneValue) -> bool:
         return bool((value.numbers > limit.numbers).any())
 
     @staticmethod
@@ -305,7 +305,7 @@ class Lanes:
         return self._filled(self.heads_full(0.0), names, used)
 
     @staticmethod
-    def _filled(zero: Value, names: Sequence[str], used: Sequence[str]) -> Callable:
+    def _filled(zero: LaneValue, names: Sequence[str], used: Sequence[str]) -> Callable:
         def fill(found: tuple) -> tuple:
             items = dict(zip(used, found, strict=True))
             return tuple(zero + items.get(name, 0.0) for name in names)
@@ -314,19 +314,19 @@ class Lanes:
 
     # Sums
 
-    def own_channels(self, row: Value) -> Value:
+    def own_channels(self, row: LaneValue) -> LaneValue:
         sums = self._vector_sums(row).reshape(self.layout.head_values, self.layout.per_head)
-        return Value(self.layout, sums.sum(axis=1), False)
+        return LaneValue(self.layout, sums.sum(axis=1), False)
 
-    def own_values(self, row: Value) -> float:
+    def own_values(self, row: LaneValue) -> float:
         return self._vector_sums(row).sum()
 
-    def _vector_sums(self, row: Value) -> np.ndarray:
+    def _vector_sums(self, row: LaneValue) -> np.ndarray:
         there = np.array([there for _, _, there in self._vectors()])
         sums = spread(row, self.layout, True).reshape(self.layout.registers, self.layout.vector).sum(axis=1)
         return np.where(there, sums, 0.0)
 
-    def own_heads(self, heads: Value) -> float:
+    def own_heads(self, heads: LaneValue) -> float:
         numbers = spread(heads, self.layout, False)
         return sum(number for head, number in zip(self._heads(), numbers, strict=True) if self._owns(head))
 
@@ -335,16 +335,16 @@ class Lanes:
             value, begin = combine(value, self.shuffle(value, begin)), 2 * begin
         return value
 
-    def sum_channels(self, row: Value) -> Value:
+    def sum_channels(self, row: LaneValue) -> LaneValue:
         return self._butterfly(self.own_channels(row), 1, self.layout.lanes_per_head)
 
     def sum_lanes(self, number: float) -> float:
         return self._butterfly(number, 1, self.layout.lanes)
 
-    def sum_subteams(self, value: Value) -> Value:
+    def sum_subteams(self, value: LaneValue) -> LaneValue:
         return self._butterfly(value, self.layout.lanes, self.layout.team)
 
-    def max_subteams(self, value: Value) -> Value:
+    def max_subteams(self, value: LaneValue) -> LaneValue:
         return self._butterfly(value, self.layout.lanes, self.layout.team, vocabulary.maximum)
 
     def sum_subteams_of(self, length: int) -> Callable:
@@ -352,9 +352,9 @@ class Lanes:
 
     # Random numbers
 
-    def dropout(self, seed: int, threshold: int, scale: float, edge: int, head: int) -> Value:
+    def dropout(self, seed: int, threshold: int, scale: float, edge: int, head: int) -> LaneValue:
         drawn = [_first_word(edge, head + mine, seed) for mine in self._heads()]
-        return Value(self.layout, np.array([scale if word >= threshold else 0.0 for word in drawn]), False)
+        return LaneValue(self.layout, np.array([scale if word >= threshold else 0.0 for word in drawn]), False)
 
 
 def _first_word(edge: int, head: int, seed: int) -> int:

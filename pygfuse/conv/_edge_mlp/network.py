@@ -218,7 +218,7 @@ def _widths_of(stage: Linear | Norm | Slope) -> list[int]:
     return [len(tensor) for tensor in tensors if tensor is not None]
 
 
-def tensors_of(stages: list[Stage]) -> dict[str, Tensor]:
+def tensors_of_stages(stages: list[Stage]) -> dict[str, Tensor]:
     """The parameters and running statistics of the stages, by a name that tells them apart."""
     found: dict[str, Tensor] = {}
     for i, stage in enumerate(stages):

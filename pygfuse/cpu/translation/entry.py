@@ -13,7 +13,7 @@ from pygfuse.codegen.llvm import FLAGS
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.cpu.translation.statements import Builder, translate_call
-from pygfuse.cpu.translation.values import CONTEXT, Array, Value
+from pygfuse.cpu.translation.values import CONTEXT, Array, Computed
 
 _INT64 = ir.IntType(64)
 # the block of 64-bit words: the counter of parts, their number, and the arguments
@@ -44,7 +44,7 @@ def write_entry(module: ir.Module, name: str, body: Function, description: tuple
     part = builder.atomic_rmw('add', _word_at(builder, function.args[0], COUNTER), ir.Constant(_INT64, 1), 'monotonic')
     builder.cbranch(builder.icmp_signed('<', part, parts), inside, end)
     builder.position_at_end(inside)
-    translate_call(builder, body, (Value(types.int64, part), *arguments))
+    translate_call(builder, body, (Computed(types.int64, part), *arguments))
     builder.memory.release()
     builder.branch(loop)
     builder.position_at_end(end)
@@ -80,5 +80,5 @@ def _read_one(builder: ir.IRBuilder, words: Iterator[ir.Value], kind: object) ->
     if kind is type(None):
         return None
     if kind is float:
-        return Value(types.float64, builder.bitcast(next(words), ir.DoubleType()))
-    return Value(types.int64, next(words))
+        return Computed(types.float64, builder.bitcast(next(words), ir.DoubleType()))
+    return Computed(types.int64, next(words))

@@ -20,7 +20,7 @@ from pygfuse.cpu.translation.memory import Memory
 from pygfuse.cpu.translation.values import (
     CONTEXT,
     Array,
-    Value,
+    Computed,
     converted,
     from_registers,
     in_registers,
@@ -108,8 +108,8 @@ class Expressions:
             raise ValueError(f'a kernel has no {type(expression).__name__}')
         return write(expression)
 
-    def cast(self, thing: Any, kind: types.Type) -> Value:
-        return Value(kind, converted(self.builder, thing, kind))
+    def cast(self, thing: Any, kind: types.Type) -> Computed:
+        return Computed(kind, converted(self.builder, thing, kind))
 
     def _Constant(self, expression: ast.Constant) -> Any:
         return expression.value
@@ -136,16 +136,16 @@ class Expressions:
     def binary(self, operation: type[ast.operator], x: Any, y: Any) -> Any:
         """An operator on two things."""
         function = _OPERATORS[operation]
-        if not isinstance(x, Value) and not isinstance(y, Value):
+        if not isinstance(x, Computed) and not isinstance(y, Computed):
             return function(x, y)
         if isinstance(kind_of(x), SimdType) or isinstance(kind_of(y), SimdType):
             return self._word(function, (x, y))
         x, y = self._meeting(x, y)
-        return Value(*numbers.binary(self.builder, operation, (x.kind, y.kind), (x.ir, y.ir)))
+        return Computed(*numbers.binary(self.builder, operation, (x.kind, y.kind), (x.ir, y.ir)))
 
-    def _meeting(self, x: Any, y: Any) -> tuple[Value, Value]:
+    def _meeting(self, x: Any, y: Any) -> tuple[Computed, Computed]:
         """Two numbers as values; an integer that is known has a sign only if the other one has."""
-        kinds = [thing.kind for thing in (x, y) if isinstance(thing, Value)]
+        kinds = [thing.kind for thing in (x, y) if isinstance(thing, Computed)]
         found = []
         for thing in (x, y):
             unsigned = isinstance(thing, int) and kinds == [types.uint64] and thing >= 0
@@ -157,15 +157,15 @@ class Expressions:
             condition = self.condition(expression.operand)
             if isinstance(condition, bool):
                 return not condition
-            return Value(types.boolean, self.builder.not_(condition))
+            return Computed(types.boolean, self.builder.not_(condition))
         operand = self.evaluate(expression.operand)
         if not isinstance(expression.op, ast.USub):
             raise ValueError(f'a kernel has no {type(expression.op).__name__}')
-        if not isinstance(operand, Value):
+        if not isinstance(operand, Computed):
             return -operand
         if isinstance(operand.kind, SimdType):
             return self._word(operator.neg, (operand,))
-        return Value(*numbers.negative(self.builder, operand.kind, operand.ir))
+        return Computed(*numbers.negative(self.builder, operand.kind, operand.ir))
 
     def _Compare(self, expression: ast.Compare) -> Any:
         found: Any = True
@@ -176,7 +176,7 @@ class Expressions:
             if found is True:
                 found = holds
             else:
-                found = Value(types.boolean, self.builder.and_(self.as_bit(found), self.as_bit(holds)))
+                found = Computed(types.boolean, self.builder.and_(self.as_bit(found), self.as_bit(holds)))
             left = right
         return found
 
@@ -185,21 +185,21 @@ class Expressions:
             if y is not None:
                 raise ValueError('a kernel asks of nothing but None what it is')
             return (x is None) == (operation is ast.Is)
-        if not isinstance(x, Value) and not isinstance(y, Value):
+        if not isinstance(x, Computed) and not isinstance(y, Computed):
             return _OPERATORS[operation](x, y)
         x, y = self._meeting(x, y)
-        return Value(types.boolean, numbers.compare(self.builder, operation, (x.kind, y.kind), (x.ir, y.ir)))
+        return Computed(types.boolean, numbers.compare(self.builder, operation, (x.kind, y.kind), (x.ir, y.ir)))
 
     def condition(self, expression: ast.expr) -> bool | ir.Value:
         """Whether an expression holds: known, or one bit."""
         found = self.evaluate(expression)
-        return numbers.truth(self.builder, found.ir, found.kind) if isinstance(found, Value) else bool(found)
+        return numbers.truth(self.builder, found.ir, found.kind) if isinstance(found, Computed) else bool(found)
 
     def as_bit(self, thing: Any) -> ir.Value:
         """What holds or does not, as one bit."""
         if isinstance(thing, bool):
             return ir.Constant(ir.IntType(1), thing)
-        return thing.ir if isinstance(thing, Value) else thing
+        return thing.ir if isinstance(thing, Computed) else thing
 
     def _BoolOp(self, expression: ast.BoolOp) -> Any:
         """``and`` and ``or``: an operand is computed only if those before it do not decide."""
@@ -222,7 +222,7 @@ class Expressions:
             found = self.builder.phi(ir.IntType(1))
             for block, holds in arriving:
                 found.add_incoming(self.as_bit(holds), block)
-        return found if isinstance(found, bool) else Value(types.boolean, found)
+        return found if isinstance(found, bool) else Computed(types.boolean, found)
 
     def _IfExp(self, expression: ast.IfExp) -> Any:
         condition = self.condition(expression.test)
@@ -269,9 +269,9 @@ class Expressions:
         values = [converted(self.builder, item, kind) for item, kind in zip(arguments, signature.args, strict=True)]
         return from_registers(self.builder, signature.return_type, emit(CONTEXT, self.builder, signature, values))
 
-    def _word(self, word: Any, arguments: Sequence[Any]) -> Value:
+    def _word(self, word: Any, arguments: Sequence[Any]) -> Computed:
         values = [in_registers(self.builder, argument) for argument in arguments]
-        return Value(*WORDS[word](CONTEXT, self.builder, [kind_of(argument) for argument in arguments], values))
+        return Computed(*WORDS[word](CONTEXT, self.builder, [kind_of(argument) for argument in arguments], values))
 
     def _extreme(self, function: Any, arguments: Sequence[Any]) -> Any:
         if all(map(is_known_number, arguments)):
@@ -279,7 +279,7 @@ class Expressions:
         found = arguments[0]
         for argument in arguments[1:]:
             x, y = self._meeting(found, argument)
-            found = Value(*numbers.extreme(self.builder, function is max, (x.kind, y.kind), (x.ir, y.ir)))
+            found = Computed(*numbers.extreme(self.builder, function is max, (x.kind, y.kind), (x.ir, y.ir)))
         return found
 
     # Tuples and arrays
@@ -289,7 +289,7 @@ class Expressions:
             return len(thing)
         if not isinstance(thing, Array):
             raise ValueError(f'Expected a tuple or an array (got {thing!r})')
-        return Value(types.int64, thing.length)
+        return Computed(types.int64, thing.length)
 
     def _Subscript(self, expression: ast.Subscript) -> Any:
         return self.load_item(self.evaluate(expression.value), self.evaluate(expression.slice))
@@ -302,12 +302,12 @@ class Expressions:
         """What is at a place of a tuple, an array or a pointer."""
         if isinstance(memory, tuple):
             return memory[place]
-        return Value(memory.kind.dtype, self.builder.load(self._address(memory, place)))
+        return Computed(memory.kind.dtype, self.builder.load(self._address(memory, place)))
 
-    def store_item(self, memory: Value, place: Any, thing: Any) -> None:
+    def store_item(self, memory: Computed, place: Any, thing: Any) -> None:
         """Puts a number at a place of an array or a pointer."""
         self.builder.store(converted(self.builder, thing, memory.kind.dtype), self._address(memory, place))
 
-    def _address(self, memory: Value, place: Any) -> ir.Value:
+    def _address(self, memory: Computed, place: Any) -> ir.Value:
         wide = types.uint64 if kind_of(place) == types.uint64 else types.int64
         return self.builder.gep(memory.ir, [converted(self.builder, place, wide)])

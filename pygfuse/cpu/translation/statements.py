@@ -12,7 +12,7 @@ from numba import types
 from pygfuse.cpu import numbers
 from pygfuse.cpu.translation.expressions import Builder, Expressions
 from pygfuse.cpu.translation.functions import Function
-from pygfuse.cpu.translation.values import Value, kind_of, load, merged, new_slot, store
+from pygfuse.cpu.translation.values import Computed, kind_of, load, merged, new_slot, store
 
 
 class Statements(Expressions):
@@ -139,12 +139,12 @@ class Statements(Expressions):
             return
         start, stop, step = _range(*(self.evaluate(argument) for argument in call.args))
         kind = numbers.common_kind(
-            [kind_of(thing) for thing in (start, stop) if isinstance(thing, Value)] or [types.int64]
+            [kind_of(thing) for thing in (start, stop) if isinstance(thing, Computed)] or [types.int64]
         )
-        counter = new_slot(self.builder, Value(kind, None))
+        counter = new_slot(self.builder, Computed(kind, None))
         store(self.builder, counter, start)
         stop = self.cast(stop, kind)
-        within = ast.Gt if not isinstance(step, Value) and step < 0 else ast.Lt
+        within = ast.Gt if not isinstance(step, Computed) and step < 0 else ast.Lt
 
         def goes_on() -> ir.Value:
             return numbers.compare(self.builder, within, (kind, kind), (load(self.builder, counter).ir, stop.ir))

@@ -16,7 +16,7 @@ CONTEXT = cpu_target.target_context
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Value:
+class Computed:
     """A value that is computed when the kernel runs."""
 
     kind: types.Type
@@ -24,14 +24,14 @@ class Value:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Array(Value):
+class Array(Computed):
     """An array: a pointer to its first element, and their number, an int64."""
 
     length: ir.Value = dataclasses.field(repr=False)
 
     @property
-    def parts(self) -> tuple[Value, Value]:
-        return Value(self.kind, self.ir), Value(types.int64, self.length)
+    def parts(self) -> tuple[Computed, Computed]:
+        return Computed(self.kind, self.ir), Computed(types.int64, self.length)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ def is_known_number(thing: Any) -> bool:
 
 def kind_of(thing: Any) -> types.Type:
     """The type as which something meets values of a kernel."""
-    if isinstance(thing, Value):
+    if isinstance(thing, Computed):
         return thing.kind
     if isinstance(thing, tuple):
         return types.Tuple(tuple(kind_of(item) for item in thing))
@@ -71,7 +71,7 @@ def kind_of(thing: Any) -> types.Type:
 
 def in_registers(builder: ir.IRBuilder, thing: Any) -> ir.Value:
     """Something as one LLVM value."""
-    if isinstance(thing, Value):
+    if isinstance(thing, Computed):
         return thing.ir
     kind = kind_of(thing)
     if isinstance(thing, tuple):
@@ -98,7 +98,7 @@ def from_registers(builder: ir.IRBuilder, kind: types.Type, value: ir.Value) -> 
     if isinstance(kind, types.BaseTuple):
         items = (builder.extract_value(value, i) for i in range(len(kind)))
         return tuple(from_registers(builder, item, found) for item, found in zip(kind, items, strict=True))
-    return None if kind in (types.none, types.void) else Value(kind, value)
+    return None if kind in (types.none, types.void) else Computed(kind, value)
 
 
 def new_slot(builder: ir.IRBuilder, thing: Any) -> Any:
@@ -107,7 +107,7 @@ def new_slot(builder: ir.IRBuilder, thing: Any) -> Any:
         return tuple(new_slot(builder, item) for item in thing)
     if isinstance(thing, Array):
         return ArraySlot(*(new_slot(builder, part) for part in thing.parts))
-    if not isinstance(thing, Value) and not is_known_number(thing):
+    if not isinstance(thing, Computed) and not is_known_number(thing):
         return thing
     kind = kind_of(thing)
     # as arithmetic on small integers gives large ones, they are kept as such
@@ -152,7 +152,7 @@ def store(builder: ir.IRBuilder, slot: Any, thing: Any) -> None:
 def load(builder: ir.IRBuilder, slot: Any) -> Any:
     """What was put somewhere."""
     if isinstance(slot, Slot):
-        return Value(slot.kind, builder.load(slot.place))
+        return Computed(slot.kind, builder.load(slot.place))
     if isinstance(slot, ArraySlot):
         return Array(slot.data.kind, builder.load(slot.data.place), builder.load(slot.length.place))
     return tuple(load(builder, item) for item in slot) if isinstance(slot, tuple) else slot
@@ -175,7 +175,7 @@ def merged(builder: ir.IRBuilder, arriving: Sequence[tuple[ir.Block, Any]]) -> A
         )
     if any(isinstance(thing, Array) for thing in things):
         raise ValueError('Expected numbers or vectors, as an array does not come from one of several places')
-    kinds = {kind_of(thing) for thing in things if isinstance(thing, Value)}
+    kinds = {kind_of(thing) for thing in things if isinstance(thing, Computed)}
     if not kinds:
         kinds = {numbers.common_kind([kind_of(thing) for thing in things])}
     if len(kinds) > 1:
@@ -185,4 +185,4 @@ def merged(builder: ir.IRBuilder, arriving: Sequence[tuple[ir.Block, Any]]) -> A
     for block, thing in arriving:
         # a number that is known is a constant, so that nothing is computed here
         found.add_incoming(converted(builder, thing, kind), block)
-    return Value(kind, found)
+    return Computed(kind, found)

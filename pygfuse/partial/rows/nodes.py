@@ -24,7 +24,7 @@ from pygfuse.graph.adjacency import version_of
 from pygfuse.ops import Edges, aggregate, autocast
 from pygfuse.ops.linear import linear_of_rows
 from pygfuse.partial.rows.row_set import RowSet, chosen, joined
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE, EdgeProgram
 
 _numbers = itertools.count()
@@ -99,7 +99,7 @@ class Aggregation:
 class Aggregated(Node):
     """An aggregation over edges: rows of targets need themselves and their neighbours."""
 
-    def __init__(self, of: Aggregation, rows: Mapping[str, Node], others: Mapping[str, Value]) -> None:
+    def __init__(self, of: Aggregation, rows: Mapping[str, Node], others: Mapping[str, OperandValue]) -> None:
         constants = [part for value in others.values() for part in tensors_in(value)]
         super().__init__([*rows.values()], constants)
         self.of, self.names, self.others = of, [*rows], others

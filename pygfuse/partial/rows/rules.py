@@ -19,7 +19,7 @@ from pygfuse.partial.rows.nodes import Aggregated, Aggregation, Given, Item, Map
 from pygfuse.partial.rows.row_set import RowSet
 from pygfuse.partial.rows.session import Session
 from pygfuse.partial.rows.tensor import Deferred, is_plain, without_shared_memory
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE, TARGET, EdgeProgram
 
 
@@ -215,7 +215,7 @@ def _defer_aggregation(
     session: Session,
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, Value],
+    operands: Mapping[str, OperandValue],
     *arguments: Any,
     **options: Any,
 ) -> Any:

@@ -14,7 +14,7 @@ from torch_geometric import EdgeIndex
 import pygfuse
 from tests.support import cases as table
 from tests.support.all_convs import RANDOM, every, of_each_kind, some
-from tests.support.cases import CHANNELS, EDGE, FA, FEATURES, GATED, GATV2, LAYERS, SAGE, TRANSFORMER
+from tests.support.cases import CHANNELS, EDGE_CONV, FA, FEATURES, GATED, GATV2, LAYERS, SAGE, TRANSFORMER
 from tests.support.parity import GRAPHS, Example
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
@@ -101,7 +101,7 @@ def test_other_aggregations_fall_back(layer, aggr):
 
 
 FALL_BACK = [
-    (EDGE, {'nn': torch.nn.Sequential(torch.nn.Linear(2 * FEATURES, 4), torch.nn.LayerNorm(4))}, 'LayerNorm'),
+    (EDGE_CONV, {'nn': torch.nn.Sequential(torch.nn.Linear(2 * FEATURES, 4), torch.nn.LayerNorm(4))}, 'LayerNorm'),
     (table.GMM, {'separate_gaussians': True, 'kernel_size': 13}, 'separate'),
     (GATED, {'act': torch.nn.ELU()}, 'ELU'),
     (FA, {'cached': True}, 'caches'),

@@ -11,7 +11,7 @@ from tests.support import cases as table
 from tests.support.all_convs import LOOPS, RANDOM, every, some
 from tests.support.cases import (
     CHANNELS,
-    EDGE,
+    EDGE_CONV,
     FA,
     FEATURES,
     GATED,
@@ -38,7 +38,7 @@ def test_aggregations(layer):
 EXTREMES = [layer for layer in LAYERS if 'max' in layer.aggregations]
 
 
-@some(EXTREMES, fast=[SAGE, EDGE, GINE_EDGES])
+@some(EXTREMES, fast=[SAGE, EDGE_CONV, GINE_EDGES])
 @pytest.mark.parametrize('aggr', ['max', 'min'])
 @pytest.mark.parametrize('graph', ['random', 'repeated edges', 'isolated nodes'])
 def test_ties_share_gradients_as_in_pyg(graph, aggr, layer):
@@ -91,8 +91,8 @@ OPTIONS = [
     (table.GIN, {'eps': 0.3, 'train_eps': False}),
     (table.GINE, {'eps': 0.3, 'train_eps': False}),
     (GINE_EDGES, {'nn': torch.nn.Linear(FEATURES, 5), 'eps': -1.0}),
-    _maps_to(EDGE, torch.nn.Linear(2 * FEATURES, CHANNELS, bias=False)),
-    _maps_to(EDGE, torch_geometric.nn.Linear(2 * FEATURES, CHANNELS)),
+    _maps_to(EDGE_CONV, torch.nn.Linear(2 * FEATURES, CHANNELS, bias=False)),
+    _maps_to(EDGE_CONV, torch_geometric.nn.Linear(2 * FEATURES, CHANNELS)),
     (table.GMM, {'bias': False}),
     (table.GMM, {'kernel_size': 1}),
     (table.AGNN, {'requires_grad': False}),

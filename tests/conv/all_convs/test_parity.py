@@ -8,7 +8,18 @@ import torch
 import pygfuse
 from tests.support import cases as table
 from tests.support.all_convs import LOOPS, RANDOM, every, of_each_kind, some
-from tests.support.cases import EDGE, FA, FEATURES, GATED, GATV2, LAYERS, SAGE, TRANSFORMER, TRANSFORMER_EDGES, Layer
+from tests.support.cases import (
+    EDGE_CONV,
+    FA,
+    FEATURES,
+    GATED,
+    GATV2,
+    LAYERS,
+    SAGE,
+    TRANSFORMER,
+    TRANSFORMER_EDGES,
+    Layer,
+)
 from tests.support.parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Example
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
@@ -160,7 +171,7 @@ def test_graphs_without_edges_in_every_mapping(mapping, num_nodes, layer):
 
 
 SPARSE_FEATURES = {
-    'COO': (table.GCN, GATV2, TRANSFORMER, EDGE, GATED, table.CG, table.GMM),
+    'COO': (table.GCN, GATV2, TRANSFORMER, EDGE_CONV, GATED, table.CG, table.GMM),
     'CSR': (table.GCN, GATV2, TRANSFORMER, GATED, table.GMM),
 }
 
