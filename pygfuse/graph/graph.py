@@ -1,8 +1,8 @@
 """The graph that kernels walk: edges by target (CSR), by source (CSC), and the way from one to the other.
 
 A `Graph` is made from whatever PyG accepts as an adjacency, knows nothing of features and layers, and never
-changes. Its parts are built when first asked for. `Graph.of` keeps it while the adjacency lives and is not
-written to, so that a layer may ask in every forward.
+changes. Its edges are sorted when first asked for (`pygfuse.graph.orders`). `Graph.of` keeps it while the adjacency
+lives and is not written to, so that a layer may ask in every forward.
 """
 
 from __future__ import annotations
@@ -15,22 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import sorting_of, why_not
+from pygfuse._lib.backends import why_not
 from pygfuse._lib.memo import Memo
 from pygfuse.graph import adjacency as adjacencies
 from pygfuse.graph.adjacency import EDGE_INDEX, Adjacency
 from pygfuse.graph.attached import ATTACHED
-from pygfuse.graph.build import build, check_nodes
-from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
+from pygfuse.graph.orders import EdgeOrders
 from pygfuse.graph.sizes import given_sizes, sizes_of
 from pygfuse.graph.tokens import alive, new_token, of_token
 
-# the largest number that is kept as an int32
-INT32_LIMIT = 2**31 - 1
 
-
-class Graph:
+class Graph(EdgeOrders):
     """A directed graph from sources to targets, possibly bipartite, with repeats and self-loops as they come.
 
     Make one with `Graph.of`. Edges have ids: the places they had in the adjacency it was made from; tensors
@@ -66,24 +62,8 @@ class Graph:
         num_targets: int,
         num_loops: int | None = None,
     ) -> None:
-        self.num_sources = num_sources
-        self.num_targets = num_targets
-        self.num_loops = num_loops
-        self.num_user_edges = like.num_user_edges
-        self.num_edge_ids = like.num_user_edges + (num_loops or 0)
-        self.layout = like.layout
-        self.flow = like.flow
-        self.user_dtype = like.user_dtype
-        self.target_row = like.target_row
-        largest = max(num_sources, num_targets, self.num_edge_ids)
-        self.index_dtype = torch.int32 if largest <= INT32_LIMIT else torch.int64
-        # what the rows are built from; dropped once they are, so that the user's memory is not held
-        self._origin: Adjacency | Csr | None = origin
+        super().__init__(origin, like, num_sources, num_targets, num_loops)
         self.reused = True
-        self._csr: Csr | None = None
-        self._csc: Csr | None = None
-        self._coo: Coo | None = None
-        self._place_in_csc: Tensor | None = None
         # where Graph.of finds this graph again
         self._lookup: tuple[weakref.ref, Hashable] | None = None
         self._token: weakref.ref | None = None
@@ -158,86 +138,6 @@ class Graph:
             graph._csr, graph._origin = Csr(indptr, index, None), None
         return graph
 
-    @property
-    def csr(self) -> Csr:
-        """The edges by target: row t holds the sources of t's edges, in the order of their ids.
-
-        Raises:
-            ValueError: If an edge names a node that does not exist.
-            RuntimeError: If the adjacency was written to before the edges were first looked at.
-        """
-        # no lock: two threads may both build, to the same numbers, and a forked child inherits nothing closed
-        origin = self._origin
-        if origin is not None:
-            self._csr, self._origin, self._coo = build(self, origin), None, None
-        return self._csr
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether the edges by target are there already."""
-        return self._origin is None
-
-    def unsorted(self) -> Coo | None:
-        """The edges in the order of their ids; None where they were sorted before or have self-loops put in.
-
-        Raises:
-            ValueError: If an edge names a node that does not exist.
-            RuntimeError: If the adjacency was written to before the edges were first looked at.
-        """
-        origin = self._origin
-        if self._coo is not None or not isinstance(origin, Adjacency) or self.num_loops is not None:
-            return self._coo if origin is not None else None
-        if origin.layout != EDGE_INDEX:
-            return None
-        targets, sources = origin.targets_and_sources()
-        check_nodes(self, targets, sources)
-        self._coo = Coo(targets, sources, self.num_targets, self.num_sources)
-        return self._coo
-
-    @property
-    def csc(self) -> Csr:
-        """The edges by source: row s holds the targets of s's edges in ascending order, and `position`."""
-        if self._csc is None:
-            by_target = self.csr
-            pointer, targets, position = sorting_of(self.device).transpose(
-                by_target.indptr, by_target.index, self.num_sources
-            )
-            self._csc = Csr(pointer, targets, by_target.edge_id, position)
-        return self._csc
-
-    @property
-    def place_in_csc(self) -> Tensor:
-        """For each edge by target, its place among the edges by source: the inverse of ``csc.position``."""
-        if self._place_in_csc is None:
-            position = self.csc.position
-            places = torch.empty_like(position)
-            places[position] = torch.arange(position.numel(), dtype=position.dtype, device=position.device)
-            self._place_in_csc = places
-        return self._place_in_csc
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges walked, self-loops included."""
-        return self.num_user_edges if self.num_loops is None else self.csr.num_edges
-
-    @property
-    def device(self) -> torch.device:
-        """Where its tensors are."""
-        origin = self._origin
-        if isinstance(origin, Adjacency):
-            return origin.indices[0].device
-        return (origin or self._csr).index.device
-
-    @property
-    def degree(self) -> Tensor:
-        """Number of edges into each target, [num_targets], of the graph's index type."""
-        return self.csr.indptr.diff()
-
-    @property
-    def max_degree(self) -> int:
-        """The largest number of edges into one target."""
-        return self.csr.max_degree
-
     def with_self_loops(self, num_nodes: int | None = None) -> Graph:
         """The graph with exactly one edge (v, v) for each node v < num_nodes: PyG's remove and add of self-loops.
 
@@ -287,38 +187,6 @@ class Graph:
         made.num_user_edges, made.num_edge_ids = index.numel(), self.num_edge_ids
         made.index_dtype = self.index_dtype
         return made
-
-    def coo(self) -> Tensor:
-        """The edges as two rows, in the order and with the orientation of PyG.
-
-        For a plain ``edge_index`` that is the user's order, for `with_self_loops` the remaining edges in the
-        user's order and then the loops, row 0 holding what the user's row 0 held. For sparse adjacencies row
-        0 holds targets, and with loops the edges are sorted by target, then source.
-
-        Returns:
-            ``[2, num_edges]``, of the type of the user's indices (int64 with self-loops, as in PyG).
-        """
-        places = self._coo_places()
-        pair = (self.csr.index[places].to(torch.int64), self.csr.rows()[places])
-        dtype = self.user_dtype if self.num_loops is None else torch.int64
-        return torch.stack(pair if self.target_row == 1 else pair[::-1]).to(dtype)
-
-    def edge_ids_in_coo_order(self) -> Tensor:
-        """The id of each edge in the order of `coo`, [num_edges], int64."""
-        places = self._coo_places()
-        return places if self.csr.edge_id is None else self.csr.edge_id[places].to(torch.int64)
-
-    def _coo_places(self) -> Tensor:
-        """The place among the edges by target of each edge in the order of `coo`."""
-        by_target = self.csr
-        if self.num_loops is not None and self.layout != EDGE_INDEX:
-            return torch.argsort(by_target.rows() * self.num_sources + by_target.index, stable=True)
-        places = torch.arange(by_target.num_edges, device=self.device)
-        if by_target.edge_id is None:
-            return places
-        place_of = torch.full((self.num_edge_ids,), -1, device=self.device)
-        place_of[by_target.edge_id.to(torch.int64)] = places
-        return place_of[place_of >= 0]
 
     def is_of(self, adjacency: Any) -> bool:
         """Whether `of` just found this graph for a plain ``edge_index``, which may stand for it as `token` does."""

@@ -16,7 +16,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.typing import torch_sparse
 from torch_geometric.utils import add_self_loops, remove_self_loops, to_edge_index
 
-from pygfuse.graph import graph as graph_module
+from pygfuse.graph import orders
 from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
 from tests.support.adjacencies import FLOWS, LAYOUTS, SPARSE, graphs, make
@@ -146,7 +146,7 @@ def test_int64_where_int32_is_too_small(layout, monkeypatch):
         (4, torch.int64, torch.int64),
     ):
         limit = limit - 1 if layout == 'csr' else limit
-        monkeypatch.setattr(graph_module, 'INT32_LIMIT', limit)
+        monkeypatch.setattr(orders, 'INT32_LIMIT', limit)
         adjacency, targets, sources = make(layout, case)
         graph = graph_of(adjacency, case)
         loops = graph.with_self_loops()

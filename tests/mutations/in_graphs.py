@@ -160,7 +160,7 @@ OF_GRAPHS = (
     ),
     Mutation(
         'the inverse of a permutation',
-        'graph/graph.py',
+        'graph/orders.py',
         'places[position] = torch.arange(',
         'places[:] = torch.arange(',
         'tests/ops/test_aggregate.py tests/partial/paths/test_path.py -m "not slow"',
@@ -181,7 +181,7 @@ OF_GRAPHS = (
     ),
     Mutation(
         'edges in no order of a graph with loops',
-        'graph/graph.py',
+        'graph/orders.py',
         ' or not isinstance(origin, Adjacency) or self.num_loops is not None:',
         ' or not isinstance(origin, Adjacency):',
         f'{GRAPH} -k in_no_order',

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from pygfuse.cpu import sort
 from pygfuse.graph.csr import Csr
-from pygfuse.graph.graph import INT32_LIMIT, Graph
+from pygfuse.graph.graph import Graph
+from pygfuse.graph.orders import INT32_LIMIT
 from pygfuse.hag.search.blocks import HASHED_TOGETHER, join_sources, smallest_hashes
 from pygfuse.hag.search.merge import merge_blocks
 
