@@ -142,7 +142,7 @@ class Loads:
 
     def _stores(self, kind, store):
         @intrinsic
-        def store_all(typingctx, memory, offset, value, when):
+        def store_all(typingctx, into, offset, value, when):
             def emit(context, builder, signature, arguments):
                 memories = items_of(builder, signature.args[0], arguments[0])
                 values = items_of(builder, signature.args[2], arguments[2])
@@ -151,7 +151,7 @@ class Loads:
                     store(builder, memory_kind, base, arguments[1], vector, arguments[3])
                 return context.get_dummy_value()
 
-            return types.void(memory, types.int64, value, types.boolean), emit
+            return types.void(into, types.int64, value, types.boolean), emit
 
         return store_all
 
@@ -161,7 +161,7 @@ class Loads:
         layout = self.layout
 
         @intrinsic
-        def store_number(typingctx, memory, offset, value, when):
+        def store_number(typingctx, into, offset, value, when):
             def emit(context, builder, signature, arguments):
                 first = builder.icmp_signed('==', Place(builder, layout).lane, number_of(0))
                 with builder.if_then(builder.and_(arguments[3], first)):
@@ -169,6 +169,6 @@ class Loads:
                     memory.store_vector(builder, signature.args[0], arguments[0], arguments[1], vector)
                 return context.get_dummy_value()
 
-            return types.void(memory, types.int64, value, types.boolean), emit
+            return types.void(into, types.int64, value, types.boolean), emit
 
         return store_number
