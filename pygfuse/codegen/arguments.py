@@ -1,8 +1,8 @@
 """The arguments of walks: tuples of named fields, of which a walk's header and its call are both checked.
 
-A walk's body takes some dozens of arguments by position, as what is compiled has no other way. They are declared once,
-as named tuples one after another. A body whose parameters are others is refused where it is defined; a call gives each
-tuple by its names.
+They are declared once, as named tuples one after another. A walk takes a long one as it is, by one name, and what the
+walk calls takes it so, too: a field is named where it is read. The fields of short ones are parameters of their own. A
+body whose parameters are others is refused where it is defined; a call gives each tuple by its names.
 """
 
 from __future__ import annotations
@@ -15,34 +15,43 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 
+class Whole(NamedTuple):
+    """A tuple that is one parameter, by its name and its type."""
+
+    name: str
+    kind: type[tuple]
+
+
 class Arguments:
-    """What a walk takes: its share of the work, then the fields of some tuples.
+    """What a walk takes: its share of the work, then some tuples or their fields.
 
     Args:
         share: The first parameter.
-        tuples: Named tuples, whose fields follow one after another.
+        tuples: Named tuples: the types of those whose fields are parameters, `Whole` for the others.
 
     Example:
-        >>> walk = Arguments('part', Row, Draws)
+        >>> walk = Arguments('part', Whole('size', Row), Draws)
         >>> @walk.of
-        ... def body(part, total_heads, width, seed, threshold, scale):
+        ... def body(part, size, seed, threshold, scale):
         ...     pass
         >>> walk(Row(total_heads=2, width=16), Draws(seed=None, threshold=None, scale=None))
-        (2, 16, None, None, None)
+        (Row(total_heads=2, width=16), None, None, None)
         >>> @walk.of
-        ... def body(part, width, total_heads, seed, threshold, scale):
+        ... def body(part, size, threshold, seed, scale):
         ...     pass
         Traceback (most recent call last):
         ...
-        ValueError: Expected parameter 1 of 'body' to be 'total_heads' (got 'width')
+        ValueError: Expected parameter 2 of 'body' to be 'seed' (got 'threshold')
     """
 
-    def __init__(self, share: str, *tuples: type[tuple]) -> None:
-        self.tuples = tuples
-        self.names = (share, *(name for kind in tuples for name in kind._fields))
+    def __init__(self, share: str, *tuples: type[tuple] | Whole) -> None:
+        self._whole = tuple(isinstance(item, Whole) for item in tuples)
+        self.kinds = tuple(item.kind if isinstance(item, Whole) else item for item in tuples)
+        parameters = ((item.name,) if isinstance(item, Whole) else item._fields for item in tuples)
+        self.names = (share, *itertools.chain.from_iterable(parameters))
         repeated = {name for name in self.names if self.names.count(name) > 1}
         if repeated:
-            raise ValueError(f"Expected the fields of 'tuples' to differ (got {sorted(repeated)} more than once)")
+            raise ValueError(f"Expected the names of 'tuples' to differ (got {sorted(repeated)} more than once)")
 
     def of(self, body: Callable) -> Callable:
         """The body, whose parameters are these names in this order."""
@@ -54,23 +63,29 @@ class Arguments:
 
     def check(self, tuples: tuple[tuple, ...]) -> None:
         """Raises a ValueError if these are not tuples of these kinds."""
-        if tuple(map(type, tuples)) != self.tuples:
-            wanted, found = ([kind.__name__ for kind in kinds] for kinds in (self.tuples, map(type, tuples)))
+        if tuple(map(type, tuples)) != self.kinds:
+            wanted, found = ([kind.__name__ for kind in kinds] for kinds in (self.kinds, map(type, tuples)))
             raise ValueError(f"Expected 'tuples' to be {wanted} (got {found})")
+
+    def flat(self, tuples: tuple[tuple, ...]) -> tuple:
+        """The parameters behind the share of the work: of each tuple itself, by its type, or its items."""
+        found = zip(self.kinds, self._whole, tuples, strict=True)
+        parameters = ((kind(*items),) if is_whole else items for kind, is_whole, items in found)
+        return tuple(itertools.chain.from_iterable(parameters))
 
     def __call__(self, *tuples: tuple) -> tuple:
         """The arguments behind the share of the work, one after another."""
         self.check(tuples)
-        return tuple(itertools.chain.from_iterable(tuples))
+        return self.flat(tuples)
 
 
 class WalkedEdges(NamedTuple):
-    """Tiles of the row, bounds of the parts, and compressed rows."""
+    """Tiles of the row, bounds of the parts, and compressed rows with the node at the other end of each edge."""
 
     tiles: Tensor
     bounds: Tensor
     indptr: Tensor
-    index: Tensor
+    gathered: Tensor
     edge_id: Tensor | None
 
 

@@ -27,23 +27,23 @@ def finisher(lanes: Any, reduce: str, normalises: bool, sums: bool = True) -> Ca
     put_heads, put_row, row_full, equal = lanes.put_heads, lanes.put_row, lanes.row_full, vocabulary.equal
 
     @lanes.inlined
-    def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics):
+    def finish(v, head, channel, total_heads, width, degree, result, ties, top, total, results):
         if extreme:
             if degree == 0:
                 result = row_full(0.0)
             # torch counts the zero that a row begins with among the ties, although it takes no part
-            put_row(statistics, v * width + channel, equal(result, 0.0, ties + 1.0, ties))
+            put_row(results.statistics, v * width + channel, equal(result, 0.0, ties + 1.0, ties))
             if smallest:
                 result = -result
         if degree > 0:
             if normalises:
                 result = result * (1.0 / total)
-                put_heads(statistics, 2 * v * total_heads + head, top)
-                put_heads(statistics, (2 * v + 1) * total_heads + head, 1.0 / total)
+                put_heads(results.statistics, 2 * v * total_heads + head, top)
+                put_heads(results.statistics, (2 * v + 1) * total_heads + head, 1.0 / total)
             if mean:
                 result = result * (1.0 / degree)
         if sums:
-            put_row(out, v * width + channel, result)
+            put_row(results.out, v * width + channel, result)
 
     return finish
 
@@ -81,30 +81,27 @@ def combiner(lanes: Any, element: str, reduce: str, normalises: bool, sums: bool
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
 
     @lanes.inlined
-    def combine_row(
-        split, head, channel, split_rows, split_indptr, slots, indptr, total_heads, width,
-        partial_rows, partial_tops, partial_totals, out, statistics,
-    ):  # fmt: skip
-        v = place_at(split_rows, split)
+    def combine_row(split, head, channel, left, indptr, total_heads, width, partial, results):
+        v = place_at(left.split_rows, split)
         top, total, result, ties = heads_full(least), heads_full(0.0), row_full(0.0), row_full(0.0)
         if extreme:
             result = row_full(-np.inf)
-        for k in range(place_at(split_indptr, split), place_at(split_indptr, split + 1)):
-            slot = place_at(slots, k)
-            found = load_row(partial_rows, slot * width + channel)
+        for k in range(place_at(left.split_indptr, split), place_at(left.split_indptr, split + 1)):
+            slot = place_at(left.slots, k)
+            found = load_row(partial.partial_rows, slot * width + channel)
             if extreme:
                 best = maximum(found, result)
-                theirs = equal(found, best, load_row(partial_tops, slot * width + channel), 0.0)
+                theirs = equal(found, best, load_row(partial.partial_tops, slot * width + channel), 0.0)
                 result, ties = best, equal(result, best, ties, 0.0) + theirs
             elif normalises:
-                their_top = load_heads(partial_tops, slot * total_heads + head)
+                their_top = load_heads(partial.partial_tops, slot * total_heads + head)
                 raised = maximum(top, their_top)
                 mine, theirs = exp(top - raised), exp(their_top - raised)
                 result, top = result * mine + found * theirs, raised
-                total = total * mine + load_heads(partial_totals, slot * total_heads + head) * theirs
+                total = total * mine + load_heads(partial.partial_totals, slot * total_heads + head) * theirs
             else:
                 result = result + found
         degree = place_at(indptr, v + 1) - place_at(indptr, v)
-        finish(v, head, channel, total_heads, width, degree, result, ties, top, total, out, statistics)
+        finish(v, head, channel, total_heads, width, degree, result, ties, top, total, results)
 
     return combine_row

@@ -115,7 +115,7 @@ def _sum_scattered(call: Call, coo: Coo) -> Tensor:
     for tiling in planning.apart(*of_values):
         kernels.forward_kernel(call.bound, tiling, call.reduce, scattered=True)(
             len(copies) * tiling.count,
-            shared.WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, index=coo.index, edge_id=None),
+            shared.WalkedEdges(tiling.tiles, bounds, indptr=coo.rows, gathered=coo.index, edge_id=None),
             operands_of(call, TARGET),
             shared.Row(call.heads, call.width),
             NumRows(coo.num_rows),

@@ -74,18 +74,8 @@ def spread(layout: Layout, names: Sequence[str], used: Sequence[str]) -> Callabl
     return fill
 
 
-@intrinsic
-def _no_rows(rows, features, weights, row, width, channel):
-    """Stands for a loader where edges have no channels."""
-
-    def emit(context, builder, signature, arguments):
-        return context.make_tuple(builder, signature.return_type, [])
-
-    return types.Tuple(())(rows, features, weights, row, width, channel), emit
-
-
 def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
-    """``load(rows, features, weights, row, width, channel)``: the channels operands of one edge, as a tuple.
+    """``load(operands, row, width, channel)``: the channels operands of one edge, as a tuple.
 
     Args:
         layout: What is held of a row.
@@ -93,8 +83,6 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
         products: Number of operands that are given as features ``[edge ids, D]`` times a weight ``[D, width]``: their
             rows are made here and never stored.
     """
-    if not rows and not products:
-        return _no_rows
     load_row, row_full = layout.load_row, layout.row_full
 
     @inlined
@@ -105,28 +93,34 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
             result = result + features[np.uint64(row * size + d)] * load_row(weight, d * width + channel)
         return result
 
-    items = [f'load_row(rows[{i}], row * width + channel), ' for i in range(rows)]
-    items += [f'product(features[{i}], weights[{i}], row, width, channel), ' for i in range(products)]
-    text = f'def load(rows, features, weights, row, width, channel):\n    return ({"".join(items)})'
+    items = [f'load_row(operands.edge_rows[{i}], row * width + channel), ' for i in range(rows)]
+    items += [
+        f'product(operands.edge_features[{i}], operands.edge_weights[{i}], row, width, channel), '
+        for i in range(products)
+    ]
+    text = f'def load(operands, row, width, channel):\n    return ({"".join(items)})'
     return compiled(text, load_row=load_row, product=product)
 
 
 def edge_row_prefetcher(rows: int, products: int) -> Callable:
-    """``fetch(rows, features, weights, row, width)``: asks for what `edge_row_loader` will read of an edge.
+    """``fetch(operands, row, width)``: asks for what `edge_row_loader` will read of an edge.
 
     Edges are walked in another order than their features lie in memory, so that no processor guesses the place.
     """
-    lines = [f'    prefetch(rows[{i}], row * width)' for i in range(rows)]
-    lines += [f'    prefetch(features[{i}], row * (len(weights[{i}]) // width))' for i in range(products)]
-    text = '\n'.join(['def fetch(rows, features, weights, row, width):', *lines, '    return'])
+    lines = [f'    prefetch(operands.edge_rows[{i}], row * width)' for i in range(rows)]
+    lines += [
+        f'    prefetch(operands.edge_features[{i}], row * (len(operands.edge_weights[{i}]) // width))'
+        for i in range(products)
+    ]
+    text = '\n'.join(['def fetch(operands, row, width):', *lines, '    return'])
     return compiled(text, prefetch=prefetch)
 
 
 def product_adjoint(layout: Layout, products: Sequence[int], of_features: Sequence[int]) -> Callable:
-    """``adjoint(gradients, features, weights, row, width, channel, sums, piece, grad_features, tiles, tile)``.
+    """``adjoint(gradients, operands, grads, edge, width, channel, piece, tiles, tile)``.
 
     For operands that are features times a weight: adds the outer product of the edge's features and its gradient to
-    the sums of this piece of the work in `sums`, and writes the gradient of the features of this tile's channels.
+    the sums of this piece of the work, and writes the gradient of the features of this tile's channels.
 
     Args:
         layout: What is held of a row.
@@ -150,15 +144,16 @@ def product_adjoint(layout: Layout, products: Sequence[int], of_features: Sequen
                 gradient * load_row(weight, d * width + channel)
             )
 
-    header = 'gradients, features, weights, row, width, channel, weight_sums, piece, grad_features, tiles, tile'
+    header = 'gradients, operands, grads, edge, width, channel, piece, tiles, tile'
     lines = []
     for i, position in enumerate(products):
         lines.append(
-            f'    outer(gradients[{i}], features[{position}], weights[{position}], row, width, channel, '
-            f'weight_sums[{i}], piece)'
+            f'    outer(gradients[{i}], operands.edge_features[{position}], operands.edge_weights[{position}], '
+            f'edge, width, channel, grads.grad_weights[{i}], piece)'
         )
     for j, i in enumerate(of_features):
         lines.append(
-            f'    inner(gradients[{i}], weights[{products[i]}], row, width, channel, grad_features[{j}], tiles, tile)'
+            f'    inner(gradients[{i}], operands.edge_weights[{products[i]}], edge, width, channel, '
+            f'grads.grad_features[{j}], tiles, tile)'
         )
     return compiled(f'def adjoint({header}):\n' + '\n'.join([*lines, '    return']), outer=outer, inner=inner)

@@ -8,7 +8,6 @@ a call: the arguments travel as one block of 64-bit words, and the GIL is free w
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 from collections.abc import Callable
@@ -117,8 +116,8 @@ class Kernel:
             library = CONTEXT.codegen().create_library(name)
             library.enable_object_caching()
             module = library.create_ir_module(name)
-            flat = kinds if self.takes is None else tuple(itertools.chain.from_iterable(kinds))
-            write_entry(module, name, inlined(self.body, self.fuses_products), flat)
+            parameters = kinds if self.takes is None else self.takes.flat(kinds)
+            write_entry(module, name, inlined(self.body, self.fuses_products), parameters)
             library.add_ir_module(module)
             library.finalize()
         try:

@@ -22,7 +22,8 @@ def describe(argument: object) -> object:
     if isinstance(argument, torch.Tensor):
         return KINDS[argument.dtype]
     if isinstance(argument, tuple):
-        return tuple(describe(item) for item in argument)
+        items = tuple(describe(item) for item in argument)
+        return type(argument)(*items) if hasattr(argument, '_fields') else items
     return type(argument).__name__
 
 

@@ -34,7 +34,11 @@ def _entry(description: tuple, body: Callable) -> tuple[Callable, int]:
     def read(kind: object) -> str:
         nonlocal count
         if isinstance(kind, tuple):
-            return f'({"".join(read(item) + ", " for item in kind)})'
+            items = ''.join(read(item) + ', ' for item in kind)
+            if not hasattr(kind, '_fields'):
+                return f'({items})'
+            scope[type(kind).__name__] = type(kind)
+            return f'{type(kind).__name__}({items})'
         if kind == 'NoneType':
             return 'None'
         word, count = f'w{count}', count + 1

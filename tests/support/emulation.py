@@ -376,17 +376,23 @@ class Memory:
         self.tensor = tensor
 
 
+def _items(function: Callable, items: tuple) -> tuple:
+    """A tuple of `function` of each item, named if `items` is."""
+    found = tuple(map(function, items))
+    return type(items)(*found) if hasattr(items, '_fields') else found
+
+
 def _seen(argument: Any) -> Any:
     """An argument as a body sees it."""
     if isinstance(argument, Memory):
         return argument.tensor
-    return tuple(_seen(item) for item in argument) if isinstance(argument, tuple) else argument
+    return _items(_seen, argument) if isinstance(argument, tuple) else argument
 
 
 def _hidden(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor):
         return Memory(argument)
-    return tuple(_hidden(item) for item in argument) if isinstance(argument, tuple) else argument
+    return _items(_hidden, argument) if isinstance(argument, tuple) else argument
 
 
 class SimulatedKernel:

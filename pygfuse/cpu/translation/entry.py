@@ -28,7 +28,7 @@ def write_entry(module: ir.Module, name: str, body: Function, description: tuple
         name: Its symbol.
         body: What is done for a part: ``body(part, *arguments)``.
         description: The types of the arguments, nested as they are: element types of tensors, ``int``, ``float``,
-            ``type(None)`` and tuples.
+            ``type(None)`` and tuples; of a named tuple, one of its kind.
     """
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [_INT64.as_pointer()]), name)
     function.attributes.add('nounwind')
@@ -72,7 +72,8 @@ def _read(builder: ir.IRBuilder, words: Iterator[ir.Value], description: tuple) 
 
 def _read_one(builder: ir.IRBuilder, words: Iterator[ir.Value], kind: object) -> Any:
     if isinstance(kind, tuple):
-        return _read(builder, words, kind)
+        items = _read(builder, words, kind)
+        return type(kind)(*items) if hasattr(kind, '_fields') else items
     if isinstance(kind, torch.dtype):
         pointer = types.CPointer(ELEMENT_TYPES[kind])
         address, length = next(words), next(words)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from pygfuse.codegen import arguments as shared
-from pygfuse.codegen.arguments import Arguments
+from pygfuse.codegen.arguments import Arguments, Whole
 
 
 class NumRows(NamedTuple):
@@ -26,7 +26,7 @@ class RowsWalked(NamedTuple):
     bounds: Tensor
     rows: Tensor
     indptr: Tensor
-    index: Tensor
+    gathered: Tensor
     edge_id: Tensor | None
 
 
@@ -72,15 +72,17 @@ class Passed(NamedTuple):
     partial_heads: Tensor
 
 
-FORWARD = Arguments(
-    *('part', shared.WalkedEdges, shared.Operands, shared.Row, NumRows, shared.Draws),
-    *(shared.Results, shared.PartialStates),
-)
-COMBINE = Arguments('part', shared.SplitRows, shared.RowPointer, shared.Row, shared.PartialStates, shared.Results)
-WEIGHTS = Arguments('part', shared.WalkedEdges, shared.Operands, shared.Row, Weights)
+_WALKED, _OPERANDS = Whole('walked', shared.WalkedEdges), Whole('operands', shared.Operands)
+_RESULTS, _PARTIAL = Whole('results', shared.Results), Whole('partial', shared.PartialStates)
+_LEFT, _OF_TARGETS = Whole('left', shared.SplitRows), Whole('of_targets', shared.OfTargets)
+_GRADS = Whole('grads', shared.Gradients)
+
+FORWARD = Arguments('part', _WALKED, _OPERANDS, shared.Row, NumRows, shared.Draws, _RESULTS, _PARTIAL)
+COMBINE = Arguments('part', _LEFT, shared.RowPointer, shared.Row, _PARTIAL, _RESULTS)
+WEIGHTS = Arguments('part', _WALKED, _OPERANDS, shared.Row, Weights)
 BACKWARD = Arguments(
-    *('part', RowsWalked, shared.Operands, shared.Row, Ends, shared.Draws),
-    *(shared.OfTargets, KeptWeights, shared.Gradients, Added),
+    *('part', Whole('walked', RowsWalked), _OPERANDS, shared.Row, Ends, shared.Draws),
+    *(_OF_TARGETS, KeptWeights, _GRADS, Added),
 )
-COMBINE_SUMS = Arguments('part', shared.SplitRows, shared.Row, Sums)
-PASSED_SUM = Arguments('part', Passed)
+COMBINE_SUMS = Arguments('part', _LEFT, shared.Row, Whole('sums', Sums))
+PASSED_SUM = Arguments('part', Whole('walked', Passed))

@@ -91,11 +91,11 @@ def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) ->
     with_features = [products.index(plan.edge_channels.index(name)) for name in plan.features]
     adjoint, store_row = product_adjoint(layout, positions, with_features), layout.store_row
     stores = '\n'.join(
-        f'    store_row(grad_rows[{j}], edge * width + channel, gradients[{i}])' for j, i in enumerate(rows)
+        f'    store_row(grads.grad_edge_rows[{j}], edge * width + channel, gradients[{i}])' for j, i in enumerate(rows)
     )
     of_products = ''.join(f'gradients[{i}], ' for i in products)
-    header = 'gradients, features, weights, edge, width, channel, grad_rows, sums, piece, grad_features, tiles, tile'
-    rest = 'features, weights, edge, width, channel, sums, piece, grad_features, tiles, tile'
+    header = 'gradients, operands, grads, edge, width, channel, piece, tiles, tile'
+    rest = 'operands, grads, edge, width, channel, piece, tiles, tile'
     text = f'def write({header}):\n{stores}\n    adjoint(({of_products}), {rest})\n    return'
     return compiled(text, store_row=store_row, adjoint=adjoint)
 
@@ -148,79 +148,79 @@ def backward_body(
 
     @BACKWARD.of
     def backward(
-        part, tiles, bounds, rows, indptr, index, edge_id,
-        resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
-        total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
-        grad_out, out, normalisers, delta, edge_alpha,
-        grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
-        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows, grad_added,
+        part, walked, operands, total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
+        of_targets, edge_alpha, grads, grad_added,
     ):  # fmt: skip
-        num_tiles = len(tiles) // 2
-        tile, piece, head, channel = piece_of(part, tiles)
-        parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
+        num_tiles = len(walked.tiles) // 2
+        tile, piece, head, channel = piece_of(part, walked.tiles)
+        parameter_rows = load_row(operands.parameters, channel)
+        head_parameters = repeat(load_heads(operands.parameter_heads, head))
         parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(edges_full(0.0))
         weights, dots, reached, unsettled = buffer(), buffer(), row_full(0.0), 0
-        first, last, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        first, last, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
         for i in range(first, last):
-            v, begin, end, is_whole, slot = row_at(i, rows, piece, indptr, first_edge, last_edge)
-            own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
-            own_row = load_row(resident_channels, v * width + channel)
+            v, begin, end, is_whole, slot = row_at(i, walked.rows, piece, walked.indptr, first_edge, last_edge)
+            own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
+            own_row = load_row(operands.resident_channels, v * width + channel)
             if by_target:
-                grad = load_row(grad_out, v * width + channel)
+                grad = load_row(of_targets.grad_out, v * width + channel)
                 if extreme:
-                    reached = load_row(out, v * width + channel)
+                    reached = load_row(of_targets.out, v * width + channel)
                 if softmax:
-                    top = repeat(load_heads(normalisers, 2 * v * total_heads + head))
-                    factor = repeat(load_heads(normalisers, (2 * v + 1) * total_heads + head))
-                    mean_dot = repeat(load_heads(delta, v * total_heads + head))
+                    top = repeat(load_heads(of_targets.normalisers, 2 * v * total_heads + head))
+                    factor = repeat(load_heads(of_targets.normalisers, (2 * v + 1) * total_heads + head))
+                    mean_dot = repeat(load_heads(of_targets.delta, v * total_heads + head))
             head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_full(0.0))
             for q in range(begin, end, step):
                 count = min(step, end - q)
                 if has_score:
                     if edge_alpha is None:
                         alpha, others, on_edges = score(
-                            q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
-                            edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,
-                            head_parameters, parameter_rows, scalars, total_heads, width, head, channel, weights,
+                            q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
+                            total_heads, width, head, channel, weights,
                         )  # fmt: skip
                         if softmax:
                             if not by_target:
-                                top = gather_edges(normalisers, index, q, end, 2 * total_heads, head)
-                                factor = gather_edges(normalisers, index, q, end, 2 * total_heads, total_heads + head)
+                                top = gather_edges(
+                                    of_targets.normalisers, walked.gathered, q, end, 2 * total_heads, head
+                                )
+                                factor = gather_edges(
+                                    of_targets.normalisers, walked.gathered, q, end, 2 * total_heads, total_heads + head
+                                )
                             alpha = exp(alpha - top) * factor
                     else:
-                        alpha = gather_edges(edge_alpha, edge_id, q, end, total_heads, head)
+                        alpha = gather_edges(edge_alpha, walked.edge_id, q, end, total_heads, head)
                         if of_heads:
-                            others = gather_edges(gathered_heads, index, q, end, total_heads, head)
-                            with_heads = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-                            on_edges = with_heads + gather_scalars(edge_scalars, edge_id, q, end)
+                            others = gather_edges(operands.gathered_heads, walked.gathered, q, end, total_heads, head)
+                            with_heads = gather_edges(operands.edge_heads, walked.edge_id, q, end, total_heads, head)
+                            on_edges = with_heads + gather_scalars(operands.edge_scalars, walked.edge_id, q, end)
                     if seed is not None:
-                        kept = dropout(seed, threshold, scale, edge_id, q, end, head)
+                        kept = dropout(seed, threshold, scale, walked.edge_id, q, end, head)
                         store_edges(weights, 0, alpha * kept)
                     else:
                         store_edges(weights, 0, alpha)
                 for k in range(count):
                     if with_edge_rows:
-                        ahead = place_at(edge_id, min(q + k + AHEAD, last_edge - 1))
-                        fetch_edge_rows(edge_rows, edge_features, edge_weights, ahead, width)
-                    at, edge = place_at(index, q + k) * width + channel, place_at(edge_id, q + k)
-                    other = load_row(gathered_channels, at)
-                    row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)
+                        ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
+                        fetch_edge_rows(operands, ahead, width)
+                    at, edge = place_at(walked.gathered, q + k) * width + channel, place_at(walked.edge_id, q + k)
+                    other = load_row(operands.gathered_channels, at)
+                    row = load_edge_rows(operands, edge, width, channel)
                     if not by_target:
-                        grad = load_row(grad_out, at)
+                        grad = load_row(of_targets.grad_out, at)
                         if extreme:
-                            reached = load_row(out, at)
+                            reached = load_row(of_targets.out, at)
                     weight = load_heads(weights, k * heads)
-                    found = message_adjoint(grad, reached, weight, own_row, other, row, parameter_rows, scalars)
+                    found = message_adjoint(
+                        grad, reached, weight, own_row, other, row, parameter_rows, operands.scalars
+                    )
                     if through_score:
                         store_heads(dots, k * heads, found[0][0])
                     row_sums = add_tuples(row_sums, found[1])
                     parameter_sums = add_tuples(parameter_sums, found[3])
                     if edges_by_message:
                         write_edge_rows(
-                            found[2], edge_features, edge_weights, edge, width, channel,
-                            grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
+                            found[2], operands, grads, edge, width, channel, piece, num_tiles, tile,
                         )  # fmt: skip
                 if through_score:
                     through = load_edges(dots, 0)
@@ -228,28 +228,28 @@ def backward_body(
                         through = through * kept
                     if softmax:
                         if not by_target:
-                            mean_dot = gather_edges(delta, index, q, end, total_heads, head)
+                            mean_dot = gather_edges(of_targets.delta, walked.gathered, q, end, total_heads, head)
                         through = alpha * (through - mean_dot)
                     through = mask_edges(through, end - q, 0.0)
                     if of_heads:
                         flows = score_adjoint(
-                            through, own_heads, (), others, (), on_edges, (), head_parameters, (), scalars
+                            through, own_heads, (), others, (), on_edges, (), head_parameters, (), operands.scalars
                         )
                         head_sums = add_tuples(head_sums, flows[0])
                         if adds:
                             copy = piece * num_others * total_heads + head
-                            add_edges(grad_added, index, q, end, total_heads, copy, flows[1])
+                            add_edges(grad_added, walked.gathered, q, end, total_heads, copy, flows[1])
                         else:
-                            store_some_edges(grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
-                        scatter_edges(grad_edges, edge_id, q, end, total_heads, head, flows[2])
-                        scatter_scalars(grad_edge_scalars, edge_id, q, end, num_tiles, tile, flows[6])
+                            store_some_edges(grads.grad_passed, (tile * num_walked + q) * heads, flows[1], end - q)
+                        scatter_edges(grads.grad_edges, walked.edge_id, q, end, total_heads, head, flows[2])
+                        scatter_scalars(grads.grad_edge_scalars, walked.edge_id, q, end, num_tiles, tile, flows[6])
                         head_parameter_sums = add_tuples(head_parameter_sums, flows[7])
                     else:
                         store_edges(dots, 0, through)
                         for k in range(count):
-                            u, e = place_at(index, q + k), place_at(edge_id, q + k)
-                            other = load_row(gathered_channels, u * width + channel)
-                            row = load_edge_rows(edge_rows, edge_features, edge_weights, e, width, channel)
+                            u, e = place_at(walked.gathered, q + k), place_at(walked.edge_id, q + k)
+                            other = load_row(operands.gathered_channels, u * width + channel)
+                            row = load_edge_rows(operands, e, width, channel)
                             flow = score_adjoint(
                                 load_heads(dots, k * heads),
                                 (),
@@ -260,7 +260,7 @@ def backward_body(
                                 row,
                                 (),
                                 parameter_rows,
-                                scalars,
+                                operands.scalars,
                             )
                             row_sums = add_tuples(row_sums, flow[3])
                             parameter_sums = add_tuples(parameter_sums, flow[5])
@@ -268,35 +268,36 @@ def backward_body(
                                 edge_grads = flow[4]
                                 if edges_by_both:
                                     if not by_target:
-                                        grad = load_row(grad_out, u * width + channel)
+                                        grad = load_row(of_targets.grad_out, u * width + channel)
                                         if extreme:
-                                            reached = load_row(out, u * width + channel)
+                                            reached = load_row(of_targets.out, u * width + channel)
                                     found = message_adjoint(
                                         grad, reached, load_heads(weights, k * heads), own_row, other, row,
-                                        parameter_rows, scalars,
+                                        parameter_rows, operands.scalars,
                                     )  # fmt: skip
                                     edge_grads = add_tuples(edge_grads, found[2])
                                 write_edge_rows(
-                                    edge_grads, edge_features, edge_weights, e, width, channel,
-                                    grad_edge_rows, grad_weights, piece, grad_features, num_tiles, tile,
+                                    edge_grads, operands, grads, e, width, channel, piece, num_tiles, tile,
                                 )  # fmt: skip
                 if with_parameters:
                     unsettled += count
                     if unsettled >= SETTLED_AFTER:
-                        add_row(grad_parameters, piece * width + channel, parameter_sums)
-                        add_heads(grad_parameter_heads, piece * total_heads + head, head_parameter_sums)
+                        add_row(grads.grad_parameters, piece * width + channel, parameter_sums)
+                        add_heads(grads.grad_parameter_heads, piece * total_heads + head, head_parameter_sums)
                         parameter_sums = copy_parameters(row_full(0.0))
                         head_parameter_sums = copy_head_parameters(edges_full(0.0))
                         unsettled = 0
             if scattered:
-                add_heads(partial_heads, (piece * num_rows + v) * total_heads + head, head_sums)
-                add_row(partial_rows, (piece * num_rows + v) * width + channel, row_sums)
+                add_heads(grads.partial_heads, (piece * num_rows + v) * total_heads + head, head_sums)
+                add_row(grads.partial_rows, (piece * num_rows + v) * width + channel, row_sums)
             else:
-                write_heads(v, slot, is_whole, head, total_heads, sum_edges(head_sums), grad_heads, partial_heads)
-                write_row(v, slot, is_whole, channel, width, row_sums, grad_channels, partial_rows)
+                write_heads(
+                    v, slot, is_whole, head, total_heads, sum_edges(head_sums), grads.grad_heads, grads.partial_heads
+                )
+                write_row(v, slot, is_whole, channel, width, row_sums, grads.grad_channels, grads.partial_rows)
         if with_parameters:
-            add_row(grad_parameters, piece * width + channel, parameter_sums)
-            add_heads(grad_parameter_heads, piece * total_heads + head, head_parameter_sums)
+            add_row(grads.grad_parameters, piece * width + channel, parameter_sums)
+            add_heads(grads.grad_parameter_heads, piece * total_heads + head, head_parameter_sums)
 
     return backward
 
@@ -310,17 +311,15 @@ def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable
     copy_heads, copy_rows = copies(num_heads), copies(num_rows)
 
     @COMBINE_SUMS.of
-    def combine_sums(
-        part, tiles, split_rows, split_indptr, slots, total_heads, width, partial_heads, partial_rows, heads, rows
-    ):
-        _, split, head, channel = piece_of(part, tiles)
-        v = split_rows[split]
+    def combine_sums(part, left, total_heads, width, sums):
+        _, split, head, channel = piece_of(part, left.tiles)
+        v = left.split_rows[split]
         head_sums, row_sums = copy_heads(heads_full(0.0)), copy_rows(row_full(0.0))
-        for k in range(split_indptr[split], split_indptr[split + 1]):
-            head_sums = add_tuples(head_sums, load_heads(partial_heads, slots[k] * total_heads + head))
-            row_sums = add_tuples(row_sums, load_row(partial_rows, slots[k] * width + channel))
-        store_heads(heads, v * total_heads + head, head_sums)
-        store_row(rows, v * width + channel, row_sums)
+        for k in range(left.split_indptr[split], left.split_indptr[split + 1]):
+            head_sums = add_tuples(head_sums, load_heads(sums.partial_heads, left.slots[k] * total_heads + head))
+            row_sums = add_tuples(row_sums, load_row(sums.partial_rows, left.slots[k] * width + channel))
+        store_heads(sums.heads, v * total_heads + head, head_sums)
+        store_row(sums.rows, v * width + channel, row_sums)
 
     return combine_sums
 
@@ -336,17 +335,24 @@ def passed_sum_body(layout: Instructions) -> Callable:
     rows_of, row_at = row_walkers(scattered=False)
 
     @PASSED_SUM.of
-    def passed_sum(
-        part, tiles, bounds, rows, indptr, position, total_heads, num_walked, passed, grad_heads, partial_heads
-    ):
-        tile, piece, head, _ = piece_of(part, tiles)
-        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+    def passed_sum(part, walked):
+        tile, piece, head, _ = piece_of(part, walked.tiles)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
         for i in range(first_row, end_row):
-            v, begin, end, is_whole, slot = row_at(i, rows, piece, indptr, first_edge, last_edge)
+            v, begin, end, is_whole, slot = row_at(i, walked.rows, piece, walked.indptr, first_edge, last_edge)
             total = edges_full(0.0)
             for q in range(begin, end, step):
-                found = gather_edges(passed, position, q, end, heads, tile * num_walked * heads)
+                found = gather_edges(walked.passed, walked.position, q, end, heads, tile * walked.num_walked * heads)
                 total = total + mask_edges(found, end - q, 0.0)
-            write_heads(v, slot, is_whole, head, total_heads, sum_edges(total), grad_heads, partial_heads)
+            write_heads(
+                v,
+                slot,
+                is_whole,
+                head,
+                walked.total_heads,
+                sum_edges(total),
+                walked.grad_heads,
+                walked.partial_heads,
+            )
 
     return passed_sum

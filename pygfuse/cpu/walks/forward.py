@@ -66,34 +66,28 @@ def forward_body(
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
 
     @FORWARD.of
-    def forward(
-        part, tiles, bounds, indptr, index, edge_id,
-        resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
-        total_heads, width, num_rows, seed, threshold, scale, out, statistics,
-        partial_rows, partial_tops, partial_totals,
-    ):  # fmt: skip
-        _, piece, head, channel = piece_of(part, tiles)
-        parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
+    def forward(part, walked, operands, total_heads, width, num_rows, seed, threshold, scale, results, partial):
+        _, piece, head, channel = piece_of(part, walked.tiles)
+        parameter_rows = load_row(operands.parameters, channel)
+        head_parameters = repeat(load_heads(operands.parameter_heads, head))
         weights = buffer()
-        first, last, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        first, last, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
         for i in range(first, last):
-            v, begin, end, is_whole, slot = row_at(i, (), piece, indptr, first_edge, last_edge)
-            own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
-            own_row = load_row(resident_channels, v * width + channel)
+            v, begin, end, is_whole, slot = row_at(i, (), piece, walked.indptr, first_edge, last_edge)
+            own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
+            own_row = load_row(operands.resident_channels, v * width + channel)
             top, total, result, ties = heads_full(least), edges_full(0.0), row_full(0.0), row_full(0.0)
             if given:
-                row_top = repeat(load_heads(statistics, 2 * v * total_heads + head))
-                row_factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
+                row_top = repeat(load_heads(results.statistics, 2 * v * total_heads + head))
+                row_factor = repeat(load_heads(results.statistics, (2 * v + 1) * total_heads + head))
             if extreme:
                 result = result - np.inf
             for q in range(begin, end, step):
                 count = min(step, end - q)
                 if has_score:
                     s, _, _ = score(
-                        q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
-                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,
-                        head_parameters, parameter_rows, scalars, total_heads, width, head, channel, weights,
+                        q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
+                        total_heads, width, head, channel, weights,
                     )  # fmt: skip
                     if softmax:
                         s = mask_edges(s, end - q, -np.inf)
@@ -106,18 +100,16 @@ def forward_body(
                     if given:
                         s = exp(s - row_top) * row_factor
                     if seed is not None:
-                        s = s * dropout(seed, threshold, scale, edge_id, q, end, head)
+                        s = s * dropout(seed, threshold, scale, walked.edge_id, q, end, head)
                     store_edges(weights, 0, s)
                 for k in range(count if sums else 0):
                     if with_edge_rows:
-                        ahead = place_at(edge_id, min(q + k + AHEAD, last_edge - 1))
-                        fetch_edge_rows(edge_rows, edge_features, edge_weights, ahead, width)
-                    other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
-                    row = load_edge_rows(
-                        edge_rows, edge_features, edge_weights, place_at(edge_id, q + k), width, channel
-                    )
+                        ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
+                        fetch_edge_rows(operands, ahead, width)
+                    other = load_row(operands.gathered_channels, place_at(walked.gathered, q + k) * width + channel)
+                    row = load_edge_rows(operands, place_at(walked.edge_id, q + k), width, channel)
                     weight = load_heads(weights, k * heads)
-                    found = message(weight, (), own_row, (), other, (), row, (), parameter_rows, scalars)
+                    found = message(weight, (), own_row, (), other, (), row, (), parameter_rows, operands.scalars)
                     if extreme:
                         found = found + row_full(0.0)
                         if smallest:
@@ -130,18 +122,18 @@ def forward_body(
             over_edges = sum_edges(total)
             if scattered:
                 place = (piece * num_rows + v) * width + channel
-                store_row(partial_rows, place, load_row(partial_rows, place) + result)
+                store_row(partial.partial_rows, place, load_row(partial.partial_rows, place) + result)
             elif is_whole:
                 finish(
-                    v, head, channel, total_heads, width, end - begin, result, ties, top, over_edges, out, statistics
+                    v, head, channel, total_heads, width, end - begin, result, ties, top, over_edges, results
                 )  # fmt: skip
             else:
-                store_row(partial_rows, slot * width + channel, result)
+                store_row(partial.partial_rows, slot * width + channel, result)
                 if extreme:
-                    store_row(partial_tops, slot * width + channel, ties)
+                    store_row(partial.partial_tops, slot * width + channel, ties)
                 if softmax:
-                    store_heads(partial_tops, slot * total_heads + head, top)
-                    store_heads(partial_totals, slot * total_heads + head, over_edges)
+                    store_heads(partial.partial_tops, slot * total_heads + head, top)
+                    store_heads(partial.partial_totals, slot * total_heads + head, over_edges)
 
     return forward
 
@@ -151,14 +143,8 @@ def combine_body(lanes: Instructions, softmax: bool, reduce: str, form: str = ON
     combine_row = combiner(lanes, str(lanes.element), reduce, softmax and form != GIVEN, form != STATISTICS)
 
     @COMBINE.of
-    def combine(
-        part, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
-        partial_rows, partial_tops, partial_totals, out, statistics,
-    ):  # fmt: skip
-        _, split, head, channel = piece_of(part, tiles)
-        combine_row(
-            split, head, channel, split_rows, split_indptr, slots, indptr, total_heads, width,
-            partial_rows, partial_tops, partial_totals, out, statistics,
-        )  # fmt: skip
+    def combine(part, left, indptr, total_heads, width, partial, results):
+        _, split, head, channel = piece_of(part, left.tiles)
+        combine_row(split, head, channel, left, indptr, total_heads, width, partial, results)
 
     return combine

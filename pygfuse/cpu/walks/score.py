@@ -31,20 +31,20 @@ def edge_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -
 
     @inlined
     def score_edges(
-        q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, head_parameters, parameters, scalars,
-        total_heads, width, head, channel, buffer,
+        q, end, walked, operands, own_heads, own_row, head_parameters, parameters, total_heads, width, head, channel,
+        buffer,
     ):  # fmt: skip
         if of_heads:
-            others = gather_edges(gathered_heads, index, q, end, total_heads, head)
-            with_heads = gather_edges(edge_heads, edge_id, q, end, total_heads, head)
-            on_edges = with_heads + gather_scalars(edge_scalars, edge_id, q, end)
-            return score(own_heads, (), others, (), on_edges, (), head_parameters, (), scalars), others, on_edges
+            others = gather_edges(operands.gathered_heads, walked.gathered, q, end, total_heads, head)
+            with_heads = gather_edges(operands.edge_heads, walked.edge_id, q, end, total_heads, head)
+            on_edges = with_heads + gather_scalars(operands.edge_scalars, walked.edge_id, q, end)
+            found = score(own_heads, (), others, (), on_edges, (), head_parameters, (), operands.scalars)
+            return found, others, on_edges
         for k in range(min(step, end - q)):
-            other = load_row(gathered_channels, place_at(index, q + k) * width + channel)
-            edge = place_at(edge_id, q + k)
-            row = load_edge_rows(edge_rows, edge_features, edge_weights, edge, width, channel)
-            store_heads(buffer, k * heads, score((), own_row, (), other, (), row, (), parameters, scalars))
+            other = load_row(operands.gathered_channels, place_at(walked.gathered, q + k) * width + channel)
+            edge = place_at(walked.edge_id, q + k)
+            row = load_edge_rows(operands, edge, width, channel)
+            store_heads(buffer, k * heads, score((), own_row, (), other, (), row, (), parameters, operands.scalars))
         return load_edges(buffer, 0), (), ()
 
     return score_edges

@@ -25,31 +25,26 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
     repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
 
     @WEIGHTS.of
-    def weights(
-        part, tiles, bounds, indptr, index, edge_id,
-        resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars,
-        total_heads, width, statistics, result,
-    ):  # fmt: skip
-        _, piece, head, channel = piece_of(part, tiles)
-        parameter_rows, head_parameters = load_row(parameters, channel), repeat(load_heads(parameter_heads, head))
+    def weights(part, walked, operands, total_heads, width, statistics, result):
+        _, piece, head, channel = piece_of(part, walked.tiles)
+        parameter_rows = load_row(operands.parameters, channel)
+        head_parameters = repeat(load_heads(operands.parameter_heads, head))
         room = buffer()
-        first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+        first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
         for v in range(first_row, end_row):
-            begin, end, _, _ = row_at(v, piece, indptr, first_edge, last_edge)
-            own_heads = repeat(load_heads(resident_heads, v * total_heads + head))
-            own_row = load_row(resident_channels, v * width + channel)
+            begin, end, _, _ = row_at(v, piece, walked.indptr, first_edge, last_edge)
+            own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
+            own_row = load_row(operands.resident_channels, v * width + channel)
             if softmax:
                 top = repeat(load_heads(statistics, 2 * v * total_heads + head))
                 factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
             for q in range(begin, end, step):
                 s, _, _ = score(
-                    q, end, index, edge_id, own_heads, own_row, gathered_heads, gathered_channels,
-                    edge_heads, edge_scalars, edge_rows, edge_features, edge_weights,
-                    head_parameters, parameter_rows, scalars, total_heads, width, head, channel, room,
+                    q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
+                        total_heads, width, head, channel, room,
                 )  # fmt: skip
                 if softmax:
                     s = exp(s - top) * factor
-                scatter_edges((result,), edge_id, q, end, total_heads, head, (s,))
+                scatter_edges((result,), walked.edge_id, q, end, total_heads, head, (s,))
 
     return weights

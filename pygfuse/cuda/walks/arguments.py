@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from pygfuse.codegen import arguments as shared
-from pygfuse.codegen.arguments import Arguments
+from pygfuse.codegen.arguments import Arguments, Whole
 
 
 class Sizes(NamedTuple):
@@ -25,13 +25,12 @@ class NumTiles(NamedTuple):
     num_tiles: int
 
 
-FORWARD = Arguments(
-    *('parts', shared.WalkedEdges, shared.Operands, Sizes, shared.Row, shared.Draws),
-    *(shared.Results, shared.PartialStates),
-)
-COMBINE = Arguments('splits', shared.SplitRows, shared.RowPointer, shared.Row, shared.PartialStates, shared.Results)
-WEIGHTS = Arguments('parts', shared.WalkedEdges, shared.Operands, Sizes, shared.Row, Weights)
-BACKWARD = Arguments(
-    *('parts', shared.WalkedEdges, shared.Operands, Sizes, shared.Row, NumTiles, shared.Draws),
-    *(shared.OfTargets, shared.Gradients),
-)
+_WALKED, _OPERANDS = Whole('walked', shared.WalkedEdges), Whole('operands', shared.Operands)
+_RESULTS, _PARTIAL = Whole('results', shared.Results), Whole('partial', shared.PartialStates)
+_LEFT, _OF_TARGETS = Whole('left', shared.SplitRows), Whole('of_targets', shared.OfTargets)
+_GRADS = Whole('grads', shared.Gradients)
+
+FORWARD = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, shared.Draws, _RESULTS, _PARTIAL)
+COMBINE = Arguments('splits', _LEFT, shared.RowPointer, shared.Row, _PARTIAL, _RESULTS)
+WEIGHTS = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, Weights)
+BACKWARD = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, NumTiles, shared.Draws, _OF_TARGETS, _GRADS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pygfuse.codegen.arguments import Draws, OfTargets
+from pygfuse.codegen.arguments import Draws
 from pygfuse.codegen.combination import writers
 from pygfuse.codegen.parts import row_reader, rows_reader
 from pygfuse.codegen.precision import SETTLED_AFTER
@@ -73,17 +73,17 @@ def _target_loader(lanes: Any, softmax: bool, extreme: bool) -> Callable:
     load_heads, load_row = lanes.load_heads, lanes.load_row
 
     @lanes.inlined
-    def load_target(v, grad_out, out, normalisers, delta, total_heads, width, head, channel):
+    def load_target(v, of_targets, total_heads, width, head, channel):
         reached, normaliser, mean_dot = (), (), ()
-        grad = load_row((grad_out,), v * width + channel)
+        grad = load_row((of_targets.grad_out,), v * width + channel)
         if extreme:
-            reached = load_row((out,), v * width + channel)
+            reached = load_row((of_targets.out,), v * width + channel)
         if softmax:
             normaliser = (
-                load_heads(normalisers, 2 * v * total_heads + head),
-                load_heads(normalisers, (2 * v + 1) * total_heads + head),
+                load_heads(of_targets.normalisers, 2 * v * total_heads + head),
+                load_heads(of_targets.normalisers, (2 * v + 1) * total_heads + head),
             )
-            mean_dot = load_heads((delta,), v * total_heads + head)
+            mean_dot = load_heads((of_targets.delta,), v * total_heads + head)
         return grad, reached, normaliser, mean_dot
 
     return load_target
@@ -94,20 +94,13 @@ def _loader(lanes: Any, bound: BoundProgram, load_target: Callable, by_target: b
     load_edge, place_at = edge_loader(lanes, bound), lanes.place_at
 
     @lanes.inlined
-    def load(
-        q, end, index, edge_id, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, total_heads, width, head, channel,
-        grad_out, out, normalisers, delta,
-    ):  # fmt: skip
-        edge = load_edge(
-            q, end, index, edge_id, gathered_heads, gathered_channels,
-            edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, total_heads, width, head, channel,
-        )  # fmt: skip
+    def load(q, end, walked, operands, sizes, total_heads, width, head, channel, of_targets):
+        edge = load_edge(q, end, walked, operands, sizes, total_heads, width, head, channel)
         grad, reached, normaliser, mean_dot = (), (), (), ()
         if not by_target:
             grad, reached, normaliser, mean_dot = load_target(
-                place_at(index, min(q, end - 1)), grad_out, out, normalisers, delta, total_heads, width, head, channel
-            )  # fmt: skip
+                place_at(walked.gathered, min(q, end - 1)), of_targets, total_heads, width, head, channel
+            )
         return edge, q, grad, reached, normaliser, mean_dot
 
     return load
@@ -209,22 +202,19 @@ def _product_writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> tupl
     for i, name in enumerate(products):
         at, place = bound.edge_products.index(name), plan.edge_channels.index(name)
         lines.append(
-            f'    outer(flow[4][{place}], features[{at}], grad_weights[{i}], sizes[{at}], '
+            f'    outer(flow[4][{place}], operands.edge_features[{at}], grads.grad_weights[{i}], sizes[{at}], '
             f'flow[1], width, channel, worker, flow[0])'
         )
         if name in plan.features:
             j = plan.features.index(name)
             lines.append(
-                f'    inner(flow[4][{place}], weights[{at}], grad_features[{j}], sizes[{at}], '
+                f'    inner(flow[4][{place}], operands.edge_weights[{at}], grads.grad_features[{j}], sizes[{at}], '
                 f'flow[1], width, channel, num_tiles, tile, flow[0])'
             )
     return '\n'.join(lines), {'outer': outer, 'inner': inner}
 
 
-_WRITTEN = (
-    'features', 'weights', 'sizes', 'total_heads', 'width', 'num_tiles', 'head', 'channel', 'tile', 'worker',
-    'grad_edges', 'grad_edge_rows', 'grad_weights', 'grad_features', 'grad_passed', 'grad_edge_scalars',
-)  # fmt: skip
+_WRITTEN = ('operands', 'sizes', 'grads', 'total_heads', 'width', 'num_tiles', 'head', 'channel', 'tile', 'worker')
 
 
 def _writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> Callable:
@@ -234,16 +224,16 @@ def _writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> Callable:
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     at = [plan.edge_channels.index(name) for name in rows]
     lines = [
-        f'    store_row(grad_edge_rows[{i}], flow[1] * width + channel, flow[4][{place}], flow[0])'
+        f'    store_row(grads.grad_edge_rows[{i}], flow[1] * width + channel, flow[4][{place}], flow[0])'
         for i, place in enumerate(at)
     ]
     if plan.passed:
-        lines.append('    store_heads(grad_passed, flow[2] * total_heads + head, flow[7], flow[0])')
+        lines.append('    store_heads(grads.grad_passed, flow[2] * total_heads + head, flow[7], flow[0])')
     if plan.edges:
-        lines.append('    store_heads(grad_edges, flow[1] * total_heads + head, flow[8], flow[0])')
+        lines.append('    store_heads(grads.grad_edges, flow[1] * total_heads + head, flow[8], flow[0])')
     lines += [
         f'    number = sum_lanes(own_heads(flow[9][{i}]))\n'
-        f'    store_number(grad_edge_scalars[{i}], flow[1] * num_tiles + tile, number, flow[0])'
+        f'    store_number(grads.grad_edge_scalars[{i}], flow[1] * num_tiles + tile, number, flow[0])'
         for i in range(len(plan.edge_scalars))
     ]
     products, functions = _product_writer(lanes, bound, plan)
@@ -272,7 +262,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
     sides, batch, subteams = BY_TARGET if by_target else BY_SOURCE, Batch(lanes, bound), lanes.layout.subteams
     step, places, load_target = batch.step, batch.places(), _target_loader(lanes, softmax, extreme)
     loader = _loader(lanes, bound, load_target, by_target)
-    load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, *OfTargets._fields])
+    load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, 'of_targets'])
     own_target = ('own_grad', 'own_reached', 'own_normaliser', 'own_mean_dot')
     flow_all = batch.mapped(
         _flow(bound, lanes, plan, sides, extreme), ['loaded'], [*RESIDENT, *own_target, *Draws._fields, 'head']
@@ -296,56 +286,49 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
 
     @BACKWARD.of
     def backward(
-        parts, tiles, bounds, indptr, index, edge_id,
-        resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
-        total_heads, width, num_tiles, seed, threshold, scale, grad_out, out, normalisers, delta,
-        grad_heads, grad_channels, grad_edges, grad_edge_rows, grad_weights, grad_features,
-        grad_passed, grad_parameters, grad_edge_scalars, grad_parameter_heads, partial_heads, partial_rows,
+        parts, walked, operands, sizes, total_heads, width, num_tiles, seed, threshold, scale, of_targets, grads,
     ):  # fmt: skip
-        subteam, (tile, head, channel) = subteam_number(), tile_of(tiles)
+        subteam, (tile, head, channel) = subteam_number(), tile_of(walked.tiles)
         worker = team_number() * subteams + subteam
-        parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
+        parameter_rows = load_row(operands.parameters, channel)
+        head_parameters = load_heads(operands.parameter_heads, head)
         drawn = None
         if seed is not None:
             drawn = place_at(seed, 0)
         parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(heads_full(0.0))
         unsettled = 0
         for piece in range(team_number(), parts, team_count()):
-            first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+            first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
             for v in range(first_row, end_row):
-                begin, end, is_whole, slot = row_at(v, piece, indptr, first_edge, last_edge)
-                own_heads = load_heads(resident_heads, v * total_heads + head)
-                own_row = load_row(resident_channels, v * width + channel)
+                begin, end, is_whole, slot = row_at(v, piece, walked.indptr, first_edge, last_edge)
+                own_heads = load_heads(operands.resident_heads, v * total_heads + head)
+                own_row = load_row(operands.resident_channels, v * width + channel)
                 grad, reached, normaliser, mean_dot = (), (), (), ()
                 if by_target:
                     grad, reached, normaliser, mean_dot = load_target(
-                        v, grad_out, out, normalisers, delta, total_heads, width, head, channel
+                        v, of_targets, total_heads, width, head, channel
                     )  # fmt: skip
                 sums = (
                     copy_channels(row_full(0.0)), copy_heads(heads_full(0.0)), parameter_sums, head_parameter_sums,
                 )  # fmt: skip
                 for q in range(begin, end, step):
                     edges = load_edges(
-                        places(q + subteam), end, index, edge_id, gathered_heads, gathered_channels,
-                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
-                        total_heads, width, head, channel, grad_out, out, normalisers, delta,
+                        places(q + subteam), end, walked, operands, sizes, total_heads, width, head, channel,
+                        of_targets,
                     )  # fmt: skip
                     flows = flow_all(
-                        edges, own_heads, own_row, head_parameters, parameter_rows, scalars,
+                        edges, own_heads, own_row, head_parameters, parameter_rows, operands.scalars,
                         grad, reached, normaliser, mean_dot, drawn, threshold, scale, head,
                     )  # fmt: skip
                     sums = add_all(sums, flows)
                     write_all(
-                        0, flows, edge_features, edge_weights, sizes, total_heads, width, num_tiles, head, channel,
-                        tile, worker, grad_edges, grad_edge_rows, grad_weights, grad_features,
-                        grad_passed, grad_edge_scalars,
+                        0, flows, operands, sizes, grads, total_heads, width, num_tiles, head, channel, tile, worker,
                     )  # fmt: skip
                     if with_parameters:
                         unsettled += step
                         if unsettled >= SETTLED_AFTER:
-                            add_row(grad_parameters, worker * width + channel, sums[2])
-                            add_heads(grad_parameter_heads, worker * total_heads + head, sums[3])
+                            add_row(grads.grad_parameters, worker * width + channel, sums[2])
+                            add_heads(grads.grad_parameter_heads, worker * total_heads + head, sums[3])
                             sums = (
                                 sums[0], sums[1],
                                 copy_parameters(row_full(0.0)), copy_head_parameters(heads_full(0.0)),
@@ -353,10 +336,10 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                             unsettled = 0
                 parameter_sums, head_parameter_sums = sums[2], sums[3]
                 row_sums, head_sums = sum_channels(sums[0]), sum_heads(sums[1])
-                write_heads(v, slot, is_whole, head, total_heads, head_sums, grad_heads, partial_heads)
-                write_row(v, slot, is_whole, channel, width, row_sums, grad_channels, partial_rows)
+                write_heads(v, slot, is_whole, head, total_heads, head_sums, grads.grad_heads, grads.partial_heads)
+                write_row(v, slot, is_whole, channel, width, row_sums, grads.grad_channels, grads.partial_rows)
         if with_parameters:
-            add_row(grad_parameters, worker * width + channel, parameter_sums)
-            add_heads(grad_parameter_heads, worker * total_heads + head, head_parameter_sums)
+            add_row(grads.grad_parameters, worker * width + channel, parameter_sums)
+            add_heads(grads.grad_parameter_heads, worker * total_heads + head, head_parameter_sums)
 
     return backward

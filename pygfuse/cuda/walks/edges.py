@@ -9,10 +9,7 @@ from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
 
 # what `edge_loader` takes after the place of an edge
-EDGE_ARGUMENTS = (
-    'end', 'index', 'edge_id', 'gathered_heads', 'gathered_channels', 'edge_heads', 'edge_scalars',
-    'edge_rows', 'edge_features', 'edge_weights', 'sizes', 'total_heads', 'width', 'head', 'channel',
-)  # fmt: skip
+EDGE_ARGUMENTS = ('end', 'walked', 'operands', 'sizes', 'total_heads', 'width', 'head', 'channel')
 # what belongs to the resident node and to nobody
 RESIDENT = ('own_heads', 'own_row', 'head_parameters', 'parameters', 'scalars')
 
@@ -84,7 +81,7 @@ class Batch:
 
 
 def edge_row_loader(lanes: Any, bound: BoundProgram) -> Callable:
-    """``load(rows, features, weights, sizes, edge, width, channel)``: the channels operands of an edge, as a tuple.
+    """``load(operands, sizes, edge, width, channel)``: the channels operands of an edge, as a tuple.
 
     Operands that are features times a weight are multiplied out here and never stored; `sizes` says how many features.
     """
@@ -97,12 +94,12 @@ def edge_row_loader(lanes: Any, bound: BoundProgram) -> Callable:
             result = result + load_number(features, edge * size + d) * load_row(weight, d * width + channel)
         return result
 
-    items = [f'load_row(rows[{i}], edge * width + channel), ' for i in range(len(bound.edge_rows))]
+    items = [f'load_row(operands.edge_rows[{i}], edge * width + channel), ' for i in range(len(bound.edge_rows))]
     items += [
-        f'product(features[{i}], weights[{i}], sizes[{i}], edge, width, channel), '
+        f'product(operands.edge_features[{i}], operands.edge_weights[{i}], sizes[{i}], edge, width, channel), '
         for i in range(len(bound.edge_products))
     ]
-    text = f'def load(rows, features, weights, sizes, edge, width, channel):\n    return ({"".join(items)})'
+    text = f'def load(operands, sizes, edge, width, channel):\n    return ({"".join(items)})'
     return lanes.compiled(text, load_row=load_row, product=product)
 
 
@@ -117,16 +114,13 @@ def edge_loader(lanes: Any, bound: BoundProgram) -> Callable:
     load_edge_row = edge_row_loader(lanes, bound)
 
     @lanes.inlined
-    def load(
-        q, end, index, edge_id, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes, total_heads, width, head, channel,
-    ):  # fmt: skip
+    def load(q, end, walked, operands, sizes, total_heads, width, head, channel):
         at = min(q, end - 1)
-        u, e = place_at(index, at), place_at(edge_id, at)
-        heads = load_heads(gathered_heads, u * total_heads + head)
-        row = load_row(gathered_channels, u * width + channel)
-        on_edge = load_heads(edge_heads, e * total_heads + head) + load_scalars(edge_scalars, e)
-        edge_row = load_edge_row(edge_rows, edge_features, edge_weights, sizes, e, width, channel)
+        u, e = place_at(walked.gathered, at), place_at(walked.edge_id, at)
+        heads = load_heads(operands.gathered_heads, u * total_heads + head)
+        row = load_row(operands.gathered_channels, u * width + channel)
+        on_edge = load_heads(operands.edge_heads, e * total_heads + head) + load_scalars(operands.edge_scalars, e)
+        edge_row = load_edge_row(operands, sizes, e, width, channel)
         return q < end, e, heads, row, on_edge, edge_row
 
     return load

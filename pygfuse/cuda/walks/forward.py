@@ -130,31 +130,27 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
 
     @FORWARD.of
     def forward(
-        parts, tiles, bounds, indptr, index, edge_id,
-        resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
-        total_heads, width, seed, threshold, scale, out, statistics, partial_rows, partial_tops, partial_totals,
+        parts, walked, operands, sizes, total_heads, width, seed, threshold, scale, results, partial,
     ):  # fmt: skip
-        subteam, (_, head, channel) = subteam_number(), tile_of(tiles)
-        parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
+        subteam, (_, head, channel) = subteam_number(), tile_of(walked.tiles)
+        parameter_rows = load_row(operands.parameters, channel)
+        head_parameters = load_heads(operands.parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
-            first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+            first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
             for v in range(first_row, end_row):
-                begin, end, is_whole, slot = row_at(v, piece, indptr, first_edge, last_edge)
-                own_heads = load_heads(resident_heads, v * total_heads + head)
-                own_row = load_row(resident_channels, v * width + channel)
+                begin, end, is_whole, slot = row_at(v, piece, walked.indptr, first_edge, last_edge)
+                own_heads = load_heads(operands.resident_heads, v * total_heads + head)
+                own_row = load_row(operands.resident_channels, v * width + channel)
                 top, total, state = heads_full(least), heads_full(0.0), (row_full(0.0), row_full(0.0))
                 if extreme:
                     state = (row_full(-np.inf), row_full(0.0))
                 for q in range(begin, end, step):
                     edges = load_edges(
-                        places(q + subteam), end, index, edge_id, gathered_heads, gathered_channels,
-                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
-                        total_heads, width, head, channel,
-                    )  # fmt: skip
+                        places(q + subteam), end, walked, operands, sizes, total_heads, width, head, channel
+                    )
                     weights = copy(heads_full(1.0))
                     if has_score:
-                        weights = score(edges, own_heads, own_row, head_parameters, parameter_rows, scalars)
+                        weights = score(edges, own_heads, own_row, head_parameters, parameter_rows, operands.scalars)
                         if softmax:
                             weights = mask(weights, edges)
                             peak = highest(top, weights)
@@ -165,20 +161,20 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                             total = add_all(total, weights)
                         if seed is not None:
                             weights = drop_all(weights, edges, place_at(seed, 0), threshold, scale, head)
-                    found = send(edges, weights, own_heads, own_row, head_parameters, parameter_rows, scalars)
+                    found = send(edges, weights, own_heads, own_row, head_parameters, parameter_rows, operands.scalars)
                     state = take(state, edges, found)
                 result, ties, top, total = merge(state, top, total)
                 if is_whole:
                     finish(
-                        v, head, channel, total_heads, width, end - begin, result, ties, top, total, out, statistics
+                        v, head, channel, total_heads, width, end - begin, result, ties, top, total, results
                     )  # fmt: skip
                 else:
-                    put_row(partial_rows, slot * width + channel, result)
+                    put_row(partial.partial_rows, slot * width + channel, result)
                     if extreme:
-                        put_row(partial_tops, slot * width + channel, ties)
+                        put_row(partial.partial_tops, slot * width + channel, ties)
                     if softmax:
-                        put_heads(partial_tops, slot * total_heads + head, top)
-                        put_heads(partial_totals, slot * total_heads + head, total)
+                        put_heads(partial.partial_tops, slot * total_heads + head, top)
+                        put_heads(partial.partial_totals, slot * total_heads + head, total)
 
     return forward
 
@@ -189,16 +185,10 @@ def combine_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
     team_number, team_count = lanes.team_number, lanes.team_count
 
     @COMBINE.of
-    def combine(
-        splits, tiles, split_rows, split_indptr, slots, indptr, total_heads, width,
-        partial_rows, partial_tops, partial_totals, out, statistics,
-    ):  # fmt: skip
-        _, head, channel = tile_of(tiles)
+    def combine(splits, left, indptr, total_heads, width, partial, results):
+        _, head, channel = tile_of(left.tiles)
         for split in range(team_number(), splits, team_count()):
-            combine_row(
-                split, head, channel, split_rows, split_indptr, slots, indptr, total_heads, width,
-                partial_rows, partial_tops, partial_totals, out, statistics,
-            )  # fmt: skip
+            combine_row(split, head, channel, left, indptr, total_heads, width, partial, results)
 
     return combine
 

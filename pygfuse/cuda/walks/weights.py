@@ -37,29 +37,23 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
     write_all = batch.mapped(write, ['edges', 'found'], ['top', 'factor', 'result', 'total_heads', 'head'])
 
     @WEIGHTS.of
-    def weights(
-        parts, tiles, bounds, indptr, index, edge_id,
-        resident_heads, resident_channels, gathered_heads, gathered_channels,
-        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, parameter_heads, parameters, scalars, sizes,
-        total_heads, width, statistics, result,
-    ):  # fmt: skip
-        subteam, (_, head, channel) = subteam_number(), tile_of(tiles)
-        parameter_rows, head_parameters = load_row(parameters, channel), load_heads(parameter_heads, head)
+    def weights(parts, walked, operands, sizes, total_heads, width, statistics, result):
+        subteam, (_, head, channel) = subteam_number(), tile_of(walked.tiles)
+        parameter_rows = load_row(operands.parameters, channel)
+        head_parameters = load_heads(operands.parameter_heads, head)
         for piece in range(team_number(), parts, team_count()):
-            first_row, end_row, first_edge, last_edge = rows_of(piece, bounds, indptr)
+            first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
             for v in range(first_row, end_row):
-                begin, end, _, _ = row_at(v, piece, indptr, first_edge, last_edge)
-                own_heads = load_heads(resident_heads, v * total_heads + head)
-                own_row = load_row(resident_channels, v * width + channel)
+                begin, end, _, _ = row_at(v, piece, walked.indptr, first_edge, last_edge)
+                own_heads = load_heads(operands.resident_heads, v * total_heads + head)
+                own_row = load_row(operands.resident_channels, v * width + channel)
                 top = load_heads(statistics, 2 * v * total_heads + head)
                 factor = load_heads(statistics, (2 * v + 1) * total_heads + head)
                 for q in range(begin, end, step):
                     edges = load_edges(
-                        places(q + subteam), end, index, edge_id, gathered_heads, gathered_channels,
-                        edge_heads, edge_scalars, edge_rows, edge_features, edge_weights, sizes,
-                        total_heads, width, head, channel,
-                    )  # fmt: skip
-                    found = score(edges, own_heads, own_row, head_parameters, parameter_rows, scalars)
+                        places(q + subteam), end, walked, operands, sizes, total_heads, width, head, channel
+                    )
+                    found = score(edges, own_heads, own_row, head_parameters, parameter_rows, operands.scalars)
                     write_all(edges, found, top, factor, result, total_heads, head)
 
     return weights
