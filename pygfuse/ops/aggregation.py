@@ -84,7 +84,7 @@ def aggregate(
 def aggregate_known(
     program: EdgeProgram,
     edges: Edges,
-    operands: Mapping[str, Value],
+    operands: Mapping[str, OperandValue],
     heads: int,
     channels: int,
     reduce: str,
