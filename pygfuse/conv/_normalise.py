@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.conv._edges import user_rows
+from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.edge_sum import EDGE_SUM
 
@@ -63,4 +64,10 @@ def cached_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Te
     if edge_weight is not None or torch.compiler.is_compiling():
         return gcn_factors(edges, edge_weight, like)
     graph = edges.graph()
-    return graph.memo.get_or_make(('norm', like.dtype), lambda: inverse_root(graph.degree.to(like.dtype)).unsqueeze(-1))
+    return graph.memo.get_or_make(('norm', like.dtype), lambda: _factors_of(graph, like.dtype))
+
+
+def _factors_of(graph: Graph, dtype: torch.dtype) -> Tensor:
+    degree = graph.degree.to(dtype).unsqueeze(-1)
+    # with a self-loop at every node, no degree is 0
+    return degree.pow(-0.5) if graph.num_loops == graph.num_targets else inverse_root(degree)

@@ -182,6 +182,10 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     return result
 
 
+def backward_of_few(*call: object) -> None:
+    """Few edges are walked as many are; see `pygfuse.cpu.backend.backward_of_few`."""
+
+
 def sum_of_few(*call: object) -> None:
     """Few edges are walked as many are; see `pygfuse.cpu.backend.sum_of_few`."""
 

@@ -22,7 +22,7 @@ from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
 from pygfuse.ops.plan import Plan
 from pygfuse.ops.schema import flattened, with_parts
-from pygfuse.ops.walks import walk_back
+from pygfuse.ops.walks import walk_back, walk_few_back
 from pygfuse.partial.paths.policy import note_whole
 
 _PLAIN = {Tensor, Parameter}
@@ -155,16 +155,19 @@ class _Aggregation(torch.autograd.Function):
                 note_whole(made.note, graph)
                 return None, None, found.view(ctx.unread[0][1])
         for place, shape, dtype in ctx.unread:
-            tensors[place] = torch.empty(shape, dtype=dtype, device=grad_out.device)
+            tensors[place] = grad_out.new_empty(shape, dtype=dtype)
         given = tensors, made.numbers, made.dropout, seed
         if is_plain and not is_watched(tensors):
             call = plan.call(graph, *given, weights)
             operands = with_parts(plan.tensors, tensors) if plan.products else call.tensors
-            with as_in_forward(ctx):
-                found = walk_back(
-                    call, made.edges.token, operands, grad_out if out is None else out, statistics, grad_out,
-                    adjoint.needed,
-                )  # fmt: skip
+            out = grad_out if out is None else out
+            found = None
+            if nothing_is_said():
+                found = walk_few_back(call, operands, out, statistics, grad_out, adjoint.needed)
+                note_whole(made.note if found is not None else None, graph)
+            if found is None:
+                with as_in_forward(ctx):
+                    found = walk_back(call, made.edges.token, operands, out, statistics, grad_out, adjoint.needed)
             gradients = flattened(found) if plan.products else found
         elif is_differentiated(grad_out):
             gradients = by_reference(plan.arguments(made.edges, *given), adjoint.tensors, grad_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import backend_of
@@ -46,3 +47,21 @@ def walk_back(
     with autocast.off(device):
         found = backend_of(device).backward(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
         return gradients_of(operands, found, needed.flags) if call.products or operands is not call.tensors else found
+
+
+def walk_few_back(
+    call: Call,
+    operands: Mapping[str, Tensor | Product],
+    out: Tensor,
+    statistics: Tensor | None,
+    grad_out: Tensor,
+    needed: Needed,
+) -> dict[str, Tensor | Product] | None:
+    """As `walk_back`, where nothing is said by a ``with`` block and autocast is off; None where edges are not few."""
+    if torch.is_autocast_enabled(grad_out.device.type):
+        return None
+    backend = backend_of(grad_out.device)
+    found = backend.backward_of_few(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+    if found is None or (operands is call.tensors and not call.products):
+        return found
+    return gradients_of(operands, found, needed.flags)

@@ -113,4 +113,26 @@ OF_KERNELS = (
         'pass',
         f'{AGGREGATE} -k program_equals_its_reference',
     ),
+    # few edges
+    Mutation(
+        'a forced mapping of few edges',
+        'cpu/single_part.py',
+        'is_cut = said.mapping is not None or said.group_sizes is not None',
+        'is_cut = said.group_sizes is not None',
+        'tests/cpu/test_single_part.py',
+    ),
+    Mutation(
+        'the sign that an edge is out of range, of few',
+        'cpu/sort.py',
+        '    report[0] = bad < 0\n',
+        '    bad = 0\n    report[0] = 0\n',
+        'tests/cpu/test_sort.py',
+    ),
+    Mutation(
+        'the second vector of heads',
+        'cpu/head_products.py',
+        'of_row = of_row + second_row * grad',
+        'of_row = of_row - second_row * grad',
+        'tests/ops/test_head_products.py',
+    ),
 )

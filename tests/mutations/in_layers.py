@@ -123,4 +123,33 @@ OF_LAYERS = (
         'edge_attr.shape[1] != width',
         f'{ALL} -k edge_features_of_a_wrong_length',
     ),
+    # calls like the one before
+    Mutation(
+        'what a layer holds',
+        'conv/_repeated.py',
+        'return kind[1] == other[1] and len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))',
+        'return kind[1] == other[1]',
+        'tests/conv/test_repeated.py -k "changes or patched"',
+    ),
+    Mutation(
+        'what a call is given',
+        'conv/_repeated.py',
+        'return kind[1] == other[1] and',
+        'return',
+        'tests/conv/test_repeated.py -k "another_kind or errors"',
+    ),
+    Mutation(
+        'a layer that is observed',
+        'conv/_repeated.py',
+        '        or is_observed(layer)\n',
+        '',
+        'tests/conv/test_repeated.py -k hooked',
+    ),
+    Mutation(
+        'what is said by a block',
+        'conv/_repeated.py',
+        '        not nothing_is_said()\n        or is_int',
+        '        is_int',
+        'tests/conv/test_repeated.py -k block',
+    ),
 )

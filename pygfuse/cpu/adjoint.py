@@ -1,0 +1,279 @@
+"""The adjoint of a call on a CPU: the walks of its plans, and what becomes of what they leave."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+
+from torch import Tensor
+
+from pygfuse.call.call import Call
+from pygfuse.codegen import arguments as shared
+from pygfuse.cpu import kernels, paths
+from pygfuse.cpu import row_tiling as planning
+from pygfuse.cpu.operands import draws_of, operands_of
+from pygfuse.cpu.pages import on_huge_pages
+from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
+from pygfuse.cpu.rows import added_up, head_dots, total, zeros
+from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
+from pygfuse.cpu.walked_edges import (
+    Walked,
+    copies_of_heads,
+    edges_of,
+    nothing,
+    rows_of_path,
+    walked_by,
+)
+from pygfuse.cpu.walks.arguments import (
+    Added,
+    Ends,
+    KeptWeights,
+    Passed,
+    RowsWalked,
+    Sums,
+)
+from pygfuse.cpu.walks.forward import ONE_PASS
+from pygfuse.graph.coo import Coo
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.choice import mapping_for, unsorted
+from pygfuse.mapping.mapping import Cut, cut
+from pygfuse.partial.paths.path import ExecutionPath
+from pygfuse.partial.paths.policy import path_of
+from pygfuse.program.adjoint import BackwardPlan, backward_plans
+from pygfuse.program.products import Product
+from pygfuse.program.program import SOURCE, TARGET, BoundProgram
+
+_plans = functools.lru_cache(maxsize=256)(backward_plans)
+
+
+def backward(
+    call: Call,
+    out: Tensor,
+    statistics: Tensor | None,
+    grad_out: Tensor,
+    needed: Collection[str],
+    features: Collection[str] = (),
+) -> dict[str, Tensor | Product]:
+    """The gradients of the operands `needed`, by name, in the shapes of the operands.
+
+    Args:
+        call: What `forward` was called with.
+        out: Its first result.
+        statistics: Its second result.
+        grad_out: The gradient that reaches the output, contiguous.
+        needed: Names of operands.
+        features: Those of them that are products whose features need a gradient; else it is None.
+    """
+    graph, reduce = call.graph, call.reduce
+    coo = unsorted(graph, call.row_bytes, call.bound.softmax, reduce)
+    path = path_of(graph, grad_out, call.row_bytes) if coo is None else None
+    if path is None and is_single_part(graph, call.row_bytes) and graph.is_sorted:
+        return _backward_of_few(call, out, statistics, grad_out, needed, features)
+    counts = None
+    if reduce == 'mean':
+        counts = divisors_of(graph) if coo is None else divisors(coo.degree())
+    of_messages = _of_messages(grad_out, statistics, reduce, counts)
+    summed = call.bound.summed_sources
+    if summed is not None and path is None and reduce in ('sum', 'mean') and coo is None:
+        return {summed: _sum_transposed(call, summed, of_messages)}
+    of_targets = _of_targets(call, out, statistics, grad_out, of_messages)
+    gradients: dict[str, Tensor | Product] = {}
+    for plan in _plans(
+        call.bound, frozenset(needed), frozenset(features), coo is not None or copies_of_heads(call) > 0
+    ):
+        gradients |= _walk(call, plan, walked_by(call, plan, path), path, of_targets)
+    return gradients
+
+
+def _of_messages(grad_out: Tensor, statistics: Tensor | None, reduce: str, counts: Tensor | None) -> Tensor:
+    """The gradient of what the messages are reduced to, before means are divided or ties counted."""
+    if reduce == 'mean':
+        return grad_out / counts
+    # no edge attains NaN, and what is divided by 0 there goes nowhere
+    return grad_out / statistics if reduce in ('max', 'min') else grad_out
+
+
+def _of_targets(
+    call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, of_messages: Tensor
+) -> shared.OfTargets:
+    """What walks of the adjoint read of targets."""
+    if not call.bound.softmax:
+        return shared.OfTargets(of_messages, out, None, None)
+    return shared.OfTargets(of_messages, out, statistics, head_dots(out, grad_out, call.heads))
+
+
+def backward_of_few(
+    call: Call,
+    out: Tensor,
+    statistics: Tensor | None,
+    grad_out: Tensor,
+    needed: Collection[str],
+    features: Collection[str] = (),
+) -> dict[str, Tensor | Product] | None:
+    """As `backward`, where nothing is said by a ``with`` block; None where edges are not few, or not sorted."""
+    if not call.graph.is_sorted or not is_single_part(call.graph, call.row_bytes):
+        return None
+    return _backward_of_few(call, out, statistics, grad_out, needed, features)
+
+
+def _backward_of_few(
+    call: Call,
+    out: Tensor,
+    statistics: Tensor | None,
+    grad_out: Tensor,
+    needed: Collection[str],
+    features: Collection[str],
+) -> dict[str, Tensor | Product]:
+    bound, single = call.bound, single_part_of(call)
+    counts = divisors_of(call.graph) if call.reduce == 'mean' else None
+    of_messages = _of_messages(grad_out, statistics, call.reduce, counts)
+    summed = bound.summed_sources
+    if summed is not None and call.reduce in ('sum', 'mean'):
+        return {summed: single.sum_transposed(call.graph, of_messages)}
+    of_targets = _of_targets(call, out, statistics, grad_out, of_messages)
+    plans = _plans(bound, frozenset(needed), frozenset(features), True)
+    gradients: dict[str, Tensor | Product] = {}
+    for plan in plans:
+        gradients |= _walk(call, plan, single.walked(call, plan.side), None, of_targets)
+    return gradients
+
+
+def sum_of_few(
+    bound: BoundProgram, heads: int, channels: int, reduce: str, graph: Graph, grad_out: Tensor
+) -> Tensor | None:
+    """The adjoint of a sum or mean of sources' rows over few edges; None where these are more, or not sorted.
+
+    Args:
+        bound, heads, channels, reduce, graph: Those of the call.
+        grad_out: The gradient that reaches the output, ``[targets, H * C]``.
+    """
+    if not graph.is_sorted or not is_single_part(graph, heads * channels * grad_out.element_size()):
+        return None
+    grad_out = grad_out / divisors_of(graph) if reduce == 'mean' else grad_out.contiguous()
+    return decided(bound, heads, channels, reduce, grad_out.dtype).sum_transposed(graph, grad_out)
+
+
+def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
+    """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
+    edges, mapping = edges_of(call, SOURCE)
+    found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
+    transposed = Call(call.bound, call.graph, {name: grad_out}, call.scalars, call.heads, call.channels)
+    sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
+    return found
+
+
+def _walk(
+    call: Call,
+    plan: BackwardPlan,
+    walked: Walked,
+    path: ExecutionPath | None,
+    of_targets: shared.OfTargets,
+) -> dict[str, Tensor | Product]:
+    graph, like, bound = call.graph, call.like, call.bound
+    edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, isinstance(walked.edges, Coo)
+    num_rows, num_others = graph.num_targets, graph.num_sources
+    if plan.side == SOURCE:
+        num_rows, num_others = num_others, num_rows
+    # rows that no path reaches are not walked
+    result = like.new_empty if path is None else functools.partial(zeros, like)
+    found: dict[str, Tensor | Product] = {}
+    for name in (*plan.heads, *plan.channels):
+        found[name] = on_huge_pages(result(call.tensors[name].shape))
+    rows = [name for name in plan.edge_channels if name in bound.edge_rows]
+    for name in (*plan.edges, *rows):
+        # edges of the user that are not walked (self-loops that were replaced) have no gradient
+        found[name] = zeros(like, *call.tensors[name].shape)
+    products = [name for name in plan.edge_channels if name in bound.edge_products]
+    weight_sums = tuple([zeros(like, pieces, *call.products[name].weight.shape) for name in products])
+    features = tuple(
+        [zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1]) for name in plan.features]
+    )
+    passed = tuple([on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed])
+    added = tuple([zeros(like, pieces, num_others, call.heads) for _ in plan.added])
+    sums = tuple([zeros(like, pieces, call.width) for _ in plan.parameters])
+    head_sums = tuple([zeros(like, pieces, call.heads) for _ in plan.parameter_heads])
+    new = functools.partial(zeros, like) if scattered else like.new_empty
+    partial_heads = tuple([new(walked.slots, call.heads) for _ in plan.heads])
+    partial_rows = tuple([new(walked.slots, call.width) for _ in plan.channels])
+    edge_scalars = tuple([zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
+    kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered)(
+        pieces * tiling.count,
+        RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
+        operands_of(call, plan.side),
+        shared.Row(call.heads, call.width),
+        Ends(num_rows, num_others, edges.num_edges),
+        draws_of(call),
+        of_targets,
+        KeptWeights(call.weights),
+        shared.Gradients(
+            grad_heads=tuple([found[name] for name in plan.heads]),
+            grad_channels=tuple([found[name] for name in plan.channels]),
+            grad_edges=tuple([found[name] for name in plan.edges]),
+            grad_edge_rows=tuple([found[name] for name in rows]),
+            grad_weights=weight_sums,
+            grad_features=features,
+            grad_passed=passed,
+            grad_parameters=sums,
+            grad_edge_scalars=edge_scalars,
+            grad_parameter_heads=head_sums,
+            partial_heads=partial_heads,
+            partial_rows=partial_rows,
+        ),
+        Added(added),
+    )
+    if scattered:
+        copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
+        found |= {name: added_up(values.view(pieces, num_rows, values.shape[1])) for name, values in copies}
+    elif walked.slots:
+        resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
+        _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)
+    for name, values in zip(plan.added, added, strict=True):
+        found[name] = added_up(values)
+    for name, values in zip(plan.passed, passed, strict=True):
+        found[name] = _sum_passed(call, tiling, path, values)
+    for name, values in zip((*plan.parameters, *plan.parameter_heads), (*sums, *head_sums), strict=True):
+        found[name] = total(values).unsqueeze(0)
+    for name, values in zip(plan.edge_scalars, edge_scalars, strict=True):
+        found[name] = values.sum(dim=1, keepdim=True)
+    of_features = {name: values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    for name, values in zip(products, weight_sums, strict=True):
+        found[name] = Product(of_features.get(name), total(values))
+    return found
+
+
+def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:
+    """Adds partial sums of heads and of rows into the rows that lie in several parts."""
+    kernels.combine_sums_kernel(tiling, len(whole[0]), len(whole[1]))(
+        parts.num_split_rows * tiling.count,
+        shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+        shared.Row(call.heads, call.width),
+        Sums(*partial, *whole),
+    )
+
+
+def _sum_passed(call: Call, tiling: planning.Tiling, path: ExecutionPath | None, passed: Tensor) -> Tensor:
+    graph = call.graph
+    mapping = mapping_for(graph.csr, call.row_bytes)
+    parts = cut(graph.csr, mapping)
+    new = passed.new_empty if path is None else functools.partial(zeros, passed)
+    result = on_huge_pages(new(graph.num_targets, call.heads))
+    if path is None:
+        rows_of = nothing(graph.csr.indptr.dtype), graph.csr.indptr, graph.place_in_csc
+    else:
+        edges, parts = rows_of_path(call, path, TARGET, parts, mapping)
+        rows_of = edges.rows, edges.indptr, paths.place_by_source(path, graph)
+    partial = passed.new_empty(parts.num_slots, call.heads)
+    kernels.passed_sum_kernel(tiling)(
+        parts.count * tiling.count,
+        Passed(
+            *(tiling.tiles, parts.bounds, *rows_of),
+            total_heads=call.heads,
+            num_walked=len(passed),
+            passed=passed,
+            grad_heads=result,
+            partial_heads=partial,
+        ),
+    )
+    if parts.num_slots:
+        _combine_sums(call, tiling, parts, ((partial,), ()), ((result,), ()))
+    return result
