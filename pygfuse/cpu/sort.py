@@ -4,6 +4,9 @@ threads.
 The edges are cut into chunks. Each chunk counts its edges by row, a sum over rows and chunks turns the counts
 into places, and each chunk then puts its edges there in their order. The order is that of a stable sort
 whatever the number of chunks, so the result does not depend on the number of threads.
+
+Edges that come by target already, as loaders and `pygfuse.transforms.ToCSR` give them, are neither counted nor
+sorted: one pass sees that they do, another notes where each row ends.
 """
 
 from __future__ import annotations
@@ -12,23 +15,85 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.sort_at_once import sorted_at_once, transposed_at_once
 
 # edges looked at together: small enough to stay in the first-level cache between the check and the count
 BLOCK = 1024
 # edges that pay for waking another thread
 CHUNK_MINIMUM = 16384
 KEEP_LOOPS = -1
-# what the sort of few edges reports: an edge out of range, targets out of order, number of edges kept
-REPORTED = 3
+
+
+def _find_order(part, parts, targets, sources, rows, columns, loops, report):
+    """Checks one chunk of edges; says in `report` what is wrong, and whether they have to be sorted."""
+    edges = len(targets)
+    first, last = part * edges // parts, (part + 1) * edges // parts
+    last_row, last_column = rows - 1, columns - 1
+    for start in range(first, last, BLOCK):
+        stop = min(start + BLOCK, last)
+        # a sign bit stays when an index is negative or beyond the last; no branch, so that it becomes SIMD
+        bad, falls, is_loop = 0, 0, 0
+        for edge in range(start, stop):
+            target, source = targets[edge], sources[edge]
+            bad |= target | (last_row - target) | source | (last_column - source)
+        for edge in range(max(start, 1), stop):
+            falls |= targets[edge] - targets[edge - 1]
+        if loops >= 0:
+            for edge in range(start, stop):
+                is_loop |= targets[edge] == sources[edge]
+        if bad < 0:
+            report[0] = 1
+        if falls < 0 or is_loop > 0:
+            report[1] = 1
+        if bad < 0 or falls < 0 or is_loop > 0:
+            return
+
+
+def _mark_ends(part, parts, targets, ends):
+    """Notes where the rows end that begin in one chunk of edges that come by target."""
+    edges = len(targets)
+    edge, last = part * edges // parts, (part + 1) * edges // parts
+    # a row belongs to the chunk that it begins in
+    while 0 < edge < last and targets[edge] == targets[edge - 1]:
+        edge += 1
+    if edge == last:
+        return
+    row = targets[last - 1]
+    for current in range(edge, last):
+        ends[targets[current]] = current + 1
+    while last < edges and targets[last] == row:
+        last += 1
+    ends[row] = last
+
+
+def _point_to_rows(part, ends, loops, indptr):
+    """The row pointer, from where rows end (0 for those without edges) and the self-loops put in."""
+    end = 0
+    indptr[0] = 0
+    for row in range(len(ends)):
+        end = max(end, ends[row])
+        indptr[row + 1] = end + max(0, min(row + 1, loops))
+
+
+def _put_between_loops(part, parts, targets, sources, loops, indptr, index, edge_id):
+    """Puts one chunk of edges that come by target into rows that end with self-loops, and some of these."""
+    edges = len(targets)
+    for edge in range(part * edges // parts, (part + 1) * edges // parts):
+        place = edge + min(targets[edge], loops)
+        index[place] = sources[edge]
+        edge_id[place] = edge
+    for row in range(part * loops // parts, (part + 1) * loops // parts):
+        place = indptr[row + 1] - 1
+        index[place] = row
+        edge_id[place] = edges + row
 
 
 def _count_edges(part, parts, targets, sources, rows, columns, loops, counts, report):
-    """Checks one chunk of edges and counts it by target; says in `report` what is wrong or out of order."""
+    """Checks one chunk of edges and counts it by target; says in `report` what is wrong."""
     edges = len(targets)
     first, last = part * edges // parts, (part + 1) * edges // parts
     base = part * rows
     last_row, last_column = rows - 1, columns - 1
-    unsorted = 0
     for start in range(first, last, BLOCK):
         stop = min(start + BLOCK, last)
         # a sign bit stays when an index is negative or beyond the last; no branch, so that it becomes SIMD
@@ -39,8 +104,6 @@ def _count_edges(part, parts, targets, sources, rows, columns, loops, counts, re
         if bad < 0:
             report[0] = 1
             return
-        for edge in range(max(start, 1), stop):
-            unsorted |= targets[edge] - targets[edge - 1]
         if loops < 0:
             for edge in range(start, stop):
                 counts[base + targets[edge]] += 1
@@ -48,8 +111,6 @@ def _count_edges(part, parts, targets, sources, rows, columns, loops, counts, re
             for edge in range(start, stop):
                 target = targets[edge]
                 counts[base + target] += target != sources[edge]
-    if unsorted < 0:
-        report[1] = 1
 
 
 def _total_rows(part, parts, rows, chunks, counts, loops, totals):
@@ -126,77 +187,15 @@ def _put_transposed(part, parts, indptr, index, columns, places, rows_of, positi
         row += 1
 
 
-def _sort_at_once(part, targets, sources, rows, columns, loops, places, indptr, index, edge_id, report):
-    """Checks all edges, and sorts them by target: few edges take less than what several kernels are called for."""
-    edges = len(targets)
-    last_row, last_column = rows - 1, columns - 1
-    bad = 0
-    for edge in range(edges):
-        target, source = targets[edge], sources[edge]
-        bad |= target | (last_row - target) | source | (last_column - source)
-    report[0] = bad < 0
-    if bad < 0:
-        return
-    for row in range(rows):
-        places[row] = row < loops
-    unsorted = 0
-    for edge in range(1, edges):
-        unsorted |= targets[edge] - targets[edge - 1]
-    report[1] = unsorted < 0
-    for edge in range(edges):
-        target = targets[edge]
-        places[target] += loops < 0 or target != sources[edge]
-    place = 0
-    indptr[0] = 0
-    for row in range(rows):
-        count = places[row]
-        places[row] = place
-        place += count
-        indptr[row + 1] = place
-    report[2] = place
-    for edge in range(edges):
-        target, source = targets[edge], sources[edge]
-        if loops < 0 or target != source:
-            place = places[target]
-            places[target] = place + 1
-            index[place] = source
-            edge_id[place] = edge
-    for row in range(max(loops, 0)):
-        place = indptr[row + 1] - 1
-        index[place] = row
-        edge_id[place] = edges + row
-
-
-def _transpose_at_once(part, indptr, index, columns, places, column_pointer, rows_of, position):
-    """Transposes all edges."""
-    edges, rows = len(index), len(indptr) - 1
-    for column in range(columns):
-        places[column] = 0
-    for edge in range(edges):
-        places[index[edge]] += 1
-    place = 0
-    column_pointer[0] = 0
-    for column in range(columns):
-        count = places[column]
-        places[column] = place
-        place += count
-        column_pointer[column + 1] = place
-    for row in range(rows):
-        for edge in range(indptr[row], indptr[row + 1]):
-            column = index[edge]
-            place = places[column]
-            places[column] = place + 1
-            rows_of[place] = row
-            position[place] = edge
-
-
+find_order = Kernel(_find_order, 'the look at the order of edges')
+mark_ends = Kernel(_mark_ends, 'the ends of rows')
+point_to_rows = Kernel(_point_to_rows, 'the row pointer')
+put_between_loops = Kernel(_put_between_loops, 'the self-loops of sorted edges')
 count_edges = Kernel(_count_edges, 'the count of edges by target')
 total_rows = Kernel(_total_rows, 'the sums of runs of rows')
 place_rows = Kernel(_place_rows, 'the places of rows')
 put_edges = Kernel(_put_edges, 'the sort of edges by target')
 count_columns = Kernel(_count_columns, 'the count of edges by source')
-sort_at_once = Kernel(_sort_at_once, 'the sort of few edges by target')
-transpose_at_once = Kernel(_transpose_at_once, 'the sort of few edges by source')
 put_transposed = Kernel(_put_transposed, 'the sort of edges by source')
 
 
@@ -248,44 +247,52 @@ def sort_by_target(
     chunks = _chunk_count(edges, rows)
     drop = KEEP_LOOPS if loops is None else loops
     if chunks == 1 and rows < CHUNK_MINIMUM:
-        return _sorted_at_once(targets, sources, rows, columns, drop, index_dtype)
-    counts = torch.zeros(chunks * rows, dtype=index_dtype)
+        return sorted_at_once(targets, sources, rows, columns, drop, index_dtype)
+    chunks = max(1, min(torch.get_num_threads(), targets.numel() // CHUNK_MINIMUM))
     report = torch.zeros(2, dtype=torch.int64)
-    count_edges(chunks, chunks, targets, sources, rows, columns, drop, counts, report)
-    out_of_range, unsorted = report.tolist()
-    if out_of_range:
-        raise IndexError('an edge names a node that does not exist')
-    indptr = _places(counts, rows, drop)
-    if loops is None and not unsorted:
+    find_order(chunks, chunks, targets, sources, rows, columns, drop, report)
+    out_of_range, falls = report.tolist()
+    if not out_of_range:
+        if not falls:
+            return _take(targets, sources, rows, drop, index_dtype)
+        found = _sort(targets, sources, rows, columns, drop, index_dtype)
+        if found is not None:
+            return found
+    raise IndexError('an edge names a node that does not exist')
+
+
+def _take(
+    targets: Tensor, sources: Tensor, rows: int, loops: int, index_dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """`sort_by_target` of edges that come by target and, where loops are put in, have none."""
+    edges = targets.numel()
+    chunks = max(1, min(torch.get_num_threads(), edges // CHUNK_MINIMUM))
+    ends = torch.zeros(rows, dtype=index_dtype)
+    indptr = ends.new_empty(rows + 1)
+    mark_ends(chunks, chunks, targets, ends)
+    point_to_rows(1, ends, loops, indptr)
+    if loops < 0:
         return indptr, sources.to(index_dtype, copy=True), None
-    index = torch.empty(int(indptr[-1]), dtype=index_dtype)
-    edge_id = torch.empty_like(index)
-    put_edges(chunks, chunks, targets, sources, rows, drop, counts, indptr, index, edge_id)
+    index, edge_id = ends.new_empty(2, edges + loops)
+    put_between_loops(chunks, chunks, targets, sources, loops, indptr, index, edge_id)
     return indptr, index, edge_id
 
 
-def _sorted_at_once(
-    targets: Tensor, sources: Tensor, rows: int, columns: int, drop: int, index_dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `sort_by_target`, by one kernel."""
-    places, indptr = torch.empty(rows, dtype=index_dtype), torch.empty(rows + 1, dtype=index_dtype)
-    index = torch.empty(targets.numel() + max(drop, 0), dtype=index_dtype)
-    edge_id, report = torch.empty_like(index), torch.empty(REPORTED, dtype=torch.int64)
-    sort_at_once(1, targets, sources, rows, columns, drop, places, indptr, index, edge_id, report, threads=1)
-    out_of_range, unsorted, kept = report.tolist()
-    if out_of_range:
-        raise IndexError('an edge names a node that does not exist')
-    if drop < 0:
-        return indptr, index, edge_id if unsorted else None
-    return (indptr, index, edge_id) if kept == index.numel() else (indptr, index[:kept], edge_id[:kept])
-
-
-def _transposed_at_once(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """As `transpose`, by one kernel."""
-    places, column_pointer = index.new_empty(columns), index.new_empty(columns + 1)
-    rows_of, position = torch.empty_like(index), torch.empty_like(index)
-    transpose_at_once(1, indptr, index, columns, places, column_pointer, rows_of, position, threads=1)
-    return column_pointer, rows_of, position
+def _sort(
+    targets: Tensor, sources: Tensor, rows: int, columns: int, loops: int, index_dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """`sort_by_target` of edges in any order; None if one names a node that does not exist."""
+    chunks = _chunk_count(targets.numel(), rows)
+    counts = torch.zeros(chunks * rows, dtype=index_dtype)
+    report = torch.zeros(1, dtype=torch.int64)
+    count_edges(chunks, chunks, targets, sources, rows, columns, loops, counts, report)
+    if report[0]:
+        return None
+    indptr = _places(counts, rows, loops)
+    index = torch.empty(int(indptr[-1]), dtype=index_dtype)
+    edge_id = torch.empty_like(index)
+    put_edges(chunks, chunks, targets, sources, rows, loops, counts, indptr, index, edge_id)
+    return indptr, index, edge_id
 
 
 def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -306,7 +313,7 @@ def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tens
     """
     chunks = _chunk_count(index.numel(), columns)
     if chunks == 1 and columns < CHUNK_MINIMUM:
-        return _transposed_at_once(indptr, index, columns)
+        return transposed_at_once(indptr, index, columns)
     counts = torch.zeros(chunks * columns, dtype=index.dtype)
     count_columns(chunks, chunks, index, columns, counts)
     column_pointer = _places(counts, columns, KEEP_LOOPS)

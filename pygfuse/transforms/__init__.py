@@ -3,7 +3,8 @@
 from pygfuse.hag.search.find import find_hag
 from pygfuse.transforms.hag_data import HagData
 from pygfuse.transforms.path_data import PathData
+from pygfuse.transforms.to_csr import ToCSR
 from pygfuse.transforms.to_execution_paths import ToExecutionPaths
 from pygfuse.transforms.to_hag import ToHAG
 
-__all__ = ['HagData', 'PathData', 'ToExecutionPaths', 'ToHAG', 'find_hag']
+__all__ = ['HagData', 'PathData', 'ToCSR', 'ToExecutionPaths', 'ToHAG', 'find_hag']

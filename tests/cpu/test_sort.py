@@ -19,6 +19,8 @@ def edges(draw):
     sources = torch.randint(0, columns, (count,), generator=generator)
     if draw(st.booleans()):
         targets = targets.sort().values
+    if draw(st.booleans()):
+        targets, sources = targets[targets != sources], sources[targets != sources]
     return targets, sources, rows, columns
 
 
@@ -95,6 +97,11 @@ def test_the_result_does_not_depend_on_the_number_of_chunks(loops, rows, chunks)
     # a hub, and rows that no edge reaches
     targets[100:4900] = 3
     check_sort(targets, sources, rows, rows, loops, torch.int32)
+    # by target already
+    targets = targets.sort().values
+    check_sort(targets, sources, rows, rows, loops, torch.int32)
+    sources = torch.where(sources == targets, (sources + 1) % rows, sources)
+    check_sort(targets, sources, rows, rows, loops, torch.int32)
 
 
 def test_sorted_edges_need_no_ids():
@@ -104,6 +111,13 @@ def test_sorted_edges_need_no_ids():
     targets = torch.arange(2 * sort.BLOCK)
     targets[sort.BLOCK] = 0
     assert sort.sort_by_target(targets, targets, 9999, 9999, None, torch.int32)[2] is not None
+
+
+@pytest.mark.parametrize('loops', [None, 99])
+def test_edges_that_come_by_target_are_not_sorted(loops, monkeypatch, chunks):
+    monkeypatch.setattr(sort, '_sort', None)
+    targets = torch.arange(3 * sort.BLOCK) // 31
+    check_sort(targets, torch.full_like(targets, 100), 120, 120, loops, torch.int32)
 
 
 @pytest.mark.parametrize('wrong', [-1, 9, 2**31, 2**62, -(2**63), 2**63 - 1])
