@@ -50,7 +50,16 @@ PUBLIC = {
     'pygfuse.memory': ['peak_bytes', 'saved_bytes'],
     'pygfuse.ops': ['Edges', 'aggregate', 'aggregate_with_weights', 'dropout_factors', 'new_seed'],
     'pygfuse.program': ['EdgeProgram', 'Operand', 'Product'],
-    'pygfuse.transforms': ['HagData', 'PathData', 'ToCSR', 'ToExecutionPaths', 'ToHAG', 'find_hag'],
+    'pygfuse.transforms': [
+        'HagData',
+        'PathData',
+        'SparseFeatures',
+        'ToCSR',
+        'ToExecutionPaths',
+        'ToHAG',
+        'ToSparseFeatures',
+        'find_hag',
+    ],
 }
 
 

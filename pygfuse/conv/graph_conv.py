@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv._checks import NodePair
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._layer import FusedConv, total
+from pygfuse.conv._map_first import maps_first
 from pygfuse.conv._spec import EdgeWeight, Spec
+from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
+from pygfuse.program.products import OperandValue
 
 
 class GraphConv(FusedConv, torch_geometric.nn.GraphConv):
@@ -46,6 +51,11 @@ class GraphConv(FusedConv, torch_geometric.nn.GraphConv):
         """Runs the layer; arguments and results are those of PyG's ``GraphConv.forward``."""
         return self.fused(x, edge_index, edge_weight=edge_weight, size=size)
 
+    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
+        first = maps_first(self, self.lin_rel, x[0])
+        return super().operands((F.linear(x[0], self.lin_rel.weight), None) if first else x, edge, edges)
+
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        out = apply_linear(self.lin_rel, out)
+        first = maps_first(self, self.lin_rel, x[0])
+        out = total(out, self.lin_rel.bias) if first else apply_linear(self.lin_rel, out)
         return out if x[1] is None else out + apply_linear(self.lin_root, x[1])

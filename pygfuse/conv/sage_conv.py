@@ -10,8 +10,9 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
+from pygfuse.conv._map_first import maps_first
 from pygfuse.conv._spec import EdgeWeight, Spec
 from pygfuse.hag.prefix_tree import lstm_aggregate
 from pygfuse.ops import Edges
@@ -55,10 +56,17 @@ class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
         return self.fused(x, edge_index, size=size)
 
     def operands(self, x: NodePair, edge: Any, edges: Edges) -> dict[str, OperandValue]:
-        return super().operands((self.lin(x[0]).relu(), None) if self._projects else x, edge, edges)
+        if self._projects:
+            x = self.lin(x[0]).relu(), None
+        elif maps_first(self, self.lin_l, x[0]):
+            x = F.linear(x[0], self.lin_l.weight), None
+        return super().operands(x, edge, edges)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        out = apply_linear(self.lin_l, out)
+        if not self._projects and maps_first(self, self.lin_l, x[0]):
+            out = total(out, self.lin_l.bias)
+        else:
+            out = apply_linear(self.lin_l, out)
         if self.root_weight and x[1] is not None:
             out = out + apply_linear(self.lin_r, x[1])
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out

@@ -98,7 +98,7 @@ def linear_of_rows(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None 
         >>> torch.allclose(linear_of_rows(x, rows, weight), F.linear(x[rows], weight))
         True
     """
-    if x.device.type != 'cpu':
+    if x.device.type != 'cpu' or has_torch_function((x,)):
         return F.linear(x.index_select(0, rows), weight, bias)
     return _LinearOfRows.apply(x, rows, weight, bias)
 

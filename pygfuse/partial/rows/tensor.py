@@ -15,20 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pygfuse._lib.of_shape import OF_SHAPE
 from pygfuse.partial.rows import row_wise
 from pygfuse.partial.rows.nodes import Node, evaluate, is_kept, kept_rows
 from pygfuse.partial.rows.row_set import RowSet, chosen
 from pygfuse.partial.rows.session import NAN, Session, runs_at_once
 
-_PROPERTIES = (
-    'device', 'dtype', 'is_cpu', 'is_cuda', 'is_meta', 'is_nested', 'is_quantized', 'is_sparse',
-    'is_sparse_csr', 'itemsize', 'layout', 'names', 'nbytes', 'ndim', 'requires_grad', 'shape',
-)  # fmt: skip
-_OF_SHAPE = {getattr(Tensor, name).__get__ for name in _PROPERTIES if hasattr(Tensor, name)} | {
-    *(Tensor.dim, Tensor.element_size, Tensor.get_device, Tensor.is_complex, Tensor.is_floating_point, Tensor.__len__),
-    *(Tensor.is_inference, Tensor.ndimension, Tensor.nelement, Tensor.numel, Tensor.size),
-    *(torch.is_floating_point, torch.is_complex, torch.numel),
-}
 # what they give shares memory with the tensor, and is none itself
 _EXPORTS = {Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.untyped_storage}
 # what they give has the type, or the shape too, of the tensor, and none of its values
@@ -86,7 +78,7 @@ class Deferred(Tensor):
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in _OF_SHAPE:
+        if func in OF_SHAPE:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         if args and func in _NEW | _LIKE:
