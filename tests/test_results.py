@@ -168,6 +168,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['break_even.py', '--convs', 'GCNConv'],
         ['scaling.py'],
         ['run.py', 'mini_batches', '--convs', 'SAGEConv'],
+        ['run.py', 'bags_of_words'],
         ['run.py', 'knn'],
         ['run.py', 'ablation', '--convs', 'GATConv'],
         ['run.py', 'dgcnn', '--networks', 'linear'],

@@ -90,6 +90,17 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('ratio', 'PyG / pygfuse', number(2, 'x')),
         Column('linear maps alone', 'linear maps', spread(2)),
     ],
+    'bags_of_words': [
+        Column('data', 'data'),
+        Column('model', 'model'),
+        Column('features', 'features', grouped),
+        Column('not zero', 'not_zero', share),
+        Column('PyG epoch', 'PyG', spread(2)),
+        Column('PyG, sparse', 'PyG, sparse', spread(2), optional=True),
+        Column('pygfuse epoch', 'pygfuse', spread(2)),
+        Column('pygfuse, sparse', 'pygfuse, sparse', spread(2)),
+        Column('best / best', 'best', number(1, 'x')),
+    ],
     'knn': [
         Column('clouds x points', 'points'),
         Column('dims', 'dims'),
