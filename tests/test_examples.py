@@ -92,6 +92,27 @@ def test_gat_planetoid_prints_a_line_per_data_set(planetoid_root, backend):
     assert float(found[1]) > 2 * 100 / 7  # better than chance
 
 
+@pytest.mark.parametrize('backend', ['pyg', 'pygfuse'])
+def test_reddit_prints_a_row_for_each_model_and_mode(backend):
+    pytest.importorskip('torch_sparse')
+    small = '--scale', 0.002, '--channels', 32, '--batch-size', 64, '--epochs', 3, '--workers', 1
+    output = run_example('reddit.py', '--backend', backend, *small)
+    assert '465 nodes' in output
+    rows = re.findall(rf'^(\S+) +(\S+) +{backend} +([\d.]+) +([\d.]+) +([\d.]+)%$', output, re.MULTILINE)
+    assert [row[:2] for row in rows] == [(m, mode) for m in ('SAGE', 'GCN', 'GAT') for mode in ('sampled', 'full')]
+    for _, mode, *figures in rows:
+        seconds, peak, accuracy = map(float, figures)
+        assert min(seconds, peak) > 0
+        assert accuracy > (3 if mode == 'sampled' else 1.5) * 100 / 41  # better than chance, after 15 steps or 3
+
+
+def test_reddit_says_what_to_do_without_the_data(tmp_path):
+    (tmp_path / 'raw').write_text('no folder')
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_example('reddit.py', '--root', tmp_path)
+    assert 'try --scale 0.01' in caught.value.stderr
+
+
 @pytest.fixture(scope='module')
 def voxels(tmp_path_factory) -> Path:
     """A stand-in for ModelNet10 as voxels: bars, plates and balls of several sizes, and one empty grid."""
