@@ -57,7 +57,8 @@ def backend_of(device: torch.device) -> ModuleType:
 
 
 def sorting_of(device: torch.device) -> ModuleType:
-    """The module that sorts edges on this device: it has ``sort_by_target`` and ``transpose``."""
+    """The module that sorts edges on this device: it has ``sort_by_target``, ``transpose`` and
+    ``inverted``."""
     return _module(device.type, 'sort')
 
 

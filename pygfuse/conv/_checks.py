@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import EdgeIndex
@@ -67,6 +68,25 @@ def pair_of(x: Any) -> NodePair:
         raise ValueError(f"Expected 'x' to be a tensor of shape [nodes, features] or a pair of them (got {got})")
     # to PyG a pair is two tensors: a map of both is called for each, and may count its calls
     return x[0], x[1].view_as(x[1]) if x[1] is x[0] and isinstance(x[1], Tensor) else x[1]
+
+
+def is_first_rows(x: NodePair) -> bool:
+    """Whether targets are the first of the sources and their features a view of them: PyG's ``(x, x[:n])``.
+
+    A linear map of both then need not be taken twice. Where gradients are wanted, the view has to be one for autograd,
+    too.
+    """
+    first, second = x
+    if type(first) is not Tensor or type(second) is not Tensor or torch.compiler.is_compiling():
+        return False
+    is_same_memory = first.data_ptr() == second.data_ptr() and first.stride() == second.stride()
+    if not is_same_memory or first.dtype != second.dtype or second.shape[0] > first.shape[0]:
+        return False
+    if first.shape[1:] != second.shape[1:]:
+        return False
+    if not first.requires_grad and not second.requires_grad:
+        return True
+    return first.requires_grad and second.requires_grad and second._base is first
 
 
 def check_tensors(given: Mapping[str, Any]) -> None:

@@ -8,9 +8,10 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
+from pygfuse._lib.hooks import why_not_linear
 from pygfuse._lib.modes import modes
 from pygfuse.conv._attention import both_head_products, unreorganised_operands
-from pygfuse.conv._checks import NodePair
+from pygfuse.conv._checks import NodePair, is_first_rows
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._layer import total
@@ -95,4 +96,6 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
         x_src = self.by_head(apply_linear(lin_src, x[0]))
         if x[1] is None or (x[1] is x[0] and self.lin is not None):
             return x_src, None if x[1] is None else x_src
+        if self.lin is not None and is_first_rows(x) and why_not_linear(self.lin, 'lin') is None:
+            return x_src, x_src[: x[1].shape[0]]
         return x_src, self.by_head(apply_linear(lin_dst, x[1]))

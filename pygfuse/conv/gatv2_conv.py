@@ -8,7 +8,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.conv._checks import NodePair
+from pygfuse._lib.hooks import why_not_linear
+from pygfuse.conv._checks import NodePair, is_first_rows
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
@@ -55,7 +56,8 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         x_src = self.by_head(apply_linear(self.lin_l, x[0]))
         x_dst = x_src
         if x[1] is not x[0] or not self.share_weights:
-            x_dst = self.by_head(apply_linear(self.lin_r, x[1]))
+            is_mapped = self.share_weights and is_first_rows(x) and why_not_linear(self.lin_r, 'lin_r') is None
+            x_dst = x_src[: x[1].shape[0]] if is_mapped else self.by_head(apply_linear(self.lin_r, x[1]))
         if edge is not None:
             weight, bias = self.lin_edge.weight, self.lin_edge.bias
             edge = edge.times(weight.t())

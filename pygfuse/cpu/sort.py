@@ -187,6 +187,13 @@ def _put_transposed(part, parts, indptr, index, columns, places, rows_of, positi
         row += 1
 
 
+def _invert_places(part, parts, position, places):
+    """Notes the place of each position of one chunk."""
+    edges = len(position)
+    for place in range(part * edges // parts, (part + 1) * edges // parts):
+        places[position[place]] = place
+
+
 find_order = Kernel(_find_order, 'the look at the order of edges')
 mark_ends = Kernel(_mark_ends, 'the ends of rows')
 point_to_rows = Kernel(_point_to_rows, 'the row pointer')
@@ -197,6 +204,7 @@ place_rows = Kernel(_place_rows, 'the places of rows')
 put_edges = Kernel(_put_edges, 'the sort of edges by target')
 count_columns = Kernel(_count_columns, 'the count of edges by source')
 put_transposed = Kernel(_put_transposed, 'the sort of edges by source')
+invert_places = Kernel(_invert_places, 'the way back from edges by source')
 
 
 def _chunk_count(edges: int, rows: int) -> int:
@@ -321,3 +329,19 @@ def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tens
     position = torch.empty_like(index)
     put_transposed(chunks, chunks, indptr, index, columns, counts, rows_of, position)
     return column_pointer, rows_of, position
+
+
+def inverted(position: Tensor) -> Tensor:
+    """The permutation that undoes another.
+
+    Args:
+        position: Each place once, [edges], int32 or int64.
+
+    Example:
+        >>> inverted(torch.tensor([2, 0, 1]))
+        tensor([1, 2, 0])
+    """
+    places = torch.empty_like(position)
+    chunks = max(1, min(torch.get_num_threads(), position.numel() // CHUNK_MINIMUM))
+    invert_places(chunks, chunks, position, places)
+    return places

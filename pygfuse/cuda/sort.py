@@ -51,3 +51,15 @@ def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tens
     rows_of = rows.repeat_interleave(indptr.diff().long(), output_size=index.numel())
     ordered, order = index.sort(stable=True)
     return _pointer(ordered, columns, index.dtype), rows_of[order], order.to(index.dtype)
+
+
+def inverted(position: Tensor) -> Tensor:
+    """The permutation that undoes another; see `pygfuse.cpu.sort.inverted`.
+
+    Example:
+        >>> inverted(torch.tensor([2, 0, 1]))
+        tensor([1, 2, 0])
+    """
+    places = torch.empty_like(position)
+    places[position] = torch.arange(position.numel(), dtype=position.dtype, device=position.device)
+    return places

@@ -105,10 +105,7 @@ class EdgeOrders:
     def place_in_csc(self) -> Tensor:
         """For each edge by target, its place among the edges by source: the inverse of ``csc.position``."""
         if self._place_in_csc is None:
-            position = self.csc.position
-            places = torch.empty_like(position)
-            places[position] = torch.arange(position.numel(), dtype=position.dtype, device=position.device)
-            self._place_in_csc = places
+            self._place_in_csc = sorting_of(self.device).inverted(self.csc.position)
         return self._place_in_csc
 
     @property

@@ -30,7 +30,7 @@ def test_backends_have_the_same_functions(kind, monkeypatch):
     backend = backends.backend_of(torch.device(kind))
     assert all(callable(getattr(backend, name)) for name in ('forward', 'backward', 'weights', 'dropout_factors'))
     sorting = backends.sorting_of(torch.device(kind))
-    assert all(callable(getattr(sorting, name)) for name in ('sort_by_target', 'transpose'))
+    assert all(callable(getattr(sorting, name)) for name in ('sort_by_target', 'transpose', 'inverted'))
     levels = backends.hag_walks_of(torch.device(kind))
     assert all(callable(getattr(levels, name)) for name in ('sums', 'extremes', 'extremes_backward'))
     search = backends.row_search_of(torch.device(kind))

@@ -132,6 +132,15 @@ def test_a_node_out_of_range_is_noticed_before_it_is_used(wrong, which, loops, c
             sort.sort_by_target(bad[0], bad[1], 9, 9, loops, torch.int32)
 
 
+@pytest.mark.parametrize('dtype', [torch.int32, torch.int64])
+def test_inverted_undoes_a_permutation(dtype, chunks):
+    for count in (0, 1, 1000):
+        position = torch.randperm(count).to(dtype)
+        found = sort.inverted(position)
+        assert found.dtype == dtype
+        assert found[position.long()].tolist() == list(range(count))
+
+
 def test_no_rows_and_no_columns():
     nothing = torch.zeros(0, dtype=torch.int64)
     indptr, index, _ = sort.sort_by_target(nothing, nothing, 0, 0, None, torch.int32)
