@@ -178,7 +178,7 @@ def _walk(
     result = like.new_empty if path is None else functools.partial(zeros, like)
     found: dict[str, Tensor | Product] = {}
     for name in (*plan.heads, *plan.channels):
-        found[name] = on_huge_pages(result(call.tensors[name].shape))
+        found[name] = on_huge_pages(result(*call.tensors[name].shape))
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     for name in (*plan.edges, *rows):
         # edges of the user that are not walked (self-loops that were replaced) have no gradient
