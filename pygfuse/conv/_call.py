@@ -17,6 +17,7 @@ from torch_geometric.typing import SparseTensor
 from pygfuse.compiler import Given, Plan, Refused
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._in_place_of_pyg import is_template
 from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
@@ -131,7 +132,7 @@ def _of_nodes(conv: Any, sizes: list[int | None], data: Any, dim: int, source_di
             raise Refused('an argument of nodes that is no pair')
         if isinstance(data[1 - dim], Tensor):
             conv._set_size(sizes, 1 - dim, data[1 - dim])
-        data = data[dim]
+        data = data[_place_in_pair(conv, sizes, data, dim, source_dim)]
     if not isinstance(data, Tensor):
         return data
     conv._set_size(sizes, dim, data)
@@ -139,6 +140,16 @@ def _of_nodes(conv: Any, sizes: list[int | None], data: Any, dim: int, source_di
     if conv.node_dim % data.dim() != 0 and not is_stacked:
         raise Refused(f'node_dim={conv.node_dim} is not the first dimension of its features')
     return Given('source' if dim == source_dim else 'target', data, is_stacked)
+
+
+def _place_in_pair(conv: Any, sizes: list[int | None], pair: Any, dim: int, source_dim: int) -> int:
+    """Which tensor of a pair PyG gathers where the flow is reversed: by its template what it would take otherwise."""
+    if source_dim == 0 or not is_template(conv.plain, conv.plain.propagate, 'propagate'):
+        return dim
+    rows = {*sizes, *(one.shape[conv.node_dim] for one in pair if isinstance(one, Tensor))} - {None}
+    if len(rows) > 1:
+        raise Refused('flow target_to_source between different sets of nodes')
+    return 1 - dim
 
 
 def _all_stacked(found: Mapping[str, Any]) -> bool:

@@ -50,7 +50,7 @@ class InPlaceOfPyG(MessagePassing):
             function = getattr(self, name)
             function = getattr(function, '__func__', function)
             known = function is getattr(MessagePassing, name)
-            if not known and not any(_is_template(kind, function, name) for kind in (type(self), self.plain)):
+            if not known and not any(is_template(kind, function, name) for kind in (type(self), self.plain)):
                 return f'{name} is overridden'
         return None
 
@@ -58,7 +58,7 @@ class InPlaceOfPyG(MessagePassing):
         return as_scriptable(self)
 
 
-def _is_template(kind: type, function: Any, name: str) -> bool:
+def is_template(kind: type, function: Any, name: str) -> bool:
     """Whether PyG wrote a class's method by its template; where it cannot, it takes the method for both."""
     return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
 
@@ -67,4 +67,4 @@ def _original(kind: type, name: str) -> Any:
     """The method of a class without PyG's templates."""
     parents = (parent for parent in kind.__mro__ if name in vars(parent))
     found = ((parent, vars(parent)[name]) for parent in parents)
-    return next(function for parent, function in found if not _is_template(parent, function, name))
+    return next(function for parent, function in found if not is_template(parent, function, name))

@@ -54,6 +54,24 @@ def test_what_does_not_run_fused_says_why_and_computes_the_same(case):
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize('targets', [60, 55])
+def test_pairs_of_features_where_the_flow_is_reversed(targets):
+    """PyG's template gathers the first of a pair whatever the flow, at the other end."""
+    example = GRAPHS['random']()
+    edge_index = example.edge_index[:, (example.edge_index < targets).all(0)]
+    plain = pyg.SAGEConv((8, 5), 4, aggr=['mean', 'max'], project=True, flow='target_to_source')
+    fused = pygfuse.compile(copy.deepcopy(plain))
+    x = torch.randn(60, 8), torch.randn(targets, 5)
+    if targets == 60:
+        torch.testing.assert_close(fused(x, edge_index), plain(x, edge_index))
+        assert fused.note.reason is None
+    else:
+        for conv in (plain, fused):
+            with pytest.raises(RuntimeError):
+                conv(x, edge_index)
+        assert 'different sets of nodes' in fused.note.reason
+
+
 def test_layers_without_edges_run_pyg():
     example = GRAPHS['no edges']()
     conv = pygfuse.compile(pyg.TAGConv(8, 4))
