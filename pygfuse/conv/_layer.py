@@ -235,7 +235,10 @@ class FusedConv(Noted, InPlaceOfPyG):
             if not is_edge_index(adjacency):
                 # where PyG does not multiply with the matrix, such a layer's messages know no weights
                 drops = not spec.of_sparse_tensor and (is_sparse_tensor(adjacency) or not self.fuse)
-                weight = None if drops else values_of(adjacency)
+                if drops:
+                    weight = None
+                elif self.fuse or weight is None:
+                    weight = values_of(adjacency)
             weight = checked_edge_weight(weight, edges)
             return None if weight is None else EdgeInput(as_features(weight, inputs.x[0]))
         width = self.edge_width(inputs.x)

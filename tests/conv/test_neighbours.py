@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch_geometric.nn
 
 from tests.support import cases as table
 from tests.support.cases import FEATURES, GCN, GIN, GRAPH, GRAPH_WEIGHTS, SAGE
@@ -63,6 +64,37 @@ def test_values_of_sparse_adjacencies_of_layers_that_do_not_multiply(adjacency, 
         found.append(conv(RANDOM.x(FEATURES).double(), with_values(adjacency, values)))
     torch.testing.assert_close(found[1], found[0])
     assert conv.note.reason is None
+
+
+@pytest.mark.parametrize('fuse', [True, False])
+@pytest.mark.parametrize('adjacency', ['COO', 'CSR', 'SparseTensor'])
+def test_weights_that_are_given_beside_values(adjacency, fuse, request):
+    """A product of matrices multiplies by the values, a message by the weights."""
+    if adjacency == 'SparseTensor':
+        request.getfixturevalue('needs_torch_sparse')
+    generator = torch.Generator().manual_seed(0)
+    shape = 2, ADJACENCIES['COO'](RANDOM).values().numel()
+    values, weights = torch.rand(shape, dtype=torch.float64, generator=generator)
+    found = []
+    for conv in GRAPH.pair(torch.float64):
+        conv.fuse = fuse
+        leaf = weights.clone().requires_grad_()
+        out = conv(RANDOM.x(FEATURES).double(), with_values(adjacency, values), leaf)
+        found.append((out, *torch.autograd.grad(out.square().sum(), [leaf], allow_unused=True)))
+    torch.testing.assert_close(found[1], found[0])
+    assert conv.note.reason is None
+
+
+def test_a_mean_of_equal_numbers_is_rounded_as_in_pyg():
+    """Behind it a normalisation of equal rows would make any difference large."""
+    degrees = torch.arange(1, 60)
+    targets = torch.arange(len(degrees)).repeat_interleave(degrees)
+    edge_index = torch.stack((torch.zeros_like(targets), targets))
+    fused = SAGE.pair(aggr='mean')[1]
+    x = torch.full((len(degrees), FEATURES), 0.34657359)
+    expected = torch_geometric.nn.SimpleConv('mean')(x, edge_index)
+    fused.lin_l, fused.root_weight = torch.nn.Identity(), False
+    assert torch.equal(fused(x, edge_index), expected)
 
 
 @pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
