@@ -41,7 +41,7 @@ def finisher(lanes: Any, reduce: str, normalises: bool, sums: bool = True) -> Ca
                 put_heads(results.statistics, 2 * v * total_heads + head, top)
                 put_heads(results.statistics, (2 * v + 1) * total_heads + head, 1.0 / total)
             if mean:
-                result = result * (1.0 / degree)
+                result = result / degree
         if sums:
             put_row(results.out, v * width + channel, result)
 
