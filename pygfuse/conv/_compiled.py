@@ -58,6 +58,8 @@ class CompiledConv(Noted):
             reason = 'torch compiles'
         if reason is None and self.fuse and _runs_as_product(self, adjacency):
             reason = 'message_and_aggregate of a sparse adjacency'
+        if reason is None:
+            reason = fallback.why_not_segments(self, adjacency)
         if reason is not None:
             return None, reason
         try:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 
@@ -208,4 +209,20 @@ def why_not_ties(conv: MessagePassing, adjacency: Any, x: Tensor, before: torch.
     tensors = (x,) if before is None else (x, *before.parameters())
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return f'aggr={conv.aggr!r} over a sparse adjacency gives the gradient of a tie to one edge'
+    return None
+
+
+def why_not_segments(conv: MessagePassing, adjacency: Any) -> str | None:
+    """The reason, if any, for which a maximum or minimum over a sorted EdgeIndex has other gradients in PyG.
+
+    Layers that are made under ``torch.use_deterministic_algorithms`` reduce segments, of which one edge gets the
+    gradient of a tie.
+    """
+    if not isinstance(adjacency, EdgeIndex) or conv.aggr_module is None:
+        return None
+    if not (adjacency.is_sorted_by_col if conv.flow == FLOWS[0] else adjacency.is_sorted_by_row):
+        return None
+    for module in conv.aggr_module.modules():
+        if isinstance(module, (MaxAggregation, MinAggregation)) and module._deterministic:
+            return 'a deterministic maximum or minimum over a sorted EdgeIndex gives the gradient of a tie to one edge'
     return None

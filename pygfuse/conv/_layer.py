@@ -319,6 +319,7 @@ class FusedConv(Noted, InPlaceOfPyG):
             or fallback.why_not_features(spec, x)
             or fallback.why_not_reversed(self.flow, inputs)
             or fallback.why_not_edges(self, spec, inputs, width)
+            or fallback.why_not_segments(self, adjacency)
         )
         if reason is None and spec.matrix:
             before = None if spec.before is None else self._modules.get(spec.before)

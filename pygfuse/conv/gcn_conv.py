@@ -10,12 +10,12 @@ from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import OptTensor
 
-from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
+from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._normalise import cached_factors, with_remaining_loops
 from pygfuse.conv._spec import EdgeWeight, Spec
-from pygfuse.ops import Edges
+from pygfuse.ops import Edges, autocast
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import (
@@ -67,6 +67,12 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return self.with_bias(out)
+
+    def why_not_call(self, inputs: Inputs) -> str | None:
+        x = inputs.x[0]
+        if self.fuse and is_sparse_tensor(inputs.adjacency) and autocast.is_on(x.device) and not x.is_cuda:
+            return 'autocast is on, and makes the values of a SparseTensor narrow'
+        return None
 
     # the normalisation stays with the nodes
 

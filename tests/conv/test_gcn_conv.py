@@ -173,3 +173,16 @@ def test_edge_weights_of_a_wrong_shape(shape):
     edge_index = random_edges(4, 4, 8)
     with pytest.raises(ValueError, match="'edge_weight'"):
         GCNConv(FEATURES, FEATURES)(torch.randn(4, FEATURES), edge_index, torch.ones(shape))
+
+
+@pytest.mark.parametrize('normalize', [True, False])
+def test_a_sparse_tensor_under_autocast(normalize, needs_torch_sparse):
+    """PyG takes its values to the narrow type of the features."""
+    example = GRAPHS['random']()
+    adjacency = ADJACENCIES['SparseTensor'](example)
+    adjacency = adjacency.set_value(torch.rand(adjacency.nnz()), layout='coo')
+    plain, fused = table.GCN.pair(normalize=normalize, add_self_loops=normalize, bias=False)
+    with torch.autocast('cpu', torch.bfloat16):
+        found, expected = fused(example.x(FEATURES), adjacency), plain(example.x(FEATURES), adjacency)
+    assert found.dtype is expected.dtype is torch.bfloat16
+    torch.testing.assert_close(found, expected)

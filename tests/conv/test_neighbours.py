@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch_geometric.nn
 
+import pygfuse
 from tests.support import cases as table
+from tests.support.adjacencies import FLOWS
 from tests.support.cases import FEATURES, GCN, GIN, GRAPH, GRAPH_WEIGHTS, SAGE
 from tests.support.parity import ADJACENCIES, GRAPHS, random_edges
 
@@ -125,6 +129,29 @@ def test_ties(adjacency, aggr, layer, request):
     runs_fused = adjacency in ('edge_index', 'EdgeIndex')
     for got, expected in outputs_and_gradients(layer, edge_index, aggr, x, runs_fused):
         torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(('flow', 'adjacency'), [(FLOWS[0], 'EdgeIndex by column'), (FLOWS[1], 'EdgeIndex by row')])
+@pytest.mark.parametrize('make', [lambda plain: pygfuse.fuse(plain), pygfuse.compile], ids=['fused', 'compiled'])
+def test_ties_of_deterministic_layers(flow, adjacency, make):
+    """PyG then reduces segments of a sorted EdgeIndex, of which one edge gets the gradient of a tie."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        kind = torch_geometric.nn.GINConv if make is not pygfuse.compile else OwnGIN
+        plain = kind(torch.nn.Identity(), aggr='max', flow=flow)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    edge_index, gradients = ADJACENCIES[adjacency](RANDOM), []
+    for conv in (plain, make(copy.deepcopy(plain))):
+        x = torch.zeros(RANDOM.num_sources, FEATURES, requires_grad=True)
+        out = conv(x, edge_index)
+        gradients.append(torch.autograd.grad((out * RANDOM.x(FEATURES)).sum(), x)[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    assert 'deterministic' in conv.note.reason
+
+
+class OwnGIN(torch_geometric.nn.GINConv):
+    """A layer that no class of ours stands for."""
 
 
 @LAYERS
