@@ -271,4 +271,6 @@ def values_of(adjacency: Any) -> Tensor | None:
     if adjacency.layout == torch.sparse_coo and not adjacency.is_coalesced():
         # repeats stay apart; where gradients are wanted PyG marks the tensor the same way, and backward raises
         return adjacency._coalesced_(True).values() if adjacency.requires_grad else adjacency._values()
+    if adjacency.layout == torch.sparse_coo and not adjacency.requires_grad:
+        return adjacency._values()  # no view of the matrix: torch.compile takes none
     return adjacency.values()

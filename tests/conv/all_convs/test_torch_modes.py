@@ -13,7 +13,8 @@ from torch.autograd import forward_ad
 import pygfuse
 from tests.support import cases as table
 from tests.support.all_convs import RANDOM, every, some
-from tests.support.cases import FA, FEATURES, LAYERS, SAGE, TRANSFORMER, Layer
+from tests.support.cases import FA, FEATURES, GRAPH, LAYERS, SAGE, TRANSFORMER, Layer
+from tests.support.parity import ADJACENCIES
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
 
@@ -36,6 +37,15 @@ def compiled_and_eager(layer: Layer, backend: str) -> None:
 @every
 def test_compiled_without_a_graph_break(layer):
     compiled_and_eager(layer, 'aot_eager')
+
+
+def test_compiled_over_a_matrix_in_inference_mode():
+    """Values that are views of the matrix would be more than the compiler of torch takes."""
+    torch._dynamo.reset()
+    conv, matrix = GRAPH.fused().double(), ADJACENCIES['COO'](RANDOM).double()
+    x = RANDOM.x(FEATURES).double()
+    with torch.inference_mode():
+        torch.testing.assert_close(torch.compile(conv, backend='aot_eager')(x, matrix), conv(x, matrix))
 
 
 @every
