@@ -7,6 +7,7 @@ import torch
 import torch_geometric.nn as pyg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
 
 import pygfuse
 from pygfuse.conv import GATConv, GATv2Conv, GCNConv, GINEConv, GraphConv, SAGEConv, TransformerConv
@@ -381,6 +382,25 @@ def test_a_compiled_model_computes_all():
         out = compiled(x, edge_index)
     assert type(out) is torch.Tensor
     torch.testing.assert_close(out, conv(x, edge_index))
+
+
+@pytest.mark.parametrize('fuse', [True, False])
+def test_a_block_within_a_checkpoint(fuse):
+    """What is computed again is deferred and read as before, also in layers that run PyG's path."""
+    edge_index, x, mask = random_graph()
+    conv, gradients = TransformerConv(WIDTH, WIDTH), []
+    if not fuse:
+        conv.register_message_forward_hook(lambda module, given, out: 2 * out)
+
+    def read(x):
+        with pygfuse.active(mask):
+            return conv(x, edge_index)[mask]
+
+    for run in (lambda x: conv(x, edge_index)[mask], lambda x: checkpoint(read, x, use_reentrant=False)):
+        leaf = x.detach().clone().requires_grad_()
+        gradients.append(torch.autograd.grad(run(leaf).square().sum(), leaf)[0])
+    assert (conv.note.reason is None) == fuse
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def test_what_was_read_is_read_again_after_a_step():
