@@ -16,7 +16,13 @@ _EPS = torch.finfo(torch.bfloat16).eps
 Results = Mapping[str, Tensor | None]
 
 
-def fault_of(found: Results, reference: Results, plain: Results, autocast: bool = False) -> str | None:
+def fault_of(
+    found: Results,
+    reference: Results,
+    plain: Results,
+    autocast: bool = False,
+    errors: Mapping[str, float] | None = None,
+) -> str | None:
     """What is wrong with results, or None.
 
     Args:
@@ -24,19 +30,36 @@ def fault_of(found: Results, reference: Results, plain: Results, autocast: bool 
         reference: Results of PyG in float64.
         plain: Results of PyG in the type of `found`.
         autocast: Whether what has a wide type was computed in a narrow one.
+        errors: By name, errors that PyG may have beside that of `plain`.
     """
+    errors = errors or {}
     if list(found) != list(plain):
         return f'results are {sorted(set(found) ^ set(plain))} on one side only'
     largest = max((_largest(value) for value in reference.values()), default=0.0)
     for name, expected in plain.items():
-        fault = _fault(found[name], expected, reference[name], name.startswith('gradient') * largest, autocast)
+        least = name.startswith('gradient') * largest
+        fault = _fault(found[name], expected, reference[name], least, errors.get(name, 0.0), autocast)
         if fault is not None:
             return f'{name}: {fault}'
     return None
 
 
+def errors_of(plain: Results, reference: Results) -> dict[str, float]:
+    """The errors of results by name."""
+    return {
+        name: _largest(value.double() - reference[name].double())
+        for name, value in plain.items()
+        if value is not None and reference[name] is not None and value.shape == reference[name].shape
+    }
+
+
 def _fault(
-    found: Tensor | None, plain: Tensor | None, reference: Tensor | None, largest: float, autocast: bool
+    found: Tensor | None,
+    plain: Tensor | None,
+    reference: Tensor | None,
+    largest: float,
+    error_of_pyg: float,
+    autocast: bool,
 ) -> str | None:
     if plain is None or reference is None or found is None:
         missing = found is None
@@ -56,7 +79,7 @@ def _fault(
         found, plain, reference = found[finite], plain[finite], reference[finite]
     is_narrow = autocast or found.dtype not in RELATIVE
     relative, floor = (_EPS, _EPS) if is_narrow else (RELATIVE[found.dtype], FLOOR[found.dtype])
-    scale, of_pyg = _largest(reference), _largest(plain.double() - reference.double())
+    scale, of_pyg = _largest(reference), max(error_of_pyg, _largest(plain.double() - reference.double()))
     allowed = max(relative * scale, floor * largest, 2 * of_pyg)
     error = _largest(found.double() - reference.double())
     return None if error <= allowed else f'error {error:.3g} of {scale:.3g}, PyG {of_pyg:.3g}, allowed {allowed:.3g}'

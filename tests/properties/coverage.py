@@ -7,12 +7,15 @@ import random
 from collections.abc import Iterator, Mapping
 
 from tests.properties.dimension import LAYER, Case, Space
-from tests.properties.possible import is_possible, is_refused
+from tests.properties.possible import REFUSED, RULES, conflict
 from tests.properties.space import SPACE
 
 # how often a case is drawn before a pair is taken to be impossible
 TRIES = 200
+# how often all values are drawn again, and not one of those that have no meaning together
+AFRESH = 0.1
 CANDIDATES = 12
+EVERY_RULE = {**RULES, **REFUSED}
 
 Setting = tuple[str, str]
 Pair = tuple[Setting, Setting]
@@ -27,12 +30,24 @@ def draw(
         source: Random numbers.
         fixed: Values that are given.
         space: All cases.
-        refused: The share of what PyG is expected to refuse that is not drawn again.
+        refused: The share of cases in which what PyG is expected to refuse is left as it is.
     """
+    fixed = fixed or {}
+    rules = RULES if source.random() < refused else EVERY_RULE
+    has_layer = LAYER in fixed or any(space.dimensions[name].layer for name in fixed)
+    case = space.draw(source, fixed)
     for _ in range(TRIES):
-        case = space.draw(source, fixed)
-        if is_possible(case) and (source.random() < refused or not is_refused(case)):
+        read = conflict(case, rules, space)
+        if read is None:
             return case
+        free = sorted(read - fixed.keys() - {LAYER})
+        if free and source.random() > AFRESH:
+            name = source.choice(free)
+            case = Case({**case.values, name: space.dimensions[name].draw(source)}, case.seed)
+        elif free or (LAYER in read and not has_layer):
+            case = space.draw(source, fixed)
+        else:
+            return None
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -32,7 +33,7 @@ class Dimension:
 
     def draw(self, source: random.Random) -> str:
         names, weights = self._cumulative
-        return source.choices(names, cum_weights=weights)[0]
+        return names[bisect.bisect_right(weights, source.random() * weights[-1], 0, len(names) - 1)]
 
     @functools.cached_property
     def _cumulative(self) -> tuple[list[str], list[float]]:

@@ -56,11 +56,13 @@ class Problem:
     Args:
         case: Which one.
         fused: Whether the layer is the fused one.
-        nudge: If not 0, features differ by a thousandth, in a way of this number.
+        nudge: If not 0, features and parameters differ by a thousandth, in a way of this number.
+        compiled: Whether PyG's layer is compiled, too, where the case says so.
     """
 
-    def __init__(self, case: Case, fused: bool, nudge: int = 0) -> None:
+    def __init__(self, case: Case, fused: bool, nudge: int = 0, compiled: bool = False) -> None:
         self.case, self.fused, self.nudge = case, fused, nudge
+        self.is_compiled = case['context'] == 'compiled' and (fused or compiled)
         self.meaning = SPACE.meaning(case)
         self.kind = KINDS[case[LAYER]]
         self.example: Example = GRAPHS[case['graph']](self.generator(1))
@@ -85,7 +87,7 @@ class Problem:
         """The layer in float32, its parameters random, before anything is done to it."""
         state = self.meaning['state']
         package = pygfuse.conv if self.fused and not state.swapped else torch_geometric.nn
-        torch.manual_seed(self.case.seed)
+        torch.default_generator.manual_seed(self.case.seed)
         options = options_of(self.case[LAYER], self.meaning)
         if self.kind.width is not None and self.case['width'] != 'number':
             options[self.kind.width] = -1 if self.case['width'] == 'lazy' else (FEATURES, OTHER_WIDTH)
@@ -97,6 +99,10 @@ class Problem:
         with torch.no_grad():
             for parameter in conv.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape))  # biases start as zeros
+            if self.nudge:
+                generator = self.generator(8 * self.nudge + 7)
+                for parameter in conv.parameters():
+                    parameter.mul_(1 + 1e-3 * torch.randn(parameter.shape, generator=generator))
         return conv.train(self.meaning['training'])
 
     def initialise(self, conv: Module) -> None:
@@ -110,7 +116,7 @@ class Problem:
     def prepared(self, dtype: torch.dtype) -> Module:
         """The layer in its state and in a type."""
         state, conv = self.meaning['state'], self.layer()
-        torch.manual_seed(self.case.seed + 1)
+        torch.default_generator.manual_seed(self.case.seed + 1)
         if not state.narrow:
             conv = conv.to(dtype)
         changed = state.change(conv, Caller(self))

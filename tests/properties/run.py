@@ -1,85 +1,52 @@
 """Runs random cases for minutes or hours.
 
     python -m tests.properties.run --minutes 60
+    python -m tests.properties.run --cases 100000 --processes 2 --seed 7
+    python -m tests.properties.run --pairs
     python -m tests.properties.run --case NUMBER [NUMBER ...]
 
-Prints the cases that are wrong, each with its number, the errors of one side only by kind, and how many pairs of values
-were met.
+Prints how many cases agreed, were refused by both, or raised an error on one side only, by kind and reason; the numbers
+of those that are wrong; and how many pairs of values were met. The same seed gives the same cases, for any number of
+processes, and another seed gives others.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
+import concurrent.futures
+import itertools
+import math
+import multiprocessing
 import random
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tests.properties.case import BOTH_RAISE, ONLY_OURS, ONLY_PYG, WRONG, Outcome, attempt, run
-from tests.properties.coverage import all_pairs, covering, draw, pairs_of
+import torch
+from tqdm import tqdm
+
+from tests.properties.case import attempt, run
+from tests.properties.coverage import covering, draw
 from tests.properties.dimension import LAYER, Case
-from tests.properties.known import reason_for
 from tests.properties.problem import Problem
 from tests.properties.space import SPACE
+from tests.properties.tally import Tally
 from tests.support.cases import make_usual_layers
 
 # the share of what PyG refuses that is run
 REFUSED = 0.05
-PROGRESS_S = 30
+MINUTES = 10.0
 # so many cases of one layer come after one another, so that its kernels stay in memory
 BLOCK = 100
 
 
-class Tally:
-    """What was found."""
-
-    def __init__(self) -> None:
-        self.kinds: collections.Counter[str] = collections.Counter()
-        self.one_sided: collections.Counter[str] = collections.Counter()
-        self.why_not: collections.Counter[str] = collections.Counter()
-        self.faults: dict[int, str] = {}
-        self.met: set = set()
-        self.began = time.monotonic()
-
-    @property
-    def count(self) -> int:
-        return sum(self.kinds.values())
-
-    def add(self, case: Case, outcome: Outcome) -> str | None:
-        """Adds a case; returns what is wrong with it."""
-        self.kinds[outcome.kind] += 1
-        self.met.update(pairs_of(case))
-        if outcome.kind != BOTH_RAISE:
-            self.why_not[outcome.reason or 'fused'] += 1
-        fault = fault_of(outcome)
-        if outcome.kind in (ONLY_PYG, ONLY_OURS):
-            self.one_sided[f'{outcome.kind}: {reason_for(outcome) or "UNKNOWN"}: {outcome.text}'] += 1
-        if fault is not None:
-            self.faults[SPACE.number(case)] = fault
-        return fault
-
-    def line(self) -> str:
-        seconds = time.monotonic() - self.began
-        kinds = ', '.join(f'{count} {kind}' for kind, count in self.kinds.most_common())
-        return f'{self.count} cases in {seconds:.0f} s: {kinds}; {len(self.faults)} faults'
-
-    def report(self) -> str:
-        fused = self.why_not['fused']
-        lines = [self.line(), f'{fused} ran fused, {sum(self.why_not.values()) - fused} by the path of PyG']
-        lines += ['', 'errors of one side only:', *(f'{n:6} {kind}' for kind, n in self.one_sided.most_common())]
-        pairs = set(all_pairs())
-        lines += ['', f'{len(self.met & pairs)} of {len(pairs)} pairs of values were met']
-        lines += ['', 'faults:', *(f'{number}: {text}' for number, text in self.faults.items())]
-        return '\n'.join(lines)
-
-
-def fault_of(outcome: Outcome) -> str | None:
-    """What is wrong with an outcome, or None."""
-    unknown = outcome.kind in (ONLY_PYG, ONLY_OURS) and reason_for(outcome) is None
-    return f'{outcome.kind}: {outcome.text}' if unknown or outcome.kind == WRONG else None
+def prepare() -> None:
+    """What a process needs before it runs cases."""
+    warnings.simplefilter('ignore')
+    torch.set_num_threads(1)
+    make_usual_layers()
 
 
 def explain(case: Case) -> None:
@@ -96,43 +63,74 @@ def explain(case: Case) -> None:
             print('fused:' if fused else 'PyG:', *traceback.format_exception(error)[-4:])
 
 
-def cases(arguments: argparse.Namespace) -> Iterator[Case]:
-    """The cases that are asked for."""
-    source = random.Random(arguments.seed)
+def tally_of(cases: Sequence[Case]) -> Tally:
+    """What some cases give."""
+    tally = Tally()
+    for case in cases:
+        tally.add(case, run(case))
+    return tally
+
+
+def random_block(seed: int, place: int, count: int) -> list[Case]:
+    """Some random cases of one layer."""
+    source, layers = random.Random(f'{seed} {place}'), list(SPACE.dimensions[LAYER].values)
+    found = (draw(source, {LAYER: layers[place % len(layers)]}, refused=REFUSED) for _ in itertools.count())
+    return list(itertools.islice((case for case in found if case is not None), count))
+
+
+def random_tally(seed: int, place: int, count: int) -> Tally:
+    """What some random cases give."""
+    return tally_of(random_block(seed, place, count))
+
+
+def tallies(arguments: argparse.Namespace) -> Iterator[Tally]:
+    """What is found, block by block."""
     if arguments.pairs:
-        yield from covering(arguments.seed)[0]
+        cases = sorted(covering(arguments.seed)[0], key=lambda case: case[LAYER])
+        jobs = ((tally_of, cases[first : first + BLOCK]) for first in range(0, len(cases), BLOCK))
+    else:
+        total = math.inf if arguments.cases is None else arguments.cases
+        places = itertools.takewhile(lambda place: place * BLOCK < total, itertools.count())
+        jobs = ((random_tally, arguments.seed, place, min(BLOCK, total - place * BLOCK)) for place in places)
+    minutes = MINUTES if arguments.minutes is None else arguments.minutes
+    bounded = arguments.pairs or (arguments.cases is not None and arguments.minutes is None)
+    until = math.inf if bounded else time.monotonic() + 60 * minutes
+    jobs = itertools.takewhile(lambda job: time.monotonic() < until, jobs)
+    if arguments.processes == 1:
+        prepare()
+        yield from (function(*given) for function, *given in jobs)
         return
-    until = time.monotonic() + 60 * arguments.minutes
-    for done in range(arguments.cases):
-        if time.monotonic() > until:
-            return
-        if done % BLOCK == 0:
-            layer = SPACE.dimensions[LAYER].draw(source)
-        yield draw(source, {LAYER: layer}, refused=REFUSED)
+    context = multiprocessing.get_context('spawn')
+    with concurrent.futures.ProcessPoolExecutor(arguments.processes, context, prepare) as pool:
+        waiting = {pool.submit(*job) for job in itertools.islice(jobs, arguments.processes)}
+        while waiting:
+            done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            waiting |= {pool.submit(*job) for job in itertools.islice(jobs, len(done))}
+            yield from (future.result() for future in done)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--minutes', type=float, default=10.0, help='for how long to run')
-    parser.add_argument('--cases', type=int, default=sys.maxsize, help='how many cases to run at most')
+    parser.add_argument('--minutes', type=float, help=f'for how long to run ({MINUTES:g}, unless cases are counted)')
+    parser.add_argument('--cases', type=int, help='how many cases to run')
     parser.add_argument('--seed', type=int, default=0, help='which random cases')
+    parser.add_argument('--processes', type=int, default=1, help='how many run side by side, each with one thread')
     parser.add_argument('--pairs', action='store_true', help='run cases that have every pair of values once')
     parser.add_argument('--case', type=int, nargs='+', help='run and explain the cases of these numbers')
     arguments = parser.parse_args()
-    warnings.simplefilter('ignore')
-    make_usual_layers()
     if arguments.case:
+        prepare()
         for number in arguments.case:
             explain(SPACE.case(number))
         return 0
-    tally, last = Tally(), time.monotonic()
-    for case in cases(arguments):
-        fault = tally.add(case, run(case))
-        if fault is not None:
-            print(f'{SPACE.number(case)}: {fault}', flush=True)
-        if time.monotonic() - last > PROGRESS_S:
-            last = time.monotonic()
-            print(tally.line(), flush=True)
+    tally = Tally()
+    with tqdm(total=arguments.cases, unit=' cases', mininterval=1 if sys.stderr.isatty() else 30) as bar:
+        for found in tallies(arguments):
+            for number in found.faults.keys() - tally.faults.keys():
+                bar.write(f'{number}: {found.faults[number]}')
+            tally.update(found)
+            bar.set_postfix_str(', '.join(f'{n} {kind}' for kind, n in tally.kinds.most_common()), refresh=False)
+            bar.update(found.count)
     print(tally.report())
     return 1 if tally.faults else 0
 

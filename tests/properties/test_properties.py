@@ -1,7 +1,8 @@
-"""The net: random cases; ``python -m tests.properties.run --pairs`` runs those that have every pair of values."""
+"""The net: random cases, and some that together have every pair of values (``tests/properties/run.py`` runs more)."""
 
 from __future__ import annotations
 
+import functools
 import random
 
 import pytest
@@ -9,16 +10,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.properties import case as running
 from tests.properties import problem
-from tests.properties.case import RIGHT, WRONG, Outcome, run
+from tests.properties.case import ONLY_OURS, ONLY_PYG, RIGHT, ROUNDING, WRONG, Outcome, run
 from tests.properties.compare import fault_of
-from tests.properties.coverage import all_pairs, draw, pairs_of
-from tests.properties.dimension import LAYER
+from tests.properties.coverage import all_pairs, covering, draw, pairs_of
+from tests.properties.dimension import LAYER, Case
 from tests.properties.known import KNOWN
 from tests.properties.layers import KINDS
 from tests.properties.possible import REFUSED, RULES, is_possible, is_refused
-from tests.properties.run import fault_of as fault_of_outcome
+from tests.properties.run import random_block, random_tally
 from tests.properties.space import SPACE
+from tests.properties.tally import Tally
+from tests.properties.tally import fault_of as fault_of_outcome
 from tests.support.adjacencies import graphs
 from tests.support.parity import Example
 
@@ -29,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings('ignore')
 
 
 def checked(case) -> None:
-    fault = fault_of_outcome(run(case))
+    fault = fault_of_outcome(case, run(case))
     assert fault is None, f'python -m tests.properties.run --case {SPACE.number(case)}: {fault}'
 
 
@@ -41,6 +45,22 @@ def drawn(seed: int, **fixed: str):
 @pytest.mark.parametrize('seed', range(50))
 def test_random_cases(seed):
     checked(drawn(seed, **{LAYER: list(KINDS)[seed % len(KINDS)]}))
+
+
+@functools.cache
+def cases_of_pairs():
+    return covering()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('layer', KINDS)
+def test_every_pair_of_values(layer):
+    cases = [case for case in cases_of_pairs() if case[LAYER] == layer]
+    assert len(cases) > 100
+    tally = Tally()
+    for case in cases:
+        tally.add(case, run(case))
+    assert not tally.faults, f'python -m tests.properties.run --case NUMBER: {tally.faults}'
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -87,11 +107,56 @@ def test_pairs_are_counted_once():
 
 
 def test_errors_that_are_known_have_reasons():
-    assert all(reason for _, _, reason in KNOWN)
-    assert fault_of_outcome(Outcome('only PyG raises', 'SAGEConv: KeyError: something new')) is not None
-    assert fault_of_outcome(Outcome('only ours raises', "SAGEConv: ValueError: layout 'torch.sparse_csc'")) is not None
-    assert fault_of_outcome(Outcome(WRONG, 'output')) is not None
-    assert fault_of_outcome(Outcome(RIGHT)) is None
+    assert all(known.reason for known in KNOWN)
+    usual = {name: next(iter(dimension.values)) for name, dimension in SPACE.dimensions.items() if not dimension.layer}
+    case, csc = Case({**usual, LAYER: 'SAGEConv'}, 0), Case({**usual, LAYER: 'SAGEConv', 'adjacency': 'CSC'}, 0)
+    known = "SAGEConv: ValueError: layout 'torch.sparse_csc'"
+    assert fault_of_outcome(csc, Outcome(ONLY_PYG, known)) is None
+    assert fault_of_outcome(case, Outcome(ONLY_PYG, known)) is not None
+    assert fault_of_outcome(csc, Outcome(ONLY_OURS, known)) is not None
+    assert fault_of_outcome(csc, Outcome(ONLY_PYG, 'SAGEConv: KeyError: something new')) is not None
+    assert fault_of_outcome(case, Outcome(WRONG, 'output')) is not None
+    assert fault_of_outcome(case, Outcome(RIGHT)) is None
+
+
+def test_every_dimension_of_a_known_error_has_its_values():
+    for known in KNOWN:
+        assert all(set(values) <= set(SPACE.dimensions[name].values) for name, values in known.where.items())
+
+
+def test_blocks_of_cases_do_not_depend_on_what_ran_before():
+    assert random_block(3, 5, 20) == random_block(3, 5, 30)[:20]
+    assert random_block(3, 5, 20) != random_block(4, 5, 20)
+    assert {case[LAYER] for place in range(len(KINDS)) for case in random_block(0, place, 1)} == set(KINDS)
+
+
+def test_tallies_add_up():
+    tally, other = random_tally(0, 5, 3), random_tally(1, 5, 4)
+    tally.update(other)
+    assert tally.count == 7
+    assert not tally.faults
+    assert other.met <= tally.met
+    assert '7 cases' in tally.report()
+    assert '0 faults' in tally.report()
+
+
+def test_an_error_of_chance_is_told_from_one_of_ours(monkeypatch):
+    """PyG's error of parameters close by counts, and nothing beyond twice that."""
+    case = SPACE.case(364635607134897524770)  # a normalisation of equal rows
+    attempt = running.attempt
+
+    def outcome(factor: float) -> str:
+        def changed(problem, dtype):
+            found = attempt(problem, dtype)
+            if problem.fused:
+                found.results['output 0'] = found.results['output 0'] + factor * 1e-6
+            return found
+
+        monkeypatch.setattr(running, 'attempt', changed)
+        return run(case).kind
+
+    assert outcome(0) in (RIGHT, ROUNDING)
+    assert outcome(1000) == WRONG
 
 
 def test_the_comparison_sees_what_is_wrong():
