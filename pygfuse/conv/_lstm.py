@@ -29,6 +29,9 @@ def why_not_lstm(aggregation: Any) -> str | None:
     lstm = aggregation.lstm
     if lstm.num_layers > 1 or lstm.bidirectional or lstm.proj_size:
         return "aggr='lstm' of several layers, in both directions or with a projection"
+    used = zip(lstm._flat_weights_names, lstm._flat_weights, strict=True)
+    if any(lstm._parameters.get(name) is not weight for name, weight in used):
+        return "aggr='lstm' whose weights are computed: torch's LSTM goes on with those that it had"
     if has_hooks(lstm):
         return 'a hook is registered on the LSTM'
     return 'a hook is registered on the aggregation' if has_hooks(aggregation) else None

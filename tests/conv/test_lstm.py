@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from torch.nn.utils import parametrizations, prune
 
 import pygfuse.conv
 from tests.support.parity import Parity, random_edges
@@ -52,3 +55,21 @@ def test_hooks_of_the_lstm_are_called():
     fused.aggr_module.lstm.register_forward_hook(lambda *arguments: called.append(1))
     fused(torch.randn(30, 6), similar_lists())
     assert called
+
+
+PRUNED = functools.partial(prune.random_unstructured, amount=0.4)
+
+
+@pytest.mark.parametrize('parametrized', [parametrizations.weight_norm, PRUNED], ids=['normalised', 'pruned'])
+def test_weights_that_are_computed(parametrized):
+    """torch's LSTM does not see all of them."""
+    plain, fused = PARITY.make(OPTIONS)
+    for conv in (plain, fused):
+        torch.manual_seed(0)
+        parametrized(conv.aggr_module.lstm, 'weight_ih_l0')
+        with torch.no_grad():
+            for parameter in conv.aggr_module.lstm.parameters():
+                parameter.mul_(2)
+    x = torch.randn(30, 6)
+    torch.testing.assert_close(fused(x, similar_lists()), plain(x, similar_lists()))
+    assert 'are computed' in fused.note.reason
