@@ -72,6 +72,8 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         x = inputs.x[0]
         if self.fuse and is_sparse_tensor(inputs.adjacency) and autocast.is_on(x.device) and not x.is_cuda:
             return 'autocast is on, and makes the values of a SparseTensor narrow'
+        if not self.fuse and self.normalize and is_sparse_tensor(inputs.adjacency) and inputs.edge is not None:
+            return 'edge_weight beside a SparseTensor, with which PyG is told not to multiply'
         return None
 
     # the normalisation stays with the nodes

@@ -186,3 +186,15 @@ def test_a_sparse_tensor_under_autocast(normalize, needs_torch_sparse):
         found, expected = fused(example.x(FEATURES), adjacency), plain(example.x(FEATURES), adjacency)
     assert found.dtype is expected.dtype is torch.bfloat16
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize('normalize', [True, False])
+def test_weights_beside_a_sparse_tensor_that_is_not_multiplied(normalize, needs_torch_sparse):
+    """PyG's messages then have the weights that are given, which are not normalised."""
+    example = GRAPHS['random']()
+    adjacency = ADJACENCIES['SparseTensor'](example)
+    plain, fused = table.GCN.pair(normalize=normalize, add_self_loops=False)
+    plain.fuse = fused.fuse = False
+    weights = torch.rand(adjacency.nnz())
+    found, expected = (conv(example.x(FEATURES), adjacency, weights) for conv in (fused, plain))
+    torch.testing.assert_close(found, expected)
