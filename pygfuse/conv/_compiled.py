@@ -41,6 +41,10 @@ class CompiledConv(Noted):
             out = call.run(plan)
         return self.update(out, **call.of_update)
 
+    def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
+        """PyG's ``edge_updater``, of an ``edge_index`` with which torch's gradients are right."""
+        return super().edge_updater(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
+
     def why_not(self) -> str | None:
         """The reason, if any, for which this layer as it stands runs PyG's own path."""
         for name in ('propagate', 'message', 'aggregate', 'update'):

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
+from pygfuse.conv._fallback import adjacency_for_pyg
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.attached import ATTACHED
 
@@ -29,13 +30,13 @@ def _kept(function: Callable) -> Callable:
         others = (*args, *kwargs.values())
         is_plain = type(edge_index) is Tensor and edge_index.layout is torch.strided
         if not is_plain or torch.compiler.is_compiling() or not all(isinstance(other, _SIMPLE) for other in others):
-            return function(edge_index, *args, **kwargs)
+            return function(adjacency_for_pyg(edge_index), *args, **kwargs)
         key = ('prepared', function.__name__, args, tuple(kwargs.items()))
         found = ATTACHED.get(edge_index, key)
         if found is None:
             state = state_of(edge_index)
             with torch.inference_mode(False), torch.no_grad():
-                made = function(edge_index, *args, **kwargs)
+                made = function(adjacency_for_pyg(edge_index), *args, **kwargs)
             if state is None or any(part is edge_index for part in made):
                 return made
             found = ATTACHED.keep(edge_index, key, state, made, held=edge_index.detach())

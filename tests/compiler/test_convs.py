@@ -72,6 +72,21 @@ def test_pairs_of_features_where_the_flow_is_reversed(targets):
         assert 'different sets of nodes' in fused.note.reason
 
 
+@pytest.mark.parametrize('options', [{}, {'add_self_loops': False}, {'fill_value': 'add'}], ids=str)
+def test_gradients_of_what_belongs_to_edges_of_int32(options):
+    """torch's are wrong, where PyG's forward computes something of edges."""
+    example = GRAPHS['random']()
+    plain = pyg.GATConv(8, 4, edge_dim=3, aggr='max', **options).double()
+    fused, gradients = pygfuse.compile(copy.deepcopy(plain)), []
+    for conv, edge_index in ((plain, example.edge_index), (fused, example.edge_index.int())):
+        edge_attr = example.edge_attr(3).double().requires_grad_()
+        out = conv(example.x(8).double(), edge_index, edge_attr)
+        gradients.append(torch.autograd.grad(out.square().sum(), [edge_attr, *conv.parameters()]))
+    assert fused.note.reason is None
+    for got, expected in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(got, expected)
+
+
 def test_layers_without_edges_run_pyg():
     example = GRAPHS['no edges']()
     conv = pygfuse.compile(pyg.TAGConv(8, 4))
