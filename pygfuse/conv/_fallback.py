@@ -215,13 +215,15 @@ def why_not_ties(conv: MessagePassing, adjacency: Any, x: Tensor, before: torch.
 def why_not_segments(conv: MessagePassing, adjacency: Any) -> str | None:
     """The reason, if any, for which a maximum or minimum over a sorted EdgeIndex has other gradients in PyG.
 
-    Layers that are made under ``torch.use_deterministic_algorithms`` reduce segments, of which one edge gets the
-    gradient of a tie.
+    There layers multiply that know a product with an EdgeIndex, and layers that are made under
+    ``torch.use_deterministic_algorithms`` reduce segments: of both, one edge gets the gradient of a tie.
     """
-    if not isinstance(adjacency, EdgeIndex) or conv.aggr_module is None:
+    if not isinstance(adjacency, EdgeIndex) or conv.aggr_module is None or not torch.is_grad_enabled():
         return None
     if not (adjacency.is_sorted_by_col if conv.flow == FLOWS[0] else adjacency.is_sorted_by_row):
         return None
+    if conv.aggr in ('max', 'min') and conv.fuse and conv.SUPPORTS_FUSED_EDGE_INDEX:
+        return f'aggr={conv.aggr!r} over a sorted EdgeIndex gives the gradient of a tie to one edge'
     for module in conv.aggr_module.modules():
         if isinstance(module, (MaxAggregation, MinAggregation)) and module._deterministic:
             return 'a deterministic maximum or minimum over a sorted EdgeIndex gives the gradient of a tie to one edge'

@@ -272,5 +272,5 @@ def values_of(adjacency: Any) -> Tensor | None:
         # repeats stay apart; where gradients are wanted PyG marks the tensor the same way, and backward raises
         return adjacency._coalesced_(True).values() if adjacency.requires_grad else adjacency._values()
     if adjacency.layout == torch.sparse_coo and not adjacency.requires_grad:
-        return adjacency._values()  # no view of the matrix: torch.compile takes none
+        return adjacency._values()  # in inference mode the others are a view of the matrix: torch.compile takes none
     return adjacency.values()

@@ -118,15 +118,15 @@ def test_a_matrix_that_is_not_coalesced(aggr, layer):
 
 @pytest.mark.parametrize('layer', [SAGE, GRAPH, GIN, GCN], ids=str)
 @pytest.mark.parametrize('aggr', ['max', 'min'])
-@pytest.mark.parametrize('adjacency', ['edge_index', 'EdgeIndex', 'CSR', 'SparseTensor'])
+@pytest.mark.parametrize('adjacency', ['edge_index', 'EdgeIndex', 'EdgeIndex by column', 'CSR', 'SparseTensor'])
 def test_ties(adjacency, aggr, layer, request):
     if adjacency == 'SparseTensor':
         request.getfixturevalue('needs_torch_sparse')
     x = RANDOM.x(FEATURES).relu().round().double()
     edge_index = ADJACENCIES[adjacency](RANDOM)
     edge_index = edge_index.double() if adjacency == 'CSR' else edge_index
-    # over a sparse matrix PyG gives the gradient of a tie to one edge, else it shares it
-    runs_fused = adjacency in ('edge_index', 'EdgeIndex')
+    # in a product PyG gives the gradient of a tie to one edge, else it shares it
+    runs_fused = adjacency in ('edge_index', 'EdgeIndex') or (adjacency == 'EdgeIndex by column' and layer is not GRAPH)
     for got, expected in outputs_and_gradients(layer, edge_index, aggr, x, runs_fused):
         torch.testing.assert_close(got, expected)
 
