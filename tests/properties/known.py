@@ -35,12 +35,13 @@ class Known:
 _COO = {'adjacency': ('sparse COO, repeats',)}
 _CSC = {'adjacency': ('CSC',)}
 _EDGE_INDEX = {'adjacency': ('EdgeIndex', 'EdgeIndex by row', 'EdgeIndex by column')}
+_MATRICES = ('COO', 'CSR', 'CSR, weights', 'sparse COO, repeats')
 _ACTIVE = {'context': ('active',)}
 
 KNOWN: tuple[Known, ...] = (
     Known(ONLY_PYG, r'uncoalesced tensor', 'a COO matrix that is not coalesced is taken: docs/differences.md', _COO),
     Known(
-        ONLY_PYG, r"layout 'torch.sparse_csc'|CSC matrices", 'a CSC matrix is taken: docs/differences.md', _CSC,
+        ONLY_PYG, r"layout .*'torch.sparse_csc'|CSC matrices", 'a CSC matrix is taken: docs/differences.md', _CSC,
     ),
     Known(
         ONLY_PYG, r'Cannot set version_counter', 'EdgeIndex cannot sort itself in inference mode',
@@ -70,8 +71,21 @@ KNOWN: tuple[Known, ...] = (
     Known(ONLY_PYG, r'GMMConv: ValueError: not enough values', 'features of shape [E] are of one dimension'),
     Known(
         ONLY_PYG, r'GATv?2?Conv: RuntimeError: index # is out of bounds',
-        'PyG finds the values of loops of a matrix at the nodes that both sets have: docs/differences.md',
-        {'graph': ('more targets',), 'adjacency': ('COO', 'CSR', 'sparse COO, repeats')},
+        'PyG finds the values of loops at the nodes that both sets have: docs/differences.md',
+        {'graph': ('more targets',)},
+    ),
+    Known(
+        ONLY_PYG, r'GATv?2?Conv: AssertionError', 'features of edges that the layer does not read are not looked at',
+        {'edge': ('unwanted',), 'adjacency': _MATRICES},
+    ),
+    Known(
+        ONLY_PYG, r'GraphConv: RuntimeError: Expected tensor for .* scalar type Float; but got torch.DoubleTensor',
+        "the weights that PyG's EdgeIndex makes of its own are of float32",
+        {'adjacency': ('EdgeIndex by column',), 'dtype': ('float64',)},
+    ),
+    Known(
+        ONLY_OURS, r'IndexError: tuple index out of range', 'torch.compile takes no view of a matrix in inference mode',
+        {'context': ('compiled',), 'backward': ('inference mode',), 'adjacency': ('CSR', 'CSR, weights')},
     ),
     Known(
         ONLY_OURS, r"'tuple' object has no attribute 'chunk'", 'what is loaded from a file keeps its decomposed_layers',

@@ -14,6 +14,7 @@ from tests.support.adjacencies import FLOWS
 Meaning = Mapping[str, Any]
 Rule = Callable[[Case, Meaning], bool]
 
+_SOFTMAX = ('GATConv', 'GATv2Conv', 'TransformerConv', 'AGNNConv')
 _ONE_WIDTH = ('GCNConv', 'FAConv', 'AGNNConv')
 
 
@@ -77,6 +78,11 @@ RULES: dict[str, Rule] = {
         and case[LAYER] == 'GraphConv'
         and case['adjacency'] == 'EdgeIndex by column'
     ),
+    'the same of a softmax over segments': lambda case, meaning: (
+        case['backward'] == 'of the gradient'
+        and case['adjacency'] == ('EdgeIndex by column' if case['flow'] == FLOWS[0] else 'EdgeIndex by row')
+        and (case[LAYER] in _SOFTMAX or meaning.get('aggr') == 'softmax')
+    ),
     "torch_sparse ends the process where PyG's product with an EdgeIndex has no nodes": lambda case, meaning: (
         case['graph'] == 'no nodes' and case[LAYER] == 'GraphConv' and case['adjacency'] == 'EdgeIndex by column'
     ),
@@ -93,7 +99,9 @@ RULES: dict[str, Rule] = {
         case['history'] == 'written' and case['adjacency'] not in PLAIN
     ),
     'a call that is refused iterates as far as it comes': lambda case, meaning: (
-        case['history'] == 'other flow before' and case['adjacency'] in SPARSE and 'spectral_norm' in case['state']
+        case['history'] == 'other flow before'
+        and (case['adjacency'] in SPARSE or case['graph'] in BIPARTITE)
+        and 'spectral_norm' in case['state']
     ),
     'PyG adds targets to an EdgeIndex': lambda case, meaning: (
         case['x'] == 'sources'
@@ -106,6 +114,11 @@ RULES: dict[str, Rule] = {
     ),
     'HAGs and paths belong to a plain edge_index': lambda case, meaning: (
         case['history'] in ('HAG', 'path') and case['adjacency'] not in PLAIN
+    ),
+    'who allows unused gradients is not told that hooks lose them': lambda case, meaning: (
+        case['context'] == 'active'
+        and case['backward'] == 'of the gradient'
+        and case['state'] == 'hooks of the backward pass'
     ),
     'rows that are left out are not read': lambda case, meaning: (
         case['context'] == 'active' and (case['rows'] == 'all' or case['weights'] == 'returned')
