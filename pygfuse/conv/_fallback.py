@@ -13,7 +13,7 @@ from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregat
 
 from pygfuse._lib import backends
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
-from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
+from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._spec import REDUCTIONS, EdgeWeight, Spec
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.ops import autocast
@@ -213,18 +213,28 @@ def why_not_ties(conv: MessagePassing, adjacency: Any, x: Tensor, before: torch.
 
 
 def why_not_segments(conv: MessagePassing, adjacency: Any) -> str | None:
-    """The reason, if any, for which a maximum or minimum over a sorted EdgeIndex has other gradients in PyG.
+    """The reason, if any, for which a maximum or minimum over edges sorted by target has other gradients in PyG.
 
     There layers multiply that know a product with an EdgeIndex, and layers that are made under
     ``torch.use_deterministic_algorithms`` reduce segments: of both, one edge gets the gradient of a tie.
     """
-    if not isinstance(adjacency, EdgeIndex) or conv.aggr_module is None or not torch.is_grad_enabled():
+    if conv.aggr_module is None or not torch.is_grad_enabled() or not _has_segments(adjacency, conv.flow):
         return None
-    if not (adjacency.is_sorted_by_col if conv.flow == FLOWS[0] else adjacency.is_sorted_by_row):
-        return None
-    if conv.aggr in ('max', 'min') and conv.fuse and conv.SUPPORTS_FUSED_EDGE_INDEX:
+    if (
+        conv.aggr in ('max', 'min')
+        and conv.fuse
+        and conv.SUPPORTS_FUSED_EDGE_INDEX
+        and isinstance(adjacency, EdgeIndex)
+    ):
         return f'aggr={conv.aggr!r} over a sorted EdgeIndex gives the gradient of a tie to one edge'
     for module in conv.aggr_module.modules():
         if isinstance(module, (MaxAggregation, MinAggregation)) and module._deterministic:
-            return 'a deterministic maximum or minimum over a sorted EdgeIndex gives the gradient of a tie to one edge'
+            return 'a deterministic maximum or minimum over sorted edges gives the gradient of a tie to one edge'
     return None
+
+
+def _has_segments(adjacency: Any, flow: str) -> bool:
+    """Whether PyG knows where the edges of each target begin and end."""
+    if isinstance(adjacency, EdgeIndex):
+        return adjacency.is_sorted_by_col if flow == FLOWS[0] else adjacency.is_sorted_by_row
+    return is_sparse_tensor(adjacency) or (isinstance(adjacency, Tensor) and adjacency.layout is torch.sparse_csr)
