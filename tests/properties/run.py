@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import itertools
 import math
 import multiprocessing
@@ -124,7 +125,8 @@ def main() -> int:
             explain(SPACE.case(number))
         return 0
     tally = Tally()
-    with tqdm(total=arguments.cases, unit=' cases', mininterval=1 if sys.stderr.isatty() else 30) as bar:
+    bar = tqdm(total=arguments.cases, unit=' cases', mininterval=1 if sys.stderr.isatty() else 30)
+    with bar, contextlib.suppress(KeyboardInterrupt):
         for found in tallies(arguments):
             for number in found.faults.keys() - tally.faults.keys():
                 bar.write(f'{number}: {found.faults[number]}')
