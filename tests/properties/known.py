@@ -81,7 +81,12 @@ KNOWN: tuple[Known, ...] = (
     Known(
         ONLY_PYG, r'GraphConv: RuntimeError: Expected tensor for .* scalar type Float; but got torch.DoubleTensor',
         "the weights that PyG's EdgeIndex makes of its own are of float32",
-        {'adjacency': ('EdgeIndex by column',), 'dtype': ('float64',)},
+        {'adjacency': ('EdgeIndex by column',), 'edge': ('missing',)},
+    ),
+    Known(
+        ONLY_OURS, r'CheckpointError.*different metadata',
+        'torch computes again without classes of tensors, so that a layer runs fused that did not',
+        {'state': ('one map: a class of tensors',), 'context': ('functional call',), 'backward': ('checkpointed',)},
     ),
     Known(
         ONLY_OURS, r'IndexError: tuple index out of range', 'torch.compile takes no view of a matrix in inference mode',

@@ -78,10 +78,10 @@ RULES: dict[str, Rule] = {
         and case[LAYER] == 'GraphConv'
         and case['adjacency'] == 'EdgeIndex by column'
     ),
-    'the same of a softmax over segments': lambda case, meaning: (
+    'the same of segments: of a softmax, and of deterministic layers': lambda case, meaning: (
         case['backward'] == 'of the gradient'
         and case['adjacency'] == ('EdgeIndex by column' if case['flow'] == FLOWS[0] else 'EdgeIndex by row')
-        and (case[LAYER] in _SOFTMAX or meaning.get('aggr') == 'softmax')
+        and (case[LAYER] in _SOFTMAX or meaning.get('aggr') == 'softmax' or case['context'] == 'deterministic')
     ),
     "torch_sparse ends the process where PyG's product with an EdgeIndex has no nodes": lambda case, meaning: (
         case['graph'] == 'no nodes' and case[LAYER] == 'GraphConv' and case['adjacency'] == 'EdgeIndex by column'
