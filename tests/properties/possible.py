@@ -7,13 +7,14 @@ from typing import Any
 
 from tests.properties.dimension import LAYER, Case, Space
 from tests.properties.graphs import BIPARTITE, INDICES, PLAIN, SPARSE
-from tests.properties.layers import KINDS
+from tests.properties.layers import KINDS, NETWORKS
 from tests.properties.space import SPACE
 from tests.support.adjacencies import FLOWS
 
 Meaning = Mapping[str, Any]
 Rule = Callable[[Case, Meaning], bool]
 
+_ONE_EDGE = ('one edge', 'one node', 'one node, loops')
 _SOFTMAX = ('GATConv', 'GATv2Conv', 'TransformerConv', 'AGNNConv')
 _ONE_WIDTH = ('GCNConv', 'FAConv', 'AGNNConv')
 
@@ -88,6 +89,13 @@ RULES: dict[str, Rule] = {
     ),
     'ties are known to differ': lambda case, meaning: (
         KINDS[case[LAYER]].ties_differ and has_extreme(meaning) and case['numbers'] in ('ties', 'zeros')
+    ),
+    'a normalisation of equal rows makes one rounding of a narrow type large: float64 shows what is wrong': (
+        lambda case, meaning: (
+            case['dtype'] != 'float64'
+            and meaning.get('nn') in (NETWORKS['normalised'], NETWORKS['MLP'])
+            and (case['memory'] == 'expanded' or case['numbers'] == 'zeros' or case['graph'] in _ONE_EDGE)
+        )
     ),
     'PyG ignores the flow: docs/differences.md': lambda case, meaning: (
         case[LAYER] == 'GraphConv' and case['flow'] != FLOWS[0] and case['adjacency'].startswith('EdgeIndex')
