@@ -160,9 +160,9 @@ OF_GRAPHS = (
     ),
     Mutation(
         'the inverse of a permutation',
-        'graph/orders.py',
-        'places[position] = torch.arange(',
-        'places[:] = torch.arange(',
+        'cpu/sort.py',
+        'places[position[place]] = place',
+        'places[place] = place',
         'tests/ops/test_aggregate.py tests/partial/paths/test_path.py -m "not slow"',
     ),
     Mutation(

@@ -123,7 +123,7 @@ OF_KERNELS = (
     ),
     Mutation(
         'the sign that an edge is out of range, of few',
-        'cpu/sort.py',
+        'cpu/sort_at_once.py',
         '    report[0] = bad < 0\n',
         '    bad = 0\n    report[0] = 0\n',
         'tests/cpu/test_sort.py',
