@@ -14,6 +14,7 @@ from pygfuse.conv.gin_conv import GINConv, GINEConv
 from pygfuse.conv.gmm_conv import GMMConv
 from pygfuse.conv.graph_conv import GraphConv
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
+from pygfuse.conv.rgcn_conv import FastRGCNConv, RGCNConv
 from pygfuse.conv.sage_conv import SAGEConv
 from pygfuse.conv.transformer_conv import TransformerConv
 
@@ -25,6 +26,7 @@ __all__ = [
     'EdgeFeatures',
     'EdgeWeight',
     'FAConv',
+    'FastRGCNConv',
     'FusedConv',
     'GATConv',
     'GATv2Conv',
@@ -33,6 +35,7 @@ __all__ = [
     'GINEConv',
     'GMMConv',
     'GraphConv',
+    'RGCNConv',
     'ResGatedGraphConv',
     'SAGEConv',
     'Spec',

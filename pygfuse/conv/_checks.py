@@ -32,6 +32,7 @@ class Inputs(NamedTuple):
         others: Further tensors by name.
         is_normalised: Whether the weights of edges are those of a normalised adjacency.
         is_known: Whether the call is like the one before, see `pygfuse.conv._repeated`.
+        edge_type: The relation of each edge, or None.
     """
 
     x: NodePair
@@ -43,6 +44,7 @@ class Inputs(NamedTuple):
     others: Mapping[str, Tensor] = {}
     is_normalised: bool = False
     is_known: bool = False
+    edge_type: Tensor | None = None
 
 
 def is_edge_index(adjacency: Any) -> bool:

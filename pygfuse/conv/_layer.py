@@ -265,6 +265,7 @@ class FusedConv(Noted, InPlaceOfPyG):
         others = dict(given)
         edge = others.pop('edge_attr', None)
         edge = others.pop('edge_weight', edge)
+        edge_type = others.pop('edge_type', None)
         size, with_weights = others.pop('size', None), others.pop('return_attention_weights', None)
         if self.spec.attention == BEFORE_DROPOUT:  # these layers of PyG take any bool for a yes
             with_weights = with_weights is not None
@@ -274,7 +275,9 @@ class FusedConv(Noted, InPlaceOfPyG):
                 f"Expected 'x' to be a tensor: {name} does not support bipartite message passing (got {got})"
             )
         is_shared = isinstance(x, Tensor)
-        return Inputs(pair_of(x), is_shared, adjacency, edge, size, bool(with_weights), others, is_known=is_known)
+        return Inputs(
+            pair_of(x), is_shared, adjacency, edge, size, bool(with_weights), others, is_known=is_known, edge_type=edge_type
+        )
 
     # Reasons against
 
@@ -309,7 +312,7 @@ class FusedConv(Noted, InPlaceOfPyG):
         check_tensors({first: x[0]})
         width = self.edge_width(x)
         own = self.tensors_of_layer(prepared)
-        given = self._tensors_of_call(inputs, width)
+        given = self.tensors_of_call(inputs, width)
         given |= {name: tensor for name, tensor in own.items() if tensor is not None}
         check_tensors(given)
         check_adjacency(adjacency)
@@ -326,8 +329,8 @@ class FusedConv(Noted, InPlaceOfPyG):
             reason = fallback.why_not_repeats(self, adjacency) or fallback.why_not_ties(self, adjacency, x[0], before)
         return reason or self.why_not_call(inputs)
 
-    def _tensors_of_call(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
-        """The tensors of a call by name."""
+    def tensors_of_call(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
+        """The floating tensors of a call by name."""
         x, edge = inputs.x, self.spec.edge
         given = {'x': x[0]} if inputs.shared else {'x[0]': x[0], 'x[1]': x[1]}
         if isinstance(edge, EdgeWeight):

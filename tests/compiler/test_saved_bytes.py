@@ -19,7 +19,7 @@ OF_FORWARD = {
     **dict.fromkeys(('ChebConv', 'SGConv', 'SSGConv', 'APPNP', 'MixHopConv', 'ClusterGCNConv', 'GCN2Conv', 'EGConv'),
                     (20, _BOTH)),
     **dict.fromkeys(('SimpleConv', 'FeaStConv', 'PointNetConv', 'PointTransformerConv'), (16, _LOOPS)),
-    **dict.fromkeys(('FiLMConv', 'RGCNConv'), (16, 'its forward makes an index of the edges of each relation')),
+    'FiLMConv': (16, 'its forward makes an index of the edges of each relation'),
     'HypergraphConv': (16, 'its forward makes the reverse of the index'),
     'HEATConv': (24, 'three numbers of the type of each edge, which its forward takes a LeakyReLU of'),
     'HGTConv': (24, 'its forward makes an index of all edges, and a prior of each edge and head'),

@@ -67,4 +67,5 @@ def test_swapping_there_and_back(layer):
 def test_papers_are_cited_as_by_pyg(helper, name, monkeypatch):
     expected = helper(name)
     monkeypatch.setattr(f'torch_geometric.nn.conv.{name}', getattr(pygfuse.conv, name))
-    assert helper(name) == expected is not None
+    assert helper(name) == expected
+    assert expected is not None or name == 'FastRGCNConv'

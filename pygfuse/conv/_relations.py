@@ -1,0 +1,67 @@
+"""The relations of a call's edges, as layers with a matrix for each relation take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse.conv._checks import Inputs, is_edge_index
+from pygfuse.graph.adjacency import INDEX_DTYPES, values_of
+from pygfuse.graph.graph import Graph
+from pygfuse.graph.relations import Pairs, Relations
+from pygfuse.ops import Edges
+from pygfuse.ops.typed_product import TypedRows
+
+
+def relations_of(inputs: Inputs, edges: Edges, num_relations: int) -> Relations:
+    """The relations of a call's edges: ``edge_type``, else the values of a sparse adjacency.
+
+    Raises:
+        ValueError: If there is not an integer for each edge, or one is no relation.
+    """
+    edge_type = type_of_edges(inputs.adjacency, inputs.edge_type)
+    if edge_type is None:
+        raise ValueError("Expected 'edge_type' to be given, the relation of each edge (got None)")
+    if edge_type.dim() != 1 or len(edge_type) != edges.num_user_edges:
+        raise ValueError(
+            f"Expected 'edge_type' of shape [{edges.num_user_edges}], a relation for each edge (got "
+            f'{list(edge_type.shape)})'
+        )
+    if edge_type.dtype not in INDEX_DTYPES:
+        raise ValueError(f"Expected 'edge_type' to hold integers (got {edge_type.dtype})")
+    graph = edges.graph()
+    if edge_type.device != graph.device:
+        raise ValueError(f"Expected 'edge_type' on the device of 'edge_index', {graph.device} (got {edge_type.device})")
+    return Relations.of(graph, edge_type, num_relations)
+
+
+def type_of_edges(adjacency: Any, edge_type: Tensor | None) -> Tensor | None:
+    """The relation of each edge as it was given."""
+    return values_of(adjacency) if edge_type is None and not is_edge_index(adjacency) else edge_type
+
+
+def walked(graph: Graph) -> Edges:
+    """A graph of pairs as operators take it."""
+    return Edges(graph.token, graph.num_sources, graph.num_targets, walked=graph)
+
+
+def gathered(pairs: Pairs) -> TypedRows:
+    """A product of each pair's node, with a row for each pair."""
+    return TypedRows(pairs.bounds, pairs.nodes, None, pairs.count)
+
+
+def scattered(pairs: Pairs, num_nodes: int) -> TypedRows:
+    """A product of each pair's row, added up by nodes."""
+    return TypedRows(pairs.bounds, None, pairs.nodes, num_nodes)
+
+
+def check_indices(x: Tensor, count: int, name: str) -> None:
+    """Raises a ValueError if indices name rows that are not there."""
+    if x.dim() != 1:
+        raise ValueError(f"Expected '{name}' of indices to have shape [nodes] (got {list(x.shape)})")
+    if x.numel():
+        least, most = torch.aminmax(x)
+        if least < 0 or most >= count:
+            raise ValueError(f"Expected '{name}' to hold indices 0 to {count - 1} (got {int(least)} to {int(most)})")

@@ -1,0 +1,176 @@
+"""Edges of several relations: the different pairs of a relation and a node that they have at either end.
+
+What belongs to a relation and a node (a neighbour as one relation maps it, the mean of one relation's neighbours) has a
+row for each pair that occurs, never one for each edge or for each relation times each node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.identity_cache import IdentityCache
+from pygfuse._lib.memo import Memo
+from pygfuse.graph.adjacency import state_of
+from pygfuse.graph.graph import Graph
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs of a relation and a node at one end of the edges, ordered by relation, then node.
+
+    Attributes:
+        bounds: Where each relation's pairs begin, and the end.
+        nodes: The node of each pair, int64.
+        of_edges: The pair of each edge, by edge id, int64.
+    """
+
+    bounds: tuple[int, ...]
+    nodes: Tensor
+    of_edges: Tensor
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.bounds[-1]
+
+    def types(self) -> Tensor:
+        """The relation of each pair, int64."""
+        sizes = torch.tensor(self.bounds, device=self.nodes.device).diff()
+        return torch.arange(len(sizes), device=self.nodes.device).repeat_interleave(sizes, output_size=self.count)
+
+
+class Relations:
+    """The relations of a graph's edges.
+
+    Make one with `Relations.of`. Its parts are built when first asked for, from the graph, which has to live.
+
+    Attributes:
+        types: The relation of each edge, by edge id, int64.
+        num_relations: How many relations there are.
+
+    Example:
+        >>> graph = Graph.of(torch.tensor([[0, 1, 1], [2, 2, 2]]))
+        >>> relations = Relations.of(graph, torch.tensor([0, 1, 0]), 2)
+        >>> relations.sources.nodes, relations.sources.bounds
+        (tensor([0, 1, 1]), (0, 2, 3))
+        >>> relations.targets.nodes, relations.targets.of_edges
+        (tensor([2, 2]), tensor([0, 1, 0]))
+    """
+
+    def __init__(self, graph: Graph, types: Tensor, num_relations: int) -> None:
+        # the graph's memo holds this
+        self._graph = weakref.ref(graph)
+        self.types = types
+        self.num_relations = num_relations
+        self._memo = Memo()
+
+    @staticmethod
+    def of(graph: Graph, edge_type: Tensor, num_relations: int) -> Relations:
+        """The relations of a graph; the second call with the same tensor, not written to, returns the same.
+
+        Args:
+            graph: The edges.
+            edge_type: The relation of each edge, ``[edges]``, integers.
+            num_relations: How many there are.
+
+        Raises:
+            ValueError: If an edge has a relation that does not exist.
+        """
+        cache = graph.memo.get_or_make(('relations',), lambda: IdentityCache(state_of))
+        key = ('relations', num_relations)
+        found = cache.get(edge_type, key)
+        if found is not None:
+            return found
+        state = state_of(edge_type)
+        with torch.inference_mode(False):
+            types = edge_type.detach().to(torch.int64, copy=True)
+            _check_types(types, num_relations)
+            made = Relations(graph, types, num_relations)
+        # the alias keeps the address from being that of another tensor
+        return cache.keep(edge_type, key, state, made, held=edge_type.detach())
+
+    @property
+    def sources(self) -> Pairs:
+        """The pairs of a relation and a source."""
+        return self._memo.get_or_make(('sources',), lambda: self._pairs(1 - self._of().target_row))
+
+    @property
+    def targets(self) -> Pairs:
+        """The pairs of a relation and a target."""
+        return self._memo.get_or_make(('targets',), lambda: self._pairs(self._of().target_row))
+
+    @property
+    def from_pairs(self) -> Graph:
+        """The edges from pairs of sources to targets, with the ids that they have in the graph."""
+        return self._memo.get_or_make(('from pairs',), lambda: self._between(self.sources, None))
+
+    @property
+    def to_pairs(self) -> Graph:
+        """The edges from sources to pairs of targets."""
+        return self._memo.get_or_make(('to pairs',), lambda: self._between(None, self.targets))
+
+    @property
+    def between_pairs(self) -> Graph:
+        """The edges from pairs of sources to pairs of targets."""
+        return self._memo.get_or_make(('between pairs',), lambda: self._between(self.sources, self.targets))
+
+    @property
+    def sums(self) -> Graph:
+        """An edge from each pair of a target to this target."""
+        return self._memo.get_or_make(('sums',), self._sums)
+
+    def shares(self, dtype: torch.dtype) -> Tensor:
+        """For each edge, 1 by the number of those of its relation into its target, ``[edges, 1]``."""
+
+        def made() -> Tensor:
+            pairs = self.targets
+            counts = torch.bincount(pairs.of_edges, minlength=pairs.count)
+            return counts.to(dtype).reciprocal()[pairs.of_edges].unsqueeze(1)
+
+        return self._memo.get_or_make(('shares', dtype), made)
+
+    def _of(self) -> Graph:
+        graph = self._graph()
+        if graph is None:
+            raise RuntimeError('The graph of these relations is gone: keep it alive')
+        return graph
+
+    def _pairs(self, row: int) -> Pairs:
+        graph = self._of()
+        ends, size = graph.coo()[row].long(), max(graph.num_sources, graph.num_targets)
+        numbers, of_edges = torch.unique(self.types * size + ends, return_inverse=True)
+        starts = torch.arange(self.num_relations + 1, device=ends.device) * size
+        bounds = torch.searchsorted(numbers, starts)
+        return Pairs(tuple(bounds.tolist()), numbers % max(size, 1), of_edges)
+
+    def _between(self, sources: Pairs | None, targets: Pairs | None) -> Graph:
+        graph = self._of()
+        pair = graph.coo()
+        first = pair[1 - graph.target_row].long() if sources is None else sources.of_edges
+        second = pair[graph.target_row].long() if targets is None else targets.of_edges
+        sizes = (
+            graph.num_sources if sources is None else sources.count,
+            graph.num_targets if targets is None else targets.count,
+        )
+        return Graph.of(torch.stack([first, second]), sizes)
+
+    def _sums(self) -> Graph:
+        nodes = self.targets.nodes
+        ends = torch.stack([torch.arange(len(nodes), device=nodes.device), nodes])
+        return Graph.of(ends, (len(nodes), self._of().num_targets))
+
+
+def _check_types(types: Tensor, num_relations: int) -> None:
+    if not types.numel():
+        return
+    least, most = types.aminmax()
+    if least < 0 or most >= num_relations:
+        place = int(((types < 0) | (types >= num_relations)).nonzero()[0])
+        raise ValueError(
+            f"Expected 'edge_type' to hold relations 0 to {num_relations - 1} (got {int(types[place])} at position "
+            f'{place})'
+        )

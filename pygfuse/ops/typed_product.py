@@ -1,0 +1,140 @@
+"""Products of rows with a matrix for each type, the rows of a type side by side: never a matrix for each row.
+
+Each type's rows are taken in blocks that stay in a core's cache: they are never gathered all together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.row_products import ROWS_AT_ONCE
+from pygfuse.ops.autograd import is_differentiated
+
+
+class TypedRows(NamedTuple):
+    """Rows of products, ordered by type.
+
+    Attributes:
+        bounds: Where each type's rows begin, and the end.
+        read: The row of the features that each multiplies, int64; None where it is the same row.
+        written: The row of the result to which each is added, int64, for one type at most once; None where it is the
+            same row.
+        count: The number of rows of the result.
+    """
+
+    bounds: tuple[int, ...]
+    read: Tensor | None
+    written: Tensor | None
+    count: int
+
+    def reversed(self, count: int) -> TypedRows:
+        """The rows of the adjoint, whose result has `count` rows."""
+        return TypedRows(self.bounds, self.written, self.read, count)
+
+    def blocks(self) -> Iterator[tuple[int, slice]]:
+        """Types, and places of rows of them that are taken together."""
+        for kind, (begin, end) in enumerate(itertools.pairwise(self.bounds)):
+            for start in range(begin, end, ROWS_AT_ONCE):
+                yield kind, slice(start, min(start + ROWS_AT_ONCE, end))
+
+
+def typed_product(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
+    """``out[written[p]] += x[read[p]] @ weight[type of p]`` for each of the rows p.
+
+    Args:
+        x: Features, ``[nodes, in]``.
+        weight: A matrix for each type, ``[types, in, out]``, or the blocks of block-diagonal ones, ``[types, blocks,
+            in / blocks, out / blocks]``.
+        rows: Which rows.
+
+    Returns:
+        ``[rows.count, out]``.
+
+    Example:
+        >>> x, weight = torch.tensor([[1.0], [2.0]]), torch.tensor([[[1.0]], [[10.0]]])
+        >>> typed_product(x, weight, TypedRows((0, 2, 3), torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]), 2))
+        tensor([[21.],
+                [ 2.]])
+    """
+    return _TypedProduct.apply(x, weight, rows)
+
+
+class _TypedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.rows = rows
+        return _product(x, weight, rows)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        rows, needed = ctx.rows, ctx.needs_input_grad
+        if is_differentiated(grad):
+            return _of_reference(x, weight, rows, grad, needed)
+        of_x = _product(grad, weight.transpose(-1, -2), rows.reversed(len(x))) if needed[0] else None
+        return of_x, _gradient_of_weight(x, grad, weight, rows) if needed[1] else None, None
+
+
+def _product(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
+    adds = rows.written is not None
+    blocks = weight.shape[1] if weight.dim() == 4 else 1
+    make = x.new_zeros if adds else x.new_empty
+    out, matrices = make(rows.count, blocks * weight.shape[-1]), weight.unbind()
+    for kind, places in rows.blocks():
+        block = x[places] if rows.read is None else x.index_select(0, rows.read[places])
+        if adds:
+            out.index_add_(0, rows.written[places], _times(block, matrices[kind]))
+        else:
+            _times(block, matrices[kind], out[places])
+    return out
+
+
+def _times(block: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
+    """A block of rows times a matrix, or a block-diagonal one."""
+    if matrix.dim() == 2:
+        return torch.mm(block, matrix, out=out)
+    found = torch.bmm(_by_block(block, matrix.shape[1]).transpose(0, 1), matrix).transpose(0, 1)
+    return found.flatten(1) if out is None else _by_block(out, matrix.shape[2]).copy_(found)
+
+
+def _by_block(rows: Tensor, width: int) -> Tensor:
+    return rows.reshape(len(rows), rows.shape[1] // width, width)
+
+
+def _gradient_of_weight(x: Tensor, grad: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
+    out = torch.zeros_like(weight, memory_format=torch.contiguous_format)
+    matrices = out.unbind()
+    for kind, places in rows.blocks():
+        block = x[places] if rows.read is None else x.index_select(0, rows.read[places])
+        of_block = grad[places] if rows.written is None else grad.index_select(0, rows.written[places])
+        if weight.dim() == 3:
+            matrices[kind].addmm_(block.t(), of_block)
+        else:
+            first, second = _by_block(block, weight.shape[2]), _by_block(of_block, weight.shape[3])
+            matrices[kind].baddbmm_(first.permute(1, 2, 0), second.transpose(0, 1))
+    return out
+
+
+def _reference(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
+    """The same by operators that autograd differentiates, with rows gathered all together."""
+    x = x if rows.read is None else x.index_select(0, rows.read)
+    sizes = torch.tensor(rows.bounds).diff().tolist()
+    parts = [_times(block, matrix) for block, matrix in zip(x.split(sizes), weight.unbind(), strict=True)]
+    out = torch.cat(parts)
+    return out if rows.written is None else out.new_zeros(rows.count, out.shape[1]).index_add(0, rows.written, out)
+
+
+def _of_reference(x: Tensor, weight: Tensor, rows: TypedRows, grad: Tensor, needed: tuple[bool, ...]) -> tuple:
+    with_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # one may be computed from the other: views of their own keep their gradients apart
+        x, weight = x.view_as(x), weight.view_as(weight)
+        given = [tensor for tensor, is_needed in zip((x, weight), needed, strict=False) if is_needed]
+        found = list(torch.autograd.grad(_reference(x, weight, rows), given, grad, create_graph=with_graph))
+    return *(found.pop(0) if is_needed else None for is_needed in needed[:2]), None
