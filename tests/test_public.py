@@ -43,6 +43,7 @@ PUBLIC = {
         'GINEConv',
         'GMMConv',
         'GraphConv',
+        'RGATConv',
         'RGCNConv',
         'ResGatedGraphConv',
         'SAGEConv',

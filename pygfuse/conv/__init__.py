@@ -14,6 +14,7 @@ from pygfuse.conv.gin_conv import GINConv, GINEConv
 from pygfuse.conv.gmm_conv import GMMConv
 from pygfuse.conv.graph_conv import GraphConv
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
+from pygfuse.conv.rgat_conv import RGATConv
 from pygfuse.conv.rgcn_conv import FastRGCNConv, RGCNConv
 from pygfuse.conv.sage_conv import SAGEConv
 from pygfuse.conv.transformer_conv import TransformerConv
@@ -35,6 +36,7 @@ __all__ = [
     'GINEConv',
     'GMMConv',
     'GraphConv',
+    'RGATConv',
     'RGCNConv',
     'ResGatedGraphConv',
     'SAGEConv',

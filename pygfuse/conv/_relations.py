@@ -37,6 +37,11 @@ def relations_of(inputs: Inputs, edges: Edges, num_relations: int) -> Relations:
     return Relations.of(graph, edge_type, num_relations)
 
 
+def why_no_relations() -> str | None:
+    """The reason, if any, for which relations cannot be told here: how many pairs there are is known from values."""
+    return 'torch compiles' if torch.compiler.is_compiling() else None
+
+
 def type_of_edges(adjacency: Any, edge_type: Tensor | None) -> Tensor | None:
     """The relation of each edge as it was given."""
     return values_of(adjacency) if edge_type is None and not is_edge_index(adjacency) else edge_type

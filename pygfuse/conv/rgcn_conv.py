@@ -13,7 +13,7 @@ from torch_geometric.typing import OptTensor
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import check_indices, gathered, relations_of, scattered, walked
+from pygfuse.conv._relations import check_indices, gathered, relations_of, scattered, walked, why_no_relations
 from pygfuse.conv._spec import EXTREMES, SUMS, Spec
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate
@@ -55,8 +55,6 @@ class RelationalConv(FusedConv):
 
     def why_not_call(self, inputs: Inputs) -> str | None:
         x, adjacency = inputs.x, inputs.adjacency
-        if torch.compiler.is_compiling():
-            return 'torch compiles'
         if x[0].is_floating_point() != x[1].is_floating_point():
             return 'features of one end and indices of the other'
         if not all(part.is_floating_point() or part.dtype in (torch.int32, torch.int64) for part in x):
@@ -65,7 +63,7 @@ class RelationalConv(FusedConv):
             return f'parameters of type {self.weight.dtype}'
         if not x[0].is_floating_point() and self.num_blocks is not None:
             return 'indices with num_blocks'
-        return fallback.why_not_ties(self, adjacency, self.weight)
+        return why_no_relations() or fallback.why_not_ties(self, adjacency, self.weight)
 
     def check(self, inputs: Inputs, prepared: Any) -> None:
         x, shared = inputs.x, inputs.shared

@@ -194,7 +194,6 @@ ATTENTION = [
 ]
 
 TYPED = [
-    Case('RGATConv', {**WIDTHS, 'num_relations': 2}, _with(edge_type=_types), reason='an index by values'),
     Case('HEATConv', {**WIDTHS, 'num_node_types': 2, 'num_edge_types': 2, 'edge_type_emb_dim': 3, 'edge_dim': EDGE_DIM,
                       'edge_attr_emb_dim': 4},
          _with(node_type=lambda e: torch.arange(e.num_sources) % 2, edge_type=_types, edge_attr=_edge())),
