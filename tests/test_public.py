@@ -43,6 +43,7 @@ PUBLIC = {
         'GINEConv',
         'GMMConv',
         'GraphConv',
+        'HGTConv',
         'RGATConv',
         'RGCNConv',
         'ResGatedGraphConv',

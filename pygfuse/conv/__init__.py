@@ -13,6 +13,7 @@ from pygfuse.conv.gcn_conv import GCNConv
 from pygfuse.conv.gin_conv import GINConv, GINEConv
 from pygfuse.conv.gmm_conv import GMMConv
 from pygfuse.conv.graph_conv import GraphConv
+from pygfuse.conv.hgt_conv import HGTConv
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
 from pygfuse.conv.rgat_conv import RGATConv
 from pygfuse.conv.rgcn_conv import FastRGCNConv, RGCNConv
@@ -36,6 +37,7 @@ __all__ = [
     'GINEConv',
     'GMMConv',
     'GraphConv',
+    'HGTConv',
     'RGATConv',
     'RGCNConv',
     'ResGatedGraphConv',

@@ -15,6 +15,9 @@ from torch import Tensor
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.ops.autograd import is_differentiated
 
+# blocks of at most so many rows and columns: up to so many of them together, one product with zeros around is faster
+_SMALL_BLOCK, _MOST_ROWS = 8, 64
+
 
 class TypedRows(NamedTuple):
     """Rows of products, ordered by type.
@@ -61,7 +64,18 @@ def typed_product(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
         tensor([[21.],
                 [ 2.]])
     """
-    return _TypedProduct.apply(x, weight, rows)
+    return _TypedProduct.apply(x, _multiplied_out(weight), rows)
+
+
+def _multiplied_out(weight: Tensor) -> Tensor:
+    """Blocks with the zeros around them, where these cost less than products of small blocks."""
+    if (
+        weight.dim() == 3
+        or max(weight.shape[2:]) > _SMALL_BLOCK
+        or weight.shape[1] * max(weight.shape[2:]) > _MOST_ROWS
+    ):
+        return weight
+    return torch.diag_embed(weight.permute(0, 2, 3, 1), dim1=1, dim2=3).flatten(3).flatten(1, 2)
 
 
 class _TypedProduct(torch.autograd.Function):

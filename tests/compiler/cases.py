@@ -219,7 +219,6 @@ def _mesh(example: Example) -> Any:
 
 OTHER = [
     Case('HANConv', {**WIDTHS, 'metadata': METADATA, 'heads': 2}, _dict, 'edge_index_dict', adjacency=_dict_of_edges),
-    Case('HGTConv', {**WIDTHS, 'metadata': METADATA, 'heads': 2}, _dict, 'edge_index_dict', adjacency=_dict_of_edges),
     Case('MeshCNNConv', WIDTHS, adjacency=_mesh, reason='an index over edges'),
 ]
 # PyG's own layer multiplies matrices of torch_sparse

@@ -22,7 +22,6 @@ OF_FORWARD = {
     'FiLMConv': (16, 'its forward makes an index of the edges of each relation'),
     'HypergraphConv': (16, 'its forward makes the reverse of the index'),
     'HEATConv': (24, 'three numbers of the type of each edge, which its forward takes a LeakyReLU of'),
-    'HGTConv': (24, 'its forward makes an index of all edges, and a prior of each edge and head'),
     'PDNConv': (64, 'its forward runs a network on features of edges'),
     'PANConv': (100, 'its forward makes powers of the adjacency'),
     'SuperGATConv': (120, f'{_LOOPS}, and scores edges that are not there for its loss'),

@@ -1,0 +1,144 @@
+"""The fused heterogeneous graph transformer operator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.nn.dense import HeteroLinear
+
+from pygfuse._lib.hooks import why_not_as_it_is
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._checks import check_adjacency, check_devices, check_tensors
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._relations import gathered, walked, why_no_relations
+from pygfuse.conv._spec import SUMS, Spec
+from pygfuse.graph.adjacency import FLOWS
+from pygfuse.graph.joined import Part, joined
+from pygfuse.ops import aggregate
+from pygfuse.ops.typed_product import typed_product
+from pygfuse.partial.rows.session import is_deferring
+from pygfuse.program.library.transformer import TRANSFORMER
+
+EdgeType = tuple[str, str, str]
+
+
+class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
+    r"""`torch_geometric.nn.HGTConv`, fused: the same parameters, options and numbers, one walk for all types of edges.
+
+    From the `"Heterogeneous Graph Transformer" <https://arxiv.org/abs/2003.01332>`_ paper.
+
+    Keys and values are mapped once for each source that has an edge of a type, the prior of the type with the key. The
+    softmax over all edges of a target, whatever their types, and the sum are one walk, which backward recomputes. All
+    types of edges are joined once, as long as no ``edge_index`` is written to.
+
+    Args:
+        in_channels, out_channels, metadata, heads: As in PyG.
+
+    Shapes:
+        - **input:** node features :math:`(|\mathcal{V}|, F_{in})` by type of nodes; any adjacency by type of edges
+        - **output:** :math:`(|\mathcal{V}|, F_{out})` by type of nodes, as PyG's
+
+    Raises:
+        ValueError: If an adjacency names a node that is not there, or an argument has another type or device than
+            expected; the message says which, and what it was.
+
+    Example:
+        >>> conv = HGTConv(16, 8, (['a', 'b'], [('a', 'to', 'b')]), heads=2)
+        >>> x = {'a': torch.randn(3, 16), 'b': torch.randn(2, 16)}
+        >>> conv(x, {('a', 'to', 'b'): torch.tensor([[0, 1, 2], [1, 0, 1]])})['b'].shape
+        torch.Size([2, 8])
+    """
+
+    propagate_type: ClassVar = {'k': Tensor, 'q': Tensor, 'v': Tensor, 'edge_attr': Tensor}
+    spec = Spec(TRANSFORMER, SUMS, parameter='k_rel', node_dims=(0,))
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> dict[str, Tensor | None]:
+        """Runs the layer; arguments and results are those of PyG's ``HGTConv.forward``."""
+        reason = self._why_not_call(x_dict, edge_index_dict)
+        if not self.runs_fused(reason):
+            return super().forward(x_dict, {k: fallback.adjacency_for_pyg(v) for k, v in edge_index_dict.items()})
+        if is_deferring():
+            x_dict = {kind: x[:] for kind, x in x_dict.items()}
+        kqv = self.kqv_lin(x_dict)
+        sizes = {kind: len(rows) for kind, rows in kqv.items()}
+        firsts = dict(zip(sizes, torch.tensor([0, *sizes.values()]).cumsum(0).tolist(), strict=False))
+        with self.noted():
+            out = self._attend(torch.cat([*kqv.values()]), sizes, firsts, edge_index_dict)
+        found = {
+            kind: out[first : first + sizes[kind]] for kind, first in firsts.items() if kind in self.dst_node_types
+        }
+        return self._skipped(self.out_lin({kind: F.gelu(rows) for kind, rows in found.items()}), x_dict)
+
+    def why_not_reduce(self) -> str | None:
+        for name in ('k_rel', 'v_rel'):
+            module = getattr(self, name)
+            if type(module) is not HeteroLinear or module.bias is not None:
+                return f'{name} is no HeteroLinear without a bias'
+            reason = why_not_as_it_is(module, name)
+            if reason is not None:
+                return reason
+        return super().why_not_reduce()
+
+    def _why_not_call(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> str | None:
+        reason = self.why_not() or fallback.why_not_here() or why_no_relations()
+        if reason is not None:
+            return reason
+        if self.flow != FLOWS[0]:
+            return 'flow target_to_source between different sets of nodes'
+        if not edge_index_dict:
+            return 'there are no adjacencies'
+        given = {f'x_dict[{kind!r}]': x for kind, x in x_dict.items()}
+        check_tensors(given)
+        for edge_type, adjacency in edge_index_dict.items():
+            missing = [kind for kind in (edge_type[0], edge_type[-1]) if kind not in x_dict]
+            if missing:
+                raise ValueError(f"Expected 'x_dict' to hold {missing[0]!r}, as {edge_type} needs (got {[*x_dict]})")
+            check_adjacency(adjacency)
+            check_devices(adjacency, given)
+        own = {'a parameter of the layer': self.k_rel.weight}
+        return fallback.why_not_tensors(given | own, False)
+
+    def _attend(
+        self, kqv: Tensor, sizes: dict[str, int], firsts: dict[str, int], edge_index_dict: dict[EdgeType, Any]
+    ) -> Tensor:
+        """The sum of weighed values for each node of all types."""
+        parts = [
+            Part(adjacency, sizes[kind[0]], sizes[kind[-1]], firsts[kind[0]], firsts[kind[-1]])
+            for kind, adjacency in edge_index_dict.items()
+        ]
+        # relations do not keep their graph alive
+        _graph, relations = joined(parts, len(kqv))
+        heads, channels = self.heads, self.out_channels // self.heads
+        key, query, value = kqv.split(self.out_channels, dim=1)
+        rows, edges = gathered(relations.sources), walked(relations.from_pairs)
+        operands = {
+            'query': query,
+            'key': typed_product(key, self._of_keys([*edge_index_dict]), rows),
+            'value': typed_product(value, self._by_type(self.v_rel, [*edge_index_dict]), rows),
+        }
+        return aggregate(TRANSFORMER, edges, operands, heads, channels, self.reduction, flat=True)
+
+    def _by_type(self, maps: HeteroLinear, edge_types: list[EdgeType]) -> Tensor:
+        """The matrices of the heads of each type of edges, ``[types, H, C, C]``."""
+        numbers = [self.edge_types_map[edge_type] for edge_type in edge_types]
+        return maps.weight.unflatten(0, (self.heads, len(self.edge_types)))[:, numbers].transpose(0, 1)
+
+    def _of_keys(self, edge_types: list[EdgeType]) -> Tensor:
+        """Those of keys, with the prior of each type and the scale of the dots."""
+        prior = torch.cat([self.p_rel['__'.join(edge_type)] for edge_type in edge_types])
+        scale = 1 / math.sqrt(self.out_channels // self.heads)
+        return self._by_type(self.k_rel, edge_types) * (prior * scale)[..., None, None]
+
+    def _skipped(self, out: dict[str, Tensor], x_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        found = {}
+        for kind, rows in out.items():
+            if rows.shape[-1] == x_dict[kind].shape[-1]:
+                alpha = self.skip[kind].sigmoid()
+                rows = alpha * rows + (1 - alpha) * x_dict[kind]
+            found[kind] = rows
+        return found
