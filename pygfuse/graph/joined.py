@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.memo import Memo
+from pygfuse.graph import adjacency as adjacencies
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
@@ -35,10 +35,11 @@ class Part(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    others: tuple[weakref.ref, ...]
     states: tuple[Any, ...]
     graph: Graph
     relations: Relations
+    # while this memory lives, no other tensor has its address, which is part of the states
+    held: tuple[Any, ...]
 
 
 def joined(parts: Sequence[Part], num_nodes: int) -> tuple[Graph, Relations]:
@@ -63,7 +64,7 @@ def joined(parts: Sequence[Part], num_nodes: int) -> tuple[Graph, Relations]:
     states = tuple(state_of(other) for other in others)
     memo = ATTACHED.get(first, ('joined',))
     found = None if memo is None else memo.get(key)
-    if found is not None and found.states == states and _are(found.others, others):
+    if found is not None and found.states == states:
         return found.graph, found.relations
     state = state_of(first)
     with torch.inference_mode(False):
@@ -71,20 +72,14 @@ def joined(parts: Sequence[Part], num_nodes: int) -> tuple[Graph, Relations]:
         graph = Graph.of(edge_index, (num_nodes, num_nodes))
         relations = Relations(graph, edge_type, len(parts))
     if None not in states and state is not None:
-        held = [_memory(part.adjacency) for part in parts]
         memo = ATTACHED.keep(first, ('joined',), state, memo or Memo(), held=_memory(first))
-        memo.put(('held', *key), held)
-        memo.put(key, _Kept(tuple(weakref.ref(other) for other in others), states, graph, relations))
+        memo.put(key, _Kept(states, graph, relations, tuple(_memory(other) for other in others)))
     return graph, relations
 
 
-def _are(references: tuple[weakref.ref, ...], objects: list[Any]) -> bool:
-    return all(reference() is found for reference, found in zip(references, objects, strict=True))
-
-
 def _memory(adjacency: Any) -> Any:
-    """What keeps the memory of an adjacency from being that of another, but not the adjacency itself."""
-    return adjacency.detach() if isinstance(adjacency, Tensor) else None
+    """The memory of an adjacency's indices, without the adjacency itself."""
+    return adjacencies.read(adjacency).indices
 
 
 def _edges(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
