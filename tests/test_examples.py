@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import pickle
 import re
 import subprocess
@@ -221,6 +222,49 @@ def test_picture_of_a_hag(tmp_path):
     picture = tmp_path / 'hag.png'
     assert 'num_aggregations=9 -> 5' in run_example('draw_hag.py', '--output', picture)
     assert picture.read_bytes().startswith(PNG)
+
+
+def test_rgcn_classifies_entities(tmp_path):
+    pytest.importorskip('pandas')
+    pytest.importorskip('rdflib')
+    raw = tmp_path / 'mutag' / 'raw'
+    raw.mkdir(parents=True)
+    # bonds of two classes, which different relations join to atoms
+    triples = [f'<http://b{i}> <http://r{i % 2}> <http://a{(7 * i + k) % 30}> .' for i in range(60) for k in range(3)]
+    with gzip.open(raw / 'mutag_stripped.nt.gz', 'wt') as file:
+        file.write('\n'.join(triples) + '\n')
+    for name, bonds in (('completeDataset', range(60)), ('trainingSet', range(40)), ('testSet', range(40, 60))):
+        rows = [f'{i}\thttp://b{i}\t{i % 2}' for i in bonds]
+        (raw / f'{name}.tsv').write_text('\n'.join(['id\tbond\tlabel_mutagenic', *rows]))
+    output = run_example('rgcn_entities.py', '--root', tmp_path, '--epochs', 20, '--bases', 2)
+    assert '90 entities, 360 edges, 4 relations' in output
+    assert min(table_row(output, 'test accuracy')[:2]) > 90
+    assert float(re.search(r'differ by at most (\S+\d)', output)[1]) < 1e-4
+
+
+def test_hgt_tells_genres(tmp_path):
+    raw = tmp_path / 'raw'
+    raw.mkdir()
+    generator = np.random.default_rng(0)
+    sizes = (90, 20, 40)
+    labels = generator.integers(3, size=90)
+    words = np.eye(3)[labels] + 0.3 * generator.random((90, 3))
+    for i, size in enumerate(sizes):
+        features = words if i == 0 else generator.random((size, 3))
+        scipy.sparse.save_npz(raw / f'features_{i}.npz', scipy.sparse.csr_matrix(features))
+    related = np.zeros((150, 150))
+    films = np.arange(90)
+    for others in (90 + 6 * labels + films % 6, 110 + 13 * labels + films % 13):
+        related[films, others] = related[others, films] = 1
+    scipy.sparse.save_npz(raw / 'adjM.npz', scipy.sparse.csr_matrix(related))
+    np.save(raw / 'labels.npy', labels)
+    parts = {'train_idx': np.arange(50), 'val_idx': np.arange(50, 60), 'test_idx': np.arange(60, 90)}
+    np.savez(raw / 'train_val_test_idx.npz', **parts)
+    output = run_example('hgt_imdb.py', '--root', tmp_path, '--epochs', 40, '--channels', 16, '--heads', 2)
+    assert '150 nodes, 360 edges' in output
+    assert min(table_row(output, 'test accuracy')[:2]) > 60  # chance: 33
+    assert table_row(output, 'saved for backward')[2] > 0.5
+    assert float(re.search(r'differ by at most (\S+\d)', output)[1]) < 1e-2
 
 
 def test_execution_paths_train_to_the_same_loss():

@@ -170,6 +170,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'mini_batches', '--convs', 'SAGEConv'],
         ['run.py', 'bags_of_words'],
         ['run.py', 'knn'],
+        ['run.py', 'typed'],
         ['run.py', 'ablation', '--convs', 'GATConv'],
         ['run.py', 'dgcnn', '--networks', 'linear'],
         ['run.py', 'hag', '--graphs', 'small hub'],

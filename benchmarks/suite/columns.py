@@ -101,6 +101,17 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('pygfuse, sparse', 'pygfuse, sparse', spread(2)),
         Column('best / best', 'best', number(1, 'x')),
     ],
+    'typed': [
+        Column('two layers of', 'model'),
+        Column('graph', 'graph'),
+        Column('edges', 'edges', grouped),
+        Column('PyG step', 'PyG', spread()),
+        Column('pygfuse step', 'pygfuse', spread()),
+        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
+        Column('dense maps alone', 'dense maps', spread()),
+        Column('pygfuse / dense maps', 'pygfuse / dense maps', number(2)),
+        *(Column(f'{side} saved, MB', f'{side} saved MB', number()) for side in ('PyG', 'pygfuse')),
+    ],
     'knn': [
         Column('clouds x points', 'points'),
         Column('dims', 'dims'),
