@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.nn.dense import HeteroLinear
 
-from pygfuse._lib.hooks import why_not_as_it_is
+from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import check_adjacency, check_devices, check_tensors
 from pygfuse.conv._layer import FusedConv
@@ -20,7 +21,7 @@ from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.graph.joined import Part, joined
 from pygfuse.ops import aggregate
-from pygfuse.ops.typed_product import typed_product
+from pygfuse.ops.typed_product import TypedRows, typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.transformer import TRANSFORMER
 
@@ -62,13 +63,14 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
         reason = self._why_not_call(x_dict, edge_index_dict)
         if not self.runs_fused(reason):
             return super().forward(x_dict, {k: fallback.adjacency_for_pyg(v) for k, v in edge_index_dict.items()})
+        # in the order of PyG's output
+        x_dict = {kind: x_dict[kind] for kind in self.kqv_lin.lins if kind in x_dict}
         if is_deferring():
             x_dict = {kind: x[:] for kind, x in x_dict.items()}
-        kqv = self.kqv_lin(x_dict)
-        sizes = {kind: len(rows) for kind, rows in kqv.items()}
-        firsts = dict(zip(sizes, torch.tensor([0, *sizes.values()]).cumsum(0).tolist(), strict=False))
+        sizes = {kind: len(x) for kind, x in x_dict.items()}
+        firsts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
         with self.noted():
-            out = self._attend(torch.cat([*kqv.values()]), sizes, firsts, edge_index_dict)
+            out = self._attend(x_dict, sizes, firsts, edge_index_dict)
         found = {
             kind: out[first : first + sizes[kind]] for kind, first in firsts.items() if kind in self.dst_node_types
         }
@@ -104,24 +106,55 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
         return fallback.why_not_tensors(given | own, False)
 
     def _attend(
-        self, kqv: Tensor, sizes: dict[str, int], firsts: dict[str, int], edge_index_dict: dict[EdgeType, Any]
+        self,
+        x_dict: dict[str, Tensor],
+        sizes: dict[str, int],
+        firsts: dict[str, int],
+        edge_index_dict: dict[EdgeType, Any],
     ) -> Tensor:
         """The sum of weighed values for each node of all types."""
+        edge_types = [*edge_index_dict]
         parts = [
-            Part(adjacency, sizes[kind[0]], sizes[kind[-1]], firsts[kind[0]], firsts[kind[-1]])
-            for kind, adjacency in edge_index_dict.items()
+            Part(edge_index_dict[kind], sizes[kind[0]], sizes[kind[-1]], firsts[kind[0]], firsts[kind[-1]])
+            for kind in edge_types
         ]
         # relations do not keep their graph alive
-        _graph, relations = joined(parts, len(kqv))
-        heads, channels = self.heads, self.out_channels // self.heads
-        key, query, value = kqv.split(self.out_channels, dim=1)
-        rows, edges = gathered(relations.sources), walked(relations.from_pairs)
-        operands = {
-            'query': query,
-            'key': typed_product(key, self._of_keys([*edge_index_dict]), rows),
-            'value': typed_product(value, self._by_type(self.v_rel, [*edge_index_dict]), rows),
-        }
-        return aggregate(TRANSFORMER, edges, operands, heads, channels, self.reduction, flat=True)
+        _graph, relations = joined(parts, sum(sizes.values()))
+        pairs = relations.sources
+        if self._maps_once(x_dict, pairs.count):
+            operands = self._mapped_once(x_dict, gathered(pairs), edge_types)
+        else:
+            key, query, value = torch.cat([*self.kqv_lin(x_dict).values()]).split(self.out_channels, dim=1)
+            key = typed_product(key, self._of_keys(edge_types), gathered(pairs))
+            value = typed_product(value, self._by_type(self.v_rel, edge_types), gathered(pairs))
+            operands = {'query': query, 'key': key, 'value': value}
+        shape = self.heads, self.out_channels // self.heads
+        return aggregate(TRANSFORMER, walked(relations.from_pairs), operands, *shape, self.reduction, flat=True)
+
+    def _maps_once(self, x_dict: dict[str, Tensor], count: int) -> bool:
+        """Whether features are mapped to keys and values of `count` pairs at once, not first by types of nodes."""
+        lins = self.kqv_lin.lins
+        if why_not_as_it_is(self.kqv_lin, 'kqv_lin') or not all(_is_affine(lins[kind]) for kind in x_dict):
+            return False
+        widths, total = {x.shape[1] for x in x_dict.values()}, sum(map(len, x_dict.values()))
+        return len(widths) == 1 and (count - total) * max(widths) < count * self.out_channels
+
+    def _mapped_once(self, x_dict: dict[str, Tensor], rows: TypedRows, edge_types: list[EdgeType]) -> dict[str, Tensor]:
+        """The operands, where the maps of types of nodes and those of types of edges are multiplied first."""
+        x, lins = torch.cat([*x_dict.values()]), self.kqv_lin.lins
+        maps = {kind: torch.cat([lins[kind].weight, lins[kind].bias.unsqueeze(1)], dim=1) for kind in x_dict}
+        of_nodes = {kind: both.view(3, self.heads, -1, both.shape[1]) for kind, both in maps.items()}
+
+        def mapped(place: int, of_edges: Tensor) -> Tensor:
+            of_sources = torch.stack([of_nodes[kind[0]][place] for kind in edge_types])
+            both = torch.einsum('rhdi,rhde->rihe', of_sources, of_edges).flatten(2)
+            return typed_product(x, both[:, :-1], rows, both[:, -1])
+
+        queries = torch.stack([both[1].flatten(0, 1).t() for both in of_nodes.values()])
+        bounds = tuple(itertools.accumulate(map(len, x_dict.values()), initial=0))
+        query = typed_product(x, queries[:, :-1], TypedRows(bounds, None, None, len(x)), queries[:, -1])
+        value = mapped(2, self._by_type(self.v_rel, edge_types))
+        return {'query': query, 'key': mapped(0, self._of_keys(edge_types)), 'value': value}
 
     def _by_type(self, maps: HeteroLinear, edge_types: list[EdgeType]) -> Tensor:
         """The matrices of the heads of each type of edges, ``[types, H, C, C]``."""
@@ -142,3 +175,8 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
                 rows = alpha * rows + (1 - alpha) * x_dict[kind]
             found[kind] = rows
         return found
+
+
+def _is_affine(lin: torch.nn.Module) -> bool:
+    """Whether a module is a linear map with a bias that nobody watches."""
+    return why_not_linear(lin, 'a map') is None and lin.bias is not None

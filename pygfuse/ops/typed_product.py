@@ -46,14 +46,15 @@ class TypedRows(NamedTuple):
                 yield kind, slice(start, min(start + ROWS_AT_ONCE, end))
 
 
-def typed_product(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
-    """``out[written[p]] += x[read[p]] @ weight[type of p]`` for each of the rows p.
+def typed_product(x: Tensor, weight: Tensor, rows: TypedRows, bias: Tensor | None = None) -> Tensor:
+    """``out[written[p]] += x[read[p]] @ weight[type of p] + bias[type of p]`` for each of the rows p.
 
     Args:
         x: Features, ``[nodes, in]``.
         weight: A matrix for each type, ``[types, in, out]``, or the blocks of block-diagonal ones, ``[types, blocks,
             in / blocks, out / blocks]``.
         rows: Which rows.
+        bias: A row for each type, ``[types, out]``, or None.
 
     Returns:
         ``[rows.count, out]``.
@@ -64,7 +65,7 @@ def typed_product(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
         tensor([[21.],
                 [ 2.]])
     """
-    return _TypedProduct.apply(x, _multiplied_out(weight), rows)
+    return _TypedProduct.apply(x, _multiplied_out(weight), bias, rows)
 
 
 def _multiplied_out(weight: Tensor) -> Tensor:
@@ -80,40 +81,43 @@ def _multiplied_out(weight: Tensor) -> Tensor:
 
 class _TypedProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
-        ctx.save_for_backward(x, weight)
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, rows: TypedRows) -> Tensor:
+        ctx.save_for_backward(x, weight, bias)
         ctx.rows = rows
-        return _product(x, weight, rows)
+        return _product(x, weight, bias, rows)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        rows, needed = ctx.rows, ctx.needs_input_grad
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias = ctx.saved_tensors
+        rows, needed = ctx.rows, ctx.needs_input_grad[:3]
         if is_differentiated(grad):
-            return _of_reference(x, weight, rows, grad, needed)
-        of_x = _product(grad, weight.transpose(-1, -2), rows.reversed(len(x))) if needed[0] else None
-        return of_x, _gradient_of_weight(x, grad, weight, rows) if needed[1] else None, None
+            return _of_reference((x, weight, bias), rows, grad, needed)
+        of_x = _product(grad, weight.transpose(-1, -2), None, rows.reversed(len(x))) if needed[0] else None
+        of_weight = _gradient_of_weight(x, grad, weight, rows) if needed[1] else None
+        return of_x, of_weight, _gradient_of_bias(grad, bias, rows) if needed[2] else None, None
 
 
-def _product(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, rows: TypedRows) -> Tensor:
     adds = rows.written is not None
     blocks = weight.shape[1] if weight.dim() == 4 else 1
     make = x.new_zeros if adds else x.new_empty
     out, matrices = make(rows.count, blocks * weight.shape[-1]), weight.unbind()
+    biases = [None] * len(matrices) if bias is None else bias.unbind()
     for kind, places in rows.blocks():
         block = x[places] if rows.read is None else x.index_select(0, rows.read[places])
         if adds:
-            out.index_add_(0, rows.written[places], _times(block, matrices[kind]))
+            out.index_add_(0, rows.written[places], _times(block, matrices[kind], biases[kind]))
         else:
-            _times(block, matrices[kind], out[places])
+            _times(block, matrices[kind], biases[kind], out[places])
     return out
 
 
-def _times(block: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
+def _times(block: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
     """A block of rows times a matrix, or a block-diagonal one."""
     if matrix.dim() == 2:
-        return torch.mm(block, matrix, out=out)
+        return torch.mm(block, matrix, out=out) if bias is None else torch.addmm(bias, block, matrix, out=out)
     found = torch.bmm(_by_block(block, matrix.shape[1]).transpose(0, 1), matrix).transpose(0, 1)
+    found = found if bias is None else found + bias.view(found.shape[1:])
     return found.flatten(1) if out is None else _by_block(out, matrix.shape[2]).copy_(found)
 
 
@@ -135,20 +139,30 @@ def _gradient_of_weight(x: Tensor, grad: Tensor, weight: Tensor, rows: TypedRows
     return out
 
 
-def _reference(x: Tensor, weight: Tensor, rows: TypedRows) -> Tensor:
+def _gradient_of_bias(grad: Tensor, bias: Tensor, rows: TypedRows) -> Tensor:
+    out = torch.zeros_like(bias)
+    for kind, places in rows.blocks():
+        of_block = grad[places] if rows.written is None else grad.index_select(0, rows.written[places])
+        out[kind] += of_block.sum(dim=0)
+    return out
+
+
+def _reference(x: Tensor, weight: Tensor, bias: Tensor | None, rows: TypedRows) -> Tensor:
     """The same by operators that autograd differentiates, with rows gathered all together."""
     x = x if rows.read is None else x.index_select(0, rows.read)
     sizes = torch.tensor(rows.bounds).diff().tolist()
-    parts = [_times(block, matrix) for block, matrix in zip(x.split(sizes), weight.unbind(), strict=True)]
-    out = torch.cat(parts)
+    biases = [None] * len(sizes) if bias is None else bias.unbind()
+    out = torch.cat([_times(*given) for given in zip(x.split(sizes), weight.unbind(), biases, strict=True)])
     return out if rows.written is None else out.new_zeros(rows.count, out.shape[1]).index_add(0, rows.written, out)
 
 
-def _of_reference(x: Tensor, weight: Tensor, rows: TypedRows, grad: Tensor, needed: tuple[bool, ...]) -> tuple:
+def _of_reference(
+    tensors: tuple[Tensor | None, ...], rows: TypedRows, grad: Tensor, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
     with_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        # one may be computed from the other: views of their own keep their gradients apart
-        x, weight = x.view_as(x), weight.view_as(weight)
-        given = [tensor for tensor, is_needed in zip((x, weight), needed, strict=False) if is_needed]
-        found = list(torch.autograd.grad(_reference(x, weight, rows), given, grad, create_graph=with_graph))
-    return *(found.pop(0) if is_needed else None for is_needed in needed[:2]), None
+        # one may be computed from another: views of their own keep their gradients apart
+        tensors = tuple(None if tensor is None else tensor.view_as(tensor) for tensor in tensors)
+        given = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
+        found = list(torch.autograd.grad(_reference(*tensors, rows), given, grad, create_graph=with_graph))
+    return *(found.pop(0) if is_needed else None for is_needed in needed), None

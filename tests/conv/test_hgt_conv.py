@@ -65,6 +65,17 @@ def test_types_without_edges():
     check(edge_index_dict={('author', 'reviews', 'paper'): given['author', 'reviews', 'paper']})
 
 
+def test_nodes_in_another_order():
+    x, widths = features(), features(WIDTHS)
+    check(x_dict=dict([*x.items()][::-1]))
+    check({'in_channels': WIDTHS}, x_dict=dict([*widths.items()][::-1]))
+
+
+def test_features_that_are_wider_than_outputs():
+    """More sources have edges than there are nodes: their features are mapped by types of nodes first."""
+    check({'in_channels': 64}, x_dict=features(dict.fromkeys(NODES, 64)))
+
+
 def test_types_in_another_order():
     """PyG takes them for sorted as in the metadata."""
     plain, fused = PARITY.make({'in_channels': 8, 'out_channels': 8, 'metadata': METADATA, 'heads': 2})
