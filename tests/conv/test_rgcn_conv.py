@@ -232,6 +232,16 @@ def test_bad_input(change, message):
         conv(**given)
 
 
+@pytest.mark.parametrize('kind', [pyg.RGCNConv, pyg.FastRGCNConv, pyg.RGATConv])
+def test_pyg_runs_within_torch_compile(kind):
+    _, x, edge_index, edge_type = conv_and_inputs()
+    plain = kind(FEATURES, OUT, RELATIONS)
+    fused = pygfuse.fuse(copy.deepcopy(plain))
+    found = torch.compile(fused, backend='eager')(x, edge_index, edge_type)
+    torch.testing.assert_close(found, plain(x, edge_index, edge_type))
+    assert fused.note.reason == 'torch compiles'
+
+
 def test_what_is_not_fused_runs_pyg_and_says_so():
     conv, x, edge_index, edge_type = conv_and_inputs()
     with torch.autocast('cpu', torch.bfloat16):
