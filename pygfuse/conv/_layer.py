@@ -276,7 +276,15 @@ class FusedConv(Noted, InPlaceOfPyG):
             )
         is_shared = isinstance(x, Tensor)
         return Inputs(
-            pair_of(x), is_shared, adjacency, edge, size, bool(with_weights), others, is_known=is_known, edge_type=edge_type
+            pair_of(x),
+            is_shared,
+            adjacency,
+            edge,
+            size,
+            bool(with_weights),
+            others,
+            is_known=is_known,
+            edge_type=edge_type,
         )
 
     # Reasons against

@@ -14,6 +14,9 @@ from pygfuse.graph.relations import Pairs, Relations
 from pygfuse.ops import Edges
 from pygfuse.ops.typed_product import TypedRows
 
+# what `FusedConv.prepare` returns of layers each of whose calls is looked at: what their indices hold decides, too
+LOOKED_AT = ()
+
 
 def relations_of(inputs: Inputs, edges: Edges, num_relations: int) -> Relations:
     """The relations of a call's edges: ``edge_type``, else the values of a sparse adjacency.

@@ -11,7 +11,7 @@ from torch_geometric.typing import OptTensor
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv, total
-from pygfuse.conv._relations import gathered, relations_of, walked, why_no_relations
+from pygfuse.conv._relations import LOOKED_AT, gathered, relations_of, walked, why_no_relations
 from pygfuse.conv._spec import BEFORE_DROPOUT, EdgeFeatures, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.relations import Relations
@@ -21,7 +21,7 @@ from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.multiplicative_gat import MULTIPLICATIVE_GAT
 from pygfuse.program.library.neighbours import NEIGHBOURS
-from pygfuse.program.products import Value
+from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
 
 
@@ -68,6 +68,9 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
         given = {'edge_type': edge_type, 'edge_attr': edge_attr, 'size': size}
         return self.fused(x, edge_index, **given, return_attention_weights=return_attention_weights)
 
+    def prepare(self) -> tuple[()]:
+        return LOOKED_AT
+
     def why_not_call(self, inputs: Inputs) -> str | None:
         if self.mod == 'f-additive':
             return "mod='f-additive'"
@@ -100,7 +103,7 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
             out = aggregate(NEIGHBOURS, walked(relations.sums), {'x': out}, 1, out.shape[1], flat=True)
         return self._modified(out, operands['x'], relations, edges), weights
 
-    def _of_targets(self, query: Tensor, relations: Relations, edge: EdgeInput | None) -> dict[str, Value]:
+    def _of_targets(self, query: Tensor, relations: Relations, edge: EdgeInput | None) -> dict[str, OperandValue]:
         """The operands that belong to targets as their relations map them, and to features of edges."""
         of_edge = None if edge is None else self._of_features(edge)
         if self._is_multiplicative:

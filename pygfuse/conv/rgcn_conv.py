@@ -13,7 +13,15 @@ from torch_geometric.typing import OptTensor
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import check_indices, gathered, relations_of, scattered, walked, why_no_relations
+from pygfuse.conv._relations import (
+    LOOKED_AT,
+    check_indices,
+    gathered,
+    relations_of,
+    scattered,
+    walked,
+    why_no_relations,
+)
 from pygfuse.conv._spec import EXTREMES, SUMS, Spec
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate
@@ -48,6 +56,9 @@ class RelationalConv(FusedConv):
         return x.long()
 
     # What a call brings
+
+    def prepare(self) -> tuple[()]:
+        return LOOKED_AT
 
     def tensors_of_call(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
         given = super().tensors_of_call(inputs, width)

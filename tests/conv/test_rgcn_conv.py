@@ -242,6 +242,15 @@ def test_pyg_runs_within_torch_compile(kind):
     assert fused.note.reason == 'torch compiles'
 
 
+def test_each_call_is_looked_at():
+    conv, _, edge_index, edge_type = conv_and_inputs(options={'in_channels': 20})
+    x = torch.arange(20)
+    for _ in range(2):
+        conv(x, edge_index, edge_type)
+    with pytest.raises(ValueError, match='to hold indices 0 to 19'):
+        conv(x + 1, edge_index, edge_type)
+
+
 def test_what_is_not_fused_runs_pyg_and_says_so():
     conv, x, edge_index, edge_type = conv_and_inputs()
     with torch.autocast('cpu', torch.bfloat16):
