@@ -89,6 +89,11 @@ KNOWN: tuple[Known, ...] = (
         {'state': ('one map: a class of tensors',), 'context': ('functional call',), 'backward': ('checkpointed',)},
     ),
     Known(
+        ONLY_OURS, r'Multiple dispatch failed',
+        'torch.compile takes a class of tensors that says nothing of dispatch only where no operator is registered',
+        {'state': ('one map: a class of tensors',), 'context': ('compiled',)},
+    ),
+    Known(
         ONLY_OURS, r'IndexError: tuple index out of range', 'torch.compile takes no view of a matrix in inference mode',
         {'context': ('compiled',), 'backward': ('inference mode',), 'adjacency': ('CSR', 'CSR, weights')},
     ),

@@ -131,6 +131,13 @@ RULES: dict[str, Rule] = {
     'rows that are left out are not read': lambda case, meaning: (
         case['context'] == 'active' and (case['rows'] == 'all' or case['weights'] == 'returned')
     ),
+    'rows that are left out have no second derivative of a norm of zeros': lambda case, meaning: (
+        case['context'] == 'active'
+        and case['backward'] == 'of the gradient'
+        and case['numbers'] == 'zeros'
+        and case[LAYER] == 'SAGEConv'
+        and meaning['normalize']
+    ),
     'torch compiles no second derivative': lambda case, meaning: (
         case['context'] == 'compiled' and case['backward'] == 'of the gradient'
     ),
