@@ -86,7 +86,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         ONLY_OURS, r'CheckpointError.*different metadata',
         'torch computes again without classes of tensors, so that a layer runs fused that did not',
-        {'state': ('one map: a class of tensors',), 'context': ('functional call',), 'backward': ('checkpointed',)},
+        {'state': ('one map: a class of tensors',), 'backward': ('checkpointed',)},
     ),
     Known(
         ONLY_OURS, r'Multiple dispatch failed',
