@@ -73,7 +73,9 @@ def both_head_products(
 
 def unreorganised_operands(conv: Any, x_src: Tensor, x_dst: Tensor | None, edge: EdgeInput | None) -> dict[str, Any]:
     """GAT's operands where its attention vectors are contracted with features on every edge."""
-    operands = {'x': x_src, 'x_dst': x_dst, 'att_src': conv.att_src, 'att_dst': conv.att_dst}
+    # in PyG's order, each once and only where PyG does: a parametrization may draw at each read
+    att_src, att_dst = conv.att_src, None if x_dst is None else conv.att_dst
+    operands = {'x': x_src, 'x_dst': x_dst, 'att_src': att_src, 'att_dst': att_dst}
     if edge is None:
         return operands
     return {**operands, 'edge': edge.times(conv.lin_edge.weight.t()), 'att_edge': conv.att_edge}

@@ -88,7 +88,9 @@ def is_first_rows(x: NodePair) -> bool:
         return False
     if not first.requires_grad and not second.requires_grad:
         return True
-    return first.requires_grad and second.requires_grad and second._base is first
+    # the gradient then does not pass the view, at which nobody may wait for it
+    is_waited_for = second.retains_grad or second._backward_hooks
+    return first.requires_grad and second.requires_grad and second._base is first and not is_waited_for
 
 
 def check_tensors(given: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse._lib.hooks import why_not_linear
 from pygfuse._lib.modes import modes
 from pygfuse.conv._attention import both_head_products, unreorganised_operands
 from pygfuse.conv._checks import NodePair, is_first_rows
@@ -17,7 +16,7 @@ from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._layer import total
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.linear import apply_linear
+from pygfuse.ops.linear import apply_linear, is_plain_linear
 from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
@@ -96,6 +95,6 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
         x_src = self.by_head(apply_linear(lin_src, x[0]))
         if x[1] is None or (x[1] is x[0] and self.lin is not None):
             return x_src, None if x[1] is None else x_src
-        if self.lin is not None and is_first_rows(x) and why_not_linear(self.lin, 'lin') is None:
+        if self.lin is not None and is_first_rows(x) and is_plain_linear(self.lin):
             return x_src, x_src[: x[1].shape[0]]
         return x_src, self.by_head(apply_linear(lin_dst, x[1]))

@@ -168,7 +168,7 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
         module: A linear map; one with hooks, or of a class or a forward of one's own, is called as it is.
         x: ``[nodes, in]``.
     """
-    if torch.compiler.is_compiling() or has_torch_function((x,)) or not _is_plain(module) or not _is_large(x):
+    if torch.compiler.is_compiling() or has_torch_function((x,)) or not is_plain_linear(module) or not _is_large(x):
         return module(x)
     if not torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type) or module.weight.dtype != x.dtype:
         return module(x)
@@ -205,7 +205,8 @@ def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: 
     return _LinearOfFewGradients.apply(x, weight, bias, counts)
 
 
-def _is_plain(module: torch.nn.Module) -> bool:
+def is_plain_linear(module: torch.nn.Module) -> bool:
+    """Whether a module is a linear map and nothing else: of torch or PyG, not parametrised, without hooks."""
     known = type(module) in (torch.nn.Linear, torch_geometric.nn.Linear)
     return known and why_not_as_it_is(module, 'it') is None and is_plain(module.weight)
 

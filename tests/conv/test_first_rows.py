@@ -58,6 +58,29 @@ def test_what_the_first_rows_are(requires_grad):
     assert not is_first_rows((x[:4], x))
 
 
+def test_a_gradient_that_somebody_waits_for_at_the_view():
+    x = torch.randn(6, 3, requires_grad=True)
+    for wait in (lambda view: view.retain_grad(), lambda view: view.register_hook(lambda grad: grad)):
+        view = x[:4]
+        wait(view)
+        assert not is_first_rows((x, view))
+
+
+@pytest.mark.parametrize('change', ['two maps', 'spectral norm'])
+def test_maps_that_are_not_one(change):
+    """Two maps in place of a shared one, and a weight that changes each time it is read."""
+    torch.manual_seed(0)
+    plain, edge_index, x = LAYERS['GATv2'](), random_edges(SOURCES, TARGETS, 90), torch.randn(SOURCES, 6)
+    if change == 'two maps':
+        plain.lin_r = torch.nn.Linear(6, 8)
+    else:
+        torch.nn.utils.parametrizations.spectral_norm(plain.lin_l)
+    ours = pygfuse.fuse(copy.deepcopy(plain))
+    torch.testing.assert_close(ours((x, x[:TARGETS]), edge_index), plain((x, x[:TARGETS]), edge_index))
+    for name, buffer in plain.named_buffers():
+        torch.testing.assert_close(ours.get_buffer(name), buffer)
+
+
 def test_first_rows_with_gradients_of_their_own():
     x = torch.randn(6, 3)
     alone = x[:4].requires_grad_()
