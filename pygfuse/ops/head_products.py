@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse._lib.backends import DTYPES, head_products_of
 from pygfuse.ops.autograd import is_differentiated
-from pygfuse.ops.eager import is_watched
+from pygfuse.ops.eager import is_watched, of_no_own_class
 
 
 def head_products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Tensor, ...] | None:
@@ -28,6 +29,10 @@ def head_products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tup
                 [4., 4.]]),)
     """
     vectors = (first,) if second is None else (first, second)
+    if not torch.compiler.is_compiling():
+        if has_torch_function((x, *vectors)):
+            return handle_torch_function(head_products, (x, *vectors), x, first, second)
+        x, *vectors = of_no_own_class((x, *vectors))
     if is_watched((x, *vectors)) or x.dtype not in DTYPES['cpu'] or head_products_of(x.device) is None:
         return None
     if not x.numel() or any(vector.dtype is not x.dtype or vector.device != x.device for vector in vectors):

@@ -111,6 +111,9 @@ RULES: dict[str, Rule] = {
         and (case['adjacency'] in SPARSE or case['graph'] in BIPARTITE)
         and 'spectral_norm' in case['state']
     ),
+    'what is computed again outside of the block of active has iterated once more': lambda case, meaning: (
+        case['context'] == 'active' and case['backward'] == 'checkpointed' and 'spectral_norm' in case['state']
+    ),
     'PyG adds targets to an EdgeIndex': lambda case, meaning: (
         case['x'] == 'sources'
         and case['graph'] in BIPARTITE
