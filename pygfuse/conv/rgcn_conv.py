@@ -176,12 +176,7 @@ class RGCNConv(RelationalConv, torch_geometric.nn.RGCNConv):
 class FastRGCNConv(RelationalConv, torch_geometric.nn.FastRGCNConv):
     r"""`torch_geometric.nn.FastRGCNConv`, fused: the same parameters, options and numbers, no matrix for each edge.
 
-    See `RGCNConv`, which computes the same.
-
-    Args:
-        in_channels, out_channels, num_relations, num_bases, num_blocks, aggr, root_weight, is_sorted, bias: As in PyG.
-
-    Shapes and errors are those of `FusedConv`; an ``edge_type`` that is no relation raises a ValueError.
+    It computes what `RGCNConv` computes; arguments, shapes and errors are those of that class.
 
     Example:
         >>> conv = FastRGCNConv(16, 8, num_relations=2)

@@ -67,8 +67,9 @@ def backward(
     graph, reduce = call.graph, call.reduce
     coo = unsorted(graph, call.row_bytes, call.bound.softmax, reduce)
     path = path_of(graph, grad_out, call.row_bytes) if coo is None else None
-    if path is None and is_single_part(graph, call.row_bytes) and graph.is_sorted:
-        return _backward_of_few(call, out, statistics, grad_out, needed, features)
+    found = backward_of_few(call, out, statistics, grad_out, needed, features) if path is None else None
+    if found is not None:
+        return found
     counts = None
     if reduce == 'mean':
         counts = divisors_of(graph) if coo is None else divisors(coo.degree())
@@ -110,20 +111,9 @@ def backward_of_few(
     needed: Collection[str],
     features: Collection[str] = (),
 ) -> dict[str, Tensor | Product] | None:
-    """As `backward`, where nothing is said by a ``with`` block; None where edges are not few, or not sorted."""
+    """As `backward`, of the whole graph; None where its edges are not few, or not sorted."""
     if not call.graph.is_sorted or not is_single_part(call.graph, call.row_bytes):
         return None
-    return _backward_of_few(call, out, statistics, grad_out, needed, features)
-
-
-def _backward_of_few(
-    call: Call,
-    out: Tensor,
-    statistics: Tensor | None,
-    grad_out: Tensor,
-    needed: Collection[str],
-    features: Collection[str],
-) -> dict[str, Tensor | Product]:
     bound, single = call.bound, single_part_of(call)
     counts = divisors_of(call.graph) if call.reduce == 'mean' else None
     of_messages = _of_messages(grad_out, statistics, call.reduce, counts)

@@ -13,6 +13,18 @@ REPORTED = 3
 
 
 @inlined
+def _point_to_places(places, indptr, rows):
+    """Turns the counts of rows into the places where they begin, and the row pointer."""
+    place = 0
+    indptr[0] = 0
+    for row in range(rows):
+        count = places[row]
+        places[row] = place
+        place += count
+        indptr[row + 1] = place
+
+
+@inlined
 def _count_and_put(targets, sources, rows, loops, places, indptr, index, edge_id):
     """Sorts edges by target, and leaves room for self-loops at the rows' ends."""
     edges = len(targets)
@@ -21,13 +33,7 @@ def _count_and_put(targets, sources, rows, loops, places, indptr, index, edge_id
     for edge in range(edges):
         target = targets[edge]
         places[target] += loops < 0 or target != sources[edge]
-    place = 0
-    indptr[0] = 0
-    for row in range(rows):
-        count = places[row]
-        places[row] = place
-        place += count
-        indptr[row + 1] = place
+    _point_to_places(places, indptr, rows)
     for edge in range(edges):
         target, source = targets[edge], sources[edge]
         if loops < 0 or target != source:
@@ -91,13 +97,7 @@ def _transpose_at_once(part, indptr, index, columns, places, column_pointer, row
         places[column] = 0
     for edge in range(edges):
         places[index[edge]] += 1
-    place = 0
-    column_pointer[0] = 0
-    for column in range(columns):
-        count = places[column]
-        places[column] = place
-        place += count
-        column_pointer[column + 1] = place
+    _point_to_places(places, column_pointer, columns)
     for row in range(rows):
         for edge in range(indptr[row], indptr[row + 1]):
             column = index[edge]
