@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class Activity(NamedTuple):
+@dataclasses.dataclass
+class Activity:
     """How much of a graph a pass walked.
 
     Attributes:

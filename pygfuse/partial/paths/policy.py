@@ -11,6 +11,7 @@ On a GPU a look at a gradient makes the host wait, so that only paths that were 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import weakref
 
 import torch
@@ -101,7 +102,7 @@ def _path_of(graph: Graph, grad: Tensor, row_bytes: int) -> tuple[ExecutionPath 
         return None, whole
     active, num_rows, num_edges = row_search_of(graph.device).active_rows(grad, graph.csr.indptr)
     if num_rows == all_rows:
-        return None, whole._replace(rows=num_rows, edges=num_edges)
+        return None, dataclasses.replace(whole, rows=num_rows, edges=num_edges)
     most_edges = float(all_edges) if forced else WORTH_A_WALK * all_edges
     path = paths.least(active, most_edges)
     if _is_worth_making(paths, graph, path, num_edges, most_edges, price):
