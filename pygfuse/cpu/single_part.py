@@ -22,7 +22,9 @@ from pygfuse.cpu.walked_edges import THREAD_WORK, Walked, needs_ids, nothing
 from pygfuse.cpu.walks.arguments import NumRows
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping import records
 from pygfuse.mapping.cost_model import edge_cost
+from pygfuse.mapping.records import Shape
 from pygfuse.program.program import SOURCE, TARGET, BoundProgram
 
 
@@ -37,7 +39,10 @@ def is_single_part(graph: Graph, row_bytes: int) -> bool:
     if said is not None and _decides(said):
         return False
     work = graph.num_edge_ids + graph.num_targets + graph.num_sources
-    return work * edge_cost(row_bytes) < 2 * THREAD_WORK
+    if work * edge_cost(row_bytes) >= 2 * THREAD_WORK:
+        return False
+    # a mapping may have been measured to be best
+    return records.TABLE.is_empty() or records.mapping_of(Shape.of(graph.csr)) is None
 
 
 def _decides(said: Modes) -> bool:

@@ -155,7 +155,7 @@ class _Aggregation(torch.autograd.Function):
                 note_whole(made.note, graph)
                 return None, None, found.view(ctx.unread[0][1])
         for place, shape, dtype in ctx.unread:
-            tensors[place] = grad_out.new_empty(shape, dtype=dtype)
+            tensors[place] = torch.empty(shape, dtype=dtype, device=grad_out.device)
         given = tensors, made.numbers, made.dropout, seed
         if is_plain and not is_watched(tensors):
             call = plan.call(graph, *given, weights)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pygfuse.cpu import backend as target
+from pygfuse.cpu import adjoint
 from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import PROGRAMS
@@ -16,7 +16,7 @@ def test_the_adjoint_of_a_plain_sum_takes_the_walk_of_sums(name, reduce, monkeyp
     def refuse(*arguments):
         raise AssertionError('a walk of its own')
 
-    monkeypatch.setattr(target, '_walk', refuse)
+    monkeypatch.setattr(adjoint, '_walk', refuse)
     graph = GRAPHS[name]()
     edges = Edges(graph.edge_index, graph.num_sources, graph.num_targets)
     edges.graph().csc  # noqa: B018 (sorted edges: else they may be summed in no order)

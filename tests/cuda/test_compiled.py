@@ -136,7 +136,7 @@ def test_dropout_draws_what_the_cpu_draws():
 @pytest.fixture
 def _in_place_of_the_cpu(monkeypatch):
     """The operator, sorting and walks of the CUDA backend, in place of the CPU's."""
-    for module in ('walks', 'operator', 'dropout'):
+    for module in ('walks', 'operator', 'dropout', 'eager'):
         monkeypatch.setattr(f'pygfuse.ops.{module}.backend_of', lambda device: backend)
     monkeypatch.setattr('pygfuse.graph.build.sorting_of', lambda device: sort)
 

@@ -16,7 +16,7 @@ from pygfuse.graph.graph import Graph
 from pygfuse.memory import saved_bytes
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.eager import is_watched
-from pygfuse.ops.walks import walk_back
+from pygfuse.ops.walks import walk_few_back
 from pygfuse.program import Product
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.gatv2 import GATV2
@@ -192,9 +192,9 @@ def test_only_what_is_needed_gets_a_gradient(monkeypatch):
 
     def spied(*arguments):
         asked.append(arguments[-1])
-        return walk_back(*arguments)
+        return walk_few_back(*arguments)
 
-    monkeypatch.setattr('pygfuse.ops.eager.walk_back', spied)
+    monkeypatch.setattr('pygfuse.ops.eager.walk_few_back', spied)
     operands = {'x': x, 'edge_weight': weight}
     aggregate(WEIGHTED_NEIGHBOURS, edges(), operands, 1, HEADS * CHANNELS).sum().backward()
     assert [needed.flags for needed in asked] == [{'x': True, 'edge_weight': False}]
