@@ -26,6 +26,7 @@ import torch
 
 import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
+from pygfuse.codegen.arguments import Operands
 from pygfuse.cuda import backend, kernels
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
@@ -99,8 +100,9 @@ class Task:
     def _gathers_rows(self) -> bool:
         """Whether each edge brings a row of channels: of the other end, its own, or the gradient of its target."""
         if ' forward' in self.kernel.name or ' backward' in self.kernel.name:
-            gathered, edge_rows = self.description[9], self.description[12]
-            return bool(gathered or edge_rows) or 'by source' in self.kernel.name
+            # the share of the work and the edges walked come before the operands
+            operands = Operands(*self.description[2])
+            return bool(operands.gathered_channels or operands.edge_rows) or 'by source' in self.kernel.name
         return False
 
 
