@@ -21,7 +21,7 @@ from tests.properties.dimension import LAYER, Case
 from tests.properties.problem import Arguments, Problem
 from tests.support.parity import tensors
 
-NUDGES, ROUNDINGS = 3, 12
+NUDGES, ROUNDINGS = 3, 40
 RIGHT, WRONG, KINK, ROUNDING, BOTH_RAISE, ONLY_PYG, ONLY_OURS = (
     'right', 'wrong', 'right but for a kink', 'right but for a rounding', 'both raise', 'only PyG raises',
     'only ours raises',

@@ -59,6 +59,11 @@ KNOWN: tuple[Known, ...] = (
         ONLY_PYG, r'GraphConv: IndexError: index out of range in self',
         "PyG's product with an EdgeIndex without edges", _EDGE_INDEX,
     ),
+    Known(
+        ONLY_PYG, r'GraphConv: RuntimeError: optional_value',
+        "PyG's product with an EdgeIndex takes weights of shape [E], which one edge of shape [E, 1] becomes by chance",
+        {'edge': ('one dimension',), 'adjacency': ('EdgeIndex by column',)},
+    ),
     Known(ONLY_PYG, r'_sparse_mm_reduce_impl_backward', 'a mean over a matrix has a second derivative'),
     Known(
         ONLY_PYG, r'GMMConv: RuntimeError: cannot reshape tensor of # elements', 'PyG cannot view messages of no edges',

@@ -111,6 +111,12 @@ RULES: dict[str, Rule] = {
         and (case['adjacency'] in SPARSE or case['graph'] in BIPARTITE)
         and 'spectral_norm' in case['state']
     ),
+    'torch has no narrow product with a matrix, but of one without edges': lambda case, meaning: (
+        case['context'] == 'autocast'
+        and case['adjacency'] in SPARSE
+        and case['graph'] in ('no edges', 'one node', 'no nodes')
+        and meaning.get('normalize') is False
+    ),
     'what is computed again outside of the block of active has iterated once more': lambda case, meaning: (
         case['context'] == 'active' and case['backward'] == 'checkpointed' and 'spectral_norm' in case['state']
     ),
