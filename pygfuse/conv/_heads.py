@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.typing import OptTensor
 
-from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._checks import Inputs, NodePair, is_first_rows
 from pygfuse.conv._layer import FusedConv, total
+from pygfuse.ops.linear import apply_linear, is_plain_linear
 
 
 class HeadsConv(FusedConv):
@@ -24,6 +26,21 @@ class HeadsConv(FusedConv):
     def by_head(self, x: Tensor) -> Tensor:
         """Rows of all heads as ``[rows, heads, channels]``."""
         return x.view(-1, self.heads, self.out_channels)
+
+    def both_by_head(self, x: NodePair, source: Module, target: Module, is_shared: bool) -> NodePair:
+        """What maps of sources and of targets give, by head.
+
+        Args:
+            x: Features of both sides; the second may be missing.
+            source, target: The maps.
+            is_shared: Whether one tensor for both sides is mapped once, by the first.
+        """
+        x_src = self.by_head(apply_linear(source, x[0]))
+        if x[1] is None or (is_shared and x[1] is x[0]):
+            return x_src, None if x[1] is None else x_src
+        if source is target and is_first_rows(x) and is_plain_linear(source):
+            return x_src, x_src[: x[1].shape[0]]
+        return x_src, self.by_head(apply_linear(target, x[1]))
 
     def combined(self, out: Tensor) -> Tensor:
         """Heads side by side, as they come, or their mean."""

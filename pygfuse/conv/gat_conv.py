@@ -10,13 +10,12 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse._lib.modes import modes
 from pygfuse.conv._attention import both_head_products, unreorganised_operands
-from pygfuse.conv._checks import NodePair, is_first_rows
+from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._layer import total
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.linear import apply_linear, is_plain_linear
 from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
@@ -91,10 +90,5 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
         return {'x': x_src, **alphas, 'negative_slope': slope}
 
     def _mapped(self, x: NodePair) -> NodePair:
-        lin_src, lin_dst = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
-        x_src = self.by_head(apply_linear(lin_src, x[0]))
-        if x[1] is None or (x[1] is x[0] and self.lin is not None):
-            return x_src, None if x[1] is None else x_src
-        if self.lin is not None and is_first_rows(x) and is_plain_linear(self.lin):
-            return x_src, x_src[: x[1].shape[0]]
-        return x_src, self.by_head(apply_linear(lin_dst, x[1]))
+        maps = (self.lin_src, self.lin_dst) if self.lin is None else (self.lin, self.lin)
+        return self.both_by_head(x, *maps, is_shared=self.lin is not None)

@@ -8,12 +8,11 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.conv._checks import NodePair, is_first_rows
+from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.linear import apply_linear, is_plain_linear
 from pygfuse.program.library.gatv2 import GATV2
 from pygfuse.program.products import OperandValue
 
@@ -52,11 +51,7 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
     )  # fmt: skip
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
-        x_src = self.by_head(apply_linear(self.lin_l, x[0]))
-        x_dst = x_src
-        if x[1] is not x[0] or not self.share_weights:
-            is_mapped = self.lin_r is self.lin_l and is_first_rows(x) and is_plain_linear(self.lin_r)
-            x_dst = x_src[: x[1].shape[0]] if is_mapped else self.by_head(apply_linear(self.lin_r, x[1]))
+        x_src, x_dst = self.both_by_head(x, self.lin_l, self.lin_r, is_shared=self.share_weights)
         if edge is not None:
             weight, bias = self.lin_edge.weight, self.lin_edge.bias
             edge = edge.times(weight.t())

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv._checks import NodePair
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._layer import FusedConv, total
-from pygfuse.conv._map_first import maps_first
+from pygfuse.conv._map_first import MappedSums
 from pygfuse.conv._spec import EdgeWeight, Spec
-from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
-from pygfuse.program.products import OperandValue
 
 
-class GraphConv(FusedConv, torch_geometric.nn.GraphConv):
+class GraphConv(MappedSums, torch_geometric.nn.GraphConv):
     r"""`torch_geometric.nn.GraphConv`, fused: the same parameters, options and numbers.
 
     From the `"Weisfeiler and Leman Go Neural: Higher-order Graph Neural Networks" <https://arxiv.org/abs/1810.02244>`_
@@ -42,6 +37,7 @@ class GraphConv(FusedConv, torch_geometric.nn.GraphConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'edge_weight': OptTensor}
+    sums_mapped_by = 'lin_rel'
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, wide=True), in_channels='in_channels', static=True,
         matrix=True, hag=True, autocast=True,
@@ -51,11 +47,6 @@ class GraphConv(FusedConv, torch_geometric.nn.GraphConv):
         """Runs the layer; arguments and results are those of PyG's ``GraphConv.forward``."""
         return self.fused(x, edge_index, edge_weight=edge_weight, size=size)
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
-        first = maps_first(self, self.lin_rel, x[0])
-        return super().operands((F.linear(x[0], self.lin_rel.weight), None) if first else x, edge, edges)
-
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        first = maps_first(self, self.lin_rel, x[0])
-        out = total(out, self.lin_rel.bias) if first else apply_linear(self.lin_rel, out)
+        out = super().finish(out, x, begun)
         return out if x[1] is None else out + apply_linear(self.lin_root, x[1])

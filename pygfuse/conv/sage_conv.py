@@ -10,9 +10,8 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair
-from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
-from pygfuse.conv._map_first import maps_first
+from pygfuse.conv._map_first import MappedSums
 from pygfuse.conv._spec import EdgeWeight, Spec
 from pygfuse.hag.prefix_tree import lstm_aggregate
 from pygfuse.ops import Edges
@@ -21,7 +20,7 @@ from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import OperandValue
 
 
-class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
+class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
     r"""`torch_geometric.nn.SAGEConv`, fused: the same parameters, options and numbers.
 
     From the `"Inductive Representation Learning on Large Graphs" <https://arxiv.org/abs/1706.02216>`_ paper.
@@ -45,6 +44,7 @@ class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
         torch.Size([3, 8])
     """
 
+    sums_mapped_by = 'lin_l'
     propagate_type: ClassVar = {'x': OptPairTensor}
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, of_sparse_tensor=False), in_channels='in_channels',
@@ -55,18 +55,14 @@ class SAGEConv(FusedConv, torch_geometric.nn.SAGEConv):
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
         return self.fused(x, edge_index, size=size)
 
+    def maps_first(self, x: Tensor) -> bool:
+        return not self._projects and super().maps_first(x)
+
     def operands(self, x: NodePair, edge: Any, edges: Edges) -> dict[str, OperandValue]:
-        if self._projects:
-            x = self.lin(x[0]).relu(), None
-        elif maps_first(self, self.lin_l, x[0]):
-            x = F.linear(x[0], self.lin_l.weight), None
-        return super().operands(x, edge, edges)
+        return super().operands((self.lin(x[0]).relu(), None) if self._projects else x, edge, edges)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        if not self._projects and maps_first(self, self.lin_l, x[0]):
-            out = total(out, self.lin_l.bias)
-        else:
-            out = apply_linear(self.lin_l, out)
+        out = super().finish(out, x, begun)
         if self.root_weight and x[1] is not None:
             out = out + apply_linear(self.lin_r, x[1])
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
