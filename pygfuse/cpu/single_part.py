@@ -28,6 +28,10 @@ from pygfuse.mapping.records import Shape
 from pygfuse.program.program import SOURCE, TARGET, BoundProgram
 
 
+# what a row takes beside its edges, in edges: it is written, and read once
+ROW_WORK = 0.25
+
+
 def is_single_part(graph: Graph, row_bytes: int) -> bool:
     """Whether walks are one part each: they are worth less than two threads, and nobody says otherwise.
 
@@ -38,7 +42,7 @@ def is_single_part(graph: Graph, row_bytes: int) -> bool:
     said = None if nothing_is_said() else modes()
     if said is not None and _decides(said):
         return False
-    work = graph.num_edge_ids + graph.num_targets + graph.num_sources
+    work = graph.num_edge_ids + ROW_WORK * (graph.num_targets + graph.num_sources)
     if work * edge_cost(row_bytes) >= 2 * THREAD_WORK:
         return False
     # a mapping may have been measured to be best
