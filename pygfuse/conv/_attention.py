@@ -19,6 +19,7 @@ from pygfuse.graph.graph import Graph
 from pygfuse.ops import autocast, dropout_factors
 from pygfuse.ops.head_products import head_products as by_kernels
 from pygfuse.ops.linear import apply_weight
+from pygfuse.partial.rows.session import is_deferring
 
 # above so many columns, multiplying with the zeros of the block-diagonal matrix costs more than it saves
 _WIDEST_MATRIX = 32
@@ -37,7 +38,8 @@ def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
     Returns:
         For each set, ``[nodes, H]``.
     """
-    found = by_kernels(x, *vectors) if len(vectors) <= 2 else None
+    # a kernel reads all rows, of which some may be deferred
+    found = by_kernels(x, *vectors) if len(vectors) <= 2 and not is_deferring() else None
     if found is not None:
         return list(found)
     heads, dtype = x.shape[1], common_dtype((x, *vectors))

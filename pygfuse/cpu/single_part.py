@@ -27,7 +27,6 @@ from pygfuse.mapping.cost_model import edge_cost
 from pygfuse.mapping.records import Shape
 from pygfuse.program.program import SOURCE, TARGET, BoundProgram
 
-
 # what a row takes beside its edges, in edges: it is written, and read once
 ROW_WORK = 0.25
 
