@@ -11,7 +11,7 @@ from tests.support.parity import RELATIVE
 
 # of everything that is compared: what is left where a gradient cancels to nothing
 FLOOR = {torch.float32: 1e-5, torch.float64: 1e-11}
-# AGNN compares directions, which have length 1 whatever the features: of small ones, this cancels from terms of that size
+# AGNN compares directions, of length 1 whatever the features: of small ones, this cancels from terms of that size
 _OF_DIRECTIONS = 'gradient of beta'
 _EPS = torch.finfo(torch.bfloat16).eps
 

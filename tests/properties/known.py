@@ -99,7 +99,8 @@ KNOWN: tuple[Known, ...] = (
         {'state': ('one map: a class of tensors',), 'context': ('compiled',)},
     ),
     Known(
-        ONLY_OURS, r'IndexError: tuple index out of range', 'torch.compile takes no view of a matrix where it compiles for other sizes',
+        ONLY_OURS, r'IndexError: tuple index out of range',
+        'torch.compile takes no view of a matrix where it compiles for other sizes',
         {'context': ('compiled',), 'adjacency': ('CSR', 'CSR, weights')},
     ),
     Known(
