@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pygfuse.call.call import Call
 from pygfuse.cpu import backend
 from suite.timing import Recorded
+
+# by direction; what walks few edges gives None for many
+_ENTRIES = {'forward': ('forward',), 'backward': ('backward', 'backward_of_few', 'sum_of_few')}
+
+
+def _width_of(call: Any, *rest: Any) -> int:
+    """The width of a row, of a call or of a program with heads and channels."""
+    return call.width if isinstance(call, Call) else rest[0] * rest[1]
 
 
 class Walks(Recorded):
@@ -27,20 +37,25 @@ class Walks(Recorded):
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Adds one time: the sum over the walks that run within."""
-        inner, spent, widths = getattr(backend, self.direction), [], []
+        spent: list[float] = []
+        widths: list[int] = []
+        inner = {name: getattr(backend, name) for name in _ENTRIES[self.direction]}
 
-        def timed(*arguments: Any) -> Any:
-            widths.append(arguments[0].width)
+        def timed(name: str, *arguments: Any) -> Any:
             start = time.perf_counter()
-            found = inner(*arguments)
-            spent.append(time.perf_counter() - start)
+            found = inner[name](*arguments)
+            if found is not None:
+                spent.append(time.perf_counter() - start)
+                widths.append(_width_of(*arguments))
             return found
 
-        setattr(backend, self.direction, timed)
+        for name in inner:
+            setattr(backend, name, functools.partial(timed, name))
         try:
             yield
         finally:
-            setattr(backend, self.direction, inner)
+            for name, function in inner.items():
+                setattr(backend, name, function)
         self.times.append(sum(spent))
         self.widths = widths
 
