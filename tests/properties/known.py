@@ -89,7 +89,7 @@ KNOWN: tuple[Known, ...] = (
         {'adjacency': ('EdgeIndex by column',), 'edge': ('missing',)},
     ),
     Known(
-        ONLY_OURS, r'CheckpointError.*different metadata',
+        ONLY_OURS, r'CheckpointError.*(different metadata|different number of tensors)',
         'torch computes again without classes of tensors, so that a layer runs fused that did not',
         {'state': ('one map: a class of tensors',), 'backward': ('checkpointed',)},
     ),
