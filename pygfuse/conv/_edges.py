@@ -52,22 +52,19 @@ def edges_of(
     Raises:
         ValueError: If the adjacency is not one, or names nodes that are not there.
     """
+    first, second = x[0].shape[0], None if x[1] is None else x[1].shape[0]
     if is_known:
-        first = x[0].shape[0]
-        second = first if x[1] is None else x[1].shape[0]
-        graph = Graph.of(adjacency, None, flow, first, second)
-        num_loops = min(first, second) if loops else None
-        walked = graph if num_loops is None else graph.with_self_loops(num_loops)
-        return Edges(adjacency if graph.is_of(adjacency) else graph.token, first, second, flow, num_loops, walked)
-    first, second = check_rows([x[0].shape[0], None if x[1] is None else x[1].shape[0]], size, adjacency)
-    is_plain = is_edge_index(adjacency)
+        second = first if second is None else second
+    else:
+        first, second = check_rows([first, second], size, adjacency)
+    is_plain = is_known or is_edge_index(adjacency)
     num_loops = None
     if loops:
         num_loops = min(size) if size is not None and is_plain else min(first, second)
     # torch.export hands over tensors of classes of its own
-    if torch.compiler.is_compiling() and is_plain and not isinstance(adjacency, EdgeIndex):
+    if not is_known and torch.compiler.is_compiling() and is_plain and not isinstance(adjacency, EdgeIndex):
         return Edges(adjacency, first, second, flow, num_loops)
-    graph = Graph.of(adjacency, num_sources=first, num_targets=second, flow=flow)
+    graph = Graph.of(adjacency, None, flow, first, second)
     walked = graph if num_loops is None else graph.with_self_loops(num_loops)
     token = adjacency if graph.is_of(adjacency) else graph.token
     return Edges(token, first, second, flow, num_loops, walked)

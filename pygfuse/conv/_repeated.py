@@ -1,7 +1,7 @@
 """Calls of a layer that are like the one before: what was found out of that one holds for them.
 
 Looking at the arguments and at the layer takes longer than a small graph's sums. What the looking depends on is little,
-where tensors are plain ones on a CPU and nothing is said by a ``with`` block, and is compared by identity.
+where tensors are plain ones and nothing is said by a ``with`` block, and is compared by identity.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from pygfuse._lib.hooks import has_hooks
 from pygfuse._lib.modes import nothing_is_said
@@ -19,9 +18,9 @@ from pygfuse.conv._fallback import is_observed, why_not_maps
 from pygfuse.conv._spec import REDUCTIONS
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.hag.attach import attached
-from pygfuse.ops.eager import is_intercepted
+from pygfuse.ops import autocast
+from pygfuse.ops.eager import PLAIN, is_intercepted
 
-_PLAIN = (Tensor, Parameter)
 # methods that a class, or somebody from outside, may have replaced
 _methods_of = operator.attrgetter(
     'message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate', 'propagate', 'edge_updater'
@@ -42,13 +41,13 @@ def kind_of(layer: Any, x: Any, adjacency: Any, given: dict[str, Any]) -> Kind |
     Returns:
         What is compared by identity, and what by value.
     """
-    if type(adjacency) is not Tensor or not adjacency.is_cpu or adjacency.layout is not torch.strided:
+    if type(adjacency) is not Tensor or adjacency.layout is not torch.strided:
         return None
     if (
         not nothing_is_said()
         or is_intercepted()
         or torch._C._len_torch_function_stack()
-        or torch.is_autocast_enabled('cpu')
+        or autocast.is_on_anywhere()
         or is_observed(layer)
     ):
         return None
@@ -57,20 +56,20 @@ def kind_of(layer: Any, x: Any, adjacency: Any, given: dict[str, Any]) -> Kind |
         return None
     if why_not_maps(layer, layer.spec.maps) is not None or attached(adjacency) is not None:
         return None
-    if type(x) in _PLAIN:
+    if type(x) in PLAIN:
         values = x, *given.values()
     elif type(x) is tuple and layer.flow == FLOWS[0]:
         values = *x, *given.values()
     else:
         return None
-    shapes = [adjacency.dtype, adjacency.dim(), len(values), *given]
+    shapes = [adjacency.dtype, adjacency.device, adjacency.dim(), len(values), *given]
     for value in values:
         if value is None:
             shapes.append(None)
-        elif type(value) in _PLAIN and value.is_cpu:
+        elif type(value) in PLAIN:
             # a look at one row, as some checks take, is at none where there is none
             first, *others = value.shape or (0,)
-            shapes += value.dtype, others, first > 0
+            shapes += value.dtype, value.device, others, first > 0
         else:
             return None
     kind = type(layer)

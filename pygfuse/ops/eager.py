@@ -25,7 +25,8 @@ from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk_back, walk_few_back
 from pygfuse.partial.paths.policy import note_whole
 
-_PLAIN = {Tensor, Parameter}
+# torch's own classes of tensors
+PLAIN = {Tensor, Parameter}
 
 
 def is_watched(tensors: Collection[Tensor]) -> bool:
@@ -51,7 +52,7 @@ def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
     torch leaves such a class out in backward, so that a checkpoint would not compute again what it has computed.
     """
-    if all(type(tensor) in _PLAIN for tensor in tensors):
+    if are_plain(tensors):
         return tensors
     dispatch = Tensor.__torch_dispatch__
     return [tensor.as_subclass(Tensor) if type(tensor).__torch_dispatch__ is dispatch else tensor for tensor in tensors]
@@ -59,7 +60,7 @@ def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def are_plain(tensors: Collection[Tensor]) -> bool:
     """Whether tensors are of no class but torch's own."""
-    return _PLAIN.issuperset(map(type, tensors))
+    return PLAIN.issuperset(map(type, tensors))
 
 
 def aggregate_eagerly(
@@ -157,7 +158,7 @@ class _Aggregation(torch.autograd.Function):
         for place, shape, dtype in ctx.unread:
             tensors[place] = torch.empty(shape, dtype=dtype, device=grad_out.device)
         given = tensors, made.numbers, made.dropout, seed
-        if is_plain and not is_watched(tensors):
+        if is_plain and are_plain(tensors):
             call = plan.call(graph, *given, weights)
             operands = with_parts(plan.tensors, tensors) if plan.products else call.tensors
             out = grad_out if out is None else out

@@ -33,7 +33,7 @@ def head_products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tup
         if has_torch_function((x, *vectors)):
             return handle_torch_function(head_products, (x, *vectors), x, first, second)
         x, *vectors = of_no_own_class((x, *vectors))
-    if is_watched((x, *vectors)) or x.dtype not in DTYPES['cpu'] or head_products_of(x.device) is None:
+    if is_watched((x, *vectors)) or head_products_of(x.device) is None or x.dtype not in DTYPES[x.device.type]:
         return None
     if not x.numel() or any(vector.dtype is not x.dtype or vector.device != x.device for vector in vectors):
         return None

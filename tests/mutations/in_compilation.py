@@ -86,8 +86,8 @@ OF_COMPILATION = (
     Mutation(
         'a class of tensors',
         'ops/eager.py',
-        'if all(type(tensor) in _PLAIN for tensor in tensors):',
-        'if True:',
+        '    if are_plain(tensors):\n        return tensors',
+        '    return tensors',
         f'{EAGER} -k class_of_tensors',
     ),
     # what is read as often as in PyG
