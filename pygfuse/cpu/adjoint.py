@@ -16,22 +16,8 @@ from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
 from pygfuse.cpu.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
-from pygfuse.cpu.walked_edges import (
-    Walked,
-    copies_of_heads,
-    edges_of,
-    nothing,
-    rows_of_path,
-    walked_by,
-)
-from pygfuse.cpu.walks.arguments import (
-    Added,
-    Ends,
-    KeptWeights,
-    Passed,
-    RowsWalked,
-    Sums,
-)
+from pygfuse.cpu.walked_edges import Walked, copies_of_heads, edges_of, nothing, rows_of_path, walked_by
+from pygfuse.cpu.walks.arguments import Added, Ends, KeptWeights, Passed, RowsWalked, Sums
 from pygfuse.cpu.walks.forward import ONE_PASS
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.graph import Graph

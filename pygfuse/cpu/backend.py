@@ -1,4 +1,4 @@
-"""The CPU target: runs a call's walks."""
+"""The CPU's backend: runs a call's walks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,8 @@ from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.row_sums import divisors, sum_rows
 from pygfuse.cpu.rows import added_up, zeros
 from pygfuse.cpu.single_part import is_single_part, single_part_of
-from pygfuse.cpu.walked_edges import (
-    edges_of,
-    tiling_of,
-    words_of,
-)
-from pygfuse.cpu.walks.arguments import (
-    NumRows,
-    Weights,
-)
+from pygfuse.cpu.walked_edges import edges_of, tiling_of, words_of
+from pygfuse.cpu.walks.arguments import NumRows, Weights
 from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS
 from pygfuse.graph.coo import Coo
 from pygfuse.mapping.choice import mapping_for

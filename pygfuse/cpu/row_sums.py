@@ -13,16 +13,8 @@ from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.launch import Packed
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.walked_edges import (
-    needs_ids,
-    nothing,
-    threads_for,
-    tiling_of,
-    words_of,
-)
-from pygfuse.cpu.walks.arguments import (
-    NumRows,
-)
+from pygfuse.cpu.walked_edges import needs_ids, nothing, threads_for, tiling_of, words_of
+from pygfuse.cpu.walks.arguments import NumRows
 from pygfuse.cpu.walks.forward import STATISTICS
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
@@ -31,6 +23,16 @@ from pygfuse.program.program import TARGET
 
 
 def sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statistics: Tensor | None) -> None:
+    """Writes the reduced rows of a call, or their statistics.
+
+    Args:
+        call: The call.
+        form: What is written, see `pygfuse.cpu.walks.forward`.
+        csr: The edges by row.
+        parts: How they are cut.
+        out: ``[rows, H * C]``.
+        statistics: As `pygfuse.cpu.backend.forward` returns them, or None.
+    """
     # statistics belong to whole heads
     tiling = tiling_of(call, planning.FORWARD_REGISTERS, call.bound.separable and form != STATISTICS)
     partial = _partial_states(call, parts)
@@ -58,15 +60,18 @@ def sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statistic
 
 
 def divisors(degree: Tensor) -> Tensor:
+    """What sums of rows are divided by for means, ``[rows, 1]``: the number of edges, or 1 where there are none."""
     return degree.clamp(min=1).unsqueeze(-1)
 
 
 def divisors_of(graph: Graph) -> Tensor:
+    """`divisors` of the targets of a graph, kept with it."""
     return graph.memo.get_or_make(('divisors of means',), lambda: divisors(graph.degree))
 
 
 @functools.cache
-def _no_states(dtype: torch.dtype) -> Packed:
+def no_states(dtype: torch.dtype) -> Packed:
+    """What a walk takes in place of `PartialStates` where no row lies in several parts."""
     return Packed(shared.PartialStates(*(nothing(dtype),) * 3))
 
 
@@ -74,6 +79,6 @@ def _partial_states(call: Call, parts: Cut) -> shared.PartialStates | Packed:
     """Room for the state of rows that lie in several parts."""
     like, slots = call.like, parts.num_slots
     if not slots:
-        return _no_states(like.dtype)
+        return no_states(like.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     return shared.PartialStates(*(like.new_empty(slots, size) for size in (call.width, tops, call.heads)))

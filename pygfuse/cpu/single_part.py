@@ -16,8 +16,9 @@ from pygfuse.call.call import Call
 from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.launch import Packed, packed_when_met_again
+from pygfuse.cpu.launch import packed_when_met_again
 from pygfuse.cpu.operands import NO_DRAWS, draws_of, operands_of, rows_gathered
+from pygfuse.cpu.row_sums import no_states
 from pygfuse.cpu.walked_edges import THREAD_WORK, Walked, needs_ids, nothing
 from pygfuse.cpu.walks.arguments import NumRows
 from pygfuse.graph.csr import Csr
@@ -78,7 +79,7 @@ class SinglePart:
         # the adjoint of a sum or mean of rows sums along the transpose
         self._transposed = kernels.forward_kernel(bound, self._tiling, 'sum')
         self._row = shared.Row(heads, heads * channels)
-        self._states = Packed(shared.PartialStates(*(nothing(dtype),) * 3))
+        self._states = no_states(dtype)
 
     def forward(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """As `pygfuse.cpu.backend.forward`."""

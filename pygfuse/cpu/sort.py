@@ -207,6 +207,11 @@ put_transposed = Kernel(_put_transposed, 'the sort of edges by source')
 invert_places = Kernel(_invert_places, 'the way back from edges by source')
 
 
+def _chunks_of(count: int) -> int:
+    """How many chunks so many edges, or rows, are worth."""
+    return max(1, min(torch.get_num_threads(), count // CHUNK_MINIMUM))
+
+
 def _chunk_count(edges: int, rows: int) -> int:
     """As many chunks as threads, but few enough that their counts take no more room than the edges."""
     return max(1, min(torch.get_num_threads(), edges // max(rows, 1), edges // CHUNK_MINIMUM))
@@ -215,7 +220,7 @@ def _chunk_count(edges: int, rows: int) -> int:
 def _places(counts: Tensor, rows: int, loops: int) -> Tensor:
     """Turns counts [chunks * rows] into places, in their own memory; returns the row pointer [rows + 1]."""
     chunks = counts.numel() // rows if rows else 1
-    runs = max(1, min(torch.get_num_threads(), counts.numel() // CHUNK_MINIMUM))
+    runs = _chunks_of(counts.numel())
     indptr = counts.new_empty(rows + 1)
     starts = torch.zeros(runs + 1, dtype=torch.int64)
     if runs > 1:
@@ -256,7 +261,7 @@ def sort_by_target(
     drop = KEEP_LOOPS if loops is None else loops
     if chunks == 1 and rows < CHUNK_MINIMUM:
         return sorted_at_once(targets, sources, rows, columns, drop, index_dtype)
-    chunks = max(1, min(torch.get_num_threads(), targets.numel() // CHUNK_MINIMUM))
+    chunks = _chunks_of(targets.numel())
     report = torch.zeros(2, dtype=torch.int64)
     find_order(chunks, chunks, targets, sources, rows, columns, drop, report)
     out_of_range, falls = report.tolist()
@@ -274,7 +279,7 @@ def _take(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """`sort_by_target` of edges that come by target and, where loops are put in, have none."""
     edges = targets.numel()
-    chunks = max(1, min(torch.get_num_threads(), edges // CHUNK_MINIMUM))
+    chunks = _chunks_of(edges)
     ends = torch.zeros(rows, dtype=index_dtype)
     indptr = ends.new_empty(rows + 1)
     mark_ends(chunks, chunks, targets, ends)
@@ -342,6 +347,6 @@ def inverted(position: Tensor) -> Tensor:
         tensor([1, 2, 0])
     """
     places = torch.empty_like(position)
-    chunks = max(1, min(torch.get_num_threads(), position.numel() // CHUNK_MINIMUM))
+    chunks = _chunks_of(position.numel())
     invert_places(chunks, chunks, position, places)
     return places
