@@ -79,13 +79,13 @@ def why_no_edge_chunks(kind: str) -> str | None:
 
 def neighbour_search_of(device: torch.device) -> ModuleType | None:
     """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
-    return importlib.import_module('pygfuse.cpu.knn') if device.type == 'cpu' else None
+    return _module('cpu', 'knn') if device.type == 'cpu' else None
 
 
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""
-    return importlib.import_module('pygfuse.cpu.head_products') if device.type == 'cpu' else None
+    return _module('cpu', 'head_products') if device.type == 'cpu' else None
 
 
 def row_search_of(device: torch.device) -> ModuleType:

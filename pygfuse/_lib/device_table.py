@@ -37,6 +37,7 @@ class DeviceTable:
         # by folder
         self._read: dict[Path, dict[str, dict[str, Any]]] = {}
         self._unwritten: dict[str, dict[str, Any]] = {}
+        self._is_empty: bool | None = None
 
     @property
     def path(self) -> Path:
@@ -47,6 +48,7 @@ class DeviceTable:
         """Has the file read anew."""
         self.generation += 1
         self._read.clear()
+        self._is_empty = None
 
     def _load(self) -> dict[str, dict[str, Any]]:
         folder = cache_directory()
@@ -58,11 +60,15 @@ class DeviceTable:
             self._read[folder] = found if isinstance(found, dict) else {}
             for device, values in self._unwritten.items():
                 self._read[folder].setdefault(device, {}).update(values)
-        return self._read[folder]
+        found = self._read[folder]
+        self._is_empty = not found
+        return found
 
     def is_empty(self) -> bool:
-        """Whether nothing is remembered: then no key need be made up."""
-        return not self._load()
+        """Whether nothing is remembered in the folder that was last read: then no key need be made up."""
+        if self._is_empty is None:
+            self._load()
+        return self._is_empty
 
     def get(self, key: str) -> Any | None:
         """The value remembered for this device, or None."""

@@ -31,7 +31,7 @@ _HOOKS = (
     '_edge_update_forward_pre_hooks',
     '_edge_update_forward_hooks',
 )
-_hooks_of = operator.attrgetter(*_HOOKS)
+_hooks_of = operator.itemgetter(*_HOOKS)
 # PyG's names of simple aggregations -> what runs them
 _AGGREGATIONS = {
     'add': SumAggregation,
@@ -56,7 +56,8 @@ def why_not_observed(conv: MessagePassing) -> str | None:
 
 def is_observed(conv: MessagePassing) -> bool:
     """Whether `why_not_observed` has a reason, in a tenth of its time; torch.compile does not see through it."""
-    return bool(conv._explain) or conv._decomposed_layers > 1 or any(_hooks_of(conv))
+    own = conv.__dict__
+    return bool(own['_explain']) or own['_decomposed_layers'] > 1 or any(_hooks_of(own))
 
 
 def why_not_watched(conv: MessagePassing) -> str | None:

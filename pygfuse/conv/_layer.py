@@ -31,7 +31,7 @@ from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._hag import note_hag, usable_hag
 from pygfuse.conv._in_place_of_pyg import InPlaceOfPyG
 from pygfuse.conv._noted import Noted
-from pygfuse.conv._repeated import is_like, kind_of
+from pygfuse.conv._repeated import Kind, is_like, kind_of
 from pygfuse.conv._self_loops import loop_values
 from pygfuse.conv._spec import AFTER_DROPOUT, BEFORE_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import values_of
@@ -86,6 +86,10 @@ class FusedConv(Noted, InPlaceOfPyG):
     def prepare(self) -> Any:
         """What the layer reads of itself once a call, handed on to the methods below; a str is a reason against."""
         return None
+
+    def kind_of_prepared(self, prepared: Any) -> tuple[tuple, tuple] | None:
+        """What checks of the layer find in it, by identity and by value; None where each call is looked at anew."""
+        return ((), ()) if prepared is None else None
 
     def program(self, edge: EdgeInput | None) -> EdgeProgram:
         """What happens on an edge."""
@@ -153,8 +157,7 @@ class FusedConv(Noted, InPlaceOfPyG):
             given: The other arguments by PyG's names.
         """
         prepared = self.prepare()
-        looks = prepared is None and not torch.compiler.is_compiling()
-        kind = kind_of(self, x, edge_index, given) if looks else None
+        kind = None if torch.compiler.is_compiling() else self._kind_of(x, edge_index, given, prepared)
         is_known = kind is not None and self._note is not None and is_like(kind, self._note.kind)
         inputs, reason = self._inputs(x, edge_index, given, is_known), None
         if not is_known:
@@ -173,7 +176,7 @@ class FusedConv(Noted, InPlaceOfPyG):
                 x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
             return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
         begun = self.begin(inputs)
-        if is_known:
+        if is_known and prepared is None:
             out, weights = self.aggregate_edges(inputs, edges, prepared)
         else:
             if kind is not None:
@@ -182,6 +185,10 @@ class FusedConv(Noted, InPlaceOfPyG):
                 out, weights = self.aggregate_edges(inputs, edges, prepared)
         out = self.finish(out, inputs.x, begun)
         return out if weights is None else self.with_weights(out, inputs.adjacency, edges, weights)
+
+    def _kind_of(self, x: Any, edge_index: Any, given: dict[str, Any], prepared: Any) -> Kind | None:
+        of_prepared = self.kind_of_prepared(prepared)
+        return None if of_prepared is None else kind_of(self, x, edge_index, given, of_prepared)
 
     def with_weights(self, out: Tensor, adjacency: Any, edges: Edges, weights: Tensor) -> Any:
         """The output and the weights of edges, as PyG's layer returns them."""

@@ -18,25 +18,29 @@ from pygfuse.conv._fallback import is_observed, why_not_maps
 from pygfuse.conv._spec import REDUCTIONS
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.hag.attach import attached
-from pygfuse.ops import autocast
-from pygfuse.ops.eager import PLAIN, is_intercepted
+from pygfuse.ops.eager import PLAIN, is_transformed
 
 # methods that a class, or somebody from outside, may have replaced
 _methods_of = operator.attrgetter(
     'message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate', 'propagate', 'edge_updater'
 )
 
-Kind = tuple[tuple, tuple]
+Kind = tuple[tuple, list]
 
 
-def kind_of(layer: Any, x: Any, adjacency: Any, given: dict[str, Any]) -> Kind | None:
+def kind_of(
+    layer: Any, x: Any, adjacency: Any, given: dict[str, Any], of_prepared: tuple[tuple, tuple] = ((), ())
+) -> Kind | None:
     """What decides how a call runs, but for numbers of nodes and edges; None where that is not so little.
+
+    Nobody asks while torch compiles.
 
     Args:
         layer: The layer.
         x: Features, or a pair of them.
         adjacency: What the user passed as ``edge_index``.
         given: The other arguments by name.
+        of_prepared: What decides of it in what the layer read of itself, by identity and by value.
 
     Returns:
         What is compared by identity, and what by value.
@@ -45,9 +49,9 @@ def kind_of(layer: Any, x: Any, adjacency: Any, given: dict[str, Any]) -> Kind |
         return None
     if (
         not nothing_is_said()
-        or is_intercepted()
+        or is_transformed()
         or torch._C._len_torch_function_stack()
-        or autocast.is_on_anywhere()
+        or torch._C._is_any_autocast_enabled()
         or is_observed(layer)
     ):
         return None
@@ -62,18 +66,18 @@ def kind_of(layer: Any, x: Any, adjacency: Any, given: dict[str, Any]) -> Kind |
         values = *x, *given.values()
     else:
         return None
-    shapes = [adjacency.dtype, adjacency.device, adjacency.dim(), len(values), *given]
+    shapes = [adjacency.dtype, adjacency.device, adjacency.dim(), len(values), *given, *of_prepared[1]]
     for value in values:
-        if value is None:
-            shapes.append(None)
-        elif type(value) in PLAIN:
+        if type(value) in PLAIN:
             # a look at one row, as some checks take, is at none where there is none
-            first, *others = value.shape or (0,)
-            shapes += value.dtype, value.device, others, first > 0
+            shape = value.shape
+            shapes += value.dtype, value.device, shape[1:], len(shape) > 0 and shape[0] > 0
+        elif value is None:
+            shapes.append(None)
         else:
             return None
     kind = type(layer)
-    return (kind, *_methods_of(kind), *modules.values(), *layer.__dict__.values()), tuple(shapes)
+    return (kind, *_methods_of(kind), *of_prepared[0], *modules.values(), *layer.__dict__.values()), shapes
 
 
 def is_like(kind: Kind, other: Kind | None) -> bool:

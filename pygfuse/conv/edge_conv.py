@@ -17,6 +17,7 @@ from pygfuse.conv._edge_mlp.network import (
     Stage,
     UnsupportedNetwork,
     check_widths,
+    kind_of_stages,
     stages_of,
     tensors_of_stages,
 )
@@ -76,6 +77,9 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
             return stages_of(self.nn)
         except UnsupportedNetwork as reason:
             return str(reason)
+
+    def kind_of_prepared(self, prepared: list[Stage] | str) -> tuple[tuple, tuple] | None:
+        return None if isinstance(prepared, str) else kind_of_stages(prepared)
 
     def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
         return tensors_of_stages(prepared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from torch import Tensor
 
@@ -160,18 +160,19 @@ def _walk(
         # edges of the user that are not walked (self-loops that were replaced) have no gradient
         found[name] = zeros(like, *call.tensors[name].shape)
     products = [name for name in plan.edge_channels if name in bound.edge_products]
-    weight_sums = tuple([zeros(like, pieces, *call.products[name].weight.shape) for name in products])
-    features = tuple(
-        [zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1]) for name in plan.features]
+    weight_sums = _each(products, lambda name: zeros(like, pieces, *call.products[name].weight.shape))
+    features = _each(
+        plan.features, lambda name: zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1])
     )
-    passed = tuple([on_huge_pages(like.new_empty(edges.num_edges, call.heads)) for _ in plan.passed])
-    added = tuple([zeros(like, pieces, num_others, call.heads) for _ in plan.added])
-    sums = tuple([zeros(like, pieces, call.width) for _ in plan.parameters])
-    head_sums = tuple([zeros(like, pieces, call.heads) for _ in plan.parameter_heads])
+    passed = _each(plan.passed, lambda _: on_huge_pages(like.new_empty(edges.num_edges, call.heads)))
+    added = _each(plan.added, lambda _: zeros(like, pieces, num_others, call.heads))
+    sums = _each(plan.parameters, lambda _: zeros(like, pieces, call.width))
+    head_sums = _each(plan.parameter_heads, lambda _: zeros(like, pieces, call.heads))
     new = functools.partial(zeros, like) if scattered else like.new_empty
-    partial_heads = tuple([new(walked.slots, call.heads) for _ in plan.heads])
-    partial_rows = tuple([new(walked.slots, call.width) for _ in plan.channels])
-    edge_scalars = tuple([zeros(like, graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
+    room = lambda width: new(walked.slots, width) if walked.slots else nothing(like.dtype)  # noqa: E731
+    partial_heads = _each(plan.heads, lambda _: room(call.heads))
+    partial_rows = _each(plan.channels, lambda _: room(call.width))
+    edge_scalars = _each(plan.edge_scalars, lambda _: zeros(like, graph.num_edge_ids, tiling.count))
     kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered)(
         pieces * tiling.count,
         RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
@@ -215,6 +216,11 @@ def _walk(
     for name, values in zip(products, weight_sums, strict=True):
         found[name] = Product(of_features.get(name), total(values))
     return found
+
+
+def _each(names: Collection[str], make: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
+    """A tensor for each name; there are none of most kinds."""
+    return tuple([make(name) for name in names]) if names else ()
 
 
 def _combine_sums(call: Call, tiling: planning.Tiling, parts: Cut, partial: tuple, whole: tuple) -> None:

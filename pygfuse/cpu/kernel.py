@@ -21,7 +21,7 @@ from pygfuse._lib.compile_once import compile_once
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse._lib.private_files import warn_not_kept, why_not_kept
 from pygfuse.codegen.arguments import Arguments
-from pygfuse.cpu.launch import Launch, Packed, kinds_of, packer
+from pygfuse.cpu.launch import Launch, Packed, kinds_of
 from pygfuse.cpu.translation.entry import write_entry
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.translation.values import CONTEXT
@@ -79,14 +79,21 @@ class Kernel:
             block = launch.pack(parts, *arguments)
         launch.run(block, min(parts, torch.get_num_threads() if threads is None else threads))
 
+    def untested(self, arguments: tuple) -> Launch:
+        """A launch for arguments of the types of these, for a caller that has no others."""
+        return Launch.of(self._code_for(arguments), arguments, tested=False)
+
     def _launch(self, arguments: tuple) -> Launch:
+        launch = Launch.of(self._code_for(arguments), arguments)
+        self._launches = (*self._launches, launch)
+        return launch
+
+    def _code_for(self, arguments: tuple) -> tuple[int, object]:
+        """The function compiled for arguments of these types."""
         if self.takes is not None:
             self.takes.check(tuple([each.arguments if type(each) is Packed else each for each in arguments]))
         kinds = kinds_of(arguments)
-        packed = tuple([i for i, argument in enumerate(arguments) if isinstance(argument, Packed)])
-        launch = Launch(self._compiled.get(kinds) or self._compile(kinds), packer(kinds, packed))
-        self._launches = (*self._launches, launch)
-        return launch
+        return self._compiled.get(kinds) or self._compile(kinds)
 
     def _compile(self, kinds: tuple) -> tuple[int, object]:
         path = cache.entry_path(self.body.__module__, self.body.__qualname__, self.name, repr(kinds), *self.constants)

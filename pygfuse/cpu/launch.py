@@ -103,7 +103,7 @@ def packed_when_met_again(memo: Memo, key: tuple, make: Callable[[], tuple]) -> 
 
 
 @functools.cache
-def packer(kinds: tuple, packed: tuple[int, ...] = ()) -> Callable[..., array.array | None]:
+def packer(kinds: tuple, packed: tuple[int, ...] = (), tested: bool = True) -> Callable[..., array.array | None]:
     """``pack(parts, *arguments)``: the block of arguments of these types; None for arguments of others.
 
     It is written out as text for these types: that takes a fraction of the time of asking what each argument is.
@@ -111,6 +111,7 @@ def packer(kinds: tuple, packed: tuple[int, ...] = ()) -> Callable[..., array.ar
     Args:
         kinds: The types.
         packed: Which of the arguments are `Packed`.
+        tested: Whether arguments may be of other types; else nobody asks.
 
     Example:
         >>> pack = packer((int, type(None), (float,)))
@@ -135,7 +136,7 @@ def packer(kinds: tuple, packed: tuple[int, ...] = ()) -> Callable[..., array.ar
         scope |= {_name_of(kind): kind for kind, _ in leaves if isinstance(kind, torch.dtype)}
     text = (
         f'def pack({", ".join(["parts", *names])}):\n'
-        f'    if {" or ".join(tests) or False}:\n'
+        f'    if {(" or ".join(tests) if tested else "") or False}:\n'
         '        return None\n'
         f'    return array("q", (0, parts, {"".join(words)}))\n'
     )
@@ -152,6 +153,12 @@ class Launch:
     """
 
     __slots__ = ('_code', '_function', 'pack')
+
+    @staticmethod
+    def of(code: tuple[int, object], arguments: tuple, tested: bool = True) -> Launch:
+        """A kernel compiled for arguments of the types of these."""
+        packed = tuple([i for i, argument in enumerate(arguments) if isinstance(argument, Packed)])
+        return Launch(code, packer(kinds_of(arguments), packed, tested))
 
     def __init__(self, code: tuple[int, object], pack: Callable[..., array.array | None]) -> None:
         self._code, self.pack = code, pack

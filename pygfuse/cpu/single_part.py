@@ -16,7 +16,7 @@ from pygfuse.call.call import Call
 from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.launch import packed_when_met_again
+from pygfuse.cpu.launch import Launch, Packed, packed_when_met_again
 from pygfuse.cpu.operands import NO_DRAWS, draws_of, operands_of, rows_gathered
 from pygfuse.cpu.row_sums import no_states
 from pygfuse.cpu.walked_edges import THREAD_WORK, Walked, needs_ids, nothing
@@ -80,6 +80,8 @@ class SinglePart:
         self._transposed = kernels.forward_kernel(bound, self._tiling, 'sum')
         self._row = shared.Row(heads, heads * channels)
         self._states = no_states(dtype)
+        # by what decides the types of arguments beside the program and its operands
+        self._launches: dict[tuple, Launch] = {}
 
     def forward(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """As `pygfuse.cpu.backend.forward`."""
@@ -116,7 +118,16 @@ class SinglePart:
                 tiling.tiles, _bounds_of(csr), csr.indptr, csr.index, csr.edge_id if with_ids else None
             ),
         )
-        kernel(tiling.count, edges, operands, self._row, NumRows(csr.num_rows), draws, results, self._states, threads=1)
+        arguments = edges, operands, self._row, NumRows(csr.num_rows), draws, results, self._states
+        if type(edges) is not Packed:
+            kernel(tiling.count, *arguments, threads=1)
+            return
+        # equal kinds are one object
+        key = kernel, id(edges.kinds), draws is NO_DRAWS
+        launch = self._launches.get(key)
+        if launch is None:
+            launch = self._launches[key] = kernel.untested(arguments)
+        launch.run(launch.pack(tiling.count, *arguments), 1)
 
     def walked(self, call: Call, side: str) -> Walked:
         """The edges that a walk of the adjoint takes, by rows of a side."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from pygfuse._lib.functions import applied
 from pygfuse.ops.autograd import is_differentiated
 
 # bytes of a block of all tables: it should stay in a core's cache
@@ -32,7 +33,7 @@ def basis_rows(coefficients: Tensor, bases: Tensor, kinds: Tensor, places: Tenso
         tensor([[4.],
                 [8.]])
     """
-    return _BasisRows.apply(coefficients, bases, kinds, places)
+    return applied(_BasisRows, coefficients, bases, kinds, places)
 
 
 class _BasisRows(torch.autograd.Function):

@@ -38,9 +38,13 @@ def is_watched(tensors: Collection[Tensor]) -> bool:
 
 def is_intercepted() -> bool:
     """Whether somebody traces, transforms or intercepts operators here, whatever the tensors."""
+    return torch.compiler.is_compiling() or is_transformed()
+
+
+def is_transformed() -> bool:
+    """Whether somebody transforms or intercepts operators here, or traces them but for torch.compile."""
     return (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
+        torch._C._len_torch_dispatch_stack() > 0
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None

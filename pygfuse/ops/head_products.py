@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse._lib.backends import DTYPES, head_products_of
+from pygfuse._lib.functions import applied
 from pygfuse.ops.autograd import is_differentiated
 from pygfuse.ops.eager import is_watched, of_no_own_class
 
@@ -39,7 +40,7 @@ def head_products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tup
         return None
     if not torch.is_grad_enabled():
         return _products(x, vectors)
-    return _HeadProducts.apply(x, *vectors)
+    return applied(_HeadProducts, x, *vectors)
 
 
 def _products(x: Tensor, vectors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

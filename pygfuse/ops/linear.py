@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from pygfuse._lib.backends import row_search_of
+from pygfuse._lib.finite import is_finite
+from pygfuse._lib.functions import applied
 from pygfuse._lib.hooks import is_plain, why_not_as_it_is
 from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
@@ -100,7 +102,7 @@ def linear_of_rows(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None 
     """
     if x.device.type != 'cpu' or has_torch_function((x,)):
         return F.linear(x.index_select(0, rows), weight, bias)
-    return _LinearOfRows.apply(x, rows, weight, bias)
+    return applied(_LinearOfRows, x, rows, weight, bias)
 
 
 class _LinearOfFewGradients(torch.autograd.Function):
@@ -129,9 +131,9 @@ class _LinearOfFewGradients(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             of_bias = grad.sum(0)
         if ctx.counts is not None and not is_batched(grad):
-            if of_x is not None and not bool(weight.isfinite().all()):
+            if of_x is not None and not is_finite(weight):
                 of_x = torch.where(ctx.counts().unsqueeze(1) > 0, of_x, 0.0)
-            if of_weight is not None and not bool(of_weight.isfinite().all()):
+            if of_weight is not None and not is_finite(of_weight):
                 of_weight = sum_over_rows(grad, torch.where(ctx.counts().unsqueeze(1) > 0, x, 0.0))
         return of_x, of_weight, of_bias, None
 
@@ -168,13 +170,13 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
         module: A linear map; one with hooks, or of a class or a forward of one's own, is called as it is.
         x: ``[nodes, in]``.
     """
-    if torch.compiler.is_compiling() or has_torch_function((x,)) or not is_plain_linear(module) or not _is_large(x):
+    if torch.compiler.is_compiling() or not _is_large(x) or has_torch_function((x,)) or not is_plain_linear(module):
         return module(x)
     if not torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type) or module.weight.dtype != x.dtype:
         return module(x)
     if not (module.weight.requires_grad or x.requires_grad):
         return module(x)
-    return _LinearOfFewGradients.apply(x, module.weight, module.bias, None)
+    return applied(_LinearOfFewGradients, x, module.weight, module.bias, None)
 
 
 def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: Counts | None = None) -> Tensor:
@@ -202,7 +204,7 @@ def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: 
         return F.linear(x, weight, bias)
     if counts is None and len(x) <= ROWS_AT_ONCE:
         return F.linear(x, weight, bias)
-    return _LinearOfFewGradients.apply(x, weight, bias, counts)
+    return applied(_LinearOfFewGradients, x, weight, bias, counts)
 
 
 def is_plain_linear(module: torch.nn.Module) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from pygfuse._lib.backends import sorting_of
+from pygfuse._lib.functions import applied
 from pygfuse._lib.of_shape import OF_SHAPE
 
 _PRODUCT_DTYPES = (torch.float32, torch.float64)
@@ -92,7 +93,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         (values,) = ctx.saved_tensors
-        return None, _Product.apply(values, grad, ctx.pattern, not ctx.transposed), None, None
+        return None, applied(_Product, values, grad, ctx.pattern, not ctx.transposed), None, None
 
 
 class SparseFeatures(Tensor):
@@ -238,7 +239,7 @@ def _product(x: Any, other: Any) -> Any:
         return NotImplemented
     if other.layout is not torch.strided or torch.is_autocast_enabled(x.device.type) or other.device != x.device:
         return NotImplemented
-    return _Product.apply(x._values, other, x._pattern, False)
+    return applied(_Product, x._values, other, x._pattern, False)
 
 
 def _linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Any:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pygfuse._lib.functions import applied
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.ops.autograd import is_differentiated
 
@@ -65,7 +66,7 @@ def typed_product(x: Tensor, weight: Tensor, rows: TypedRows, bias: Tensor | Non
         tensor([[21.],
                 [ 2.]])
     """
-    return _TypedProduct.apply(x, _multiplied_out(weight), bias, rows)
+    return applied(_TypedProduct, x, _multiplied_out(weight), bias, rows)
 
 
 def _multiplied_out(weight: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 
-from pygfuse._lib.hooks import has_hooks
+from pygfuse._lib.hooks import has_hooks, is_plain
 from pygfuse.program.activation import Activation
 
 
@@ -229,3 +229,33 @@ def tensors_of_stages(stages: list[Stage]) -> dict[str, Tensor]:
                 if name != 'num_batches_tracked':
                     found[f'{name} {i} of nn'] = tensor
     return found
+
+
+def kind_of_stages(stages: list[Stage]) -> tuple[tuple, tuple] | None:
+    """What checks of the stages depend on, by identity and by value; None where that is not so little.
+
+    Example:
+        >>> linear = torch.nn.Linear(6, 4, bias=False)
+        >>> kind_of_stages(stages_of(linear)) == ((linear,), (torch.float32, torch.device('cpu'), (4, 6)))
+        True
+    """
+    modules: list[torch.nn.Module] = []
+    values: list[object] = []
+    for stage in stages:
+        if isinstance(stage, Activation):
+            values.append(stage)
+            continue
+        if isinstance(stage, Linear):
+            modules.append(stage.module)
+            tensors = stage.module._parameters.values()
+        elif isinstance(stage, Slope):
+            tensors = (stage.weight,)
+        else:
+            return None
+        for tensor in tensors:
+            if tensor is None:
+                continue
+            if not is_plain(tensor):
+                return None
+            values += tensor.dtype, tensor.device, tensor.shape
+    return tuple(modules), tuple(values)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pygfuse._lib.finite import is_finite
 from pygfuse.ops.edge_mlp.autograd import backward, keep
 from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, channels_of, like_operands, read
 from pygfuse.ops.edge_mlp.tape import Tape
@@ -59,7 +60,7 @@ def _edge_reduce_backward(
 
 def _all_finite(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> bool:
     """Whether a product with a gradient of zero is zero, so that it can be left out."""
-    return all(bool(tensor.isfinite().all()) for tensor in (source, target, *tensors))
+    return all(is_finite(tensor) for tensor in (source, target, *tensors))
 
 
 def _backward_of_winners(
