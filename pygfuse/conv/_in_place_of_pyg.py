@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
 from torch_geometric.nn import MessagePassing
@@ -27,6 +28,9 @@ class InPlaceOfPyG(MessagePassing):
         ]
         if found and not hasattr(cls, 'plain'):
             cls.plain = found[0]
+        if found and cls.__module__.startswith(__package__):
+            # PyG reads there which types a class takes
+            cls.forward.__signature__ = inspect.signature(found[0].forward)
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         super()._set_jittable_templates(raise_on_error)

@@ -27,7 +27,8 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         \quad \alpha_{ij} = \tanh(\mathbf{a}^{\top} [\mathbf{x}_i, \mathbf{x}_j])
 
     Args:
-        channels, eps, dropout, cached, add_self_loops, normalize: As in PyG.
+        channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        eps, dropout, cached, add_self_loops, normalize: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 

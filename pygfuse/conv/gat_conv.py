@@ -38,7 +38,8 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
     are the inputs, the output and two numbers per node and head.
 
     Args:
-        in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
             residual: As in PyG.
 
     Shapes and errors are those of `FusedConv`.

@@ -31,7 +31,8 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
     computed edge by edge in registers, and again in backward.
 
     Args:
-        in_channels, out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, heads, concat, negative_slope, dropout, add_self_loops, edge_dim, fill_value, bias,
             share_weights, residual: As in PyG.
 
     Shapes and errors are those of `FusedConv`.

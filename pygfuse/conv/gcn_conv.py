@@ -41,7 +41,8 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     that require a gradient, it flows through the degrees too.
 
     Args:
-        in_channels, out_channels, improved, cached, add_self_loops, normalize, bias: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, improved, cached, add_self_loops, normalize, bias: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 

@@ -49,7 +49,8 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     then keeps a row of inputs times outputs for each node, and nothing of edges.
 
     Args:
-        in_channels, out_channels, dim, kernel_size, separate_gaussians, aggr, root_weight, bias: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, dim, kernel_size, separate_gaussians, aggr, root_weight, bias: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 

@@ -25,7 +25,8 @@ class GraphConv(MappedSums, torch_geometric.nn.GraphConv):
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \mathbf{W}_2 \sum_{j \in \mathcal{N}(i)} e_{ji} \mathbf{x}_j
 
     Args:
-        in_channels, out_channels, aggr, bias: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, aggr, bias: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 

@@ -38,7 +38,8 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
     types of edges are joined once, as long as no ``edge_index`` is written to.
 
     Args:
-        in_channels, out_channels, metadata, heads: As in PyG.
+        in_channels: The width of the features of each type, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, metadata, heads: As in PyG.
 
     Shapes:
         - **input:** node features :math:`(|\mathcal{V}|, F_{in})` by type of nodes; any adjacency by type of edges

@@ -38,7 +38,8 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
     gate may be a ``Sigmoid``, ``Tanh`` or ``ReLU``; other activations run PyG's own path.
 
     Args:
-        in_channels, out_channels, act, edge_dim, root_weight, bias: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, act, edge_dim, root_weight, bias: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 

@@ -166,6 +166,11 @@ class RGCNConv(RelationalConv, torch_geometric.nn.RGCNConv):
 
     propagate_type: ClassVar = {'x': Tensor, 'edge_type_ptr': OptTensor}
 
+    def __prepare_scriptable__(self) -> torch_geometric.nn.MessagePassing:
+        # PyG's forward writes it, and TorchScript has to find it there before
+        vars(self).setdefault('_use_segment_matmul_heuristic_output', False)
+        return super().__prepare_scriptable__()
+
     def why_not_call(self, inputs: Inputs) -> str | None:
         adjacency = inputs.adjacency
         if not is_edge_index(adjacency) and not is_sparse_tensor(adjacency):

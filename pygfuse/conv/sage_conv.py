@@ -33,7 +33,8 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
     lists begin alike share the steps of the LSTM, where that saves steps. Other aggregations run PyG's own path.
 
     Args:
-        in_channels, out_channels, aggr, normalize, root_weight, project, bias: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, aggr, normalize, root_weight, project, bias: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 

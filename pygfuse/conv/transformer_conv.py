@@ -36,7 +36,8 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
     walk over the edges, which backward recomputes.
 
     Args:
-        in_channels, out_channels, heads, concat, beta, dropout, edge_dim, bias, root_weight: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, heads, concat, beta, dropout, edge_dim, bias, root_weight: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 

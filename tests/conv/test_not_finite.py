@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from pygfuse._lib.modes import ablation
 from tests.support import cases as table
 from tests.support.parity import Example, random_edges, results
 
@@ -69,3 +70,23 @@ def test_what_is_too_large_shows(name):
             expected, found = pyg.double()(**wide), fused(**arguments)
         hidden = (expected.abs() > 2.0 * LARGEST) & found.isfinite()
         assert not bool(hidden.any()), f'{place}: {int(hidden.sum())} are finite'
+
+
+@pytest.mark.parametrize('fusion', [True, False])
+def test_a_second_derivative_of_a_sigma_of_zero_is_that_of_float64(fusion):
+    layer, graph = table.EVERY['GMMConv with edge_attr'], example()
+    pyg, fused = layer.pair()
+    for conv in (pyg, fused):
+        conv.sigma.data[1] = 0.0
+
+    def second(conv: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
+        inputs = layer.inputs(graph, dtype=dtype)
+        out = conv.to(dtype)(**inputs, edge_index=graph.edge_index)
+        (first,) = torch.autograd.grad(out.square().sum(), conv.sigma, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), conv.sigma)[0]
+
+    with ablation(fusion=fusion):
+        found = second(fused, torch.float32)
+    assert bool(second(pyg, torch.float32)[1].isnan().all())
+    expected = second(pyg, torch.float64)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))

@@ -26,12 +26,23 @@ def results(conv: torch.nn.Module, arguments: dict, dtype: torch.dtype, weights:
     return {'output': out.detach(), **{f'gradient of {k}': g for k, g in zip(leaves, gradients, strict=True)}}
 
 
-def check(name: str, example: Example, sign: str, magnitude: float = 1.0) -> None:
-    pyg, fused = LAYERS[name].pair()
-    inputs = LAYERS[name].inputs(example)
+def errors_of(
+    name: str, example: Example, sign: str, magnitude: float, seed: int | None = None
+) -> dict[str, tuple[float, float]]:
+    """The error of the fused layer and that of PyG's by result, relative to the largest value.
+
+    Inputs and parameters are those of all tests, or random ones of a seed.
+    """
+    layer = LAYERS[name]
+    pyg, fused = layer.parity.make(layer.options, seed=seed or 0)
+    inputs = layer.inputs(example)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        inputs = {key: torch.randn(value.shape, generator=generator) for key, value in inputs.items()}
+        inputs = {key: value.abs() + 0.25 if key == 'edge_weight' else value for key, value in inputs.items()}
     inputs = {key: (value.abs() if sign == 'positive' else value) * magnitude for key, value in inputs.items()}
     arguments = {key: value.detach() for key, value in inputs.items()} | {'edge_index': example.edge_index}
-    weights = torch.randn(example.num_targets, 16, generator=torch.Generator().manual_seed(3))
+    weights = torch.randn(example.num_targets, 16, generator=torch.Generator().manual_seed(3 + (seed or 0)))
     weights = weights.abs() if sign == 'positive' else weights
     copies = {key: value.clone() for key, value in arguments.items()}
     reference = results(copy.deepcopy(pyg), copies, torch.float64, weights)
@@ -41,14 +52,21 @@ def check(name: str, example: Example, sign: str, magnitude: float = 1.0) -> Non
     largest = max(
         float(value.abs().max()) for key, value in reference.items() if 'gradient' in key and value is not None
     )
+    errors = {}
     for key, expected in reference.items():
         if expected is None or expected.numel() == 0:
             continue
         scale = float(expected.abs().max())
         if key.startswith('gradient') and scale < 1e-6 * largest:
             continue  # cancels to nothing: what is left is rounding
-        error, of_pyg = (float((value.double() - expected).abs().max()) for value in (found[key], plain[key]))
-        assert error <= max(2 * of_pyg, 1e-5 * scale), f'{key}: error {error / scale:.2g}, PyG {of_pyg / scale:.2g}'
+        error, of_pyg = (float((value.double() - expected).abs().max()) / scale for value in (found[key], plain[key]))
+        errors[key] = error, of_pyg
+    return errors
+
+
+def check(name: str, example: Example, sign: str, magnitude: float = 1.0) -> None:
+    for key, (error, of_pyg) in errors_of(name, example, sign, magnitude).items():
+        assert error <= max(2 * of_pyg, 1e-5), f'{key}: error {error:.2g}, PyG {of_pyg:.2g}'
 
 
 def check_million_edges(name: str, num_nodes: int, sign: str) -> None:
@@ -68,13 +86,35 @@ def test_gradients_that_sum_a_million_nodes(name):
     check_million_edges(name, 1_000_000, 'positive')
 
 
-# up to four times the error that the rule allows, presumably the rounding of arguments about 1e4 in another order
-ROUNDED = ('GATConv', 'ResGatedGraphConv with edge_attr', 'EdgeConv, two maps, max')
+@every
+@pytest.mark.parametrize('magnitude', [1e-8, 1e-4, 1.0])
+def test_inputs_of_every_magnitude(magnitude, name):
+    check(name, GRAPHS['random'](), 'random', magnitude)
+
+
+# where a weight or a gate of an edge decides, at inputs of 1e4: see below
+CHANCE = ('GATConv', 'ResGatedGraphConv with edge_attr', 'EdgeConv, two maps, max')
+
+
+@pytest.mark.parametrize('name', [name for name in LAYERS if name not in CHANCE])
+def test_large_inputs(name):
+    check(name, GRAPHS['random'](), 'random', 1e4)
 
 
 @every
-@pytest.mark.parametrize('magnitude', [1e-8, 1e-4, 1.0, 1e4])
-def test_inputs_of_every_magnitude(magnitude, name, request):
-    if magnitude == 1e4 and name in ROUNDED:
-        request.applymarker(pytest.mark.xfail(reason='above twice the error of PyG', strict=False))
-    check(name, GRAPHS['random'](), 'random', magnitude)
+def test_large_inputs_of_many_seeds(name):
+    """At inputs of 1e4 an exponential or a gate loses digits in any order of the same additions.
+
+    Its argument is near 1e4, where float32 has a step of 1e-3, so that the gate is off by a relative 1e-3 in whatever
+    order its terms are added. The few edges whose gate is neither 0 nor 1 carry that into the gradients, and which
+    they are, and how their argument is rounded, is chance: of one seed the error of PyG is above twice ours about as
+    often as ours is above twice PyG's. So the rule is asked of the typical errors of sixteen seeds.
+    """
+    drawn: dict[str, list[tuple[float, float]]] = {}
+    for seed in range(1, 17):
+        for key, errors in errors_of(name, GRAPHS['random'](), 'random', 1e4, seed).items():
+            drawn.setdefault(key, []).append(errors)
+    for key, errors in drawn.items():
+        # errors of nothing are those of a last digit
+        error, of_pyg = torch.tensor(errors, dtype=torch.float64).clamp(min=1e-8).log().mean(dim=0).exp().tolist()
+        assert error <= max(2 * of_pyg, 1e-5), f'{key}: error {error:.2g}, PyG {of_pyg:.2g}, of {len(errors)} seeds'

@@ -264,3 +264,15 @@ def test_what_is_not_fused_runs_pyg_and_says_so():
 def test_fuse_swaps_both():
     model = pygfuse.fuse(torch.nn.ModuleList([pyg.RGCNConv(4, 4, 2), pyg.FastRGCNConv(4, 4, 2)]))
     assert [type(layer) for layer in model] == [RGCNConv, FastRGCNConv]
+
+
+@pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
+@pytest.mark.parametrize('name', CLASSES)
+def test_torchscript_compiles_the_forward_of_pyg(name):
+    plain, fused = CLASSES[name].make({'in_channels': FEATURES, 'out_channels': OUT, 'num_relations': RELATIONS})
+    example = GRAPHS['random']()
+    arguments = example.x(FEATURES), example.edge_index, types_of(example)
+    expected = plain(*arguments)  # which writes what its script reads
+    assert torch.equal(torch.jit.script(fused)(*arguments), torch.jit.script(plain)(*arguments))
+    torch.testing.assert_close(fused(*arguments), expected)
+    assert fused.note.reason is None

@@ -182,3 +182,14 @@ def test_the_comparison_sees_what_is_wrong():
     infinite = {'output': torch.tensor([float('inf'), 1.0])}
     assert fault_of(infinite, infinite, infinite) is None
     assert fault_of({'output': torch.ones(2)}, infinite, infinite) is not None
+
+
+def test_where_only_a_narrow_type_of_pyg_overflows_a_number_is_that_of_float64():
+    plain = {'output': torch.tensor([1.0, float('nan')])}
+    reference = {'output': torch.tensor([1.0, 2.0], dtype=torch.float64)}
+    infinite = {'output': torch.tensor([1.0, float('inf')], dtype=torch.float64)}
+    right, wrong = ({'output': torch.tensor([1.0, value])} for value in (2.0, 2.1))
+    assert fault_of(plain, reference, plain) is None
+    assert fault_of(right, reference, plain) is None
+    assert fault_of(wrong, reference, plain) is not None
+    assert fault_of(right, infinite, plain) is not None

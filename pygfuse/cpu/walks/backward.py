@@ -171,6 +171,7 @@ def backward_body(
                     factor = repeat(load_heads(of_targets.normalisers, (2 * v + 1) * total_heads + head))
                     mean_dot = repeat(load_heads(of_targets.delta, v * total_heads + head))
             head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_full(0.0))
+            settled_heads, settled_rows, settled = head_sums, row_sums, begin
             for q in range(begin, end, step):
                 count = min(step, end - q)
                 if has_score:
@@ -279,6 +280,11 @@ def backward_body(
                                 write_edge_rows(
                                     edge_grads, operands, grads, e, width, channel, piece, num_tiles, tile,
                                 )  # fmt: skip
+                if q + step - settled >= SETTLED_AFTER:
+                    settled_heads = add_tuples(settled_heads, head_sums)
+                    settled_rows = add_tuples(settled_rows, row_sums)
+                    head_sums, row_sums = copy_heads(edges_full(0.0)), copy_channels(row_full(0.0))
+                    settled = q + step
                 if with_parameters:
                     unsettled += count
                     if unsettled >= SETTLED_AFTER:
@@ -287,6 +293,8 @@ def backward_body(
                         parameter_sums = copy_parameters(row_full(0.0))
                         head_parameter_sums = copy_head_parameters(edges_full(0.0))
                         unsettled = 0
+            if settled > begin:
+                head_sums, row_sums = add_tuples(settled_heads, head_sums), add_tuples(settled_rows, row_sums)
             if scattered:
                 add_heads(grads.partial_heads, (piece * num_rows + v) * total_heads + head, head_sums)
                 add_row(grads.partial_rows, (piece * num_rows + v) * width + channel, row_sums)

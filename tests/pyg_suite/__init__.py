@@ -1,0 +1,1 @@
+"""PyG's own tests, run on the fused classes: README.md."""
