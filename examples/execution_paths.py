@@ -75,7 +75,7 @@ def main() -> None:
     print(f'whole graph      loss {loss:.6f}  backward {spent:.1f} ms')
     model, loss, spent = train(ToExecutionPaths(num_layers=2)(data), conv, options.epochs)
     print(f'execution paths  loss {loss:.6f}  backward {spent:.1f} ms')
-    pygfuse.report(model)
+    print(pygfuse.report(model))
 
 
 if __name__ == '__main__':

@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> float:
         saved = saved_bytes(lambda conv=conv: conv(x, edge_index, edge_attr))
         print(f'{name:10}{milliseconds(step):>12.1f}{saved / 1e6:>12.1f}')
     print()
-    pygfuse.explain(fused)
+    print(pygfuse.explain(fused))
     return difference
 
 

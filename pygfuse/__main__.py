@@ -1,4 +1,4 @@
-"""``python -m pygfuse COMMAND``: each command is a module that adds itself to the parser."""
+"""``python -m pygfuse [COMMAND]``: each command is a module that adds itself to the parser; without one, facts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pygfuse._lib import cache_command
+from pygfuse._lib import cache_command, info_command
 from pygfuse.tune import warm_command
 
 COMMANDS = (cache_command, warm_command)
@@ -21,8 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    parser = argparse.ArgumentParser(prog='python -m pygfuse')
-    commands = parser.add_subparsers(required=True, metavar='COMMAND')
+    parser = argparse.ArgumentParser(
+        prog='python -m pygfuse', description='Without a command: versions, threads, devices, compiled kernels.'
+    )
+    parser.set_defaults(run=info_command.run)
+    commands = parser.add_subparsers(metavar='COMMAND')
     for command in COMMANDS:
         command.add_to(commands)
     options = parser.parse_args(arguments)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import importlib.resources
 import json
-import sys
-from collections.abc import Iterator
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch_geometric.nn import MessagePassing
 
+from pygfuse._lib.disk import cache_directory
+from pygfuse._lib.kernel_counts import COUNTS, KernelCounts
 from pygfuse._lib.note import Activity, Note
 from pygfuse.compiler.explanation import explained
+from pygfuse.conv._advice import advice_for
 from pygfuse.conv._compiled import CompiledConv
 from pygfuse.conv._hag import USED
-from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._noted import Noted
-from pygfuse.swap import FUSED_CLASSES
+from pygfuse.swap import layers_of, why_not
 
 # of a layer whose messages the compiler has not seen yet
 NOT_YET = 'to be seen at its first call'
@@ -30,7 +32,8 @@ class Row:
 
     `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
     there was none; `backward` what the last backward pass walked, None before there was one; `forward` what the last
-    forward pass computed within `pygfuse.active`, None for one outside of it.
+    forward pass computed within `pygfuse.active`, None for one outside of it. `advice` says what would help, where that
+    is known.
     """
 
     layer: str
@@ -40,29 +43,70 @@ class Row:
     backward: Activity | None = None
     forward: Activity | None = None
 
+    @property
+    def advice(self) -> str | None:
+        """What would let the layer run fused."""
+        return None if self.why_not is None else advice_for(self.why_not)
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Table:
-    """What was found, row by row: prints as a table, iterates over its rows."""
+    """What was found, row by row: shows itself as a table, iterates over its rows."""
 
     rows: tuple[Any, ...]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)
 
+    def __repr__(self) -> str:
+        # what a console shows of a last line
+        return str(self)
 
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Report(Table):
-    """What `report` found, a `Row` a layer."""
+    """What `report` found, a `Row` a layer.
+
+    Attributes:
+        kernels: How many kernels this process has compiled and found so far, for all models.
+    """
+
+    kernels: KernelCounts = dataclasses.field(default_factory=KernelCounts)
 
     def __str__(self) -> str:
         if not self.rows:
             return 'no message passing layers'
-        table = [('layer', 'class', 'fused'), *((r.layer, r.module, _verdict(r)) for r in self.rows)]
+        table = self._cells()
         widths = [max(len(line[i]) for line in table) for i in range(2)]
         lines = [f'{a:<{widths[0]}}  {b:<{widths[1]}}  {c}' for a, b, c in table]
-        fused = sum(row.why_not is None for row in self.rows)
         rule = '-' * max(len(line) for line in lines)
-        return '\n'.join([lines[0], rule, *lines[1:], rule, f'{fused} of {len(self.rows)} layers fused'])
+        return '\n'.join([lines[0], rule, *lines[1:], rule, *self._below()])
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        if not self.rows:
+            return f'<p>{self}</p>'
+        head, *body = self._cells()
+        rows = [_html_row('th', head), *(_html_row('td', cells) for cells in body)]
+        below = ''.join(f'<br>{html.escape(line)}' for line in self._below())
+        return f'<table>{"".join(rows)}</table>{below.removeprefix("<br>")}'
+
+    def _cells(self) -> list[tuple[str, str, str]]:
+        return [('layer', 'class', 'fused'), *((r.layer, r.module, _verdict(r)) for r in self.rows)]
+
+    def _below(self) -> list[str]:
+        """The lines under the table: the sum, what would help, and the state of kernels."""
+        fused = sum(row.why_not is None for row in self.rows)
+        advice = [f'what would help {row.layer}: {row.advice}' for row in self.rows if row.advice]
+        lines = [f'{fused} of {len(self.rows)} layers fused', *advice]
+        if self.kernels.compiled or self.kernels.found:
+            kernels = self.kernels
+            lines.append(f'kernels: {kernels.compiled} compiled, {kernels.found} found in {cache_directory()}')
+        return lines
+
+
+def _html_row(kind: str, cells: Iterable[str]) -> str:
+    return f'<tr>{"".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells)}</tr>'
 
 
 def _verdict(row: Row) -> str:
@@ -76,62 +120,82 @@ def _verdict(row: Row) -> str:
     return said if row.backward is None or row.backward.rows is None else f'{said}; {row.backward}'
 
 
-def report(model: torch.nn.Module, file: TextIO | None = None) -> Report:
-    """Prints a table of a model's message passing layers: which run fused and, if not, why not.
+def report(model: torch.nn.Module) -> Report:
+    """A table of a model's message passing layers: which run fused and, if not, why not and what would help.
 
     A layer that has run says how it ran the last time (a call may fall back for its own reasons, such as features of
     a type without fused kernels); of a compiled one nothing is known before it is first called.
 
     Args:
         model: Any module.
-        file: Where to print, by default standard output.
 
     Returns:
-        The table; its rows have ``layer``, ``module``, ``why_not``, ``hag``, ``backward`` (how many rows of the
+        The table, which shows itself: as text where it is printed or ends a console's line, as a table in a notebook.
+        Its rows have ``layer``, ``module``, ``why_not``, ``advice``, ``hag``, ``backward`` (how many rows of the
         gradient were active in the last backward pass, and how many edges were walked) and ``forward`` (how many rows
         and edges the last forward pass computed within `pygfuse.active`).
+
+    Raises:
+        TypeError: If `model` is no module.
 
     Example:
         >>> import torch_geometric.nn as pyg
         >>> from pygfuse import fuse
-        >>> _ = report(fuse(pyg.GATConv(16, 8)))
+        >>> report(fuse(pyg.GATConv(16, 8)))
         layer    class                    fused
         ---------------------------------------
         (model)  GATConv(16, 8, heads=1)  yes
         ---------------------------------------
-        1 of 1 layers fused
+        1 of 1 layers fused...
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"Expected 'model' to be a torch.nn.Module (got {type(model).__name__})")
     rows = []
-    for name, module in model.named_modules():
-        if isinstance(module, MessagePassing):
-            note = module.note if isinstance(module, Noted) else Note()
-            said = _why_not(module), note.hag, note.backward, note.forward
-            rows.append(Row(name or '(model)', repr(module).split('\n')[0], *said))
-    table = Report(tuple(rows))
-    print(table, file=sys.stdout if file is None else file)
-    return table
+    for name, layer in layers_of(model).items():
+        note = layer.note if isinstance(layer, Noted) else Note()
+        said = _why_not(layer), note.hag, note.backward, note.forward
+        rows.append(Row(name, repr(layer).split('\n')[0], *said))
+    return Report(tuple(rows), dataclasses.replace(COUNTS))
 
 
-def _why_not(module: MessagePassing) -> str | None:
-    kind = type(module)
-    if isinstance(module, (FusedConv, CompiledConv)):
+def _why_not(layer: MessagePassing) -> str | None:
+    reason = why_not(layer)
+    if reason is None:
         # of the layer itself it is told as of now: an explainer may have left
-        reason = module.why_not() or (None if module.note.of_layer else module.note.reason)
-        return NOT_YET if reason is None and isinstance(module, CompiledConv) and not module.was_captured else reason
-    if kind in FUSED_CLASSES:
-        return 'call pygfuse.fuse(model)'
-    return 'call pygfuse.compile(conv)'
+        reason = None if layer.note.of_layer else layer.note.reason
+    return NOT_YET if reason is None and isinstance(layer, CompiledConv) and not layer.was_captured else reason
 
 
-def explain(conv: MessagePassing, file: TextIO | None = None) -> None:
-    """Prints what `pygfuse.compile` made of a layer's messages in the calls so far.
+@dataclasses.dataclass(frozen=True, repr=False)
+class Explanation:
+    """What `explain` found; shows itself as text.
+
+    Attributes:
+        plans: The text of each kind of call; empty before the first call.
+        why_not: Why there is no plan, if there is none.
+    """
+
+    plans: Sequence[str]
+    why_not: str | None = None
+
+    def __str__(self) -> str:
+        return '\n\n'.join(self.plans) if self.plans else f'no plan: {self.why_not}'
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def explain(conv: MessagePassing) -> Explanation:
+    """What `pygfuse.compile` made of a layer's messages in the calls so far.
 
     For each kind of call: the values that were captured, where each resides, and how each pass changes them; the
     programs of the walks over edges; and the operations and the memory before and after.
 
     Args:
         conv: A compiled layer that was called.
-        file: Where to print, by default standard output.
+
+    Returns:
+        The text, which shows itself where it is printed or ends a console's line.
 
     Raises:
         TypeError: If it is no compiled layer.
@@ -156,11 +220,9 @@ def explain(conv: MessagePassing, file: TextIO | None = None) -> None:
     """
     if not isinstance(conv, CompiledConv):
         raise TypeError(f"Expected 'conv' to be a layer that pygfuse.compile returned (got {type(conv).__name__})")
-    plans = conv.plans()
-    if not plans:
-        reason = conv.why_not() or conv.note.reason
-        print(f'no plan: {reason}' if reason else 'no plan yet: call the layer first', file=file or sys.stdout)
-    print('\n\n'.join(explained(plan) for plan in plans), file=file or sys.stdout)
+    plans = [explained(plan) for plan in conv.plans()]
+    reason = None if plans else conv.why_not() or conv.note.reason or 'call the layer first'
+    return Explanation(plans, reason)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
 import torch_geometric.nn
 
 from pygfuse import conv
+from pygfuse._lib.announcement import logger
+from pygfuse._lib.selection import Chosen, Selection
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._compiled import CompiledConv, compiled_class
 from pygfuse.conv._layer import FusedConv
@@ -23,29 +26,96 @@ FUSED_CLASSES: dict[type, type[FusedConv]] = {
 _PLAIN_CLASSES = {fused: plain for plain, fused in FUSED_CLASSES.items()}
 
 
-def fuse(model: torch.nn.Module, compile: bool = True) -> torch.nn.Module:
-    """Swaps every convolution of a model for its fused form, in place.
+def fuse(
+    model: torch.nn.Module,
+    compile: bool = True,
+    include: Chosen | None = None,
+    exclude: Chosen | None = None,
+    strict: bool = False,
+) -> torch.nn.Module:
+    """Swaps the convolutions of a model for their fused forms, in place.
 
     Parameters, buffers, hooks and references that an optimizer holds stay as they are: only the layers' class changes.
-    Layers of classes without a written form, a user's own among them, are compiled (`compile`).
+    Layers of classes without a written form, a user's own among them, are compiled (`compile`). How many layers there
+    are, and how many of them are fused, goes to the logger ``pygfuse`` at level INFO, or WARNING if none is.
 
     Args:
         model: Any module, for example a whole model or one layer.
         compile: Whether to compile layers for which no program is written, or to leave them alone.
+        include: The layers to fuse: classes (those derived from them included), names as `report` and
+            ``model.named_modules()`` have them, or patterns of names (``'encoder.*'``); default: all.
+        exclude: Layers of these that are left alone.
+        strict: Whether each chosen layer must have a fused form. Of a compiled layer that is known only once it is
+            called (`pygfuse.warm`); `report` tells then.
 
     Returns:
         The same model.
 
     Raises:
-        TypeError: If `model` is no module.
+        TypeError: If `model` is no module, or `include` or `exclude` holds something else than classes and names.
+        ValueError: If `include` or `exclude` names what is not among the layers; under `strict`, if a chosen layer has
+            no fused form: the message says why, and the model stays as it is.
 
     Example:
         >>> import torch_geometric.nn as pyg
         >>> model = fuse(pyg.GATConv(16, 8))
         >>> model
         GATConv(16, 8, heads=1)
+        >>> model = torch.nn.ModuleDict({'first': pyg.GCNConv(16, 8), 'second': pyg.GCNConv(8, 8)})
+        >>> _ = fuse(model, exclude='second')
+        >>> [type(conv).__module__.split('.')[0] for conv in model.values()]
+        ['pygfuse', 'torch_geometric']
     """
-    return _swap(model, lambda module: _fused_class(module, compile))
+    _check_module(model)
+    layers = layers_of(model)
+    chosen = _chosen(layers, include, exclude)
+    before = {name: type(layer) for name, layer in chosen.items()}
+    for layer in chosen.values():
+        _become(layer, lambda layer: _fused_class(layer, compile))
+    if strict:
+        reasons = {name: why_not(layer) for name, layer in chosen.items()}
+        missing = [f'{name} ({type(chosen[name]).__name__}): {reason}' for name, reason in reasons.items() if reason]
+        if missing:
+            for name, layer in chosen.items():
+                _become(layer, lambda _, name=name: before[name])
+            raise ValueError(f"Expected every layer to have a fused form under 'strict' (got {'; '.join(missing)})")
+    _log(layers)
+    return model
+
+
+def layers_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The message passing layers of a model by name; the model itself, if it is one, is ``'(model)'``."""
+    found = model.named_modules()
+    return {name or '(model)': one for name, one in found if isinstance(one, torch_geometric.nn.MessagePassing)}
+
+
+def why_not(layer: torch.nn.Module) -> str | None:
+    """The reason, if any, for which a layer as it stands does not run fused."""
+    if isinstance(layer, (FusedConv, CompiledConv)):
+        return layer.why_not()
+    return 'call pygfuse.fuse(model)' if type(layer) in FUSED_CLASSES else 'call pygfuse.compile(conv)'
+
+
+def _chosen(
+    layers: dict[str, torch.nn.Module], include: Chosen | None, exclude: Chosen | None
+) -> dict[str, torch.nn.Module]:
+    """The layers that are included and not excluded."""
+    for argument, chosen, keeps in (('include', include, True), ('exclude', exclude, False)):
+        if chosen is not None:
+            selection = Selection(argument, chosen)
+            selection.check(layers)
+            layers = {name: layer for name, layer in layers.items() if selection.has(name, layer) is keeps}
+    return layers
+
+
+def _log(layers: dict[str, torch.nn.Module]) -> None:
+    """Tells how many layers of a model are fused."""
+    fused = sum(why_not(layer) is None for layer in layers.values())
+    if not layers:
+        logger.warning('nothing was fused: the model has no message passing layers')
+    else:
+        level = logging.INFO if fused else logging.WARNING
+        logger.log(level, '%d of %d convolutions fused; see pygfuse.report(model)', fused, len(layers))
 
 
 def compile(conv: torch.nn.Module) -> torch.nn.Module:
@@ -102,7 +172,10 @@ def unfuse(model: torch.nn.Module) -> torch.nn.Module:
         >>> unfuse(fuse(model))[0].__class__ is pyg.GCNConv
         True
     """
-    return _swap(model, _plain_class)
+    _check_module(model)
+    for module in model.modules():
+        _become(module, _plain_class)
+    return model
 
 
 def _fused_class(module: torch.nn.Module, compile: bool) -> type:
@@ -121,17 +194,19 @@ def _plain_class(module: torch.nn.Module) -> type:
     return kind.plain if isinstance(module, CompiledConv) else _PLAIN_CLASSES.get(kind, kind)
 
 
-def _swap(model: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]) -> torch.nn.Module:
+def _check_module(model: torch.nn.Module) -> None:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"Expected 'model' to be a torch.nn.Module (got {type(model).__name__})")
-    for module in model.modules():
-        if isinstance(module, FusedConv):
-            turn_back(module)
-        kind = class_of(module)
-        if kind is not type(module):
-            if isinstance(module, CompiledConv):
-                module.forget_plans()
-            if isinstance(module, Noted):
-                del module.note
-            module.__class__ = kind
-    return model
+
+
+def _become(module: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]) -> None:
+    """Gives a module the class that a function finds for it."""
+    if isinstance(module, FusedConv):
+        turn_back(module)
+    kind = class_of(module)
+    if kind is not type(module):
+        if isinstance(module, CompiledConv):
+            module.forget_plans()
+        if isinstance(module, Noted):
+            del module.note
+        module.__class__ = kind

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from pygfuse.__main__ import main
 from pygfuse._lib import disk as cache
@@ -48,7 +49,24 @@ def test_a_refused_cache_is_shown_and_not_cleared(folder, capsys):
     assert shown(capsys)['kernels'] == '2'
 
 
-@pytest.mark.parametrize('arguments', [[], ['unknown'], ['cache', 'more']])
+def test_without_a_command_facts_are_shown(folder, capsys):
+    assert main([]) == 0
+    facts = shown(capsys)
+    assert facts['torch'] == torch.__version__
+    assert facts['threads'].startswith(f'{torch.get_num_threads()} of ')
+    assert facts['cache'] == f'{folder}, 2 kernels'
+    folder.chmod(0o777)
+    assert main([]) == 0
+    assert 'nothing is kept: others may write to ' in shown(capsys)['cache']
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
+def test_what_is_missing_for_a_gpu_is_shown(folder, capsys):
+    main([])
+    assert shown(capsys)['cuda'] in ('no: this torch is built without CUDA', 'no: torch sees no GPU')
+
+
+@pytest.mark.parametrize('arguments', [['unknown'], ['cache', 'more']])
 def test_wrong_arguments(arguments):
     with pytest.raises(SystemExit, match='2'):
         main(arguments)

@@ -211,3 +211,71 @@ def test_a_model_trains_as_with_pyg_in_single_precision():
     twin = pygfuse.fuse(copy.deepcopy(model))
     expected = losses(model, x, GRAPH.edge_index, y)
     assert losses(twin, x, GRAPH.edge_index, y) == pytest.approx(expected, abs=1e-5)
+
+
+# Which layers
+
+
+def fused_of(model) -> list[str]:
+    return [name for name, layer in model.named_modules() if type(layer).__module__.startswith('pygfuse')]
+
+
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [
+        ({'include': pyg.GATConv}, ['first', 'blocks.0.conv']),
+        ({'include': 'blocks.*'}, ['blocks.0.conv']),
+        ({'include': ['first', pyg.GCNConv]}, ['first', 'other']),
+        ({'exclude': 'first'}, ['blocks.0.conv', 'other']),
+        ({'exclude': (pyg.GATConv,)}, ['other']),
+        ({'include': pyg.GATConv, 'exclude': 'first'}, ['blocks.0.conv']),
+        ({'include': pyg.MessagePassing, 'exclude': pyg.MessagePassing}, []),
+    ],
+)
+def test_chosen_layers_are_fused(options, expected):
+    assert fused_of(pygfuse.fuse(Net(), **options)) == expected
+
+
+@pytest.mark.parametrize(
+    ('options', 'error', 'message'),
+    [
+        (
+            {'include': 'frist'},
+            ValueError,
+            r"'include' to choose layers of the model \(got 'frist'; its layers are",
+        ),
+        (
+            {'exclude': pyg.GINConv},
+            ValueError,
+            r"'exclude' to choose .* \(got GINConv; its layers are: first \(GATConv",
+        ),
+        ({'exclude': 3}, TypeError, r"'exclude' to hold classes and names of layers \(got 3, a int\)"),
+        ({'include': ['first', None]}, TypeError, r"'include' to hold classes and names of layers \(got None"),
+    ],
+)
+def test_a_choice_of_nothing_is_an_error(options, error, message):
+    model = Net()
+    with pytest.raises(error, match=message):
+        pygfuse.fuse(model, **options)
+    assert fused_of(model) == []
+
+
+def test_strict_names_what_has_no_fused_form_and_changes_nothing():
+    model = nn.ModuleDict({'a': pyg.GATConv(4, 4), 'own': OwnConv(4, 4)})
+    with pytest.raises(ValueError, match=r'under .strict. \(got own \(OwnConv\): call pygfuse.compile\(conv\)\)'):
+        pygfuse.fuse(model, compile=False, strict=True)
+    assert fused_of(model) == []
+    assert fused_of(pygfuse.fuse(model, compile=False, strict=True, exclude='own')) == ['a']
+
+
+@pytest.mark.parametrize(
+    ('model', 'level', 'text'),
+    [
+        (Net(), 'INFO', '3 of 3 convolutions fused; see pygfuse.report(model)'),
+        (nn.Linear(2, 2), 'WARNING', 'nothing was fused: the model has no message passing layers'),
+    ],
+)
+def test_what_was_fused_is_logged(model, level, text, caplog):
+    with caplog.at_level('INFO', logger='pygfuse'):
+        pygfuse.fuse(model)
+    assert [(record.levelname, record.message) for record in caplog.records] == [(level, text)]

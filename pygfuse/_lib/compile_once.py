@@ -15,6 +15,7 @@ from llvmlite.binding import ffi
 from numba.core.compiler_lock import global_compiler_lock
 
 from pygfuse._lib.announcement import announce
+from pygfuse._lib.kernel_counts import COUNTS
 from pygfuse._lib.private_files import why_not_kept
 
 T = TypeVar('T')
@@ -56,11 +57,14 @@ def compile_once(path: Path, find: Callable[[], T | None], compile_new: Callable
         with _compiling:
             found = find()
             if found is not None:
+                COUNTS.found += 1
                 return found
             with _lock(path) as is_ours:
                 if is_ours or time.monotonic() > give_up:
                     # another process may have finished just before it released the lock
                     found = find()
+                    COUNTS.found += found is not None
+                    COUNTS.compiled += found is None
                     return compile_new() if found is None else found
         announce('another process compiles kernels for this processor; waiting for them')
         time.sleep(_POLL_S)

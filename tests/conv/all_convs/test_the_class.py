@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import io
 import pickle
 
 import pytest
@@ -58,7 +57,7 @@ def test_swapping_there_and_back(layer):
     fused = pygfuse.fuse(copy.deepcopy(pyg))
     assert type(fused) is layer.parity.fused
     torch.testing.assert_close(fused(edge_index=RANDOM.edge_index, **inputs), expected)
-    (row,) = pygfuse.report(fused, file=io.StringIO())
+    (row,) = pygfuse.report(fused)
     assert row.why_not is None
     assert torch.equal(pygfuse.unfuse(fused)(edge_index=RANDOM.edge_index, **inputs), expected)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings('ignore:Sparse')
 
 def reason_of(conv, *arguments) -> str | None:
     conv(*arguments)
-    (row,) = pygfuse.report(conv, file=io.StringIO())
+    (row,) = pygfuse.report(conv)
     assert row.why_not == conv.note.reason
     return row.why_not
 
