@@ -169,6 +169,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['scaling.py'],
         ['run.py', 'mini_batches', '--convs', 'SAGEConv'],
         ['run.py', 'bags_of_words'],
+        ['run.py', 'busy_cores'],
         ['run.py', 'knn'],
         ['run.py', 'typed'],
         ['run.py', 'ablation', '--convs', 'GATConv'],

@@ -81,6 +81,19 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('ratio', 'PyG / pygfuse', number(1, 'x')),
         *COMPILED,
     ],
+    'busy_cores': [
+        Column('layer', 'layer'),
+        Column('edges', 'edges', grouped),
+        *(
+            column
+            for side in ('PyG', 'pygfuse')
+            for column in (
+                Column(f'{side} alone', f'{side}, alone', spread(2)),
+                Column(f'{side} beside another', f'{side}, beside another', spread(2)),
+                Column('ratio', f'{side}, beside another / {side}, alone', number(1, 'x')),
+            )
+        ),
+    ],
     'mini_batches': [
         Column('batches', 'batches'),
         Column('layers', 'layer'),
