@@ -4,6 +4,8 @@ import doctest
 import importlib
 import importlib.util
 import pkgutil
+import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -14,6 +16,7 @@ import pygfuse.conv
 import pygfuse.memory
 import pygfuse.transforms
 
+ROOT = Path(__file__).parent.parent
 MODULES = ['pygfuse', *(found.name for found in pkgutil.walk_packages(pygfuse.__path__, 'pygfuse.'))]
 
 
@@ -39,3 +42,11 @@ def test_public_functions_have_examples(module):
     public = {name: getattr(module, name) for name in module.__all__}
     functions = {name: value for name, value in public.items() if not isinstance(value, ModuleType)}
     assert [name for name, value in functions.items() if '>>>' not in value.__doc__] == []
+
+
+def test_the_tests_that_works_with_names_are_there():
+    text = (ROOT / 'docs' / 'works-with.md').read_text()
+    named = re.findall(r'`(tests/[\w/]+\.py)::(\w+)`', text)
+    assert len(named) == text.count('tests/')
+    for path, name in named:
+        assert re.search(rf'^def {name}\(', (ROOT / path).read_text(), re.MULTILINE), (path, name)

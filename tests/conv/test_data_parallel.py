@@ -1,0 +1,54 @@
+"""Two processes under DistributedDataParallel, each with its own graphs, train as one process with all of them."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch_geometric.nn as pyg
+
+import pygfuse
+from tests.support.parity import random_edges
+
+FEATURES, PROCESSES = 6, 2
+MODELS = {
+    'GCN': lambda: pyg.GCN(FEATURES, 8, 2, 3),
+    'GAT': lambda: pyg.GAT(FEATURES, 8, 2, 3, heads=2),
+    'compiled': lambda: pyg.Sequential(
+        'x, edge_index', [(pyg.TAGConv(FEATURES, 8), 'x, edge_index -> x'), (pyg.TAGConv(8, 3), 'x, edge_index -> x')]
+    ),
+}
+
+
+def model_of(name: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return pygfuse.fuse(MODELS[name]()).double()
+
+
+def loss_of(model: torch.nn.Module, part: int) -> torch.Tensor:
+    """The loss on the graph of one process."""
+    x = torch.randn(30, FEATURES, dtype=torch.float64, generator=torch.Generator().manual_seed(part))
+    return model(x, random_edges(30, 30, 90 + 10 * part, seed=part)).square().mean()
+
+
+def train(rank: int, name: str, folder: str) -> None:
+    store = dist.FileStore(f'{folder}/store', PROCESSES)
+    dist.init_process_group('gloo', store=store, rank=rank, world_size=PROCESSES)
+    torch.set_num_threads(1)
+    model = model_of(name)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    loss_of(parallel, rank).backward()
+    if rank == 0:
+        reasons = [layer.note.reason for layer in model.modules() if isinstance(layer, pyg.MessagePassing)]
+        torch.save(([parameter.grad for parameter in model.parameters()], reasons), f'{folder}/gradients')
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', MODELS)
+def test_two_processes_have_the_gradients_of_one(name, tmp_path):
+    torch.multiprocessing.spawn(train, (name, str(tmp_path)), nprocs=PROCESSES)
+    found, reasons = torch.load(tmp_path / 'gradients')
+    assert reasons == [None, None]
+    model = model_of(name)
+    sum(loss_of(model, part) for part in range(PROCESSES)).div(PROCESSES).backward()
+    for gradient, parameter in zip(found, model.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-12, atol=1e-12)
