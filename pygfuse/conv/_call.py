@@ -25,7 +25,8 @@ from pygfuse.ops import Edges
 _SPECIAL = {
     'edge_index', 'adj_t', 'edge_index_i', 'edge_index_j', 'size', 'size_i', 'size_j', 'ptr', 'index', 'dim_size'
 }  # fmt: skip
-_SIMPLE = (int, float, bool, str, type(None))
+# what a message may be given beside tensors
+SIMPLE = (int, float, bool, str, type(None))
 
 
 class Call(NamedTuple):
@@ -164,7 +165,7 @@ def _as_given(name: str, argument: Any, num_edges: int) -> Any:
     if isinstance(argument, Tensor):
         is_of_edges = argument.dim() > 0 and argument.shape[0] == num_edges
         return Given('edge' if is_of_edges else 'shared', argument)
-    if not isinstance(argument, _SIMPLE):
+    if not isinstance(argument, SIMPLE):
         raise Refused(f'{name} is a {type(argument).__name__}')
     return argument
 
