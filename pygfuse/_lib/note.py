@@ -50,6 +50,7 @@ class Note:
         forward: What the last forward pass computed within `pygfuse.active`; None for one outside of it.
         kind: Of which kind the last fused call was, where that was looked at (`pygfuse.conv._repeated`).
         calls: The last kinds of calls of a compiled layer (`pygfuse.conv._known_calls`).
+        remade: Edges that it makes anew in each call (`pygfuse.conv._remade_edges`); None before any.
     """
 
     reason: str | None = None
@@ -59,3 +60,4 @@ class Note:
     forward: Activity | None = None
     kind: Any = None
     calls: tuple = ()
+    remade: Any = None

@@ -18,8 +18,8 @@ from pygfuse.compiler import Given, Plan, Refused
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import is_template
+from pygfuse.conv._remade_edges import graph_of
 from pygfuse.graph.adjacency import values_of
-from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
 
 _SPECIAL = {
@@ -95,7 +95,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -
     sources = first if first is not None else second
     if targets is None:
         raise Refused('nothing tells the number of nodes')
-    graph = Graph.of(adjacency, num_sources=sources, num_targets=targets, flow=conv.flow)
+    graph, _ = graph_of(conv, adjacency, sources, targets)
     edges = Edges(graph.token, sources, targets, conv.flow, None, graph)
     if graph.num_user_edges == 0:
         raise Refused('there are no edges')

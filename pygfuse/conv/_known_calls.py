@@ -13,9 +13,9 @@ from torch import Tensor
 from pygfuse._lib.note import Note
 from pygfuse.compiler import Given, Plan
 from pygfuse.conv._call import SIMPLE, Call
+from pygfuse.conv._remade_edges import graph_of
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.graph.adjacency import FLOWS
-from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
 from pygfuse.ops.eager import PLAIN
 
@@ -105,18 +105,19 @@ class KnownCall:
         update = tuple((name, None if name in kwargs else value) for name, value in call.of_update.items())
         return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update)
 
-    def run(self, note: Note, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Tensor | None:
+    def run(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Tensor | None:
         """The aggregated messages of a call of this kind; None if it is not like the one before after all.
 
         Args:
-            note: The layer's.
+            layer: The layer.
             adjacency, kwargs: What ``propagate`` was given.
         """
         if not self.plan.captured.guards.hold():
             return None
-        tensors, edges = self.tensors(adjacency.shape[1], kwargs), self.edges(adjacency, kwargs)
+        tensors, edges = self.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, kwargs)
         if tensors is None or edges is None or self.plan.why_not(edges, tensors) is not None:
             return None
+        note = layer.note
         note.reason = note.forward = None
         return self.plan.run(edges, tensors, note)
 
@@ -135,7 +136,7 @@ class KnownCall:
                 return None
         return found
 
-    def edges(self, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Edges | None:
+    def edges(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Edges | None:
         """The edges of a call of this kind; None if its tensors do not agree on the numbers of nodes."""
         rows: list[int | None] = [None, None]
         for base, place, side in self.counted:
@@ -145,7 +146,7 @@ class KnownCall:
             rows[side] = count
         sources, targets = rows
         sources, targets = targets if sources is None else sources, sources if targets is None else targets
-        graph = Graph.of(adjacency, None, FLOWS[0], sources, targets)
+        graph, adjacency = graph_of(layer, adjacency, sources, targets)
         token = adjacency if graph.is_of(adjacency) else graph.token
         return Edges(token, sources, targets, FLOWS[0], None, graph)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import ChebConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
@@ -48,6 +49,14 @@ def _kept(function: Callable) -> Callable:
 _PREPARED = {
     function: _kept(function) for function in (gcn_norm, add_self_loops, add_remaining_self_loops, remove_self_loops)
 }
+# methods that read nothing of their layer
+_PREPARED_METHODS = (ChebConv.__norm__,)
+
+
+def _kept_method(function: Callable) -> Callable:
+    """The same of a method that reads nothing of its layer."""
+    kept = _kept(functools.wraps(function)(functools.partial(function, None)))
+    return functools.wraps(function)(lambda layer, *args, **kwargs: kept(*args, **kwargs))
 
 
 def with_prepared_edges(kind: type) -> dict[str, Callable]:
@@ -62,7 +71,9 @@ def with_prepared_edges(kind: type) -> dict[str, Callable]:
         return {}
     found = {}
     for name, function in vars(kind).items():
-        if isinstance(function, types.FunctionType):
+        if function in _PREPARED_METHODS:
+            found[name] = _kept_method(function)
+        elif isinstance(function, types.FunctionType):
             used = {n: function.__globals__.get(n) for n in function.__code__.co_names}
             changed = {n: _PREPARED[f] for n, f in used.items() if isinstance(f, types.FunctionType) and f in _PREPARED}
             if changed:
