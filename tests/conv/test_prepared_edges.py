@@ -52,3 +52,21 @@ def test_numbers_of_a_batch_are_not_remembered():
     for _ in range(2):
         given = {'batch': torch.arange(20) // 10, 'lambda_max': 2 + torch.rand(2)}
         torch.testing.assert_close(conv(x, edge_index, **given), plain(x, edge_index, **given))
+
+
+@pytest.mark.parametrize('loops', [0, 7], ids=['no loops', 'loops'])
+def test_edges_of_weights_are_prepared_once(loops, monkeypatch):
+    edge_index, x = random_edges(20, 20, 60), torch.randn(20, 8)
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    edge_index = torch.cat([torch.arange(loops).expand(2, -1), edge_index], dim=1)
+    plain = pyg.SGConv(8, 4, K=2)
+    conv = pygfuse.compile(copy.deepcopy(plain))
+    made, original = [], Graph.__init__
+    monkeypatch.setattr(Graph, '__init__', lambda self, *given: made.append(self) or original(self, *given))
+    for _ in range(3):
+        weight = torch.rand(edge_index.shape[1], requires_grad=True)
+        found, expected = conv(x, edge_index, weight), plain(x, edge_index, weight)
+        torch.testing.assert_close(found, expected)
+        gradients = (torch.autograd.grad(out.square().sum(), weight) for out in (found, expected))
+        torch.testing.assert_close(*gradients)
+    assert len(made) == 1
