@@ -19,6 +19,7 @@ _FEWEST = 10_000
 _SAMPLES = 64
 # different edges that one layer makes
 _MOST = 16
+_NEVER = object()
 
 
 class RemadeEdges:
@@ -33,17 +34,18 @@ class RemadeEdges:
 
     def __init__(self) -> None:
         # None for those met once
-        self._met: dict[Hashable, Tensor | None] = {}
+        self._met: dict[Hashable, Any] = {}
 
     def known(self, edge_index: Tensor) -> Tensor:
         """A tensor of the same values that was given before, if there is one that lives; else the same tensor."""
         shape = _shape_of(edge_index)
-        if shape not in self._met:
-            while len(self._met) >= _MOST:
-                self._met.pop(next(iter(self._met)), None)
+        found = self._met.get(shape, _NEVER)
+        if found is _NEVER:
+            # other threads may be here, too
+            for oldest in list(self._met)[: 1 - _MOST]:
+                self._met.pop(oldest, None)
             self._met[shape] = None
             return edge_index
-        found = self._met[shape]
         if found is None or not torch.equal(found, edge_index):
             self._met[shape] = found = edge_index
         return found
