@@ -19,6 +19,7 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 from pygfuse.conv._fallback import adjacency_for_pyg
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.attached import ATTACHED
+from pygfuse.graph.orders import INT32_LIMIT
 
 _SIMPLE = (int, float, bool, str, type(None), torch.dtype)
 
@@ -80,6 +81,9 @@ def _loops_of(edge_index: Tensor, num_nodes: int | None) -> _Loops:
     is_loop = edge_index[0] == edge_index[1]
     places = is_loop.nonzero().flatten()
     others = (~is_loop).nonzero().flatten() if len(places) else None
+    if others is not None and len(is_loop) <= INT32_LIMIT:
+        # autograd keeps it
+        others = others.int()
     found, _ = add_remaining_self_loops(edge_index, num_nodes=num_nodes)
     return _Loops(found, others, places, edge_index[0, places])
 
@@ -101,7 +105,7 @@ def _remaining_self_loops(
     )
     if others is not None:
         of_loops = of_loops.index_put((nodes,), edge_attr[places])
-        edge_attr = edge_attr[others]
+        edge_attr = edge_attr.index_select(0, others)
     return found, torch.cat([edge_attr, of_loops])
 
 
