@@ -260,7 +260,7 @@ def main() -> None:
     print(f'{options.dataset}: {size}')
     print(table(runs, data, pairs, options.strangers))
     print(f'Before training the losses of the two differ by {apart:.1e}.')
-    pygfuse.report(runs[1].model)
+    print(pygfuse.report(runs[1].model))
 
 
 if __name__ == '__main__':
