@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -91,6 +92,21 @@ def test_gat_planetoid_prints_a_line_per_data_set(planetoid_root, backend):
     found = re.search(rf'^Cora +{backend} +test accuracy ([\d.]+) \+- [\d.]+ % \(2 seeds\)', output, re.MULTILINE)
     assert found, output
     assert float(found[1]) > 2 * 100 / 7  # better than chance
+
+
+def test_constrained_gat_is_compiled(planetoid_root, tmp_path):
+    raw = shutil.copytree(planetoid_root / 'Cora' / 'raw', tmp_path / 'Cora' / 'raw')
+    graph, generator = pickle.loads((raw / 'ind.cora.graph').read_bytes()), np.random.default_rng(1)
+    # nodes that are trained on have neighbours of other classes that are, too
+    for node in range(140):
+        graph[node] += generator.choice(140, 2).tolist()
+    (raw / 'ind.cora.graph').write_bytes(pickle.dumps(graph))
+    output = run_example('constrained_gat.py', '--root', tmp_path, '--epochs', 20)
+    assert int(re.search(r'edges, (\S+) pairs of edges', output)[1].replace(',', '')) > 100
+    assert float(re.search(r'losses of the two differ by (\S+)\.$', output, re.MULTILINE)[1]) < 1e-5
+    assert '4 of 4 layers fused' in output
+    for name in ('test accuracy', 'ms per epoch', 'saved for backward'):
+        assert min(table_row(output, name)) > 0
 
 
 @pytest.mark.parametrize('backend', ['pyg', 'pygfuse'])

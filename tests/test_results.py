@@ -172,6 +172,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'busy_cores'],
         ['run.py', 'knn'],
         ['run.py', 'typed'],
+        ['run.py', 'compiled', '--convs', 'LGConv'],
         ['run.py', 'ablation', '--convs', 'GATConv'],
         ['run.py', 'dgcnn', '--networks', 'linear'],
         ['run.py', 'hag', '--graphs', 'small hub'],

@@ -20,6 +20,11 @@ def milliseconds(value: Spread) -> str:
     return f'{value.median:.0f} ms' if value.median >= 100 else f'{value.median:.1f} ms'
 
 
+def spread_or_word(value: Spread | str) -> str:
+    """A time, or a word where there is none."""
+    return value if isinstance(value, str) else value.text(1)
+
+
 def accuracy(mean: float, deviation: float) -> str:
     """Per cent, with the standard deviation."""
     return f'{mean:.2f} ± {deviation:.2f} %'
@@ -62,6 +67,19 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('fused forward', 'forward', spread()),
         Column('one product', 'product', spread()),
         Column('forward / product', 'forward / product', number(2)),
+    ],
+    'compiled': [
+        Column('layer', 'layer'),
+        Column('graph', 'graph'),
+        Column('PyG step', 'PyG', spread_or_word),
+        Column('PyG compiled step', 'PyG compiled', spread_or_word),
+        Column('pygfuse step', 'pygfuse', spread()),
+        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
+        Column('ratio to compiled', 'PyG compiled / pygfuse', number(1, 'x')),
+        Column('written step', 'written', spread(), optional=True),
+        Column('ratio to written', 'pygfuse / written', number(2), optional=True),
+        Column('products', 'product', spread()),
+        Column('step / products', 'pygfuse / product', number(1)),
     ],
     'memory': [Column('layer', 'layer'), Column('', 'side'), *MEGABYTES],
     'scaling': [

@@ -57,6 +57,14 @@ def planetoid(root: str, name: str) -> GraphData:
     return data.edge_index, data.num_nodes
 
 
+def amazon(root: str, name: str) -> GraphData:
+    """Computers or Photo."""
+    from torch_geometric.datasets import Amazon
+
+    data = Amazon(root, name)[0]
+    return data.edge_index, data.num_nodes
+
+
 # Raw files under a folder of data.
 
 

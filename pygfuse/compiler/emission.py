@@ -169,24 +169,33 @@ class Function:
         if node.residency == SHARED:
             return self.operands.name(key, SHARED, self.level, lambda: value('parameter_columns', node, take=places))
         if node.residency != EDGE:
-            return self.operands.name(key, node.residency, self.level, lambda: value('columns', node, take=places))
+            return self.operands.name(key, node.residency, self.level, lambda: _in_a_row(node, places))
         while OPERATIONS[node.op].selects if node.op in OPERATIONS else False:
             node, places = node.args[0], positions.through(positions.of_view(node), places)
+        if self.level == HEADS and -1 not in places and len(set(places)) == 1:
+            # one number of an edge for all heads
+            places, level = places[:1], SCALAR
+        else:
+            level = self.level
         key = id(node), places
         if node.op == 'linear':
-            return self.operands.name(key, EDGE, self.level, lambda: _mapped_features(node, places))
-        width, is_whole = node.width, places == positions.everything(node.width)
-        if is_whole:
-            return self.operands.name(key, EDGE, self.level, lambda: value('columns', node, take=places))
-        if self.level == HEADS and width == 1 and -1 not in places:
-            whole = positions.everything(1)
-            return self.operands.name(key, EDGE, SCALAR, lambda: value('columns', node, take=whole))
+            return self.operands.name(key, EDGE, level, lambda: _mapped_features(node, places))
+        width = node.width
+        if places == positions.everything(width):
+            return self.operands.name(key, EDGE, level, lambda: _in_a_row(node, places))
 
         def spread() -> Factors:
             features = value('columns', node, take=positions.everything(width))
             return Factors(features, value('placement', node, take=places, width=width))
 
-        return self.operands.name(key, EDGE, self.level, spread)
+        return self.operands.name(key, EDGE, level, spread)
+
+
+def _in_a_row(node: Node, places: Places) -> Node:
+    """The numbers of a value at `places`; all of them as they are, which walks take in rows of any shape."""
+    if node.shape and places == positions.everything(node.width):
+        return node
+    return value('columns', node, take=places)
 
 
 def _mapped_features(node: Node, places: Places) -> Factors:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pygfuse._lib.note import Note
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped
@@ -22,6 +23,7 @@ from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides, with_edges_only
 from pygfuse.ops import Edges, aggregate, new_seed
+from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.degrees import degrees
 from pygfuse.program.products import Product
 
@@ -83,18 +85,19 @@ class Plan:
                 found[id(node)] = _of_input(node, given) if node.op == 'input' else _computed(node, found)
         return network.why_edges_tie([found[id(weight)] for weight in network.weights])
 
-    def run(self, edges: Edges, given: Mapping[str, Tensor]) -> Tensor:
+    def run(self, edges: Edges, given: Mapping[str, Tensor], note: Note | None = None) -> Tensor:
         """The result for a call, a row for each target.
 
         Args:
             edges: The edges.
             given: The tensors of the call by name.
+            note: The layer's, where the caller knows what `pygfuse.ops.aggregation.aggregate_known` wants known.
         """
         found: dict[int, Any] = {}
         for node in self.steps:
             walk = self.walks.get(id(node))
             if walk is not None:
-                found[id(node)] = _walked(walk, node, edges, found)
+                found[id(node)] = _walked(walk, node, edges, found, note)
             elif node.op == 'input':
                 found[id(node)] = _of_input(node, given)
                 if node.residency in self.guarded:
@@ -153,7 +156,7 @@ def _walk_of(reduction: Node) -> Walk | Network:
     raise refusals[0]
 
 
-def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any]) -> Tensor:
+def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any], note: Note | None) -> Tensor:
     operands = {}
     for name, operand in walk.operands.items():
         if isinstance(operand, Factors):
@@ -165,10 +168,9 @@ def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any
     seed = None
     if walk.dropout > 0.0:
         seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
-    out = aggregate(
-        *(walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed),
-    )
-    return out.view(out.shape[0], *node.shape)
+    arguments = walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed
+    out = aggregate(*arguments, flat=True) if note is None else aggregate_known(*arguments, note)
+    return out if len(node.shape) == 1 else out.view(out.shape[0], *node.shape)
 
 
 def _steps(output: Node, walks: Mapping[int, Walk | Network]) -> list[Node]:

@@ -57,7 +57,7 @@ class Guards:
             found = getattr(owner, name, None)
             if found is None or found.shape != shape or found.dtype != dtype:
                 return False
-        return not any(has_hooks(module) for module in self.unhooked)
+        return not any(_is_changed(module) for module in self.unhooked)
 
 
 class Watched:
@@ -131,7 +131,7 @@ class Watched:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module, guards = _parts(self)
-        if has_hooks(module) or 'forward' in module.__dict__:
+        if _is_changed(module):
             raise Refused(f'a hook is registered on a {type(module).__name__}')
         guards.unhooked.append(module)
         call = type(module).__call__
@@ -157,6 +157,11 @@ class Watched:
         if not isinstance(module, (Sequential, ModuleList)) or not isinstance(key, int):
             raise Refused(f'it reads a part of a {type(module).__name__}')
         return list(self)[key]
+
+
+def _is_changed(module: Module) -> bool:
+    """Whether a call of a module is more than the forward of its class."""
+    return has_hooks(module) or 'forward' in module.__dict__
 
 
 def _parts(watched: Watched) -> tuple[Module, Guards]:

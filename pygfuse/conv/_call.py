@@ -18,14 +18,15 @@ from pygfuse.compiler import Given, Plan, Refused
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import is_template
+from pygfuse.conv._remade_edges import graph_of
 from pygfuse.graph.adjacency import values_of
-from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
 
 _SPECIAL = {
     'edge_index', 'adj_t', 'edge_index_i', 'edge_index_j', 'size', 'size_i', 'size_j', 'ptr', 'index', 'dim_size'
 }  # fmt: skip
-_SIMPLE = (int, float, bool, str, type(None))
+# what a message may be given beside tensors
+SIMPLE = (int, float, bool, str, type(None))
 
 
 class Call(NamedTuple):
@@ -94,7 +95,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -
     sources = first if first is not None else second
     if targets is None:
         raise Refused('nothing tells the number of nodes')
-    graph = Graph.of(adjacency, num_sources=sources, num_targets=targets, flow=conv.flow)
+    graph, _ = graph_of(conv, adjacency, sources, targets)
     edges = Edges(graph.token, sources, targets, conv.flow, None, graph)
     if graph.num_user_edges == 0:
         raise Refused('there are no edges')
@@ -164,7 +165,7 @@ def _as_given(name: str, argument: Any, num_edges: int) -> Any:
     if isinstance(argument, Tensor):
         is_of_edges = argument.dim() > 0 and argument.shape[0] == num_edges
         return Given('edge' if is_of_edges else 'shared', argument)
-    if not isinstance(argument, _SIMPLE):
+    if not isinstance(argument, SIMPLE):
         raise Refused(f'{name} is a {type(argument).__name__}')
     return argument
 

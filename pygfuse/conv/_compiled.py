@@ -15,6 +15,7 @@ from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import Call, collected
 from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._known_calls import call_like, kind_of_call, remember
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._prepared_edges import with_prepared_edges
 
@@ -34,11 +35,18 @@ class CompiledConv(Noted):
 
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``propagate``, fused where it can be."""
+        kind = kind_of_call(self, edge_index, size, kwargs)
+        known = None if kind is None or self._note is None else call_like(kind, self._note)
+        out = None if known is None else known.run(self, edge_index, kwargs)
+        if out is not None:
+            return self.update(out, **known.arguments_of_update(kwargs))
         call, plan = self._planned(edge_index, size, kwargs)
         if not self.runs_fused(plan if isinstance(plan, str) else None):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         with self.noted():
             out = call.run(plan)
+        if kind is not None:
+            remember(self, kind, call, plan, kwargs)
         return self.update(out, **call.of_update)
 
     def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:

@@ -8,29 +8,37 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import ChebConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from pygfuse.conv._fallback import adjacency_for_pyg
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.attached import ATTACHED
+from pygfuse.graph.orders import INT32_LIMIT
 
 _SIMPLE = (int, float, bool, str, type(None), torch.dtype)
 
 
-def _kept(function: Callable) -> Callable:
-    """A function of an ``edge_index`` whose result is kept with it, where nothing else decides it."""
+def _kept(function: Callable, otherwise: Callable | None = None) -> Callable:
+    """A function of an ``edge_index`` whose result is kept with it, where nothing else decides it.
+
+    Args:
+        function: The function.
+        otherwise: What is called where something else does, if not the function.
+    """
+    otherwise = otherwise or function
 
     @functools.wraps(function)
     def prepared(edge_index: Any, *args: Any, **kwargs: Any) -> Any:
         others = (*args, *kwargs.values())
         is_plain = type(edge_index) is Tensor and edge_index.layout is torch.strided
         if not is_plain or torch.compiler.is_compiling() or not all(isinstance(other, _SIMPLE) for other in others):
-            return function(adjacency_for_pyg(edge_index), *args, **kwargs)
+            return otherwise(adjacency_for_pyg(edge_index), *args, **kwargs)
         key = ('prepared', function.__name__, args, tuple(kwargs.items()))
         found = ATTACHED.get(edge_index, key)
         if found is None:
@@ -45,9 +53,74 @@ def _kept(function: Callable) -> Callable:
     return prepared
 
 
-_PREPARED = {
-    function: _kept(function) for function in (gcn_norm, add_self_loops, add_remaining_self_loops, remove_self_loops)
+def _with_globals(function: types.FunctionType, changed: dict[str, Any]) -> types.FunctionType:
+    namespace = {**function.__globals__, **changed}
+    copied = types.FunctionType(
+        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(copied, function)
+
+
+class _Loops(NamedTuple):
+    """What putting in remaining self-loops makes of edges, and of what belongs to them.
+
+    Attributes:
+        edge_index: The edges, self-loops last.
+        others: The places of edges that are no self-loops; None for all.
+        places, nodes: Those of self-loops, and their nodes.
+    """
+
+    edge_index: Tensor
+    others: Tensor | None
+    places: Tensor
+    nodes: Tensor
+
+
+def _loops_of(edge_index: Tensor, num_nodes: int | None) -> _Loops:
+    is_loop = edge_index[0] == edge_index[1]
+    places = is_loop.nonzero().flatten()
+    others = (~is_loop).nonzero().flatten() if len(places) else None
+    if others is not None and len(is_loop) <= INT32_LIMIT:
+        # autograd keeps it
+        others = others.int()
+    found, _ = add_remaining_self_loops(edge_index, num_nodes=num_nodes)
+    return _Loops(found, others, places, edge_index[0, places])
+
+
+_kept_loops = _kept(_loops_of)
+
+
+def _remaining_self_loops(
+    edge_index: Any, edge_attr: Any = None, fill_value: Any = None, num_nodes: int | None = None
+) -> tuple[Any, Any]:
+    """PyG's ``add_remaining_self_loops`` of values that are others in each call, between edges that are not."""
+    is_plain = type(edge_index) is Tensor and edge_index.layout is torch.strided
+    is_known = isinstance(edge_attr, Tensor) and isinstance(fill_value, (int, float))
+    if not is_plain or not is_known or torch.compiler.is_compiling():
+        return add_remaining_self_loops(edge_index, edge_attr, fill_value, num_nodes)
+    found, others, places, nodes = _kept_loops(edge_index, num_nodes)
+    of_loops = edge_attr.new_full(
+        (found.shape[1] - edge_index.shape[1] + len(places), *edge_attr.shape[1:]), fill_value
+    )
+    if others is not None:
+        of_loops = of_loops.index_put((nodes,), edge_attr[places])
+        edge_attr = edge_attr.index_select(0, others)
+    return found, torch.cat([edge_attr, of_loops])
+
+
+_PREPARED = {function: _kept(function) for function in (add_self_loops, remove_self_loops)} | {
+    add_remaining_self_loops: _kept(add_remaining_self_loops, _remaining_self_loops),
+    gcn_norm: _kept(gcn_norm, _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})),
 }
+# methods that read nothing of their layer
+_PREPARED_METHODS = (ChebConv.__norm__,)
+
+
+def _kept_method(function: Callable) -> Callable:
+    """The same of a method that reads nothing of its layer."""
+    kept = _kept(functools.wraps(function)(functools.partial(function, None)))
+    return functools.wraps(function)(lambda layer, *args, **kwargs: kept(*args, **kwargs))
 
 
 def with_prepared_edges(kind: type) -> dict[str, Callable]:
@@ -62,18 +135,11 @@ def with_prepared_edges(kind: type) -> dict[str, Callable]:
         return {}
     found = {}
     for name, function in vars(kind).items():
-        if isinstance(function, types.FunctionType):
+        if function in _PREPARED_METHODS:
+            found[name] = _kept_method(function)
+        elif isinstance(function, types.FunctionType):
             used = {n: function.__globals__.get(n) for n in function.__code__.co_names}
             changed = {n: _PREPARED[f] for n, f in used.items() if isinstance(f, types.FunctionType) and f in _PREPARED}
             if changed:
                 found[name] = _with_globals(function, changed)
     return found
-
-
-def _with_globals(function: types.FunctionType, changed: dict[str, Any]) -> types.FunctionType:
-    namespace = {**function.__globals__, **changed}
-    copied = types.FunctionType(
-        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
-    )
-    copied.__kwdefaults__ = function.__kwdefaults__
-    return functools.update_wrapper(copied, function)

@@ -45,15 +45,7 @@ def kind_of(
     Returns:
         What is compared by identity, and what by value.
     """
-    if type(adjacency) is not Tensor or adjacency.layout is not torch.strided:
-        return None
-    if (
-        not nothing_is_said()
-        or is_transformed()
-        or torch._C._len_torch_function_stack()
-        or torch._C._is_any_autocast_enabled()
-        or is_observed(layer)
-    ):
+    if not is_plain_call(layer, adjacency):
         return None
     aggr, modules = layer.aggr, layer._modules
     if type(aggr) is not str or aggr not in REDUCTIONS or has_hooks(modules['aggr_module']):
@@ -69,15 +61,38 @@ def kind_of(
     shapes = [adjacency.dtype, adjacency.device, adjacency.dim(), len(values), *given, *of_prepared[1]]
     for value in values:
         if type(value) in PLAIN:
-            # a look at one row, as some checks take, is at none where there is none
-            shape = value.shape
-            shapes += value.dtype, value.device, shape[1:], len(shape) > 0 and shape[0] > 0
+            shapes += shape_of_rows(value)
         elif value is None:
             shapes.append(None)
         else:
             return None
+    return (*of_prepared[0], *identities_of(layer)), shapes
+
+
+def is_plain_call(layer: Any, adjacency: Any) -> bool:
+    """Whether a layer of any class is given an ``edge_index`` and nothing around the call decides how it runs."""
+    if type(adjacency) is not Tensor or adjacency.layout is not torch.strided:
+        return False
+    return not (
+        not nothing_is_said()
+        or is_transformed()
+        or torch._C._len_torch_function_stack()
+        or torch._C._is_any_autocast_enabled()
+        or is_observed(layer)
+    )
+
+
+def identities_of(layer: Any) -> tuple:
+    """What a layer and its class hold, which decides how it runs."""
     kind = type(layer)
-    return (kind, *_methods_of(kind), *of_prepared[0], *modules.values(), *layer.__dict__.values()), shapes
+    return (kind, *_methods_of(kind), *layer._modules.values(), *layer.__dict__.values())
+
+
+def shape_of_rows(tensor: Tensor) -> tuple:
+    """What a tensor is but for its number of rows."""
+    # a look at one row, as some checks take, is at none where there is none
+    shape = tensor.shape
+    return tensor.dtype, tensor.device, shape[1:], len(shape) > 0 and shape[0] > 0
 
 
 def is_like(kind: Kind, other: Kind | None) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
+from pygfuse._lib.modes import ablation
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv, total
@@ -15,14 +17,17 @@ from pygfuse.conv._relations import LOOKED_AT, gathered, relations_of, walked, w
 from pygfuse.conv._spec import BEFORE_DROPOUT, EdgeFeatures, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.relations import Relations
-from pygfuse.ops import Edges, aggregate
+from pygfuse.ops import Edges, aggregate, aggregate_with_weights
 from pygfuse.ops.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.multiplicative_gat import MULTIPLICATIVE_GAT
-from pygfuse.program.library.neighbours import NEIGHBOURS
+from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
+
+# weights of more times the least normal number are above 0 however they are computed
+_NEARLY_NONE = 2.0**20
 
 
 class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
@@ -39,7 +44,7 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
     for each relation and head. One walk over all edges does the rest; within relations, its sums of each relation and
     target are then added up. Across relations, the query of each edge and head is kept for backward.
 
-    ``mod='f-additive'`` runs PyG's path.
+    ``mod='f-additive'`` adds one to each weight that is not 0: another sum of neighbours, after a look at the weights.
 
     Args:
         in_channels, out_channels, num_relations, num_bases, num_blocks, mod, attention_mechanism, attention_mode,
@@ -72,8 +77,6 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
         return LOOKED_AT
 
     def why_not_call(self, inputs: Inputs) -> str | None:
-        if self.mod == 'f-additive':
-            return "mod='f-additive'"
         if not is_edge_index(inputs.adjacency) and values_of(inputs.adjacency) is not None:
             return 'a sparse adjacency with values'
         return why_no_relations()
@@ -101,6 +104,8 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
         out, weights = self.run(self.program(edge), operands, inputs, walked(graph))
         if self._is_within:
             out = aggregate(NEIGHBOURS, walked(relations.sums), {'x': out}, 1, out.shape[1], flat=True)
+        if self.mod == 'f-additive':
+            out = out + self._of_weight(self.program(edge), operands, walked(graph), relations).flatten(1)
         return self._modified(out, operands['x'], relations, edges), weights
 
     def _of_targets(self, query: Tensor, relations: Relations, edge: EdgeInput | None) -> dict[str, OperandValue]:
@@ -136,6 +141,23 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
         """Neighbours for each of the scores that weigh them: a head has as many as its queries have dimensions."""
         mapped = mapped.view(-1, self.heads, self.out_channels)
         return mapped.repeat_interleave(self.dim, dim=1) if self.dim > 1 else mapped
+
+    def _of_weight(
+        self, program: EdgeProgram, operands: dict[str, OperandValue], edges: Edges, relations: Relations
+    ) -> Tensor:
+        """The sum of the neighbours that have a weight: of all, but where the softmax of a score is no number but 0."""
+        x = operands['x']
+        shape = x.shape[1:]
+        with torch.no_grad():
+            _, weights = aggregate_with_weights(program, edges, operands, *shape)
+            are_all = bool((weights > _NEARLY_NONE * torch.finfo(weights.dtype).tiny).all())
+        if are_all:
+            return aggregate(NEIGHBOURS, walked(relations.from_pairs), {'x': x}, *shape)
+        with torch.no_grad(), ablation(fusion=False):
+            # to the last bit above 0, as torch has it
+            _, weights = aggregate_with_weights(program, edges, operands, *shape)
+        given = {'x': x, 'edge_weight': (weights > 0).to(x.dtype)}
+        return aggregate(WEIGHTED_NEIGHBOURS, walked(relations.from_pairs), given, *shape)
 
     def _modified(self, out: Tensor, mapped: Tensor, relations: Relations, edges: Edges) -> Tensor:
         """What `mod` makes of the sum, which depends on the target only."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -21,6 +22,7 @@ KINDS = [
     {'attention_mode': mode, 'attention_mechanism': mechanism}
     for mode, mechanism in itertools.product(MODES, MECHANISMS)
 ]
+MODS = 'additive', 'scaled', 'f-scaled', 'f-additive'
 MULTIPLICATIVE = {'attention_mode': MODES[1]}
 OPTIONS = [
     {},
@@ -31,8 +33,8 @@ OPTIONS = [
     {'bias': False, 'negative_slope': 0.1},
     {**MULTIPLICATIVE, 'dim': 3, 'heads': 2},
     {**MULTIPLICATIVE, 'dim': 2, 'heads': 2, 'concat': False},
-    *({'mod': mod, 'heads': 2} for mod in ('additive', 'scaled', 'f-scaled')),
-    *({**MULTIPLICATIVE, 'mod': mod, 'heads': 2, 'dim': 2} for mod in ('additive', 'scaled', 'f-scaled')),
+    *({'mod': mod, 'heads': 2} for mod in MODS),
+    *({**MULTIPLICATIVE, 'mod': mod, 'heads': 2, 'dim': 2} for mod in MODS),
 ]
 
 
@@ -132,7 +134,6 @@ def test_gradients_and_their_gradients(kind):
 @pytest.mark.parametrize(
     ('options', 'arguments', 'reason'),
     [
-        ({'mod': 'f-additive'}, {}, "mod='f-additive'"),
         ({'aggr': 'mean'}, {}, "aggr='mean' has no fused form here"),
     ],
 )
@@ -141,6 +142,21 @@ def test_what_is_not_fused_runs_pyg_and_says_so(options, arguments, reason):
     conv = RGATConv(FEATURES, OUT, RELATIONS, **options)
     conv(example.x(FEATURES), example.edge_index, types_of(example), **arguments)
     assert conv.note.reason == reason
+
+
+@pytest.mark.parametrize('kind', KINDS, ids=lambda kind: ', '.join(kind.values()))
+def test_weights_that_are_no_number_but_0_get_nothing_added(kind):
+    example = GRAPHS['random']()
+    torch.manual_seed(0)
+    plain = pyg.RGATConv(FEATURES, OUT, RELATIONS, mod='f-additive', heads=2, **kind).double()
+    with torch.no_grad():
+        plain.k.mul_(1e4)
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    given = example.x(FEATURES).double(), example.edge_index, types_of(example)
+    _, (_, weights) = plain(*given, return_attention_weights=True)
+    assert 0 < (weights == 0).sum() < weights.numel()
+    torch.testing.assert_close(conv(*given), plain(*given))
+    assert conv.note.reason is None
 
 
 def test_bad_input():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, rewritten, value
 
 
@@ -31,7 +33,7 @@ def _rule(node: Node) -> Node | None:
         return value('reshape', value('reduce', inner.args[0], reduce=reduce), **inner.attributes)
     if inner.op == 'add' and _has_map(inner):
         return _with_bias(inner, reduce)
-    return None
+    return _weighted(inner, reduce) if inner.op == 'mul' else None
 
 
 def _has_map(node: Node) -> bool:
@@ -61,3 +63,46 @@ def _with_bias(inner: Node, reduce: str) -> Node | None:
         count = value('clamp', count, None, 1)
     count = value('reshape', count, shape=(1,) * len(inner.shape))
     return value('add', value('reduce', x, reduce=reduce), value('mul', count, bias))
+
+
+def _weighted(product: Node, reduce: str) -> Node | None:
+    """Of rows times a weight each, the terms that are maps are taken of the weighted sum of what is mapped."""
+    for x, weight in (product.args, product.args[::-1]):
+        is_pair = isinstance(x, Node) and isinstance(weight, Node) and weight.residency != SHARED
+        if is_pair and weight.shape[-1:] == (1,) and x.shape[-1] > 1 and _without_ones(x).residency == EDGE:
+            maps = [term for term in _terms(_without_ones(x)) if _is_map(term)]
+            if maps:
+                return _taken_after(x, weight, maps, reduce)
+    return None
+
+
+def _without_ones(x: Node) -> Node:
+    """What rows are without dimensions of 1 before them."""
+    inner = x.args[0] if x.op == 'reshape' else x
+    return inner if x.shape == (1,) * (len(x.shape) - len(inner.shape)) + inner.shape else x
+
+
+def _terms(x: Node) -> list[Node]:
+    """The terms of a sum of rows of the same shape."""
+    if x.op != 'add' or not all(isinstance(part, Node) for part in x.args):
+        return [x]
+    return [term for part in x.args for term in (_terms(part) if part.shape == x.shape else [part])]
+
+
+def _is_map(node: Node) -> bool:
+    return node.op == 'linear' and node.residency == EDGE and node.args[1].residency == SHARED and not _is_product(node)
+
+
+def _taken_after(x: Node, weight: Node, maps: list[Node], reduce: str) -> Node:
+    rest = [term for term in _terms(_without_ones(x)) if all(term is not one for one in maps)]
+
+    def summed(row: Node) -> Node:
+        shape = (1,) * (len(x.shape) - len(row.shape)) + row.shape
+        row = row if row.shape == shape else value('reshape', row, shape=shape)
+        reduction = value('reduce', value('mul', row, weight), reduce=reduce)
+        return _rule(reduction) or reduction
+
+    found = [value('linear', summed(one.args[0]), one.args[1]) for one in maps]
+    if rest:
+        found.insert(0, summed(functools.reduce(lambda a, b: value('add', a, b), rest)))
+    return functools.reduce(lambda a, b: value('add', a, b), found)

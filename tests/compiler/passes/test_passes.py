@@ -108,6 +108,23 @@ def test_a_last_map_comes_after_a_sum(reduce):
     assert not on_edges(check(linear_maps_after_sums, output), 'linear')
 
 
+@pytest.mark.parametrize('heads', [(), (2,)], ids=['rows', 'heads'])
+@pytest.mark.parametrize('reduce', ['sum', 'mean'])
+def test_the_maps_among_weighted_terms_come_after_a_sum(reduce, heads):
+    mapped = value('linear', value('relu', value('add', source(4), target(4))), shared(5, 4))
+    row = value('add', value('add', source(5), mapped), shared(5, name='bias'))
+    row = value('reshape', row, shape=(1, 5)) if heads else row
+    output = value('reduce', value('mul', row, value('softmax', edge(*heads, 1))), reduce=reduce)
+    found = check(linear_maps_after_sums, output)
+    assert not on_edges(found, 'linear')
+    assert [node.op for node in in_order(found)].count('reduce') == 2
+
+
+def test_a_map_of_what_is_brought_stays_with_the_walk():
+    output = value('reduce', value('mul', value('linear', edge(4), shared(5, 4)), edge(1)), reduce='sum')
+    assert linear_maps_after_sums(output) is output
+
+
 def test_a_last_map_stays_before_a_maximum():
     inner = value('linear', value('relu', value('add', source(4), target(4))), shared(5, 4))
     output = value('reduce', inner, reduce='max')

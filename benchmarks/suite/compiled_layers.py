@@ -1,0 +1,173 @@
+"""The layers that pygfuse compiles, each of PyG's with options as its users have them, and what it is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn as pyg
+from torch import Tensor
+from torch.nn import Linear, Module, Parameter, ReLU, Sequential
+from torch_geometric.utils import softmax
+
+CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
+# layers that hold a matrix for each edge, or maps of several heads
+NARROW = 16
+WIDTHS = {'in_channels': CHANNELS, 'out_channels': CHANNELS}
+ATTENTION = {'in_channels': CHANNELS, 'out_channels': CHANNELS // HEADS, 'heads': HEADS}
+PNA = {**WIDTHS, 'aggregators': ['mean', 'min', 'max', 'std'], 'scalers': ['identity', 'amplification', 'attenuation']}
+HEAT = {
+    'num_node_types': 2, 'num_edge_types': RELATIONS, 'edge_type_emb_dim': EDGE_DIM, 'edge_dim': EDGE_DIM,
+    'edge_attr_emb_dim': EDGE_DIM,
+}  # fmt: skip
+METADATA = ['node'], [('node', 'to', 'node')]
+
+
+class OwnGAT(pyg.MessagePassing):
+    """GAT as a user writes it: one message, no self-loops."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr='sum', node_dim=0)
+        self.lin = Linear(CHANNELS, CHANNELS, bias=False)
+        self.att = Parameter(torch.randn(2, HEADS, CHANNELS // HEADS))
+        self.bias = Parameter(torch.zeros(CHANNELS))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        rows = self.lin(x).view(-1, HEADS, CHANNELS // HEADS)
+        return self.propagate(edge_index, x=rows).flatten(1) + self.bias
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, ptr: Any, size_i: Any) -> Tensor:
+        alpha = (x_j * self.att[0] + x_i * self.att[1]).sum(dim=-1)
+        return softmax(F.leaky_relu(alpha, 0.2), index, ptr, size_i).unsqueeze(-1) * x_j
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledLayer:
+    """A layer.
+
+    Attributes:
+        make: Makes PyG's.
+        given: From features of nodes and edges, what ``forward`` takes by name.
+        channels: The width of the features.
+        is_wide: Whether PyG's holds so much for each edge that it is measured on the smaller graph.
+    """
+
+    make: Callable[[], Module]
+    given: Callable[[Tensor, Tensor], Mapping[str, Any]] = lambda x, edge_index: {'x': x, 'edge_index': edge_index}
+    channels: int = CHANNELS
+    is_wide: bool = False
+
+
+def _with(**more: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Mapping[str, Any]]:
+    return lambda x, edge_index: {
+        'x': x,
+        'edge_index': edge_index,
+        **{name: make(x, edge_index) for name, make in more.items()},
+    }
+
+
+def _position(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.randn(x.shape[0], 3)
+
+
+def _edge_attr(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.randn(edge_index.shape[1], EDGE_DIM)
+
+
+def _edge_weight(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.rand(edge_index.shape[1])
+
+
+def _types(number: int) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, edge_index: torch.arange(edge_index.shape[1]) % number
+
+
+def _node_types(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.arange(x.shape[0]) % HEAT['num_node_types']
+
+
+def _features(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.randn_like(x)
+
+
+def _signed(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
+    half = edge_index.shape[1] // 2
+    order = torch.randperm(2 * half)
+    return {'x': x, 'pos_edge_index': edge_index[:, order[:half]], 'neg_edge_index': edge_index[:, order[half:]]}
+
+
+def _typed(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
+    return {'x_dict': {'node': x}, 'edge_index_dict': {METADATA[1][0]: edge_index}}
+
+
+def _hypergraph(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
+    return {'x': x, 'hyperedge_index': edge_index}
+
+
+def _network(width: int, out: int = CHANNELS) -> Module:
+    return Sequential(Linear(width, CHANNELS), ReLU(), Linear(CHANNELS, out))
+
+
+LAYERS: dict[str, CompiledLayer] = {
+    'GAT, own message': CompiledLayer(OwnGAT),
+    'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
+    'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**WIDTHS, num_stacks=2, num_layers=2)),
+    'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**WIDTHS, K=3)),
+    'ClusterGCNConv': CompiledLayer(lambda: pyg.ClusterGCNConv(**WIDTHS)),
+    'EGConv': CompiledLayer(lambda: pyg.EGConv(**WIDTHS, num_heads=HEADS, aggregators=['symnorm', 'max', 'mean'])),
+    'FeaStConv': CompiledLayer(lambda: pyg.FeaStConv(**WIDTHS, heads=HEADS), is_wide=True),
+    'FiLMConv': CompiledLayer(
+        lambda: pyg.FiLMConv(**WIDTHS, num_relations=RELATIONS), _with(edge_type=_types(RELATIONS))
+    ),
+    'GCN2Conv': CompiledLayer(lambda: pyg.GCN2Conv(CHANNELS, alpha=0.1), _with(x_0=_features)),
+    'GENConv': CompiledLayer(lambda: pyg.GENConv(**WIDTHS, learn_t=True)),
+    'GatedGraphConv': CompiledLayer(lambda: pyg.GatedGraphConv(CHANNELS, num_layers=3)),
+    'GeneralConv': CompiledLayer(lambda: pyg.GeneralConv(**WIDTHS, attention=True, heads=HEADS), is_wide=True),
+    'HANConv': CompiledLayer(lambda: pyg.HANConv(CHANNELS, CHANNELS, METADATA, heads=HEADS), _typed),
+    'HEATConv': CompiledLayer(
+        lambda: pyg.HEATConv(CHANNELS, CHANNELS // HEADS, heads=HEADS, **HEAT),
+        _with(node_type=_node_types, edge_type=_types(RELATIONS), edge_attr=_edge_attr),
+        is_wide=True,
+    ),
+    'HypergraphConv': CompiledLayer(lambda: pyg.HypergraphConv(**WIDTHS), _hypergraph),
+    'LEConv': CompiledLayer(lambda: pyg.LEConv(**WIDTHS)),
+    'LGConv': CompiledLayer(pyg.LGConv),
+    'MFConv': CompiledLayer(lambda: pyg.MFConv(**WIDTHS)),
+    'MixHopConv': CompiledLayer(lambda: pyg.MixHopConv(**WIDTHS)),
+    'NNConv': CompiledLayer(
+        lambda: pyg.NNConv(NARROW, NARROW, Linear(EDGE_DIM, NARROW * NARROW)), _with(edge_attr=_edge_attr), NARROW, True
+    ),
+    # longer paths are powers of the adjacency, which PyG multiplies out
+    'PANConv': CompiledLayer(lambda: pyg.PANConv(**WIDTHS, filter_size=1), is_wide=True),
+    'PDNConv': CompiledLayer(
+        lambda: pyg.PDNConv(**WIDTHS, edge_dim=EDGE_DIM, hidden_channels=NARROW), _with(edge_attr=_edge_attr)
+    ),
+    'PNAConv': CompiledLayer(lambda: pyg.PNAConv(**PNA, deg=torch.ones(100, dtype=torch.int64)), is_wide=True),
+    'PointGNNConv': CompiledLayer(
+        lambda: pyg.PointGNNConv(_network(CHANNELS, 3), Linear(CHANNELS + 3, CHANNELS), _network(CHANNELS)),
+        _with(pos=_position),
+    ),
+    'PointNetConv': CompiledLayer(
+        lambda: pyg.PointNetConv(_network(CHANNELS + 3), add_self_loops=False), _with(pos=_position), is_wide=True
+    ),
+    'PointTransformerConv': CompiledLayer(
+        lambda: pyg.PointTransformerConv(**WIDTHS), _with(pos=_position), is_wide=True
+    ),
+    'SGConv': CompiledLayer(lambda: pyg.SGConv(**WIDTHS, K=2)),
+    'SSGConv': CompiledLayer(lambda: pyg.SSGConv(**WIDTHS, alpha=0.1, K=4)),
+    'SignedConv': CompiledLayer(lambda: pyg.SignedConv(**WIDTHS, first_aggr=True), _signed),
+    'SimpleConv': CompiledLayer(lambda: pyg.SimpleConv('mean')),
+    'SuperGATConv': CompiledLayer(lambda: pyg.SuperGATConv(**ATTENTION), is_wide=True),
+    'TAGConv': CompiledLayer(lambda: pyg.TAGConv(**WIDTHS)),
+    'WLConvContinuous': CompiledLayer(pyg.WLConvContinuous, _with(edge_weight=_edge_weight)),
+}
+
+
+def layers() -> dict[str, CompiledLayer]:
+    """All of them, but for what PyG needs a package for that is not there."""
+    has_torch_sparse = importlib.util.find_spec('torch_sparse') is not None
+    return {name: layer for name, layer in LAYERS.items() if name != 'PANConv' or has_torch_sparse}

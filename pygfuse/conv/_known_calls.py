@@ -1,0 +1,170 @@
+"""Calls of a compiled layer that are like an earlier one: their plan, and where its tensors are, is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.note import Note
+from pygfuse.compiler import Given, Plan
+from pygfuse.conv._call import SIMPLE, Call
+from pygfuse.conv._remade_edges import graph_of
+from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
+from pygfuse.graph.adjacency import FLOWS
+from pygfuse.ops import Edges
+from pygfuse.ops.eager import PLAIN
+
+# what a layer does by turns, as one with several calls of `propagate`
+_MOST_KINDS = 4
+# of the class behind the compiled one: where they are replaced, messages are not all that it computes
+_plumbing_of = operator.attrgetter('propagate', '_collect', '_lift')
+_SUFFIXES = {'_j': 0, '_i': 1}
+
+
+def kind_of_call(layer: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -> Kind | None:
+    """What decides how a call of ``propagate`` runs but for numbers of nodes and edges and what a plan guards.
+
+    Args:
+        layer: A compiled layer.
+        adjacency, size, kwargs: What ``propagate`` was given.
+
+    Returns:
+        What is compared by identity, and what by value; None where that is not so little.
+    """
+    if size is not None or torch.compiler.is_compiling() or not is_plain_call(layer, adjacency):
+        return None
+    if layer.flow != FLOWS[0] or adjacency.dim() != 2:
+        return None
+    shapes = [adjacency.dtype, adjacency.device, adjacency.shape[1] > 0, *kwargs]
+    for value in kwargs.values():
+        kind = type(value)
+        if kind in PLAIN:
+            shapes += shape_of_rows(value)
+        elif kind in SIMPLE:
+            shapes += kind, value
+        elif kind is tuple and len(value) == 2:
+            shapes.append(kind)
+            for part in value:
+                if part is not None and type(part) not in PLAIN:
+                    return None
+                shapes.append(None if part is None else shape_of_rows(part))
+        else:
+            return None
+    return (*_plumbing_of(layer.plain), *identities_of(layer)), shapes
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownCall:
+    """A call, and what ran it.
+
+    Attributes:
+        kind: Calls of this kind run alike.
+        plan: What runs it.
+        of_nodes: Of each tensor of nodes, its name, that of its argument, and its place there if that is a pair.
+        of_edges: The names of those that have a row for each edge.
+        shared: The names and shapes of the others.
+        counted: Arguments, places there, and sides of the tensors that say how many nodes there are.
+        of_update: The names and defaults of what ``update`` takes.
+    """
+
+    kind: Kind
+    plan: Plan
+    of_nodes: tuple[tuple[str, str, int | None], ...]
+    of_edges: tuple[str, ...]
+    shared: tuple[tuple[str, torch.Size], ...]
+    counted: tuple[tuple[str, int | None, int], ...]
+    of_update: tuple[tuple[str, Any], ...]
+
+    @staticmethod
+    def of(layer: Any, kind: Kind, plan: Plan, call: Call, kwargs: Mapping[str, Any]) -> KnownCall | None:
+        """What is to be known of a call; None where the next of its kind takes all the looking again."""
+        items = {name: item for name, item in call.given.items() if isinstance(item, Given)}
+        others = [name for name, item in items.items() if item.residency in ('edge', 'shared')]
+        if not all(isinstance(kwargs.get(name), Tensor) for name in others):
+            return None
+        of_nodes, counted = [], {}
+        for name in call.given:
+            argument, side = kwargs.get(name[:-2]), _SUFFIXES.get(name[-2:])
+            if side is None or not isinstance(argument, (Tensor, tuple)):
+                continue
+            is_pair = isinstance(argument, tuple)
+            if name in items:
+                of_nodes.append((name, name[:-2], side if is_pair else None))
+            for place, part in enumerate(argument) if is_pair else ((None, argument),):
+                if part is not None:
+                    counted[name[:-2], place, side if place is None else place] = part.dim()
+        if any(layer.node_dim % dims for dims in counted.values()):
+            return None
+        edges = tuple(name for name in others if items[name].residency == 'edge')
+        shared = tuple((name, items[name].value.shape) for name in others if name not in edges)
+        update = tuple((name, None if name in kwargs else value) for name, value in call.of_update.items())
+        return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update)
+
+    def run(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Tensor | None:
+        """The aggregated messages of a call of this kind; None if it is not like the one before after all.
+
+        Args:
+            layer: The layer.
+            adjacency, kwargs: What ``propagate`` was given.
+        """
+        if not self.plan.captured.guards.hold():
+            return None
+        tensors, edges = self.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, kwargs)
+        if tensors is None or edges is None or self.plan.why_not(edges, tensors) is not None:
+            return None
+        note = layer.note
+        note.reason = note.forward = None
+        return self.plan.run(edges, tensors, note)
+
+    def tensors(self, num_edges: int, kwargs: Mapping[str, Any]) -> dict[str, Tensor] | None:
+        """The tensors of a call of this kind by name; None if one has other rows than it should."""
+        found = {}
+        for name, base, place in self.of_nodes:
+            found[name] = kwargs[base] if place is None else kwargs[base][place]
+        for name in self.of_edges:
+            found[name] = kwargs[name]
+            if kwargs[name].shape[0] != num_edges:
+                return None
+        for name, shape in self.shared:
+            found[name] = kwargs[name]
+            if kwargs[name].shape != shape:
+                return None
+        return found
+
+    def edges(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Edges | None:
+        """The edges of a call of this kind; None if its tensors do not agree on the numbers of nodes."""
+        rows: list[int | None] = [None, None]
+        for base, place, side in self.counted:
+            count = (kwargs[base] if place is None else kwargs[base][place]).shape[0]
+            if rows[side] not in (None, count):
+                return None
+            rows[side] = count
+        sources, targets = rows
+        sources, targets = targets if sources is None else sources, sources if targets is None else targets
+        graph, adjacency = graph_of(layer, adjacency, sources, targets)
+        token = adjacency if graph.is_of(adjacency) else graph.token
+        return Edges(token, sources, targets, FLOWS[0], None, graph)
+
+    def arguments_of_update(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``update`` takes."""
+        return {name: kwargs.get(name, default) for name, default in self.of_update}
+
+
+def call_like(kind: Kind, note: Note) -> KnownCall | None:
+    """The earlier call of a kind, if a layer's note has one."""
+    for known in note.calls:
+        if is_like(kind, known.kind):
+            return known
+    return None
+
+
+def remember(layer: Any, kind: Kind, call: Call, plan: Plan, kwargs: Mapping[str, Any]) -> None:
+    """Keeps what is to be known of a call in the layer's note, in place of what was known of calls of such shapes."""
+    known = KnownCall.of(layer, kind, plan, call, kwargs)
+    others = (other for other in layer.note.calls if other.kind[1] != kind[1])
+    layer.note.calls = (*(() if known is None else (known,)), *others)[:_MOST_KINDS]
