@@ -7,12 +7,14 @@ from pygfuse.conv.cg_conv import CGConv
 from pygfuse.conv.dynamic_edge_conv import DynamicEdgeConv
 from pygfuse.conv.edge_conv import EdgeConv
 from pygfuse.conv.fa_conv import FAConv
+from pygfuse.conv.film_conv import FiLMConv
 from pygfuse.conv.gat_conv import GATConv
 from pygfuse.conv.gatv2_conv import GATv2Conv
 from pygfuse.conv.gcn_conv import GCNConv
 from pygfuse.conv.gin_conv import GINConv, GINEConv
 from pygfuse.conv.gmm_conv import GMMConv
 from pygfuse.conv.graph_conv import GraphConv
+from pygfuse.conv.han_conv import HANConv
 from pygfuse.conv.hgt_conv import HGTConv
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
 from pygfuse.conv.rgat_conv import RGATConv
@@ -29,6 +31,7 @@ __all__ = [
     'EdgeWeight',
     'FAConv',
     'FastRGCNConv',
+    'FiLMConv',
     'FusedConv',
     'GATConv',
     'GATv2Conv',
@@ -37,6 +40,7 @@ __all__ = [
     'GINEConv',
     'GMMConv',
     'GraphConv',
+    'HANConv',
     'HGTConv',
     'RGATConv',
     'RGCNConv',

@@ -3,12 +3,13 @@ expected."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, ModuleList
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
@@ -147,7 +148,8 @@ def check_features(conv: Module, said_by: str, x: NodePair, shared: bool) -> Non
 
 def _may_take(conv: Module, width: int) -> bool:
     """Whether a linear map was replaced by one that takes, for all one knows, so many features."""
-    maps = [child for name, child in conv.named_children() if name.startswith('lin')]
+    found = (child for name, child in conv.named_children() if name.startswith('lin'))
+    maps = itertools.chain.from_iterable(child if isinstance(child, ModuleList) else (child,) for child in found)
     return any(getattr(child, 'in_channels', getattr(child, 'in_features', width)) == width for child in maps)
 
 

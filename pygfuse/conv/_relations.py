@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module, UninitializedParameter
 
+from pygfuse._lib.hooks import some_parameter, why_not_linear
 from pygfuse.conv._checks import Inputs, is_edge_index
 from pygfuse.graph.adjacency import INDEX_DTYPES, values_of
 from pygfuse.graph.graph import Graph
@@ -63,6 +66,20 @@ def gathered(pairs: Pairs) -> TypedRows:
 def scattered(pairs: Pairs, num_nodes: int) -> TypedRows:
     """A product of each pair's row, added up by nodes."""
     return TypedRows(pairs.bounds, None, pairs.nodes, num_nodes)
+
+
+def why_not_stacked(maps: Sequence[Module]) -> str | None:
+    """The reason, if any, for which modules, one for each relation, are not linear maps of one shape."""
+    shapes = set()
+    for module in maps:
+        reason = why_not_linear(module, 'a map')
+        if reason is not None:
+            return reason
+        weight = some_parameter(module)
+        if isinstance(weight, UninitializedParameter):
+            return 'a map has no parameters before its first call'
+        shapes.add((weight.shape, weight.dtype, module.bias is None))
+    return None if len(shapes) == 1 else 'the maps have several shapes'
 
 
 def check_indices(x: Tensor, count: int, name: str) -> None:

@@ -14,18 +14,14 @@ from torch_geometric.nn.dense import HeteroLinear
 
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._checks import check_adjacency, check_devices, check_tensors
 from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import gathered, walked, why_no_relations
+from pygfuse.conv._relations import gathered, walked
 from pygfuse.conv._spec import SUMS, Spec
-from pygfuse.graph.adjacency import FLOWS
-from pygfuse.graph.joined import Part, joined
+from pygfuse.conv._typed_nodes import EdgeType, TypedNodes, why_not_typed
 from pygfuse.ops import aggregate
 from pygfuse.ops.typed_product import TypedRows, typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.transformer import TRANSFORMER
-
-EdgeType = tuple[str, str, str]
 
 
 class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
@@ -61,20 +57,17 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
 
     def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> dict[str, Tensor | None]:
         """Runs the layer; arguments and results are those of PyG's ``HGTConv.forward``."""
-        reason = self._why_not_call(x_dict, edge_index_dict)
+        reason = why_not_typed(self, x_dict, edge_index_dict, self.k_rel.weight)
         if not self.runs_fused(reason):
             return super().forward(x_dict, {k: fallback.adjacency_for_pyg(v) for k, v in edge_index_dict.items()})
         # in the order of PyG's output
         x_dict = {kind: x_dict[kind] for kind in self.kqv_lin.lins if kind in x_dict}
         if is_deferring():
             x_dict = {kind: x[:] for kind, x in x_dict.items()}
-        sizes = {kind: len(x) for kind, x in x_dict.items()}
-        firsts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
+        nodes = TypedNodes.of(x_dict)
         with self.noted():
-            out = self._attend(x_dict, sizes, firsts, edge_index_dict)
-        found = {
-            kind: out[first : first + sizes[kind]] for kind, first in firsts.items() if kind in self.dst_node_types
-        }
+            out = self._attend(x_dict, nodes, edge_index_dict)
+        found = {kind: nodes.of_type(out, kind) for kind in nodes.sizes if kind in self.dst_node_types}
         return self._skipped(self.out_lin({kind: F.gelu(rows) for kind, rows in found.items()}), x_dict)
 
     def why_not_reduce(self) -> str | None:
@@ -87,40 +80,10 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
                 return reason
         return super().why_not_reduce()
 
-    def _why_not_call(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> str | None:
-        reason = self.why_not() or fallback.why_not_here() or why_no_relations()
-        if reason is not None:
-            return reason
-        if self.flow != FLOWS[0]:
-            return 'flow target_to_source between different sets of nodes'
-        if not edge_index_dict:
-            return 'there are no adjacencies'
-        given = {f'x_dict[{kind!r}]': x for kind, x in x_dict.items()}
-        check_tensors(given)
-        for edge_type, adjacency in edge_index_dict.items():
-            missing = [kind for kind in (edge_type[0], edge_type[-1]) if kind not in x_dict]
-            if missing:
-                raise ValueError(f"Expected 'x_dict' to hold {missing[0]!r}, as {edge_type} needs (got {[*x_dict]})")
-            check_adjacency(adjacency)
-            check_devices(adjacency, given)
-        own = {'a parameter of the layer': self.k_rel.weight}
-        return fallback.why_not_tensors(given | own, False)
-
-    def _attend(
-        self,
-        x_dict: dict[str, Tensor],
-        sizes: dict[str, int],
-        firsts: dict[str, int],
-        edge_index_dict: dict[EdgeType, Any],
-    ) -> Tensor:
+    def _attend(self, x_dict: dict[str, Tensor], nodes: TypedNodes, edge_index_dict: dict[EdgeType, Any]) -> Tensor:
         """The sum of weighed values for each node of all types."""
         edge_types = [*edge_index_dict]
-        parts = [
-            Part(edge_index_dict[kind], sizes[kind[0]], sizes[kind[-1]], firsts[kind[0]], firsts[kind[-1]])
-            for kind in edge_types
-        ]
-        # relations do not keep their graph alive
-        _graph, relations = joined(parts, sum(sizes.values()))
+        _graph, relations = nodes.joined(edge_index_dict)
         pairs = relations.sources
         if self._maps_once(x_dict, pairs.count):
             operands = self._mapped_once(x_dict, gathered(pairs), edge_types)

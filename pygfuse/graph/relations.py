@@ -7,6 +7,7 @@ row for each pair that occurs, never one for each edge or for each relation time
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import weakref
 
 import torch
@@ -36,6 +37,10 @@ class Pairs:
     def count(self) -> int:
         """How many there are."""
         return self.bounds[-1]
+
+    def by_relation(self) -> tuple[Tensor, ...]:
+        """The nodes of each relation's pairs."""
+        return self.nodes.split([end - begin for begin, end in itertools.pairwise(self.bounds)])
 
     def types(self) -> Tensor:
         """The relation of each pair, int64."""

@@ -111,6 +111,26 @@ def stages_of(nn: object) -> list[Stage]:
     return stages
 
 
+def activation_of(act: object, name: str) -> Activation | Slope | None:
+    """An activation by itself; None for one that does nothing.
+
+    Args:
+        act: A module, a function of torch or None.
+        name: What it is called, for errors.
+
+    Raises:
+        UnsupportedNetwork: If it is something else; the text says what.
+
+    Example:
+        >>> activation_of(torch.nn.ELU(0.5), 'act')
+        Activation(name='elu', numbers=(0.5, 1.0))
+    """
+    stages = list(_activation(act, name))
+    if len(stages) > 1 or not all(isinstance(stage, (Activation, Slope)) for stage in stages):
+        raise UnsupportedNetwork(f'{name} is a {type(act).__name__}')
+    return stages[0] if stages else None
+
+
 def _taken_apart(module: object, name: str) -> Iterator[Stage]:
     if not isinstance(module, torch.nn.Module):
         raise UnsupportedNetwork(f'{name} is no module')
