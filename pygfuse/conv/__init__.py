@@ -15,6 +15,7 @@ from pygfuse.conv.gin_conv import GINConv, GINEConv
 from pygfuse.conv.gmm_conv import GMMConv
 from pygfuse.conv.graph_conv import GraphConv
 from pygfuse.conv.han_conv import HANConv
+from pygfuse.conv.heat_conv import HEATConv
 from pygfuse.conv.hgt_conv import HGTConv
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
 from pygfuse.conv.rgat_conv import RGATConv
@@ -41,6 +42,7 @@ __all__ = [
     'GMMConv',
     'GraphConv',
     'HANConv',
+    'HEATConv',
     'HGTConv',
     'RGATConv',
     'RGCNConv',

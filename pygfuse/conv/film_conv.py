@@ -33,8 +33,8 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         \mathbf{x}^{\prime}_i = \sum_{r \in \mathcal{R}} \underset{j \in \mathcal{N}_r(i)}{\mathrm{aggr}} \; \sigma
         \left( \boldsymbol{\gamma}_{r,i} \odot \mathbf{W}_r \mathbf{x}_j + \boldsymbol{\beta}_{r,i} \right)
 
-    Neighbours are mapped once for each relation of which they have an edge, and so are the scales and shifts of targets.
-    One walk over all edges aggregates them for each relation and target; these are then added up. A network `nn` of
+    Neighbours are mapped once for each relation of which they have an edge, and so are targets, to scales and shifts.
+    One walk over all edges aggregates for each relation and target; its results are then added up. A network `nn` of
     one's own is called for each relation, as in PyG, and the rows that have edges are taken.
 
     Activations that have no form on edges (``GELU`` without approximation, functions of one's own) run PyG's path.
