@@ -60,12 +60,12 @@ def walked(graph: Graph) -> Edges:
 
 def gathered(pairs: Pairs) -> TypedRows:
     """A product of each pair's node, with a row for each pair."""
-    return TypedRows(pairs.bounds, pairs.nodes, None, pairs.count)
+    return TypedRows(pairs.bounds, pairs.nodes, None, pairs.count, pairs.padded)
 
 
 def scattered(pairs: Pairs, num_nodes: int) -> TypedRows:
     """A product of each pair's row, added up by nodes."""
-    return TypedRows(pairs.bounds, None, pairs.nodes, num_nodes)
+    return TypedRows(pairs.bounds, None, pairs.nodes, num_nodes, pairs.padded)
 
 
 def why_not_stacked(maps: Sequence[Module]) -> str | None:

@@ -7,6 +7,7 @@ row for each pair that occurs, never one for each edge or for each relation time
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import weakref
 
@@ -17,6 +18,7 @@ from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse._lib.memo import Memo
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.graph import Graph
+from pygfuse.graph.padded_types import PaddedTypes, padded_types
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,6 +39,11 @@ class Pairs:
     def count(self) -> int:
         """How many there are."""
         return self.bounds[-1]
+
+    @functools.cached_property
+    def padded(self) -> PaddedTypes:
+        """Relations with few pairs in groups."""
+        return padded_types(self.bounds, self.nodes.device)
 
     def by_relation(self) -> tuple[Tensor, ...]:
         """The nodes of each relation's pairs."""
