@@ -84,5 +84,8 @@ def why_not_typed(
         if missing:
             raise ValueError(f"Expected 'x_dict' to hold {missing[0]!r}, as {edge_type} needs (got {[*x_dict]})")
         check_adjacency(adjacency)
-        check_devices(adjacency, given)
+    check_devices(next(iter(edge_index_dict.values())), given)
+    first = dict([*given.items()][:1])
+    for adjacency in edge_index_dict.values():
+        check_devices(adjacency, first)
     return fallback.why_not_tensors(given | {'a parameter of the layer': own}, False)

@@ -16,12 +16,16 @@ from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._relations import gathered, walked
 from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.conv._typed_nodes import EdgeType, TypedNodes, why_not_typed
-from pygfuse.graph.relations import Relations
+from pygfuse.graph.relations import Pairs, Relations
 from pygfuse.ops import aggregate, new_seed
+from pygfuse.ops.linear import apply_weight
 from pygfuse.ops.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.neighbours import WEIGHTED_NEIGHBOURS
+
+# all nodes are multiplied with the vectors of all types, where of so many products one is needed
+_MOST_OTHERS = 4
 
 ByType = dict[str, Tensor | None]
 
@@ -89,8 +93,8 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
     def _attend(self, x: Tensor, relations: Relations, edge_types: list[EdgeType]) -> Tensor:
         """The sum of weighed neighbours for each type of edges and target that has such."""
         pairs = relations.sources
-        alpha_src = typed_product(x, self._by_type(self.lin_src, edge_types), gathered(pairs))
-        alpha_dst = typed_product(x, self._by_type(self.lin_dst, edge_types), gathered(relations.targets))
+        alpha_src = self._scores(x, self.lin_src, pairs, edge_types)
+        alpha_dst = self._scores(x, self.lin_dst, relations.targets, edge_types)
         operands = {'alpha_dst': alpha_dst, 'negative_slope': float(self.negative_slope)}
         # whichever is less: features of pairs, or the scores of edges
         if pairs.count * self.out_channels < len(relations.types) * self.heads:
@@ -104,10 +108,16 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         shape = self.heads, self.out_channels // self.heads
         return aggregate(GAT, walked(graph), operands, *shape, self.reduction, dropout, seed, flat=True)
 
-    def _by_type(self, vectors: Mapping[str, Tensor], edge_types: list[EdgeType]) -> Tensor:
-        """The vectors of the heads of each type of edges, as matrices of one column."""
+    def _scores(self, x: Tensor, vectors: Mapping[str, Tensor], pairs: Pairs, edge_types: list[EdgeType]) -> Tensor:
+        """The dots of the heads of each pair's node with the vectors of its type of edges, ``[pairs, H]``."""
         stacked = torch.cat([vectors['__'.join(kind)] for kind in edge_types])
-        return stacked.unsqueeze(-1) if self.heads > 1 else stacked.transpose(1, 2)
+        if len(edge_types) * len(x) > _MOST_OTHERS * pairs.count:
+            matrices = stacked.unsqueeze(-1) if self.heads > 1 else stacked.transpose(1, 2)
+            return typed_product(x, matrices, gathered(pairs))
+        identity = torch.eye(self.heads, dtype=x.dtype, device=x.device).view(self.heads, 1, 1, self.heads)
+        matrix = stacked.permute(1, 2, 0).unsqueeze(-1) * identity
+        found = apply_weight(x, matrix.flatten(2).flatten(0, 1).t()).view(-1, self.heads)
+        return found.index_select(0, pairs.nodes * len(edge_types) + pairs.types)
 
     def _of_types(
         self, out: Tensor, relations: Relations, nodes: TypedNodes, edge_types: list[EdgeType]
@@ -116,7 +126,7 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         bias, query, pairs = self.k_lin.bias, self.q[0], relations.targets
         scores = F.linear(out, self.k_lin.weight, bias).tanh() @ query
         # a sum over many nodes, one after another
-        sums = scores.new_zeros(len(edge_types), dtype=torch.float64).index_add(0, pairs.types(), scores.double())
+        sums = scores.new_zeros(len(edge_types), dtype=torch.float64).index_add(0, pairs.types, scores.double())
         if bias is not None:
             counts = torch.tensor(pairs.bounds, device=out.device).diff()
             others = torch.tensor([nodes.sizes[kind[-1]] for kind in edge_types], device=out.device) - counts
@@ -134,7 +144,7 @@ def _weighed(out: Tensor, attention: dict[str, Tensor], relations: Relations, ed
     nobody = out.new_zeros(())
     of_types = {kind: iter(weights.unbind()) for kind, weights in attention.items()}
     weights = torch.stack([next(of_types.get(kind[-1], iter(())), nobody) for kind in edge_types])
-    of_pairs = weights.index_select(0, relations.targets.types()).unsqueeze(1)
+    of_pairs = weights.index_select(0, relations.targets.types).unsqueeze(1)
     operands = {'x': out, 'edge_weight': of_pairs}
     return aggregate(WEIGHTED_NEIGHBOURS, walked(relations.sums), operands, 1, out.shape[1], flat=True)
 

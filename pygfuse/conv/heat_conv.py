@@ -91,13 +91,14 @@ class HEATConv(FusedConv, torch_geometric.nn.HEATConv):
         # in PyG's order: a parametrization may draw at each read
         of_types, of_features = F.leaky_relu(self.edge_type_emb.weight, slope), self.edge_attr_emb.weight.t()
         parts = width, width, of_types.shape[1], of_features.shape[1]
-        target, source, by_type, by_features = self.att.weight.t().split(parts)
+        target, source, by_type, by_features = self.att.weight.split(parts, dim=1)
+        alpha_dst, alpha_src = F.linear(x, torch.cat([target, source])).split(heads, dim=1)
         act = Activation('leaky_relu', (float(slope),))
         scores = {
-            'alpha_src': x @ source,
-            'alpha_dst': x @ target,
-            'alpha_edge': (of_types @ by_type).index_select(0, types)
-            + activated_product(edge.values, of_features, by_features, act),
+            'alpha_src': alpha_src,
+            'alpha_dst': alpha_dst,
+            'alpha_edge': (of_types @ by_type.t()).index_select(0, types)
+            + activated_product(edge.values, of_features, by_features.t(), act),
             'negative_slope': float(slope),
         }
         of_nodes, of_edges = self.lin.weight.split((width, of_features.shape[1]), dim=1)

@@ -132,8 +132,8 @@ class RelationalConv(FusedConv):
         pairs = relations.sources
         nodes = self.rows_of(x).index_select(0, pairs.nodes)
         if self.num_bases is not None:
-            return basis_rows(self.comp, self.weight, pairs.types(), nodes)
-        return self.weight.flatten(0, 1).index_select(0, pairs.types() * self.weight.shape[1] + nodes)
+            return basis_rows(self.comp, self.weight, pairs.types, nodes)
+        return self.weight.flatten(0, 1).index_select(0, pairs.types * self.weight.shape[1] + nodes)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         if self.root is not None:

@@ -49,10 +49,12 @@ class Pairs:
         """The nodes of each relation's pairs."""
         return self.nodes.split([end - begin for begin, end in itertools.pairwise(self.bounds)])
 
+    @functools.cached_property
     def types(self) -> Tensor:
         """The relation of each pair, int64."""
-        sizes = torch.tensor(self.bounds, device=self.nodes.device).diff()
-        return torch.arange(len(sizes), device=self.nodes.device).repeat_interleave(sizes, output_size=self.count)
+        with torch.inference_mode(False):
+            sizes = torch.tensor(self.bounds, device=self.nodes.device).diff()
+            return torch.arange(len(sizes), device=self.nodes.device).repeat_interleave(sizes, output_size=self.count)
 
 
 class Relations:

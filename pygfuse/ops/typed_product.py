@@ -111,14 +111,14 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, rows: TypedRows) ->
     adds = rows.written is not None
     blocks = weight.shape[1] if weight.dim() == 4 else 1
     make = x.new_zeros if adds else x.new_empty
-    out, matrices = make(rows.count, blocks * weight.shape[-1]), weight.unbind()
-    biases = [None] * len(matrices) if bias is None else bias.unbind()
+    out = make(rows.count, blocks * weight.shape[-1])
     for kind, places in rows.blocks():
         block = x[places] if rows.read is None else x.index_select(0, rows.read[places])
+        shift = None if bias is None else bias[kind]
         if adds:
-            out.index_add_(0, rows.written[places], _times(block, matrices[kind], biases[kind]))
+            out.index_add_(0, rows.written[places], _times(block, weight[kind], shift))
         else:
-            _times(block, matrices[kind], biases[kind], out[places])
+            _times(block, weight[kind], shift, out[places])
     for group in rows.groups:
         given, of_types = _by_type(x, rows.read, group, blocks), _of_types(weight, group.kinds)
         if bias is None:
@@ -179,15 +179,15 @@ def _gradient_of_weight(x: Tensor, grad: Tensor, weight: Tensor, rows: TypedRows
     is_transposed = weight.transpose(-1, -2).is_contiguous()
     out = torch.zeros_like(weight.transpose(-1, -2) if is_transposed else weight, memory_format=torch.contiguous_format)
     out = out.transpose(-1, -2) if is_transposed else out
-    matrices, blocks = out.unbind(), weight.shape[1] if weight.dim() == 4 else 1
+    blocks = weight.shape[1] if weight.dim() == 4 else 1
     for kind, places in rows.blocks():
         block = x[places] if rows.read is None else x.index_select(0, rows.read[places])
         of_block = grad[places] if rows.written is None else grad.index_select(0, rows.written[places])
         if weight.dim() == 3:
-            matrices[kind].addmm_(block.t(), of_block)
+            out[kind].addmm_(block.t(), of_block)
         else:
             first, second = _by_block(block, weight.shape[2]), _by_block(of_block, weight.shape[3])
-            matrices[kind].baddbmm_(first.permute(1, 2, 0), second.transpose(0, 1))
+            out[kind].baddbmm_(first.permute(1, 2, 0), second.transpose(0, 1))
     for group in rows.groups:
         first = _by_type(x, rows.read, group, blocks)
         second = _by_type(grad, rows.written, group, blocks, with_zeros=True)
