@@ -107,13 +107,13 @@ class HEATConv(FusedConv, torch_geometric.nn.HEATConv):
         given = self.reduction, dropout, new_seed(x) if dropout > 0.0 else None
         out = aggregate(GAT, edges, {**scores, 'x': mapped}, heads, width, *given)
         operands = {**scores, 'edge': edge.times(of_features.repeat(1, heads))}
-        out = out + aggregate(HEAT_EDGES, edges, operands, heads, of_features.shape[1], *given) @ of_edges.t()
-        return self._joined(out, x), None
+        embedded = aggregate(HEAT_EDGES, edges, operands, heads, of_features.shape[1], *given)
+        out = torch.addmm(out.flatten(0, 1), embedded.flatten(0, 1), of_edges.t())
+        return self._joined(out.unflatten(0, (-1, heads)), x), None
 
     def _joined(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads side by side or their mean, and what a node adds of itself."""
         if not self.concat:
             out = out.mean(dim=1)
             return out + x if self.root_weight else out
-        out = out + x.unsqueeze(1) if self.root_weight else out
-        return out.flatten(1)
+        return (out.add_(x.unsqueeze(1)) if self.root_weight else out).flatten(1)
