@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch_geometric.nn
 from torch import Tensor
-from torch.nn import Module, UninitializedParameter
+from torch.nn import Linear, Module, UninitializedParameter
 
-from pygfuse._lib.hooks import some_parameter, why_not_linear
+from pygfuse._lib.hooks import why_not_linear
 from pygfuse.conv._checks import Inputs, is_edge_index
 from pygfuse.graph.adjacency import INDEX_DTYPES, values_of
 from pygfuse.graph.graph import Graph
@@ -19,6 +20,7 @@ from pygfuse.ops.typed_product import TypedRows
 
 # what `FusedConv.prepare` returns of layers each of whose calls is looked at: what their indices hold decides, too
 LOOKED_AT = ()
+_LINEAR = (Linear, torch_geometric.nn.Linear)
 
 
 def relations_of(inputs: Inputs, edges: Edges, num_relations: int) -> Relations:
@@ -72,10 +74,11 @@ def why_not_stacked(maps: Sequence[Module]) -> str | None:
     """The reason, if any, for which modules, one for each relation, are not linear maps of one shape."""
     shapes = set()
     for module in maps:
-        reason = why_not_linear(module, 'a map')
+        # of another class, a parametrized one among them, each read may compute a parameter
+        reason = why_not_linear(module, 'a map') if type(module) in _LINEAR else f'a map is a {type(module).__name__}'
         if reason is not None:
             return reason
-        weight = some_parameter(module)
+        weight = module.weight
         if isinstance(weight, UninitializedParameter):
             return 'a map has no parameters before its first call'
         shapes.add((weight.shape, weight.dtype, module.bias is None))

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
 
-from pygfuse._lib.hooks import why_not_linear
+from pygfuse._lib.hooks import some_parameter, why_not_linear
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._relations import gathered, walked
@@ -68,7 +69,7 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         return_semantic_attention_weights: bool = False,
     ) -> ByType | tuple[ByType, ByType]:
         """Runs the layer; arguments and results are those of PyG's ``HANConv.forward``."""
-        reason = why_not_typed(self, x_dict, edge_index_dict, self.q)
+        reason = why_not_typed(self, x_dict, edge_index_dict, some_parameter(self, 'q'))
         if not self.runs_fused(reason):
             edges = {kind: fallback.adjacency_for_pyg(given) for kind, given in edge_index_dict.items()}
             return super().forward(x_dict, edges, return_semantic_attention_weights)
@@ -88,13 +89,20 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         return (found, weights) if return_semantic_attention_weights else found
 
     def why_not_reduce(self) -> str | None:
+        # PyG's reads them for each type of nodes
+        if is_parametrized(self.k_lin) or is_parametrized(self, 'q'):
+            return 'a parametrization of k_lin or q may count how often it is read'
         return super().why_not_reduce() or why_not_linear(self.k_lin, 'k_lin')
 
     def _attend(self, x: Tensor, relations: Relations, edge_types: list[EdgeType]) -> Tensor:
         """The sum of weighed neighbours for each type of edges and target that has such."""
         pairs = relations.sources
-        alpha_src = self._scores(x, self.lin_src, pairs, edge_types)
-        alpha_dst = self._scores(x, self.lin_dst, relations.targets, edge_types)
+        # in PyG's order: a parametrization may draw at each read
+        names = ['__'.join(kind) for kind in edge_types]
+        vectors = zip(*((self.lin_src[name], self.lin_dst[name]) for name in names), strict=True)
+        of_sources, of_targets = (torch.cat(found) for found in vectors)
+        alpha_src = self._scores(x, of_sources, pairs)
+        alpha_dst = self._scores(x, of_targets, relations.targets)
         operands = {'alpha_dst': alpha_dst, 'negative_slope': float(self.negative_slope)}
         # whichever is less: features of pairs, or the scores of edges
         if pairs.count * self.out_channels < len(relations.types) * self.heads:
@@ -108,16 +116,21 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         shape = self.heads, self.out_channels // self.heads
         return aggregate(GAT, walked(graph), operands, *shape, self.reduction, dropout, seed, flat=True)
 
-    def _scores(self, x: Tensor, vectors: Mapping[str, Tensor], pairs: Pairs, edge_types: list[EdgeType]) -> Tensor:
-        """The dots of the heads of each pair's node with the vectors of its type of edges, ``[pairs, H]``."""
-        stacked = torch.cat([vectors['__'.join(kind)] for kind in edge_types])
-        if len(edge_types) * len(x) > _MOST_OTHERS * pairs.count:
-            matrices = stacked.unsqueeze(-1) if self.heads > 1 else stacked.transpose(1, 2)
+    def _scores(self, x: Tensor, vectors: Tensor, pairs: Pairs) -> Tensor:
+        """The dots of the heads of each pair's node with the vectors of its type of edges, ``[pairs, H]``.
+
+        Args:
+            x: Features of all nodes.
+            vectors: ``[types, H, C]``.
+            pairs: The pairs.
+        """
+        if len(vectors) * len(x) > _MOST_OTHERS * pairs.count:
+            matrices = vectors.unsqueeze(-1) if self.heads > 1 else vectors.transpose(1, 2)
             return typed_product(x, matrices, gathered(pairs))
         identity = torch.eye(self.heads, dtype=x.dtype, device=x.device).view(self.heads, 1, 1, self.heads)
-        matrix = stacked.permute(1, 2, 0).unsqueeze(-1) * identity
+        matrix = vectors.permute(1, 2, 0).unsqueeze(-1) * identity
         found = apply_weight(x, matrix.flatten(2).flatten(0, 1).t()).view(-1, self.heads)
-        return found.index_select(0, pairs.nodes * len(edge_types) + pairs.types)
+        return found.index_select(0, pairs.nodes * len(vectors) + pairs.types)
 
     def _of_types(
         self, out: Tensor, relations: Relations, nodes: TypedNodes, edge_types: list[EdgeType]

@@ -77,7 +77,8 @@ class HEATConv(FusedConv, torch_geometric.nn.HEATConv):
     def check(self, inputs: Inputs, prepared: Any) -> None:
         super().check(inputs, prepared)
         node_type, x = inputs.others['node_type'], inputs.x[0]
-        check_indices(node_type, self.hetero_lin.num_types, 'node_type')
+        # a module in place of the map may not say how many types it knows
+        check_indices(node_type, getattr(self.hetero_lin, 'num_types', 2**63 - 1), 'node_type')
         if len(node_type) != len(x) or node_type.is_floating_point():
             raise ValueError(
                 f"Expected 'node_type' to hold {len(x)} integers, one for each node (got {list(node_type.shape)} of "

@@ -12,7 +12,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.nn.dense import HeteroLinear
 
-from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
+from pygfuse._lib.hooks import some_parameter, why_not_as_it_is, why_not_linear
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._relations import gathered, walked
@@ -57,7 +57,7 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
 
     def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> dict[str, Tensor | None]:
         """Runs the layer; arguments and results are those of PyG's ``HGTConv.forward``."""
-        reason = why_not_typed(self, x_dict, edge_index_dict, self.k_rel.weight)
+        reason = why_not_typed(self, x_dict, edge_index_dict, some_parameter(self.k_rel))
         if not self.runs_fused(reason):
             return super().forward(x_dict, {k: fallback.adjacency_for_pyg(v) for k, v in edge_index_dict.items()})
         # in the order of PyG's output

@@ -170,7 +170,7 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
         if self.mod == 'f-scaled':
             return out * degree
         scale = self.activation(degree @ self.l1 + self.b1) @ self.l2 + self.b2
-        return (out.view(len(out), -1, self.out_channels) * scale.unsqueeze(1)).flatten(1)
+        return (out.unflatten(1, (-1, self.out_channels)) * scale.unsqueeze(1)).flatten(1)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         if not self.concat:

@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 import torch
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
+from torch_geometric import backend
 from torch_geometric.typing import OptTensor
 
+from pygfuse._lib.hooks import some_parameter
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._layer import FusedConv
@@ -48,7 +51,7 @@ class RelationalConv(FusedConv):
         first = x[0] if isinstance(x, tuple) and len(x) == 2 else x
         if first is not None:
             return x
-        first = torch.arange(self.in_channels_l, device=self.weight.device)
+        first = torch.arange(self.in_channels_l, device=some_parameter(self).device)
         return (first, x[1]) if isinstance(x, tuple) else first
 
     def rows_of(self, x: Tensor) -> Tensor:
@@ -70,11 +73,12 @@ class RelationalConv(FusedConv):
             return 'features of one end and indices of the other'
         if not all(part.is_floating_point() or part.dtype in (torch.int32, torch.int64) for part in x):
             return f'x is of type {x[0].dtype}'
-        if self.weight.dtype not in (torch.float32, torch.float64):
-            return f'parameters of type {self.weight.dtype}'
+        weight = some_parameter(self)
+        if weight.dtype not in (torch.float32, torch.float64):
+            return f'parameters of type {weight.dtype}'
         if not x[0].is_floating_point() and self.num_blocks is not None:
             return 'indices with num_blocks'
-        return why_no_relations() or fallback.why_not_ties(self, adjacency, self.weight)
+        return why_no_relations() or fallback.why_not_ties(self, adjacency, weight)
 
     def check(self, inputs: Inputs, prepared: Any) -> None:
         x, shared = inputs.x, inputs.shared
@@ -95,6 +99,7 @@ class RelationalConv(FusedConv):
         weight = self._weight()
         if self._aggregates_first(relations, x.shape[1]):
             sums, _ = self.run(NEIGHBOURS, {'x': x}, inputs, walked(relations.to_pairs))
+            sums = sums[:] if is_deferring() else sums
             return typed_product(sums, weight, scattered(relations.targets, edges.num_targets)), None
         return self._of_mapped(typed_product(x, weight, gathered(relations.sources)), relations), None
 
@@ -122,22 +127,28 @@ class RelationalConv(FusedConv):
 
     def _weight(self) -> Tensor:
         """The matrix of each relation, or its blocks."""
-        if self.num_bases is None:
-            return self.weight
-        weight = self.comp @ self.weight.flatten(1)
-        return weight.view(self.num_relations, self.in_channels_l, self.out_channels)
+        weight, comp = self._parameters_read()
+        if comp is None:
+            return weight
+        return (comp @ weight.flatten(1)).view(self.num_relations, self.in_channels_l, self.out_channels)
+
+    def _parameters_read(self) -> tuple[Tensor, OptTensor]:
+        """The weight and the coefficients of bases, read as PyG's layer reads them: a parametrization may count."""
+        return self.weight, None if self.num_bases is None else self.comp
 
     def _embedded(self, x: Tensor, relations: Relations) -> Tensor:
         """The embeddings of neighbours, a row for each relation and source."""
         pairs = relations.sources
         nodes = self.rows_of(x).index_select(0, pairs.nodes)
-        if self.num_bases is not None:
-            return basis_rows(self.comp, self.weight, pairs.types, nodes)
-        return self.weight.flatten(0, 1).index_select(0, pairs.types * self.weight.shape[1] + nodes)
+        weight, comp = self._parameters_read()
+        if comp is not None:
+            return basis_rows(comp, weight, pairs.types, nodes)
+        return weight.flatten(0, 1).index_select(0, pairs.types * weight.shape[1] + nodes)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        if self.root is not None:
-            out = out + (x[1] @ self.root if x[1].is_floating_point() else self.root[x[1]])
+        root = self.root
+        if root is not None:
+            out = out + (x[1] @ root if x[1].is_floating_point() else root[x[1]])
         return self.with_bias(out)
 
 
@@ -176,6 +187,18 @@ class RGCNConv(RelationalConv, torch_geometric.nn.RGCNConv):
         if not is_edge_index(adjacency) and not is_sparse_tensor(adjacency):
             return 'a torch.sparse adjacency'
         return super().why_not_call(inputs)
+
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
+        if is_sparse_tensor(inputs.adjacency):
+            # PyG's takes the values and nothing else
+            inputs = inputs._replace(edge_type=None)
+        return super().aggregate_edges(inputs, edges, prepared)
+
+    def _parameters_read(self) -> tuple[Tensor, OptTensor]:
+        found = super()._parameters_read()
+        if is_parametrized(self, 'weight') and self.num_blocks is None and backend.use_segment_matmul is None:
+            self.weight, self.weight  # noqa: B018  its shape, for the choice of a product
+        return found
 
 
 class FastRGCNConv(RelationalConv, torch_geometric.nn.FastRGCNConv):

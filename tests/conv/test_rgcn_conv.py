@@ -105,6 +105,13 @@ def test_types_are_the_values_of_a_sparse_tensor(needs_torch_sparse, name):
     check(name, example, edge_index=adjacency, edge_type=None)
 
 
+def test_types_beside_those_of_a_sparse_tensor_do_not_count(needs_torch_sparse):
+    example = GRAPHS['random']()
+    source, target = example.edge_index
+    adjacency = SparseTensor(row=target, col=source, value=types_of(example), sparse_sizes=(60, 60))
+    check('RGCNConv', example, edge_index=adjacency, edge_type=torch.zeros(example.num_edges, dtype=torch.int64))
+
+
 def test_many_relations_of_few_edges():
     example = GRAPHS['random']()
     types = torch.arange(example.num_edges) % 140
@@ -200,10 +207,12 @@ def test_active_rows():
     conv, x, edge_index, edge_type = conv_and_inputs()
     mask = torch.zeros(20, dtype=torch.bool)
     mask[:4] = True
-    expected = conv(conv_of_first(x), edge_index, edge_type)[mask]
-    with pygfuse.active(mask):
-        found = conv(conv_of_first(x), edge_index, edge_type)
-    torch.testing.assert_close(found[mask], expected)
+    for options in ({}, {'out_channels': 16}):
+        conv = conv_and_inputs(options=options)[0]
+        expected = conv(conv_of_first(x), edge_index, edge_type)[mask]
+        with pygfuse.active(mask):
+            found = conv(conv_of_first(x), edge_index, edge_type)
+        torch.testing.assert_close(found[mask], expected)
 
 
 def conv_of_first(x):

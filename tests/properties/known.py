@@ -70,6 +70,15 @@ KNOWN: tuple[Known, ...] = (
         {'graph': ('no edges', 'one node', 'no nodes')},
     ),
     Known(
+        ONLY_PYG, r"FastRGCNConv: TypeError: propagate\(\) got an unexpected keyword argument 'edge_type'",
+        "PyG takes the propagate that it wrote for RGCNConv for this one's own",
+        {'state': ('explained', 'explained before', 'explained before, copied')},
+    ),
+    Known(
+        ONLY_PYG, r'HEATConv: RuntimeError: cannot reshape tensor of # elements', 'PyG cannot view heads of no edges',
+        {'graph': ('no edges', 'one node', 'no nodes')},
+    ),
+    Known(
         ONLY_PYG, r"'message_and_aggregate' not implemented",
         'PyG writes the propagate of a class once, for whether its first layer in the process can run as a product',
     ),

@@ -31,6 +31,9 @@ class Kind:
         takes_size: Whether ``forward`` takes a `size`.
         attention: Whether ``forward`` takes `return_attention_weights`.
         ties_differ: Whether the gradient among edges that tie may be divided otherwise than in PyG.
+        edge_types: Whether ``forward`` takes the type of each edge.
+        node_types: How many types of nodes there are, if ``forward`` takes the type of each.
+        by_type: Whether ``forward`` takes features by type of nodes and adjacencies by type of edges.
     """
 
     fixed: Mapping[str, Any]
@@ -43,10 +46,17 @@ class Kind:
     takes_size: bool = False
     attention: bool = False
     ties_differ: bool = False
+    edge_types: bool = False
+    node_types: int | None = None
+    by_type: bool = False
 
 
 def _named(*values: Any) -> dict[str, Any]:
     return {str(value): value for value in values}
+
+
+def film_network() -> Sequential:
+    return Sequential(Linear(FEATURES, 6), SiLU(), Linear(6, 2 * CHANNELS))
 
 
 BOTH, NEITHER = _named(True, False), _named(False, True)
@@ -71,6 +81,16 @@ NETWORKS = {
     'not fused': lambda: Sequential(Linear(2 * FEATURES, 6), torch.nn.LayerNorm(6)),
 }
 ACTIVATIONS = {'sigmoid': ABSENT, 'tanh': torch.nn.Tanh, 'relu': ReLU, 'not fused': torch.nn.Hardsigmoid}
+
+# how the matrices of relations are made
+RELATIONS = {
+    'whole': {'num_relations': 3},
+    'bases': {'num_relations': 3, 'num_bases': 2},
+    'blocks': {'num_relations': 3, 'num_blocks': 2},
+    'many': {'num_relations': 140},
+}
+EDGE_TYPES, NODE_TYPES = 3, 2
+METADATA = ['a', 'b'], [('a', 'to', 'b'), ('b', 'back', 'a'), ('a', 'also', 'b')]
 
 KINDS: dict[str, Kind] = {
     'GATConv': Kind(
@@ -147,6 +167,57 @@ KINDS: dict[str, Kind] = {
         {'channels': FEATURES},
         {'dim': {'none': 0, 'edges': EDGE_DIM}, 'aggr': SUMS, 'batch_norm': NEITHER, 'bias': BOTH}, 'channels',
         edge='edge_attr', edge_width='dim', lazy=False,
+    ),
+    'RGCNConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS},
+        {'shape': RELATIONS, 'aggr': _named('mean', 'add', 'max', 'min', 'median'), 'root_weight': BOTH, 'bias': BOTH},
+        lazy=False, edge_types=True,
+    ),
+    'FastRGCNConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS},
+        {'shape': RELATIONS, 'aggr': _named('mean', 'add'), 'root_weight': BOTH, 'bias': BOTH},
+        lazy=False, edge_types=True,
+    ),
+    'RGATConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS, 'heads': 2},
+        {
+            'shape': RELATIONS, 'attention_mode': _named('additive-self-attention', 'multiplicative-self-attention'),
+            'attention_mechanism': _named('across-relation', 'within-relation'), 'dim': _named(1, 2),
+            'mod': _named(None, 'additive', 'scaled', 'f-additive', 'f-scaled'), **SLOPE, 'concat': BOTH,
+            'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH, 'aggr': SUMS,
+        },
+        edge='edge_attr', edge_width='edge_dim', lazy=False, takes_size=True, attention=True, edge_types=True,
+    ),
+    'FiLMConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS},
+        {
+            'num_relations': _named(3, 1, 140),
+            'nn': {'map': None, 'own map': lambda: Linear(FEATURES, 2 * CHANNELS, bias=False), 'network': film_network},
+            'act': {
+                'ReLU': ABSENT, 'none': None, 'tanh': torch.nn.Tanh, 'PReLU': lambda: PReLU(CHANNELS),
+                'not fused': torch.nn.GELU,
+            },
+            'aggr': _named('mean', 'add', 'max', 'min', 'median'),
+        },
+        edge_types=True,
+    ),
+    'HEATConv': Kind(
+        {
+            **WIDTHS, 'num_edge_types': EDGE_TYPES, 'num_node_types': NODE_TYPES, 'edge_type_emb_dim': 2,
+            'edge_attr_emb_dim': 5,
+        },
+        {
+            'shape': HEADS, 'concat': BOTH, 'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': {'edges': EDGE_DIM}, **SLOPE,
+            'root_weight': BOTH, 'bias': BOTH, 'aggr': SUMS,
+        },
+        edge='edge_attr', edge_width='edge_dim', bipartite=False, edge_types=True, node_types=NODE_TYPES,
+    ),
+    'HGTConv': Kind(
+        {**WIDTHS, 'out_channels': 2 * CHANNELS, 'metadata': METADATA}, {'heads': _named(2, 1)}, by_type=True,
+    ),
+    'HANConv': Kind(
+        {**WIDTHS, 'out_channels': 2 * CHANNELS, 'metadata': METADATA},
+        {'heads': _named(2, 1), 'dropout': _named(0.0, 0.5, 1.0), **SLOPE}, by_type=True,
     ),
 }  # fmt: skip
 

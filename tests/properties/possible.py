@@ -15,8 +15,10 @@ Meaning = Mapping[str, Any]
 Rule = Callable[[Case, Meaning], bool]
 
 _ONE_EDGE = ('one edge', 'one node', 'one node, loops')
-_SOFTMAX = ('GATConv', 'GATv2Conv', 'TransformerConv', 'AGNNConv')
-_ONE_WIDTH = ('GCNConv', 'FAConv', 'AGNNConv')
+_SOFTMAX = (
+    'GATConv', 'GATv2Conv', 'TransformerConv', 'AGNNConv', 'RGATConv', 'HEATConv', 'HGTConv', 'HANConv',
+)  # fmt: skip
+_ONE_WIDTH = ('GCNConv', 'FAConv', 'AGNNConv', 'RGATConv', 'HEATConv', 'HGTConv', 'HANConv')
 
 
 def takes_edges(meaning: Meaning) -> bool:
@@ -45,6 +47,22 @@ RULES: dict[str, Rule] = {
     ),
     'two widths are of two tensors': lambda case, meaning: (
         case['width'] == 'pair' and case['x'] not in ('twice', 'sources')
+    ),
+    'types of nodes have features of their own': lambda case, meaning: (
+        case['x'] != 'twice' and KINDS[case[LAYER]].by_type
+    ),
+    'a history is that of one adjacency': lambda case, meaning: (
+        case['history'] not in ('first call', 'second call') and KINDS[case[LAYER]].by_type
+    ),
+    'of several outputs all are read': lambda case, meaning: case['context'] == 'active' and KINDS[case[LAYER]].by_type,
+    'PyG explains edges of one type': lambda case, meaning: (
+        case['state'].startswith('explained') and KINDS[case[LAYER]].by_type
+    ),
+    'PyG takes no matrices by type: docs/differences.md': lambda case, meaning: (
+        case[LAYER] == 'HGTConv' and case['adjacency'] in SPARSE
+    ),
+    'a network has one width': lambda case, meaning: (
+        case['width'] == 'pair' and case[LAYER] == 'FiLMConv' and meaning['nn'] is not None
     ),
     'the layer takes one set of nodes': lambda case, meaning: (
         (case['graph'] in BIPARTITE or case['x'] != 'tensor') and not KINDS[case[LAYER]].bipartite
@@ -167,8 +185,12 @@ RULES: dict[str, Rule] = {
 }
 
 
-_NEED_TARGETS = ('GATv2Conv', 'TransformerConv', 'EdgeConv', 'ResGatedGraphConv', 'CGConv')
-_REQUIRE_EDGES = ('GINEConv', 'GMMConv', 'TransformerConv', 'ResGatedGraphConv', 'FAConv')
+_NEED_TARGETS = (
+    'GATv2Conv', 'TransformerConv', 'EdgeConv', 'ResGatedGraphConv', 'CGConv', 'RGCNConv', 'FastRGCNConv', 'RGATConv',
+    'FiLMConv',
+)  # fmt: skip
+_MASK_EDGES = ('RGCNConv', 'FiLMConv')
+_REQUIRE_EDGES = ('GINEConv', 'GMMConv', 'TransformerConv', 'ResGatedGraphConv', 'FAConv', 'HEATConv')
 
 # the same for cases that PyG refuses: drawn rarely, to see that they are refused here
 REFUSED: dict[str, Rule] = {
@@ -176,6 +198,16 @@ REFUSED: dict[str, Rule] = {
     'it does not run in PyG': lambda case, meaning: case[LAYER] == 'GMMConv' and not meaning['root_weight'],
     'no features of targets': lambda case, meaning: (
         case['x'] == 'sources' and (case[LAYER] in _NEED_TARGETS or case['width'] == 'lazy')
+    ),
+    'options that PyG does not combine': lambda case, meaning: (
+        case[LAYER] == 'RGATConv'
+        and (
+            (meaning['dim'] > 1 and meaning['attention_mode'].startswith('additive'))
+            or (meaning['dropout'] > 0.0 and meaning['mod'] is not None)
+        )
+    ),
+    'edges of one relation of a matrix': lambda case, meaning: (
+        case[LAYER] in _MASK_EDGES and case['adjacency'] in SPARSE and not case['adjacency'].startswith('SparseTensor')
     ),
     'no lazy projection': lambda case, meaning: case['width'] == 'lazy' and meaning.get('project', False),
     'no features of edges': lambda case, meaning: case['edge'] == 'missing' and case[LAYER] in _REQUIRE_EDGES,

@@ -20,7 +20,7 @@ from pygfuse.partial.paths.attach import attach_distances
 from pygfuse.transforms import find_hag
 from tests.properties.dimension import LAYER, Case
 from tests.properties.graphs import FORMATS, GRAPHS, edges_of
-from tests.properties.layers import KINDS, options_of
+from tests.properties.layers import EDGE_TYPES, KINDS, METADATA, options_of
 from tests.properties.possible import takes_edges
 from tests.properties.space import SPACE
 from tests.support.cases import FEATURES
@@ -75,6 +75,8 @@ class Problem:
         """The targets that are read."""
         rows = self.example.num_sources if self.is_reversed else self.example.num_targets
         rows = self.example.num_targets if self.example.bipartite else rows
+        # of several outputs the first is read
+        rows = self.example.num_sources if self.kind.by_type else rows
         return torch.rand(rows, generator=self.generator(2)) < 0.3
 
     @property
@@ -94,6 +96,8 @@ class Problem:
         conv = getattr(package, self.case[LAYER])(**options)
         if self.fused and state.swapped:
             conv = pygfuse.fuse(conv)
+        if self.case[LAYER] == 'RGATConv':
+            torch.nn.init.constant_(conv.l2, 0.25)  # PyG leaves it as the memory was
         if self.case['width'] == 'lazy':
             self.initialise(conv)
         with torch.no_grad():
@@ -109,7 +113,8 @@ class Problem:
         """The first call of a lazy layer."""
         named = self.arguments(torch.float32).make()
         # PyG's GMMConv finds the width in the first argument without a name
-        first = (named.pop('x'), named.pop('edge_index')) if self.case[LAYER] != 'FAConv' else ()
+        has_pair = self.case[LAYER] != 'FAConv' and not self.kind.by_type
+        first = (named.pop('x'), named.pop('edge_index')) if has_pair else ()
         with torch.no_grad():
             conv.eval()(*first, **named)
 
@@ -136,20 +141,39 @@ class Problem:
         leaves = self._features(dtype)
         if self.case[LAYER] == 'FAConv':
             leaves['x_0'] = self._feature(self.example.num_sources, FEATURES, 5, dtype)
-        edge = self._of_edges(edges_of(adjacency), dtype)
+        edge = None if self.kind.by_type else self._of_edges(edges_of(adjacency), dtype)
         if edge is not None:
             leaves[self.kind.edge] = Leaf(edge)
+        types = self._types(adjacency)
 
         def make() -> dict[str, Any]:
             named = {name: leaf.view(leaf.tensor) for name, leaf in leaves.items() if not name.startswith('x[')}
             if 'x[0]' in leaves:
                 pair = [leaves[name].view(leaves[name].tensor) if name in leaves else None for name in ('x[0]', 'x[1]')]
                 named['x'] = tuple(pair)
+                if self.kind.by_type:
+                    return {'x_dict': dict(zip(METADATA[0], pair, strict=True)), 'edge_index_dict': adjacency}
             elif self.case['x'] == 'pair':
                 named['x'] = (named['x'], named['x'])
-            return {**named, 'edge_index': adjacency, **self._flags()}
+            return {**named, 'edge_index': adjacency, **types, **self._flags()}
 
         return Arguments({name: leaf.tensor for name, leaf in leaves.items()}, make)
+
+    def _types(self, adjacency: Any) -> dict[str, Tensor]:
+        """The types of edges and of nodes, where the layer takes them."""
+        found = {}
+        if self.kind.node_types is not None:
+            nodes = self.example.num_sources, self.kind.node_types
+            found['node_type'] = torch.randint(nodes[1], nodes[:1], generator=self.generator(8))
+        if self.kind.edge_types:
+            found['edge_type'] = self._types_of_edges(edges_of(adjacency))
+        return found
+
+    def _types_of_edges(self, count: int) -> Tensor:
+        """The types of so many edges; the last of all types may have none."""
+        named = self.meaning.get('shape', {})
+        most = named.get('num_relations', self.meaning.get('num_relations', EDGE_TYPES))
+        return torch.randint(max(most - 1, 1), (count,), generator=self.generator(9))
 
     def _flags(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -210,7 +234,14 @@ class Problem:
     def adjacency(self, dtype: torch.dtype, example: Example | None = None) -> Any:
         """A new adjacency of the case's graph, or of another one."""
         example = self.example if example is None else example
+        if self.kind.by_type:
+            return {kind: self._in_layout(part, dtype) for kind, part in _by_type(example).items()}
+        return self._in_layout(example, dtype)
+
+    def _in_layout(self, example: Example, dtype: torch.dtype) -> Any:
         made = FORMATS[self.case['adjacency']](example)
+        if isinstance(made, SparseTensor) and self.kind.edge_types and self.kind.edge is None:
+            return made.set_value(self._types_of_edges(made.nnz()), layout='coo')  # where PyG looks for types
         if isinstance(made, SparseTensor):
             return made.type(dtype) if made.has_value() else made
         if made.dtype is torch.int32 and not self.fused:
@@ -268,6 +299,15 @@ class Caller:
 
     def edge_index(self) -> Tensor:
         return self.problem.adjacency(torch.float32)
+
+
+def _by_type(example: Example) -> dict[tuple[str, str, str], Example]:
+    """The edges of a graph by type: every other one the other way, some a second time."""
+    number = torch.arange(example.num_edges)
+    there, back, again = (example.edge_index[:, which] for which in (number % 2 == 0, number % 2 == 1, number % 5 == 0))
+    sizes = example.num_sources, example.num_targets
+    parts = Example(there, *sizes), Example(back.flip(0), *sizes[::-1]), Example(again, *sizes)
+    return dict(zip(METADATA[1], parts, strict=True))
 
 
 def _leaf(tensor: Tensor, view: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> Leaf:

@@ -164,4 +164,4 @@ def make_usual_layers() -> None:
     """PyG writes a class's `propagate` as its first layer needs it: after one with aggr='lstm', say, it cannot take
     sparse adjacencies in any."""
     for classes in (torch_geometric.nn, pygfuse.conv):
-        classes.SAGEConv(1, 1), classes.GraphConv(1, 1), classes.GINConv(torch.nn.Identity())
+        classes.SAGEConv(1, 1), classes.GraphConv(1, 1), classes.GINConv(torch.nn.Identity()), classes.RGCNConv(1, 1, 1)
