@@ -8,5 +8,6 @@ from tests.mutations.in_kernels import OF_KERNELS
 from tests.mutations.in_layers import OF_LAYERS
 from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_programs import OF_PROGRAMS
+from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 
-MUTATIONS = (*OF_PROGRAMS, *OF_GRAPHS, *OF_OPERATORS, *OF_LAYERS, *OF_COMPILATION, *OF_KERNELS)
+MUTATIONS = (*OF_PROGRAMS, *OF_GRAPHS, *OF_OPERATORS, *OF_LAYERS, *OF_TYPED_LAYERS, *OF_COMPILATION, *OF_KERNELS)

@@ -58,8 +58,8 @@ RULES: dict[str, Rule] = {
     'PyG explains edges of one type': lambda case, meaning: (
         case['state'].startswith('explained') and KINDS[case[LAYER]].by_type
     ),
-    'PyG takes no matrices by type: docs/differences.md': lambda case, meaning: (
-        case[LAYER] == 'HGTConv' and case['adjacency'] in SPARSE
+    'PyG joins plain adjacencies only: docs/differences.md': lambda case, meaning: (
+        case[LAYER] == 'HGTConv' and case['adjacency'] not in PLAIN
     ),
     'a network has one width': lambda case, meaning: (
         case['width'] == 'pair' and case[LAYER] == 'FiLMConv' and meaning['nn'] is not None
