@@ -6,7 +6,7 @@ from tests.mutations.mutation import Mutation
 
 FILM, HAN, HEAT = (f'tests/conv/test_{name}_conv.py' for name in ('film', 'han', 'heat'))
 RGCN, RGAT, HGT = (f'tests/conv/test_{name}_conv.py' for name in ('rgcn', 'rgat', 'hgt'))
-PRODUCT = f'{RGCN} {FILM} -k "many_relations"'
+PRODUCT = 'tests/ops/test_typed_product.py'
 
 OF_TYPED_LAYERS = (
     Mutation(
@@ -15,13 +15,6 @@ OF_TYPED_LAYERS = (
         'numbers % max(size, 1), of_edges)',
         'numbers // max(size, 1), of_edges)',
         f'{RGCN} -k test_graphs',
-    ),
-    Mutation(
-        'types that were written to',
-        'graph/relations.py',
-        'lambda: IdentityCache(state_of)',
-        'lambda: IdentityCache(lambda tensor: 0)',
-        f'{RGCN} -k writes',
     ),
     Mutation(
         'the last row of types that are padded',
@@ -42,7 +35,7 @@ OF_TYPED_LAYERS = (
         'ops/typed_product.py',
         'shift = bias.index_select(0, group.kinds).view(len(given), 1, -1)',
         'shift = bias[: len(group.kinds)].view(len(given), 1, -1)',
-        f'{FILM} -k many_relations',
+        PRODUCT,
     ),
     Mutation(
         'scales and shifts of the other one',

@@ -1,10 +1,12 @@
-"""Layers over typed edges beside PyG's: RGCN and RGAT on a knowledge graph, HGT on heterogeneous graphs.
+"""Layers over typed edges beside PyG's: of relations on a knowledge graph, of types of nodes on heterogeneous graphs.
 
-A training step of two layers, 64 to 64 channels (HGT: 8 heads), with gradients of inputs and parameters; RGCN also
-with embeddings in place of features and 30 bases. One side more is HGT's dense maps alone: those of nodes to keys,
-queries and values, of these by types of edges, and of outputs. All sides in turn, in one process; medians in ms with
-the quartiles in brackets, and what is saved for backward. MUTAG is PyG's ``Entities``, IMDB its ``IMDB``; ACM is
-HeCo's, a folder with ``pa.txt`` and ``ps.txt``. Without any of them a small random graph stands for each.
+A training step of two layers, 64 to 64 channels (HGT and HAN: 8 heads; HEAT: the mean of 4, with random features of
+edges and types of nodes), with gradients of inputs and parameters; RGCN also with embeddings in place of features and
+30 bases. One side more is HGT's dense maps alone: those of nodes to keys, queries and values, of these by types of
+edges, and of outputs. All sides in turn, in one process; medians in ms with the quartiles in brackets, and what is
+saved for backward. MUTAG is PyG's ``Entities``, IMDB its ``IMDB``; ACM is HeCo's, a folder with ``pa.txt`` and
+``ps.txt``. Without any of them a small random graph stands for each. All run on 140 relations of four random edges,
+too.
 
     python benchmarks/run.py typed --mutag data/Entities --imdb data/IMDB --acm data/ACM
 """
@@ -28,8 +30,11 @@ from suite.case import Measurement, Options, benchmark
 from suite.timing import Step
 
 CHANNELS, HEADS, BASES = 64, 8, 30
-MUTAG, IMDB, ACM, RANDOM = 'MUTAG', 'IMDB', 'ACM', 'random'
-RELATIONAL = ('RGCNConv', 'RGCNConv, embeddings', 'FastRGCNConv', 'RGATConv')
+NODE_TYPES, EDGE_DIM, EMBEDDING, HEAT_HEADS = 4, 8, 16, 4
+MUTAG, IMDB, ACM, RANDOM, MANY = 'MUTAG', 'IMDB', 'ACM', 'random', '140 relations'
+RELATIONAL = ('RGCNConv', 'RGCNConv, embeddings', 'FastRGCNConv', 'RGATConv', 'FiLMConv', 'HEATConv')
+BY_TYPE = ('HGTConv', 'HANConv')
+RELATIONS, EDGES_OF_ONE, NODES = 140, 4, 300
 
 
 class Relational(NamedTuple):
@@ -48,8 +53,12 @@ class Heterogeneous(NamedTuple):
     edges: Mapping[tuple[str, str, str], Tensor]
 
 
-def relational(options: Options) -> Relational:
-    if options.mutag is None:
+def relational(options: Options, graph: str) -> Relational:
+    if graph == MANY:
+        count = RELATIONS * EDGES_OF_ONE
+        types = torch.arange(RELATIONS).repeat_interleave(EDGES_OF_ONE)[torch.randperm(count)]
+        return Relational(NODES, RELATIONS, torch.randint(NODES, (2, count)), types)
+    if graph == RANDOM:
         return Relational(100, 5, torch.randint(100, (2, 500)), torch.randint(5, (500,)))
     from torch_geometric.datasets import Entities
 
@@ -58,6 +67,11 @@ def relational(options: Options) -> Relational:
 
 
 def heterogeneous(options: Options, graph: str) -> Heterogeneous:
+    if graph == MANY:
+        ends = ('a', 'b'), ('b', 'a')
+        kinds = [(*ends[k % 2][:1], str(k), *ends[k % 2][1:]) for k in range(RELATIONS)]
+        edges = {kind: torch.randint(NODES // 2, (2, EDGES_OF_ONE)) for kind in kinds}
+        return Heterogeneous(dict.fromkeys('ab', NODES // 2), edges)
     if graph == IMDB:
         from torch_geometric.datasets import IMDB as Dataset
 
@@ -84,7 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--mutag', help="the root of PyG's Entities")
     parser.add_argument('--imdb', help="the root of PyG's IMDB")
     parser.add_argument('--acm', help='a folder with pa.txt and ps.txt')
-    parser.add_argument('--models', nargs='*', default=[*RELATIONAL, 'HGTConv'], help='which')
+    parser.add_argument('--models', nargs='*', default=[*RELATIONAL, *BY_TYPE], help='which')
     parser.add_argument('--pyg-repeats', type=int, default=3, help="how often PyG's relational layers run (default: 3)")
 
 
@@ -95,24 +109,29 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
         fitting = [MUTAG] if model in RELATIONAL else [IMDB, ACM]
         for graph in [name for name in fitting if name in given] or ([] if given else [RANDOM]):
             yield {'model': model, 'graph': graph}
+        if 'embeddings' not in model:
+            yield {'model': model, 'graph': MANY}
 
 
 def layers_of(model: str, graph: Relational) -> torch.nn.ModuleList:
     """Two layers of PyG's."""
     kind, _, embeddings = model.partition(', ')
+    if kind == 'HEATConv':
+        options = NODE_TYPES, graph.num_relations, EMBEDDING, EDGE_DIM, EMBEDDING, HEAT_HEADS
+        return torch.nn.ModuleList(pyg.HEATConv(CHANNELS, CHANNELS, *options, concat=False) for _ in range(2))
     given: dict[str, Any] = {'num_bases': BASES} if embeddings else {}
     widths = (graph.num_nodes if embeddings else CHANNELS, CHANNELS)
     made = (getattr(pyg, kind)(width, CHANNELS, graph.num_relations, **given) for width in widths)
     return torch.nn.ModuleList(made)
 
 
-class HGT(torch.nn.Module):
-    """Two layers."""
+class TwoLayers(torch.nn.Module):
+    """Two layers of a class of PyG's over types of nodes."""
 
-    def __init__(self, graph: Heterogeneous) -> None:
+    def __init__(self, kind: str, graph: Heterogeneous) -> None:
         super().__init__()
         metadata = [*graph.sizes], [*graph.edges]
-        self.layers = torch.nn.ModuleList(pyg.HGTConv(CHANNELS, CHANNELS, metadata, HEADS) for _ in range(2))
+        self.layers = torch.nn.ModuleList(getattr(pyg, kind)(CHANNELS, CHANNELS, metadata, HEADS) for _ in range(2))
 
     def forward(self, x: dict[str, Tensor], edges: Mapping[tuple[str, str, str], Tensor]) -> dict[str, Tensor]:
         for layer in self.layers:
@@ -120,8 +139,8 @@ class HGT(torch.nn.Module):
         return x
 
 
-class DenseMaps(HGT):
-    """The same without edges: each type of edges maps its sources, whose sum stands for what targets receive."""
+class DenseMaps(TwoLayers):
+    """HGT without edges: each type of edges maps its sources, whose sum stands for what targets receive."""
 
     def forward(self, x: dict[str, Tensor], edges: Mapping[tuple[str, str, str], Tensor]) -> dict[str, Tensor]:
         for layer in self.layers:
@@ -148,7 +167,13 @@ def step_of(model: torch.nn.Module, loss: Callable[[torch.nn.Module], Tensor]) -
     'typed',
     parameters=parameters,
     arguments=arguments,
-    settings=lambda options: {'channels': CHANNELS, 'HGT heads': HEADS, 'bases of embeddings': BASES},
+    settings=lambda options: {
+        'channels': CHANNELS,
+        'HGT and HAN heads': HEADS,
+        'HEAT heads': HEAT_HEADS,
+        'features of edges': EDGE_DIM,
+        'bases of embeddings': BASES,
+    },
     ratios=(('PyG', 'pygfuse'), ('pygfuse', 'dense maps')),
     quick={'pyg_repeats': 2},
 )
@@ -156,18 +181,20 @@ def typed(options: Options, model: str, graph: str) -> Measurement:
     """Two layers on one graph."""
     is_relational = model in RELATIONAL
     if is_relational:
-        found = relational(options)
+        found = relational(options, graph)
         plain: torch.nn.Module = layers_of(model, found)
         x = None if 'embeddings' in model else torch.randn(found.num_nodes, CHANNELS, requires_grad=True)
 
-        def loss(made: torch.nn.Module) -> Tensor:
-            out = made[0](x, found.edge_index, found.edge_type).relu()
-            return made[1](out, found.edge_index, found.edge_type).sum()
-
         edges, given = found.edge_index.shape[1], [found.edge_index, found.edge_type]
+        if model == 'HEATConv':
+            # types of nodes before those of edges, features of edges behind them
+            given = [given[0], torch.randint(NODE_TYPES, (found.num_nodes,)), given[1], torch.randn(edges, EDGE_DIM)]
+
+        def loss(made: torch.nn.Module) -> Tensor:
+            return made[1](made[0](x, *given).relu(), *given).sum()
     else:
         typed_edges = heterogeneous(options, graph)
-        plain = HGT(typed_edges)
+        plain = TwoLayers(model, typed_edges)
         features = {kind: torch.randn(count, CHANNELS, requires_grad=True) for kind, count in typed_edges.sizes.items()}
 
         def loss(made: torch.nn.Module) -> Tensor:
@@ -176,11 +203,11 @@ def typed(options: Options, model: str, graph: str) -> Measurement:
         edges, given = sum(pair.shape[1] for pair in typed_edges.edges.values()), [*typed_edges.edges.values()]
     fused = pygfuse.fuse(copy.deepcopy(plain))
     steps = [
-        Step('PyG', step_of(plain, loss), repeats=options.pyg_repeats if is_relational else None),
+        Step('PyG', step_of(plain, loss), repeats=options.pyg_repeats if graph == MUTAG else None),
         Step('pygfuse', step_of(fused, loss)),
     ]
-    if not is_relational:
-        steps.append(Step('dense maps', step_of(DenseMaps(typed_edges), loss)))
+    if model == 'HGTConv':
+        steps.append(Step('dense maps', step_of(DenseMaps(model, typed_edges), loss)))
     yield steps
     assert all(layer.note.reason is None for layer in (fused if is_relational else fused.layers))
     saved = {
