@@ -131,6 +131,8 @@ def test_active_rows():
     with pygfuse.active(mask):
         found = conv(conv(x, edge_index, edge_type), edge_index, edge_type)
     torch.testing.assert_close(found[mask], expected)
+    gradients = [torch.autograd.grad(out.square().sum(), (x, *conv.parameters())) for out in (expected, found[mask])]
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,22 @@ def test_gradients_and_their_gradients():
     assert conv.note.reason is None
 
 
+def test_active_rows():
+    conv = PARITY.make(OPTIONS)[1]
+    mask = torch.arange(NODES['paper']) < 4
+    x = {kind: rows.requires_grad_() for kind, rows in features().items()}
+    expected = conv(conv(x, edges()), edges())['paper'][mask]
+    with pygfuse.active(mask):
+        found = conv(conv(x, edges()), edges())['paper']
+    torch.testing.assert_close(found[mask], expected)
+    leaves = *x.values(), *conv.parameters()
+    gradients = [
+        torch.autograd.grad(out.square().sum(), leaves, allow_unused=True, materialize_grads=True)
+        for out in (expected, found[mask])
+    ]
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_pyg_runs_within_torch_compile():
     plain, fused = PARITY.make(OPTIONS)
     found = torch.compile(fused, backend='eager')(features(), edges())

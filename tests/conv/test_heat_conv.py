@@ -148,6 +148,8 @@ def test_active_rows():
     with pygfuse.active(mask):
         found = conv(conv(x, *given), *given)
     torch.testing.assert_close(found[mask], expected)
+    gradients = [torch.autograd.grad(out.square().sum(), (x, *conv.parameters())) for out in (expected, found[mask])]
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def test_pyg_runs_within_torch_compile():
