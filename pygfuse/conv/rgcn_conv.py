@@ -78,7 +78,9 @@ class RelationalConv(FusedConv):
             return f'parameters of type {weight.dtype}'
         if not x[0].is_floating_point() and self.num_blocks is not None:
             return 'indices with num_blocks'
-        return why_no_relations() or fallback.why_not_ties(self, adjacency, weight)
+        return why_no_relations() or fallback.why_not_ties(
+            self, adjacency, x[0] if x[0].is_floating_point() else weight
+        )
 
     def check(self, inputs: Inputs, prepared: Any) -> None:
         x, shared = inputs.x, inputs.shared

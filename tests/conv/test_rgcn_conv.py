@@ -177,6 +177,18 @@ def test_gradients_of_gradients_of_embeddings():
     assert torch.autograd.gradgradcheck(function, tuple(conv.parameters()))
 
 
+@pytest.mark.parametrize('given', ['features', 'embeddings'])
+def test_ties_over_a_sparse_tensor_run_pyg(needs_torch_sparse, given):
+    example = GRAPHS['random']()
+    source, target = example.edge_index
+    adjacency = SparseTensor(row=target, col=source, value=types_of(example), sparse_sizes=(60, 60))
+    conv = RGCNConv(FEATURES if given == 'features' else 60, OUT, RELATIONS, aggr='max')
+    x = example.x(FEATURES).requires_grad_() if given == 'features' else None
+    (conv.weight if given == 'features' else conv.root).requires_grad_(False)
+    conv(x, adjacency)
+    assert 'gradient of a tie' in conv.note.reason
+
+
 def test_writes_to_the_types_are_noticed():
     conv, x, edge_index, edge_type = conv_and_inputs()
     conv(x, edge_index, edge_type)

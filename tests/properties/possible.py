@@ -209,6 +209,9 @@ REFUSED: dict[str, Rule] = {
     'edges of one relation of a matrix': lambda case, meaning: (
         case[LAYER] in _MASK_EDGES and case['adjacency'] in SPARSE and not case['adjacency'].startswith('SparseTensor')
     ),
+    'types of edges of a reversed flow': lambda case, meaning: (
+        case[LAYER] == 'HGTConv' and case['flow'] != FLOWS[0]
+    ),
     'no lazy projection': lambda case, meaning: case['width'] == 'lazy' and meaning.get('project', False),
     'no features of edges': lambda case, meaning: case['edge'] == 'missing' and case[LAYER] in _REQUIRE_EDGES,
     'features of edges that are not announced': lambda case, meaning: case['edge'] == 'unwanted',
