@@ -95,7 +95,7 @@ def test_cases_that_are_drawn_have_a_meaning():
 @pytest.mark.parametrize('reason', [*RULES, *REFUSED])
 def test_every_rule_applies_to_something(reason):
     source, rule = random.Random(2), {**RULES, **REFUSED}[reason]
-    cases = (SPACE.draw(source) for _ in range(20_000))
+    cases = (SPACE.draw(source) for _ in range(100_000))
     assert any(rule(case, SPACE.meaning(case)) for case in cases)
 
 
