@@ -169,7 +169,7 @@ def _walk(
     sums = _each(plan.parameters, lambda _: zeros(like, pieces, call.width))
     head_sums = _each(plan.parameter_heads, lambda _: zeros(like, pieces, call.heads))
     new = functools.partial(zeros, like) if scattered else like.new_empty
-    room = lambda width: new(walked.slots, width) if walked.slots else nothing(like.dtype)  # noqa: E731
+    room = lambda width: new(walked.slots, width) if walked.slots or scattered else nothing(like.dtype)  # noqa: E731
     partial_heads = _each(plan.heads, lambda _: room(call.heads))
     partial_rows = _each(plan.channels, lambda _: room(call.width))
     edge_scalars = _each(plan.edge_scalars, lambda _: zeros(like, graph.num_edge_ids, tiling.count))

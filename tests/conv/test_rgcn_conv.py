@@ -189,6 +189,11 @@ def test_ties_over_a_sparse_tensor_run_pyg(needs_torch_sparse, given):
     assert 'gradient of a tie' in conv.note.reason
 
 
+def test_no_edges_as_they_come():
+    with pygfuse.force_mapping('scatter'):
+        check('RGCNConv', GRAPHS['no edges'](), {'out_channels': 2})
+
+
 def test_writes_to_the_types_are_noticed():
     conv, x, edge_index, edge_type = conv_and_inputs()
     conv(x, edge_index, edge_type)
