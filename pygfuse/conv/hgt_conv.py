@@ -129,7 +129,9 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
         """Those of keys, with the prior of each type and the scale of the dots."""
         prior = torch.cat([self.p_rel['__'.join(edge_type)] for edge_type in edge_types])
         scale = 1 / math.sqrt(self.out_channels // self.heads)
-        return self._by_type(self.k_rel, edge_types) * (prior * scale)[..., None, None]
+        matrices = self._by_type(self.k_rel, edge_types)
+        # a prior that is no parameter keeps its type
+        return matrices * (prior.to(matrices.dtype) * scale)[..., None, None]
 
     def _skipped(self, out: dict[str, Tensor], x_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         found = {}

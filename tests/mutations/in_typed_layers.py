@@ -134,7 +134,7 @@ OF_TYPED_LAYERS = (
     Mutation(
         'the prior of a type of edges',
         'conv/hgt_conv.py',
-        '(prior * scale)[..., None, None]',
+        '(prior.to(matrices.dtype) * scale)[..., None, None]',
         'scale',
         f'{HGT} -k test_options',
     ),
