@@ -1,5 +1,7 @@
 """Two processes under DistributedDataParallel, each with its own graphs, train as one process with all of them."""
 
+import socket
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -29,10 +31,15 @@ def loss_of(model: torch.nn.Module, part: int) -> torch.Tensor:
     return model(x, random_edges(30, 30, 90 + 10 * part, seed=part)).square().mean()
 
 
-def train(rank: int, name: str, folder: str) -> None:
-    store = dist.FileStore(f'{folder}/store', PROCESSES)
-    dist.init_process_group('gloo', store=store, rank=rank, world_size=PROCESSES)
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(('127.0.0.1', 0))
+        return found.getsockname()[1]
+
+
+def train(rank: int, name: str, folder: str, port: int) -> None:
     torch.set_num_threads(1)
+    dist.init_process_group('gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=PROCESSES)
     model = model_of(name)
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     loss_of(parallel, rank).backward()
@@ -45,7 +52,7 @@ def train(rank: int, name: str, folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('name', MODELS)
 def test_two_processes_have_the_gradients_of_one(name, tmp_path):
-    torch.multiprocessing.spawn(train, (name, str(tmp_path)), nprocs=PROCESSES)
+    torch.multiprocessing.spawn(train, (name, str(tmp_path), free_port()), nprocs=PROCESSES)
     found, reasons = torch.load(tmp_path / 'gradients')
     assert reasons == [None, None]
     model = model_of(name)

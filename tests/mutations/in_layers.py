@@ -148,8 +148,8 @@ OF_LAYERS = (
     Mutation(
         'what is said by a block',
         'conv/_repeated.py',
-        '        not nothing_is_said()\n        or is_int',
-        '        is_int',
+        '        not nothing_is_said()\n        or is_tr',
+        '        is_tr',
         'tests/conv/test_repeated.py -k block',
     ),
 )
