@@ -40,13 +40,21 @@ def free_port() -> int:
 def train(rank: int, name: str, folder: str, port: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group('gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=PROCESSES)
-    model = model_of(name)
+    found = gradients_of(model_of(name), rank)
+    if rank == 0:
+        torch.save(found, f'{folder}/gradients')
+    # nobody leaves while the other still talks
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def gradients_of(model: torch.nn.Module, rank: int) -> tuple[list[torch.Tensor], list[str | None]]:
+    """The gradients on one of the processes, and why layers ran the path of PyG."""
+    # torch wants it gone before the group of processes is
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     loss_of(parallel, rank).backward()
-    if rank == 0:
-        reasons = [layer.note.reason for layer in model.modules() if isinstance(layer, pyg.MessagePassing)]
-        torch.save(([parameter.grad for parameter in model.parameters()], reasons), f'{folder}/gradients')
-    dist.destroy_process_group()
+    reasons = [layer.note.reason for layer in model.modules() if isinstance(layer, pyg.MessagePassing)]
+    return [parameter.grad for parameter in model.parameters()], reasons
 
 
 @pytest.mark.slow
