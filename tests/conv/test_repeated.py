@@ -11,6 +11,8 @@ from pygfuse import execution_paths, force_mapping
 from pygfuse._lib.modes import ablation
 from pygfuse.conv import FAConv, GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, SAGEConv, TransformerConv
 from pygfuse.conv._repeated import is_like, kind_of
+from pygfuse.hag.attach import attach
+from pygfuse.transforms import find_hag
 from tests.support.parity import random_edges
 
 WIDTH, NODES, EDGES = 8, 30, 120
@@ -145,12 +147,23 @@ def test_other_arguments_are_another_kind():
         (x.double(), EDGE_INDEX),
         (x.unsqueeze(0), EDGE_INDEX),
         ((x, None), EDGE_INDEX),
+        (x[:0], EDGE_INDEX),
         (x, EDGE_INDEX.int()),
     ):
         kind = kind_of(conv, other_x, other_edges, {'size': None})
         assert not is_like(kind, conv.note.kind)
+    names = [kind_of(conv, x, EDGE_INDEX, {name: x}) for name in ('x_0', 'edge_attr')]
+    assert is_like(names[0], kind_of(conv, x, EDGE_INDEX, {'x_0': x}))
+    assert not is_like(*names)
     assert kind_of(conv, x.requires_grad_().as_subclass(Marked), EDGE_INDEX, {'size': None}) is None
     assert kind_of(conv, x, EDGE_INDEX.to_sparse(), {'size': None}) is None
+
+
+def test_edges_with_a_hag_are_looked_at():
+    edge_index, conv = EDGE_INDEX.clone(), known('SAGE')
+    assert kind_of(conv, features(), edge_index, {}) is not None
+    attach(edge_index, find_hag(edge_index, (NODES, NODES), capacity=None, progress=False))
+    assert kind_of(conv, features(), edge_index, {}) is None
 
 
 class Marked(torch.Tensor):
