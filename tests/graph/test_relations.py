@@ -55,3 +55,12 @@ def test_types_that_are_written_to_are_other_relations():
 def test_a_relation_that_is_not_there(types):
     with pytest.raises(ValueError, match=f'relations 0 to 1 .got {types[2]} at position 2'):
         Relations.of(GRAPH, torch.tensor(types), 2)
+
+
+def test_relations_made_in_inference_mode_are_no_inference_tensors():
+    types = TYPES.clone()
+    with torch.inference_mode():
+        made = Relations.of(GRAPH, types, 2)
+        assert not made.types.is_inference()
+        assert not made.sources.nodes.is_inference()
+    assert Relations.of(GRAPH, types, 2) is made

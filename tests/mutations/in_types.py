@@ -70,14 +70,14 @@ OF_TYPES = (
         'graph/relations.py',
         'if least < 0 or most >= num_relations:',
         'if most >= num_relations:',
-        f'{RGCN} -k bad_input',
+        'tests/graph/test_relations.py',
     ),
     Mutation(
         'relations that are not there',
         'graph/relations.py',
         'if least < 0 or most >= num_relations:',
         'if least < 0:',
-        f'{RGCN} -k bad_input',
+        'tests/graph/test_relations.py',
     ),
     Mutation(
         'the number of relations that are kept',
@@ -112,7 +112,7 @@ OF_TYPES = (
         'graph/relations.py',
         'with torch.inference_mode(False):',
         'if True:',
-        f'{RGCN} -k inference',
+        'tests/graph/test_relations.py',
     ),
     Mutation(
         'a copy of the types',
