@@ -17,7 +17,7 @@ def test_pairs_of_relations_and_nodes():
     assert relations.sources.bounds == (0, 2, 4, 4)
     assert relations.sources.nodes.tolist() == [0, 1, 1, 3]
     assert relations.sources.of_edges.tolist() == [0, 2, 1, 3]
-    assert relations.sources.types().tolist() == [0, 0, 1, 1]
+    assert relations.sources.types.tolist() == [0, 0, 1, 1]
     assert relations.targets.nodes.tolist() == [2, 0, 2]
     assert relations.targets.of_edges.tolist() == [0, 2, 0, 1]
 

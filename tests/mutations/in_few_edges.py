@@ -21,8 +21,8 @@ OF_FEW_EDGES = (
     Mutation(
         'widths of features that are known',
         'conv/_repeated.py',
-        'value.dtype, value.device, shape[1:], len',
-        'value.dtype, value.device, len',
+        'tensor.dtype, tensor.device, shape[1:], len',
+        'tensor.dtype, tensor.device, len',
         f'{REPEATED} -k "another_kind or errors"',
     ),
     Mutation(
@@ -42,14 +42,14 @@ OF_FEW_EDGES = (
     Mutation(
         'what a layer that is known read of itself',
         'conv/_repeated.py',
-        '*of_prepared[0], *modules',
-        '*modules',
+        '(*of_prepared[0], *identities_of(layer))',
+        'identities_of(layer)',
         REPEATED,
     ),
     Mutation(
         'parts of a layer that is known',
         'conv/_repeated.py',
-        '*modules.values(), *layer',
+        '*layer._modules.values(), *layer',
         '*layer',
         REPEATED,
     ),

@@ -11,8 +11,8 @@ OF_TYPES = (
     Mutation(
         'rows of the adjoint of a typed product',
         'ops/typed_product.py',
-        'TypedRows(self.bounds, self.written, self.read, count)',
-        'TypedRows(self.bounds, self.read, self.written, count)',
+        'TypedRows(self.bounds, self.written, self.read, count, self.padded)',
+        'TypedRows(self.bounds, self.read, self.written, count, self.padded)',
         f'{RGCN} -k options',
     ),
     Mutation(
@@ -25,8 +25,8 @@ OF_TYPES = (
     Mutation(
         'blocks of a gradient of a typed matrix',
         'ops/typed_product.py',
-        'matrices[kind].addmm_(block.t(), of_block)',
-        'torch.mm(block.t(), of_block, out=matrices[kind])',
+        'out[kind].addmm_(block.t(), of_block)',
+        'torch.mm(block.t(), of_block, out=out[kind])',
         f'{RGCN} -k "at_once"',
     ),
     Mutation(
@@ -110,8 +110,8 @@ OF_TYPES = (
     Mutation(
         'relations made in inference mode',
         'graph/relations.py',
-        'with torch.inference_mode(False):',
-        'if True:',
+        'with torch.inference_mode(False):\n            types',
+        'if True:\n            types',
         'tests/graph/test_relations.py',
     ),
     Mutation(
