@@ -1,6 +1,7 @@
 """A call like the one before is looked at less: whatever changes in between is noticed all the same."""
 
 import contextlib
+import copy
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ from torch_geometric.explain.algorithm.utils import set_masks
 
 from pygfuse import execution_paths, force_mapping
 from pygfuse._lib.modes import ablation
-from pygfuse.conv import FAConv, GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, SAGEConv, TransformerConv
+from pygfuse.conv import EdgeConv, FAConv, GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, SAGEConv, TransformerConv
 from pygfuse.conv._repeated import is_like, kind_of
+from pygfuse.hag.attach import attach
+from pygfuse.transforms import find_hag
 from tests.support.parity import random_edges
 
 WIDTH, NODES, EDGES = 8, 30, 120
@@ -145,12 +148,45 @@ def test_other_arguments_are_another_kind():
         (x.double(), EDGE_INDEX),
         (x.unsqueeze(0), EDGE_INDEX),
         ((x, None), EDGE_INDEX),
+        (x[:0], EDGE_INDEX),
         (x, EDGE_INDEX.int()),
     ):
         kind = kind_of(conv, other_x, other_edges, {'size': None})
         assert not is_like(kind, conv.note.kind)
+    names = [kind_of(conv, x, EDGE_INDEX, {name: x}) for name in ('x_0', 'edge_attr')]
+    assert is_like(names[0], kind_of(conv, x, EDGE_INDEX, {'x_0': x}))
+    assert not is_like(*names)
     assert kind_of(conv, x.requires_grad_().as_subclass(Marked), EDGE_INDEX, {'size': None}) is None
     assert kind_of(conv, x, EDGE_INDEX.to_sparse(), {'size': None}) is None
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_every_part_of_a_layer_is_looked_at(name):
+    conv = known(name)
+    others = {'edge_attr': given(conv)[0]} if given(conv) else {}
+    for part, module in list(conv._modules.items()):
+        before = kind_of(conv, features(), EDGE_INDEX, others)
+        conv._modules[part] = copy.deepcopy(module)
+        assert not is_like(before, kind_of(conv, features(), EDGE_INDEX, others))
+
+
+def test_parts_of_a_network_on_edges_are_looked_at():
+    conv = EdgeConv(torch.nn.Sequential(torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.ReLU()))
+    for _ in range(2):
+        conv(features(), EDGE_INDEX)
+    before = conv.note.kind
+    conv(features(), EDGE_INDEX)
+    assert is_like(before, conv.note.kind)
+    conv.nn[0] = copy.deepcopy(conv.nn[0])
+    conv(features(), EDGE_INDEX)
+    assert not is_like(before, conv.note.kind)
+
+
+def test_edges_with_a_hag_are_looked_at():
+    edge_index, conv = EDGE_INDEX.clone(), known('SAGE')
+    assert kind_of(conv, features(), edge_index, {}) is not None
+    attach(edge_index, find_hag(edge_index, (NODES, NODES), capacity=None, progress=False))
+    assert kind_of(conv, features(), edge_index, {}) is None
 
 
 class Marked(torch.Tensor):

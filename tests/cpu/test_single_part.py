@@ -8,6 +8,8 @@ from pygfuse.conv import CGConv, GATConv, GATv2Conv, GCNConv, GINConv, GMMConv, 
 from pygfuse.cpu import adjoint, backend, single_part
 from pygfuse.cpu.single_part import is_single_part
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping import records
+from pygfuse.mapping.choice import recorded
 from pygfuse.mapping.mapping import Mapping
 from tests.support.parity import random_edges
 
@@ -55,7 +57,7 @@ def test_as_in_parts(name, monkeypatch):
 def test_when_walks_are_one_part():
     graph = Graph.of(EDGE_INDEX, num_sources=NODES, num_targets=NODES)
     assert is_single_part(graph, 4 * WIDTH)
-    for block in (force_mapping('edge'), used_once()):
+    for block in (force_mapping('edge'), used_once(), recorded()):
         with block:
             assert not is_single_part(graph, 4 * WIDTH)
     many = Graph.of(random_edges(1000, 1000, 500_000), num_sources=1000, num_targets=1000)
@@ -71,3 +73,27 @@ def test_the_report_tells_of_the_whole_graph(name):
         conv.note.backward = None
         conv(x, EDGE_INDEX).sum().backward()
         assert str(conv.note.backward).startswith('backward walked all ')
+
+
+def test_a_mapping_that_was_measured_to_be_best_is_taken(monkeypatch):
+    graph = Graph.of(EDGE_INDEX, num_sources=NODES, num_targets=NODES)
+    monkeypatch.setattr(type(records.TABLE), 'is_empty', lambda _: False)
+    monkeypatch.setattr(records, 'mapping_of', lambda shape: None)
+    assert is_single_part(graph, 4 * WIDTH)
+    monkeypatch.setattr(records, 'mapping_of', lambda shape: Mapping('edge'))
+    assert not is_single_part(graph, 4 * WIDTH)
+
+
+def test_dropout_finds_its_edges_after_a_call_without():
+    torch.manual_seed(1)
+    conv, x, found = GATv2Conv(WIDTH, WIDTH, heads=2, dropout=0.5), torch.randn(NODES, WIDTH), []
+    for is_evaluated_first in (False, True):
+        edge_index = EDGE_INDEX.clone()
+        if is_evaluated_first:
+            for _ in range(3):
+                conv.eval()(x, edge_index)
+        for _ in range(3):
+            torch.manual_seed(0)
+            out = conv.train()(x, edge_index)
+        found.append(out)
+    assert torch.equal(*found)

@@ -152,4 +152,18 @@ OF_LAYERS = (
         '        is_tr',
         'tests/conv/test_repeated.py -k block',
     ),
+    Mutation(
+        'the signature that PyG reads',
+        'conv/_in_place_of_pyg.py',
+        'inspect.signature(found[0].forward)',
+        'inspect.signature(cls.forward)',
+        'tests/conv/all_convs/test_the_class.py -k cheat',
+    ),
+    Mutation(
+        'what a script finds in the layer',
+        'conv/rgcn_conv.py',
+        "vars(self).setdefault('_use_segment_matmul_heuristic_output', False)",
+        'pass',
+        'tests/conv/test_rgcn_conv.py -k torchscript',
+    ),
 )

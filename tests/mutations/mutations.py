@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from tests.mutations.in_compilation import OF_COMPILATION
+from tests.mutations.in_few_edges import OF_FEW_EDGES
 from tests.mutations.in_graphs import OF_GRAPHS
 from tests.mutations.in_kernels import OF_KERNELS
 from tests.mutations.in_layers import OF_LAYERS
 from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_programs import OF_PROGRAMS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
+from tests.mutations.in_types import OF_TYPES
 
-MUTATIONS = (*OF_PROGRAMS, *OF_GRAPHS, *OF_OPERATORS, *OF_LAYERS, *OF_TYPED_LAYERS, *OF_COMPILATION, *OF_KERNELS)
+MUTATIONS = (
+    *OF_PROGRAMS,
+    *OF_GRAPHS,
+    *OF_OPERATORS,
+    *OF_LAYERS,
+    *OF_TYPED_LAYERS,
+    *OF_TYPES,
+    *OF_COMPILATION,
+    *OF_FEW_EDGES,
+    *OF_KERNELS,
+)

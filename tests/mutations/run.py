@@ -2,9 +2,11 @@
 
     python -m tests.mutations.run
     python -m tests.mutations.run --only 'the order of weights'
+    python -m tests.mutations.run --kernels ~/.cache/pygfuse --resume outcomes.txt
 
 Package and tests are copied to a temporary folder; each mutation is made in the copy, its tests are run by a forked
-process that imports the package from there, and it is undone. Kernels are kept in a folder of that copy.
+process that imports the package from there, and it is undone. Kernels are kept in a folder of that copy, which may
+begin with what a run of the tests has compiled, so that only what is broken is compiled anew.
 """
 
 from __future__ import annotations
@@ -35,11 +37,21 @@ CAUGHT, SURVIVED, UNCLEAR = 'caught', 'SURVIVED', 'UNCLEAR'
 LIMIT_S = 600
 
 
-def copied(folder: Path) -> None:
-    """Copies what tests need."""
+def copied(folder: Path, kernels: Path | None) -> None:
+    """Copies what tests need, and kernels to begin with."""
     for name in ('pygfuse', 'tests', 'benchmarks', 'examples'):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
     shutil.copy(ROOT / 'pyproject.toml', folder)
+    if kernels is not None:
+        # locks come and go while others compile
+        shutil.copytree(kernels, folder / 'kernels', ignore=shutil.ignore_patterns('*.lock', '*.partial*'))
+
+
+def outcomes_in(file: Path | None) -> dict[str, str]:
+    """What a run that was interrupted wrote: outcomes by name."""
+    if file is None or not file.exists():
+        return {}
+    return dict(reversed(line.split(' ', 1)) for line in file.read_text().splitlines())
 
 
 @contextlib.contextmanager
@@ -100,17 +112,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--only', nargs='+', metavar='NAME', help='run the mutations of these names')
     parser.add_argument('--unbroken', action='store_true', help='run the tests of each mutation without it: all pass')
+    parser.add_argument('--kernels', type=Path, help='a folder of compiled kernels to begin with, which is copied')
+    parser.add_argument(
+        '--resume', type=Path, help='a file of outcomes: those in it are not run again, others are added'
+    )
     arguments = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if arguments.only is None or mutation.name in arguments.only]
-    found: dict[str, str] = {}
+    known = outcomes_in(arguments.resume)
+    found = {mutation.name: known[mutation.name] for mutation in chosen if mutation.name in known}
     with tempfile.TemporaryDirectory(prefix='mutations-') as name:
         folder = Path(name)
-        copied(folder)
+        copied(folder, arguments.kernels)
         for mutation in chosen:
+            if mutation.name in found:
+                continue
             began, log = time.monotonic(), folder / 'log'
             with contextlib.nullcontext() if arguments.unbroken else mutated(mutation, folder):
                 found[mutation.name] = result_of(mutation.tests, folder, log)
             print(f'{found[mutation.name]:9} {time.monotonic() - began:4.0f} s  {mutation.name}', flush=True)
+            if arguments.resume is not None:
+                with arguments.resume.open('a') as file:
+                    print(found[mutation.name], mutation.name, file=file)
             expected = SURVIVED if arguments.unbroken else CAUGHT
             if found[mutation.name] != expected:
                 print(*log.read_text().splitlines()[-12:], sep='\n')

@@ -1,0 +1,178 @@
+"""What is broken in what small graphs and repeated calls take a short way for."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+REPEATED = 'tests/conv/test_repeated.py'
+SINGLE_PART = 'tests/cpu/test_single_part.py'
+SORT = 'tests/cpu/test_sort.py'
+HEADS = 'tests/ops/test_head_products.py'
+
+OF_FEW_EDGES = (
+    # calls that are like the one before
+    Mutation(
+        'the type of an edge_index that is known',
+        'conv/_repeated.py',
+        'shapes = [adjacency.dtype, adjacency.device,',
+        'shapes = [adjacency.device,',
+        f'{REPEATED} -k another_kind',
+    ),
+    Mutation(
+        'widths of features that are known',
+        'conv/_repeated.py',
+        'tensor.dtype, tensor.device, shape[1:], len',
+        'tensor.dtype, tensor.device, len',
+        f'{REPEATED} -k "another_kind or errors"',
+    ),
+    Mutation(
+        'features of no rows that are known',
+        'conv/_repeated.py',
+        ', len(shape) > 0 and shape[0] > 0',
+        '',
+        f'{REPEATED} -k "another_kind or errors"',
+    ),
+    Mutation(
+        'names of arguments that are known',
+        'conv/_repeated.py',
+        'len(values), *given, *of_prepared',
+        'len(values), *of_prepared',
+        f'{REPEATED} -k another_kind',
+    ),
+    Mutation(
+        'what a layer that is known read of itself',
+        'conv/_repeated.py',
+        '(*of_prepared[0], *identities_of(layer))',
+        'identities_of(layer)',
+        REPEATED,
+    ),
+    Mutation(
+        'parts of a layer that is known',
+        'conv/_repeated.py',
+        '*layer._modules.values(), *layer',
+        '*layer',
+        REPEATED,
+    ),
+    Mutation(
+        'narrow types of a block',
+        'conv/_repeated.py',
+        '        or torch._C._is_any_autocast_enabled()\n',
+        '',
+        f'{REPEATED} -k block',
+    ),
+    Mutation(
+        'what stands in for torch in a block',
+        'conv/_repeated.py',
+        '        or torch._C._len_torch_function_stack()\n',
+        '',
+        f'{REPEATED} -k block',
+    ),
+    Mutation(
+        'a HAG of a call that is known',
+        'conv/_repeated.py',
+        ' or attached(adjacency) is not None:',
+        ':',
+        f'{REPEATED} -k hag',
+    ),
+    # walks of one part
+    Mutation(
+        'a forced mapping of few edges',
+        'cpu/single_part.py',
+        'is_cut = said.mapping is not None or said.group_sizes is not None',
+        'is_cut = said.group_sizes is not None',
+        SINGLE_PART,
+    ),
+    Mutation(
+        'the adjoint of a mean of few edges',
+        'cpu/single_part.py',
+        "kernels.forward_kernel(bound, self._tiling, 'sum')",
+        'kernels.forward_kernel(bound, self._tiling, reduce)',
+        f'{SINGLE_PART} -k parts',
+    ),
+    Mutation(
+        'ids of edges of a walk of few',
+        'cpu/single_part.py',
+        "('one part', self, with_ids)",
+        "('one part', self)",
+        SINGLE_PART,
+    ),
+    Mutation(
+        'a mapping that was measured, of few edges',
+        'cpu/single_part.py',
+        'return records.TABLE.is_empty() or records.mapping_of(Shape.of(graph.csr)) is None',
+        'return True',
+        SINGLE_PART,
+    ),
+    Mutation(
+        'shapes that are collected, of few edges',
+        'cpu/single_part.py',
+        'said.used_once or said.shapes is not None',
+        'said.used_once',
+        SINGLE_PART,
+    ),
+    Mutation(
+        'rows of few edges',
+        'cpu/single_part.py',
+        'work = graph.num_edge_ids + ROW_WORK',
+        'work = graph.num_edge_ids + 0 * ROW_WORK',
+        SINGLE_PART,
+    ),
+    # sorts by one kernel
+    Mutation(
+        'the sign that an edge is out of range, of few',
+        'cpu/sort_at_once.py',
+        '    report[0] = bad < 0\n',
+        '    bad = 0\n    report[0] = 0\n',
+        SORT,
+    ),
+    Mutation(
+        'room for self-loops, of few edges',
+        'cpu/sort_at_once.py',
+        'places[target] += loops < 0 or target != sources[edge]',
+        'places[target] += 1',
+        SORT,
+    ),
+    Mutation(
+        'room for self-loops, of edges that come by target',
+        'cpu/sort_at_once.py',
+        'place = kept + max(0, min(target, loops))',
+        'place = kept + max(0, target)',
+        SORT,
+    ),
+    Mutation(
+        'the place of an edge in a transpose of few',
+        'cpu/sort_at_once.py',
+        'position[place] = edge',
+        'position[place] = place',
+        SORT,
+    ),
+    Mutation(
+        'ids of self-loops, of few edges',
+        'cpu/sort_at_once.py',
+        'edge_id[place] = edges + row',
+        'edge_id[place] = row',
+        SORT,
+    ),
+    # dots of heads
+    Mutation(
+        'the second vector of heads',
+        'cpu/head_products.py',
+        'of_row = of_row + second_row * grad',
+        'of_row = of_row - second_row * grad',
+        HEADS,
+    ),
+    Mutation(
+        'the sum of the second vector of heads',
+        'cpu/head_products.py',
+        'second_sum = second_sum + row * grad',
+        'second_sum = row * grad',
+        HEADS,
+    ),
+    Mutation(
+        'long sums over heads',
+        'cpu/head_products.py',
+        '_ROWS = 256',
+        '_ROWS = 2**30',
+        HEADS,
+    ),
+)
