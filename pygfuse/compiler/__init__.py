@@ -5,8 +5,8 @@ passes rewrite (`passes/`); each reduction over edges becomes one walk (`lowerin
 nodes (`plan`). What has no fused form is `Refused`, with the reason.
 """
 
-from pygfuse.compiler.capture import Captured, Given, capture
+from pygfuse.compiler.capture import Captured, Given, capture, capture_edge_update
 from pygfuse.compiler.plan import Plan
 from pygfuse.compiler.refusal import Refused
 
-__all__ = ['Captured', 'Given', 'Plan', 'Refused', 'capture']
+__all__ = ['Captured', 'Given', 'Plan', 'Refused', 'capture', 'capture_edge_update']

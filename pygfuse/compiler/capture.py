@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 import pygfuse.compiler.handlers  # noqa: F401  registers the handlers
-from pygfuse.compiler.ir import SHARED, Node, leaf
+from pygfuse.compiler.ir import EDGE, SHARED, Node, leaf, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import NUM_EDGES, NUM_TARGETS, Place, Rows, Symbol
 from pygfuse.compiler.watch import Guards, Watched
@@ -36,10 +36,10 @@ class Given:
 
 @dataclasses.dataclass(frozen=True)
 class Captured:
-    """What a layer computes between its nodes' values and the aggregated messages.
+    """What a layer computes between its nodes' values and the aggregated messages, or new values of edges.
 
     Attributes:
-        output: The result, a row for each target.
+        output: The result, a row for each target or each edge; or several.
         guards: What was read of the layer.
     """
 
@@ -78,24 +78,50 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
     Raises:
         Refused: If it has no intermediate representation; the text says why.
     """
+    message, aggregate = parameters_of(conv)
+
+    def run(watched: Watched) -> Any:
+        out = watched.message(**_arguments(message, given))
+        if not isinstance(out, Symbol):
+            raise Refused(f'message returns a {type(out).__name__}')
+        return watched.aggregate(out, **_arguments(aggregate, given))
+
+    return _captured(run, conv, guards)
+
+
+def capture_edge_update(conv: Module, given: Mapping[str, Any], guards: Guards | None = None) -> Captured:
+    """Captures ``edge_update`` of a layer; arguments and errors are those of `capture`."""
+    parameters = inspect.signature(conv.edge_update).parameters
+    return _captured(lambda watched: watched.edge_update(**_arguments(parameters, given)), conv, guards)
+
+
+def _captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None) -> Captured:
+    """What a function of a watched layer returns."""
     guards = Guards() if guards is None else guards
     watched = Watched(conv, guards)
-    message, aggregate = parameters_of(conv)
     with torch.enable_grad(), _WithoutNumbers():
         try:
-            out = watched.message(**_arguments(message, given))
-            if not isinstance(out, Symbol):
-                raise Refused(f'message returns a {type(out).__name__}')
-            out = watched.aggregate(out, **_arguments(aggregate, given))
+            out = run(watched)
         except Refused:
             raise
         except RecursionError as error:
             raise Refused('it calls itself') from error
         except Exception as error:
             raise Refused(f'capturing it failed: {type(error).__name__}: {error}') from error
-    if not isinstance(out, Symbol) or out.rows != NUM_TARGETS:
-        raise Refused('aggregate returns something else than a row for each target')
-    return Captured(out.node, guards)
+    if not isinstance(out, tuple):
+        return Captured(_result(out), guards)
+    found = [_result(one) for one in out]
+    if any(node.op == 'input' for node in found):
+        raise Refused('it returns what it was given')
+    return Captured(value('results', *found), guards)
+
+
+def _result(out: Any) -> Node:
+    if not isinstance(out, Symbol) or out.rows is None:
+        raise Refused('aggregate returns something else than a row for each target or edge')
+    if (out.rows == NUM_EDGES) != (out.node.residency == EDGE):
+        raise Refused('it returns values of nodes for each edge')
+    return out.node
 
 
 def _arguments(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:

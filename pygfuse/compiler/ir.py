@@ -156,6 +156,11 @@ def in_order(outputs: Any) -> list[Node]:
     return list(seen.values())
 
 
+def results_of(output: Node) -> tuple[Node, ...]:
+    """The values that a layer returns."""
+    return output.args if output.op == 'results' else (output,)
+
+
 def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
     """A value with `rule` applied to all that it needs, until it changes nothing.
 

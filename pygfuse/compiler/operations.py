@@ -34,6 +34,12 @@ class Operation:
     selects: bool = False
 
 
+class Results(tuple):
+    """Several values that a layer returns, where a value is expected."""
+
+    shape, dtype = (), torch.float32
+
+
 OPERATIONS: dict[str, Operation] = {}
 
 
@@ -120,4 +126,6 @@ OPERATIONS['placement'] = Operation(_placement, row_wise=False, residency='share
 # what takes the edges to compute; here for shapes alone
 OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
+# several values that a layer returns, of edges and targets
+OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')
 OPERATIONS['reduce'] = Operation(lambda x, reduce: x, residency='target')

@@ -12,10 +12,10 @@ from torch import Tensor
 from pygfuse._lib.note import Note
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.emission import Factors
-from pygfuse.compiler.ir import EDGE, Node, in_order, mapped
+from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, results_of
 from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
 from pygfuse.compiler.network import Network, network_of
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.operations import OPERATIONS, Results
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
@@ -33,8 +33,8 @@ class Plan:
     """A captured layer, lowered.
 
     Attributes:
-        output: The result.
-        walks: The walk of each reduction, by the identity of its value.
+        output: The result, or several.
+        walks: The walk of each reduction and of each result of edges, by the identity of its value.
         steps: All values that have to be computed, in order.
         captured: What was captured.
         guarded: Residencies whose nodes without edges must not be computed (`pygfuse.compiler.untouched`).
@@ -63,7 +63,7 @@ class Plan:
             raise Refused('it reduces nothing')
         steps = _steps(output, walks)
         for node in steps:
-            if node.residency == EDGE and node.op not in ('input', 'columns'):
+            if node.residency == EDGE and node.op not in ('input', 'columns') and id(node) not in walks:
                 raise Refused(f'{node.op} of values of edges')
         return Plan(output, walks, tuple(steps), captured, guarded_sides(steps))
 
@@ -85,8 +85,13 @@ class Plan:
                 found[id(node)] = _of_input(node, given) if node.op == 'input' else _computed(node, found)
         return network.why_edges_tie([found[id(weight)] for weight in network.weights])
 
-    def run(self, edges: Edges, given: Mapping[str, Tensor], note: Note | None = None) -> Tensor:
-        """The result for a call, a row for each target.
+    @property
+    def returns_edges(self) -> bool:
+        """Whether a result has a row for each edge."""
+        return any(node.residency == EDGE for node in results_of(self.output))
+
+    def run(self, edges: Edges, given: Mapping[str, Tensor], note: Note | None = None) -> Any:
+        """The results of a call, with a row for each target or each edge.
 
         Args:
             edges: The edges.
@@ -96,8 +101,11 @@ class Plan:
         found: dict[int, Any] = {}
         for node in self.steps:
             walk = self.walks.get(id(node))
+            if id(node) in found:
+                # one pass gave a reduction and what it reduces
+                continue
             if walk is not None:
-                found[id(node)] = _walked(walk, node, edges, found, note)
+                found |= _walked(walk, node, edges, found, note)
             elif node.op == 'input':
                 found[id(node)] = _of_input(node, given)
                 if node.residency in self.guarded:
@@ -107,7 +115,8 @@ class Plan:
                 found[id(node)] = degrees(edges, like.new_empty(0, dtype=node.dtype))[0]
             else:
                 found[id(node)] = _computed(node, found)
-        return found[id(self.output)]
+        out = found[id(self.output)]
+        return tuple(out) if isinstance(out, Results) else out
 
 
 def _of_input(node: Node, given: Mapping[str, Tensor]) -> Tensor:
@@ -125,11 +134,17 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Walk | Network]]:
     """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
     while True:
         walks: dict[int, Walk | Network] = {}
+        returned = {id(node) for node in results_of(output) if node.residency == EDGE and node.op != 'input'}
         for node in in_order(output):
+            if id(node) in returned and id(node) not in walks:
+                walks[id(node)] = network_of(node, is_returned=True)
             if node.op != 'reduce':
                 continue
             try:
-                walks[id(node)] = _walk_of(node)
+                if id(node.args[0]) in returned:
+                    walks[id(node)] = walks[id(node.args[0])] = network_of(node.args[0], node, is_returned=True)
+                else:
+                    walks[id(node)] = _walk_of(node)
             except Refused:
                 found = softmaxes_in(node.args[0])
                 if not found:
@@ -146,7 +161,7 @@ def _walk_of(reduction: Node) -> Walk | Network:
     Raises:
         Refused: If there is neither; why there is no program.
     """
-    attempts = lowered, network_of, lambda node: lowered(small_sums_written_out(node))
+    attempts = lowered, lambda node: network_of(node.args[0], node), lambda node: lowered(small_sums_written_out(node))
     refusals = []
     for attempt in attempts:
         try:
@@ -156,7 +171,10 @@ def _walk_of(reduction: Node) -> Walk | Network:
     raise refusals[0]
 
 
-def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any], note: Note | None) -> Tensor:
+def _walked(
+    walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any], note: Note | None
+) -> dict[int, Tensor]:
+    """The results of a walk by the identities of their values."""
     operands = {}
     for name, operand in walk.operands.items():
         if isinstance(operand, Factors):
@@ -164,13 +182,13 @@ def _walked(walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any
         else:
             operands[name] = found[id(operand)]
     if isinstance(walk, Network):
-        return walk.run(edges, operands).view(edges.num_targets, *node.shape)
+        return walk.run(edges, operands)
     seed = None
     if walk.dropout > 0.0:
         seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
     arguments = walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed
     out = aggregate(*arguments, flat=True) if note is None else aggregate_known(*arguments, note)
-    return out if len(node.shape) == 1 else out.view(out.shape[0], *node.shape)
+    return {id(node): out if len(node.shape) == 1 else out.view(out.shape[0], *node.shape)}
 
 
 def _steps(output: Node, walks: Mapping[int, Walk | Network]) -> list[Node]:

@@ -49,8 +49,8 @@ class Call(NamedTuple):
         """The tensors by name."""
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
 
-    def run(self, plan: Plan) -> Tensor:
-        """The aggregated messages."""
+    def run(self, plan: Plan) -> Any:
+        """The aggregated messages, or whatever the layer's methods return."""
         if not self.stacks:
             return plan.run(self.edges, self.tensors)
         found = []
@@ -68,8 +68,15 @@ def _names(function: Any, first: int) -> tuple[tuple[str, Any], ...]:
     return tuple((p.name, p.default) for p in parameters)
 
 
-def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -> Call:
+def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False) -> Call:
     """Does what PyG's ``_collect`` does, but for the gathering.
+
+    Args:
+        conv: The layer.
+        adjacency: What the user passed.
+        size: The numbers of sources and targets, if somebody gives them.
+        kwargs: The arguments.
+        of_edges: Whether they are those of ``edge_updater``, not of ``propagate``.
 
     Raises:
         Refused: If an argument has no fused form.
@@ -77,8 +84,8 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -
     """
     kind = type(conv)
     sizes = conv._check_input(adjacency, size)
-    wanted = dict((*_names(kind.message, 1), *_names(kind.aggregate, 2)))
-    of_update = dict(_names(kind.update, 2))
+    wanted = dict(_names(kind.edge_update, 1) if of_edges else (*_names(kind.message, 1), *_names(kind.aggregate, 2)))
+    of_update = {} if of_edges else dict(_names(kind.update, 2))
     given = _with_values({**kwargs}, adjacency)
     i, j = (1, 0) if conv.flow == 'source_to_target' else (0, 1)
     found: dict[str, Any] = {}

@@ -10,7 +10,7 @@ import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
-from pygfuse.compiler import Given, Plan, Refused, capture
+from pygfuse.compiler import Given, Plan, Refused, capture, capture_edge_update
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import Call, collected
@@ -50,12 +50,16 @@ class CompiledConv(Noted):
         return self.update(out, **call.of_update)
 
     def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
-        """PyG's ``edge_updater``, of an ``edge_index`` with which torch's gradients are right."""
-        return super().edge_updater(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
+        """PyG's ``edge_updater``, fused where its result is a network's; else `propagate` alone says why it is not."""
+        call, plan = self._planned(edge_index, size, kwargs, of_edges=True)
+        if isinstance(plan, str):
+            return super().edge_updater(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
+        with self.noted():
+            return call.run(plan)
 
     def why_not(self) -> str | None:
         """The reason, if any, for which this layer as it stands runs PyG's own path."""
-        for name in ('propagate', 'message', 'aggregate', 'update'):
+        for name in ('propagate', 'message', 'aggregate', 'update', 'edge_update', 'edge_updater'):
             if name in self.__dict__ and not (name == 'propagate' and self._is_ours(self.__dict__[name])):
                 return f'{name} is overridden'
         return fallback.why_not_observed(self) or _why_not_class(self.plain)
@@ -63,7 +67,9 @@ class CompiledConv(Noted):
     def _is_ours(self, function: Any) -> bool:
         return getattr(function, '__func__', None) is CompiledConv.propagate
 
-    def _planned(self, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -> tuple[Call | None, Plan | str]:
+    def _planned(
+        self, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False
+    ) -> tuple[Call | None, Plan | str]:
         """The call, and the plan that runs it or why none does."""
         reason = self.why_not() or fallback.why_not_here()
         if reason is None and torch.compiler.is_compiling():
@@ -75,17 +81,26 @@ class CompiledConv(Noted):
         if reason is not None:
             return None, reason
         try:
-            call = collected(self, adjacency, size, kwargs)
-            plan = self.plan_of(call.given)
-            return call, plan if isinstance(plan, str) else plan.why_not(call.edges, call.tensors) or plan
+            call = collected(self, adjacency, size, kwargs, of_edges)
+            plan = self.plan_of(call.given, of_edges)
+            if isinstance(plan, str):
+                return call, plan
+            if call.stacks and plan.returns_edges:
+                return call, 'values of edges of features of more than two dimensions'
+            return call, plan.why_not(call.edges, call.tensors) or plan
         except Refused as refusal:
             return None, str(refusal)
 
-    def plan_of(self, given: Mapping[str, Any]) -> Plan | str:
-        """The plan for arguments of these shapes, captured once, or why there is none."""
+    def plan_of(self, given: Mapping[str, Any], of_edges: bool = False) -> Plan | str:
+        """The plan for arguments of these shapes, captured once, or why there is none.
+
+        Args:
+            given: The arguments.
+            of_edges: Whether they are those of ``edge_update``.
+        """
         if self._plans is None:
             self._plans = {}
-        key = _key_of(given)
+        key = of_edges, _key_of(given)
         for guards, plan in self._plans.get(key, ()):
             if guards.hold():
                 return plan
@@ -93,7 +108,7 @@ class CompiledConv(Noted):
             return f'what its message reads changed more than {_MOST_CAPTURES} times'
         guards = Guards()
         try:
-            plan = Plan.of(capture(self, given, guards))
+            plan = Plan.of((capture_edge_update if of_edges else capture)(self, given, guards))
         except Refused as refusal:
             plan = str(refusal)
         self._plans.setdefault(key, []).append((guards, plan))

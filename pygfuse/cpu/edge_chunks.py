@@ -17,8 +17,10 @@ from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cpu import simd
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.matrix_products import add_mapped, add_over_rows, mapped, mapped_back  # noqa: F401  for stages
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.pages import on_huge_pages  # noqa: F401  of results as long as all edges
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.program import vocabulary
@@ -53,6 +55,11 @@ def _ends_body(layout: Layout) -> Callable:
     def ends(part, starts, indptr, index, first, last, row, rows, step, width, source, target, out):
         channel, piece = starts[part % len(starts)], part // len(starts)
         begin = first + piece * step
+        if target is None:
+            for e in range(begin, min(last, begin + step)):
+                of_source = load_row(source, place_at(index, e) * width + channel)
+                store_row(out, (e - first) * width + channel, of_source)
+            return
         low, high = row, row + rows
         while high - low > 1:  # the row that holds edge `begin`
             middle = (low + high) // 2
@@ -66,7 +73,10 @@ def _ends_body(layout: Layout) -> Callable:
                 while place_at(indptr, low + 1) <= e:
                     low += 1
                 own = load_row(target, low * width + channel)
-            store_row(out, (e - first) * width + channel, own + load_row(source, place_at(index, e) * width + channel))
+            value = own
+            if source is not None:
+                value = value + load_row(source, place_at(index, e) * width + channel)
+            store_row(out, (e - first) * width + channel, value)
 
     return ends
 
@@ -180,10 +190,36 @@ def _winners_body(layout: Layout) -> Callable:
     return adjoint
 
 
-def add_ends(csr: Csr, chunk: EdgeChunk, source: Tensor, target: Tensor, out: Tensor) -> None:
-    """Writes ``target[i] + source[j]`` for the edges (j, i) of a chunk to `out`, ``[edges, width]``."""
-    width = source.shape[1]
-    for layout, starts in _blocks(source.dtype, width, _REGISTERS):
+def _take_body(layout: Layout) -> Callable:
+    load_row, store_row = layout.load_row, layout.store_row
+
+    def take(part, starts, edge_id, first, last, step, width, rows, adds, values):
+        channel, piece = starts[part % len(starts)], part // len(starts)
+        for e in range(first + piece * step, min(last, first + (piece + 1) * step)):
+            at, place = place_at(edge_id, e) * width + channel, (e - first) * width + channel
+            if adds is not None:
+                store_row(values, place, load_row(values, place) + load_row(rows, at))
+            else:
+                store_row(values, place, load_row(rows, at))
+
+    return take
+
+
+def _put_body(layout: Layout) -> Callable:
+    load_row, store_row = layout.load_row, layout.store_row
+
+    def put(part, starts, edge_id, first, last, step, width, values, rows):
+        channel, piece = starts[part % len(starts)], part // len(starts)
+        for e in range(first + piece * step, min(last, first + (piece + 1) * step)):
+            store_row(rows, place_at(edge_id, e) * width + channel, load_row(values, (e - first) * width + channel))
+
+    return put
+
+
+def add_ends(csr: Csr, chunk: EdgeChunk, source: Tensor | None, target: Tensor | None, out: Tensor) -> None:
+    """Writes ``target[i] + source[j]``, or one of them, for the edges (j, i) of a chunk to `out`."""
+    width = out.shape[1]
+    for layout, starts in _blocks(out.dtype, width, _REGISTERS):
         _kernel(_ends_body, 'sums of both ends', layout)(
             -(-chunk.edges // _EDGES_A_PART) * len(starts),
             *(starts, csr.indptr, csr.index, chunk.first, chunk.last, chunk.row, chunk.rows, _EDGES_A_PART, width),
@@ -236,6 +272,42 @@ def add_to_sources(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor) -> N
     for layout, starts in _blocks(values.dtype, width, 1):
         kernel = _kernel(_sources_body, 'sums of sources of a chunk', layout)
         kernel(len(starts), starts, csr.index, chunk.first, chunk.last, width, values, out)
+
+
+def take_edges(csr: Csr, chunk: EdgeChunk, rows: Tensor, out: Tensor, adds: bool = False) -> None:
+    """Writes the rows of a chunk's edges to `out`, or adds them to it.
+
+    Args:
+        csr: Edges by target.
+        chunk: The chunk.
+        rows: ``[edges of the graph, width]`` in the user's order.
+        out: ``[edges, width]``.
+        adds: Whether to add.
+    """
+    if csr.edge_id is None:
+        found = rows[chunk.first : chunk.last]
+        out.add_(found) if adds else out.copy_(found)
+        return
+    name = 'rows of edges added to a chunk' if adds else 'rows of edges of a chunk'
+    width = out.shape[1]
+    for layout, starts in _blocks(out.dtype, width, _REGISTERS):
+        _kernel(_take_body, name, layout)(
+            -(-chunk.edges // _EDGES_A_PART) * len(starts),
+            *(starts, csr.edge_id, chunk.first, chunk.last, _EDGES_A_PART, width, rows, 1 if adds else None, out),
+        )
+
+
+def put_edges(csr: Csr, chunk: EdgeChunk, values: Tensor, rows: Tensor) -> None:
+    """Writes the values of a chunk to the rows of its edges, the reverse of `take_edges`."""
+    if csr.edge_id is None:
+        rows[chunk.first : chunk.last] = values
+        return
+    width = values.shape[1]
+    for layout, starts in _blocks(values.dtype, width, _REGISTERS):
+        _kernel(_put_body, 'values of a chunk to rows of edges', layout)(
+            -(-chunk.edges // _EDGES_A_PART) * len(starts),
+            *(starts, csr.edge_id, chunk.first, chunk.last, _EDGES_A_PART, width, values, rows),
+        )
 
 
 def map_adjoint_at_winners(

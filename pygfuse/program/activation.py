@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _aten = torch.ops.aten
+# the numbers of an elu that is a selu
+SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 
 
 @dataclasses.dataclass(frozen=True)

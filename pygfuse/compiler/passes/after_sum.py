@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 
-from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, rewritten, value
+from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, results_of, rewritten, value
 
 
 def linear_maps_after_sums(output: Node) -> Node:
     """Moves maps of what edges compute, and their bias, behind sums and means.
+
+    Where values of edges are returned, maps of edges are taken anyway.
 
     Example:
         >>> import torch
@@ -20,7 +22,7 @@ def linear_maps_after_sums(output: Node) -> Node:
         >>> linear_maps_after_sums(value('reduce', message, reduce='sum')).op
         'linear'
     """
-    return rewritten(output, _rule)
+    return output if any(node.residency == EDGE for node in results_of(output)) else rewritten(output, _rule)
 
 
 def _rule(node: Node) -> Node | None:

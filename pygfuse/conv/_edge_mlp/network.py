@@ -11,7 +11,7 @@ import torch_geometric.nn
 from torch import Tensor
 
 from pygfuse._lib.hooks import has_hooks, is_plain
-from pygfuse.program.activation import Activation
+from pygfuse.program.activation import SELU, Activation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,12 +64,11 @@ class UnsupportedNetwork(Exception):
 
 _LINEAR = (torch.nn.Linear, torch_geometric.nn.Linear)
 _NOTHING = (torch.nn.Identity,)
-_SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 _ACTIVATIONS = {
     torch.nn.ReLU: lambda module: Activation('relu'),
     torch.nn.LeakyReLU: lambda module: Activation('leaky_relu', (float(module.negative_slope),)),
     torch.nn.ELU: lambda module: Activation('elu', (float(module.alpha), 1.0)),
-    torch.nn.SELU: lambda module: Activation('elu', _SELU),
+    torch.nn.SELU: lambda module: Activation('elu', SELU),
     torch.nn.SiLU: lambda module: Activation('silu'),
     torch.nn.GELU: lambda module: Activation('gelu' if module.approximate == 'none' else 'gelu_tanh'),
     torch.nn.Tanh: lambda module: Activation('tanh'),
@@ -80,7 +79,7 @@ _FUNCTIONS = {
     torch.relu: Activation('relu'),
     F.relu: Activation('relu'),
     F.elu: Activation('elu', (1.0, 1.0)),
-    F.selu: Activation('elu', _SELU),
+    F.selu: Activation('elu', SELU),
     F.leaky_relu: Activation('leaky_relu', (0.01,)),
     F.silu: Activation('silu'),
     F.gelu: Activation('gelu'),

@@ -9,7 +9,7 @@ from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.conv._edge_mlp.network import Linear, Norm, Slope, Stage
 from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.degrees import counts_of, degrees
-from pygfuse.ops.edge_mlp import Affine, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
+from pygfuse.ops.edge_mlp import Affine, Begin, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
 from pygfuse.ops.linear import apply_weight
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_SQUARES, EDGE_VALUES
@@ -134,7 +134,7 @@ class EdgeValues:
         return (weight @ mean + bias.double()).to(self.source.dtype), variance.to(self.source.dtype)
 
     def _moments(self, stages: list[EdgeStage]) -> tuple[Tensor, Tensor]:
-        return edge_moments(self.source, self.target, stages, self.edges)
+        return edge_moments([Begin(self.source, self.target), *stages], self.edges)
 
     def _leave_out_unconnected(self) -> None:
         """Rows that no edge reaches become zeros: what they hold may not be finite."""
@@ -240,7 +240,8 @@ class EdgeValues:
         if self._is_walked():
             name, operands = self._program_of_last()
             return self._walk(EDGE_VALUES[name], operands, reduce)
-        out = edge_reduce(self.source, self.target, self.stages, self.edges, 'max' if reduce == 'max' else 'sum')
+        stages = [Begin(self.source, self.target), *self.stages]
+        out = edge_reduce(stages, self.edges, 'max' if reduce == 'max' else 'sum')
         return out / self.degrees[0].clamp(min=1).unsqueeze(1) if reduce == 'mean' else out
 
     def _program_of_last(self) -> tuple[str, dict[str, Tensor | float]] | None:

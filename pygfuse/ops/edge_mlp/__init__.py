@@ -1,8 +1,9 @@
-"""Stages of a network on edges, chunk by chunk: what a deep EdgeConv computes without a tensor of edges x features.
+"""Stages of a network on edges, chunk by chunk, without a tensor of edges x features between them.
 
-On each edge (j, i) the value ``source_j + target_i`` goes through linear maps and activations, and is reduced over the
-edges of a target or over all edges. Edges are taken in chunks that fit into cache, with the library's matrix product
-for each; backward recomputes the chunk. Saved are the operands, and for a maximum the place of the winning edge.
+On each edge (j, i) a sum of values of its ends and of its features goes through linear maps, activations and layer
+normalisations, and is reduced over the edges of a target, kept as the new features of the edge, or both. Edges are
+taken in chunks that fit into cache, with the library's matrix product for each; backward recomputes the chunk. Saved
+are the operands, and for a maximum the place of the winning edge.
 """
 
 from __future__ import annotations
@@ -16,10 +17,34 @@ from pygfuse.graph.graph import Graph
 
 # the operators are registered on import
 from pygfuse.ops.edge_mlp import moments, reduction  # noqa: F401
-from pygfuse.ops.edge_mlp.stages import Affine, EdgeStage, Map, Rectifier, written
+from pygfuse.ops.edge_mlp.stages import (
+    Affine,
+    Begin,
+    EdgeStage,
+    Map,
+    Normalise,
+    Plus,
+    Rectifier,
+    Times,
+    written,
+)
 from pygfuse.ops.edges import Edges
 
-__all__ = ['Affine', 'EdgeStage', 'Map', 'Rectifier', 'edge_moments', 'edge_reduce', 'why_no_places']
+__all__ = [
+    'Affine',
+    'Begin',
+    'EdgeStage',
+    'Map',
+    'Normalise',
+    'Plus',
+    'Rectifier',
+    'Times',
+    'edge_moments',
+    'edge_network',
+    'edge_reduce',
+    'edge_states',
+    'why_no_places',
+]
 
 # a winning edge is kept by its place in the row, as a number of float32
 _PLACES_LIMIT = 2**24
@@ -32,34 +57,54 @@ def why_no_places(graph: Graph) -> str | None:
     return f'a node of more than {_PLACES_LIMIT} edges' if is_beyond else None
 
 
-def edge_reduce(source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> Tensor:
-    """The stages' values, reduced over each target's edges: ``[targets, channels]``, 0 where there are none.
+def _run(stages: Sequence[EdgeStage], edges: Edges, reduce: str, with_state: bool) -> tuple[Tensor, Tensor]:
+    text, tensors = written(stages)
+    out, _, state = torch.ops.pygfuse.edge_network(
+        tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow, reduce, with_state
+    )
+    return out, state
+
+
+def edge_network(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> tuple[Tensor, Tensor]:
+    """The stages' values reduced over each target's edges, and those values, by one pass over the edges.
 
     Args:
-        source: ``[sources, width]``.
-        target: ``[targets, width]``.
-        stages: What happens to their sum on each edge.
+        stages: What happens on an edge; the first is a `Begin`.
         edges: The edges.
         reduce: ``'sum'`` or ``'max'``. Of several edges that have the largest value, the first gets the gradient.
+
+    Returns:
+        ``[targets, channels]``, 0 where there are no edges, and ``[edges, channels]`` in the user's order.
+
+    Example:
+        >>> edges = Edges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 3, 3)
+        >>> x = torch.tensor([[1.0], [2.0], [3.0]])
+        >>> out, state = edge_network([Begin(source=x, target=x)], edges, 'sum')
+        >>> out.flatten().tolist(), state.flatten().tolist()
+        ([0.0, 8.0, 5.0], [3.0, 5.0, 5.0])
     """
-    text, tensors = written(stages)
-    out, _ = torch.ops.pygfuse.edge_reduce(
-        source, target, tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow, reduce
-    )
-    return out
+    return _run(stages, edges, reduce, True)
 
 
-def edge_moments(source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
+def edge_reduce(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> Tensor:
+    """The first result of `edge_network`."""
+    return _run(stages, edges, reduce, False)[0]
+
+
+def edge_states(stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
+    """The second result of `edge_network`."""
+    return _run(stages, edges, 'none', True)[1]
+
+
+def edge_moments(stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
     """Mean ``[channels]`` and (biased) covariance ``[channels, channels]`` of the stages' values, in float64.
 
     Args:
-        source: ``[sources, width]``.
-        target: ``[targets, width]``.
-        stages: What happens to their sum on each edge.
+        stages: What happens on an edge; the first is a `Begin`.
         edges: The edges, at least one.
     """
     text, tensors = written(stages)
     mean, covariance = torch.ops.pygfuse.edge_moments(
-        source, target, tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow
+        tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow
     )
     return mean, covariance

@@ -8,57 +8,80 @@ import torch
 from torch import Tensor
 
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.edge_mlp.reference import reference_moments, reference_reduce
+from pygfuse.ops.edge_mlp.reference import reference_moments, reference_network
 from pygfuse.ops.edge_mlp.stages import read
 from pygfuse.ops.edges import Edges
 
 
 def keep(ctx, inputs, output):
-    source, target, tensors, text, token, *rest = inputs
+    tensors, text, token, *rest = inputs
     ctx.text, ctx.rest = text, rest
     ctx.count = len(tensors)
-    ctx.save_for_backward(source, target, *tensors, token, _kept_of(output, rest))
+    ctx.save_for_backward(*tensors, token, _kept_of(output, rest))
+    if _reduce_of(rest) is not None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
 
 
 def _reduce_of(rest: Sequence) -> str | None:
     """How values are reduced, from the arguments behind the edges' token; None for moments."""
-    return rest[3] if len(rest) == 4 else None
+    return rest[3] if len(rest) > 3 else None
 
 
-def _kept_of(output: tuple[Tensor, Tensor], rest: Sequence) -> Tensor:
+def _kept_of(output: Sequence[Tensor], rest: Sequence) -> Tensor:
     """Of a maximum its winners, of moments the mean."""
     return output[0] if _reduce_of(rest) is None else output[1]
 
 
 def _gradients(ctx, found: Sequence[Tensor | None]) -> tuple:
-    of_source, of_target, *of_tensors = found
-    return (of_source, of_target, of_tensors, None, None, *[None] * len(ctx.rest))
+    return (found, None, None, *[None] * len(ctx.rest))
 
 
-def backward(ctx, first, second):
-    source, target, *tensors, token, kept = ctx.saved_tensors
-    operands = (source, target, tensors)
-    if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(first)):
-        return _gradients(ctx, by_reference(ctx, operands, token, kept, first, second))
-    if _reduce_of(ctx.rest) is not None:
-        found = torch.ops.pygfuse.edge_reduce_backward(*operands, ctx.text, token, *ctx.rest, kept, first)
+def backward(ctx, *grads):
+    *tensors, token, kept = ctx.saved_tensors
+    reduce = _reduce_of(ctx.rest)
+    if reduce is not None:
+        grads = _of_network(ctx.rest, tensors, kept, grads)
+    if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or any(map(_is_batched, grads))):
+        return _gradients(ctx, by_reference(ctx, tensors, token, kept, grads))
+    if reduce is not None:
+        found = torch.ops.pygfuse.edge_network_backward(tensors, ctx.text, token, *ctx.rest[:4], kept, *grads)
     else:
-        found = torch.ops.pygfuse.edge_moments_backward(*operands, ctx.text, token, *ctx.rest, kept, first, second)
+        found = torch.ops.pygfuse.edge_moments_backward(tensors, ctx.text, token, *ctx.rest, kept, *grads)
     return _gradients(ctx, found)
 
 
-def by_reference(ctx, operands, token, kept, first, second) -> list[Tensor | None]:
+def _is_batched(grad: Tensor | None) -> bool:
+    return grad is not None and is_batched(grad)
+
+
+def _of_network(
+    rest: Sequence, tensors: Sequence[Tensor], kept: Tensor, grads: Sequence[Tensor | None]
+) -> tuple[Tensor, Tensor | None]:
+    """The gradients of the reduced values and of those of edges, the latter None where nobody reads them."""
+    of_out, _, of_state = grads
+    num_targets, reduce, with_state = rest[1], rest[3], rest[4]
+    if of_out is None:
+        # of a result that nobody read; without a reduction the operator reads none
+        rows = num_targets if reduce != 'none' else 0
+        of_out = tensors[0].new_zeros(rows, kept.shape[1])
+    return of_out, of_state if with_state else None
+
+
+def by_reference(ctx, operands, token, kept, grads) -> list[Tensor | None]:
     """The gradients by the reference, as functions of the operands again if gradients are enabled."""
     with_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         # an operand may be computed from another: a view of its own keeps their gradients apart
-        source, target, *tensors = [t.view_as(t) for t in (operands[0], operands[1], *operands[2])]
+        tensors = [t.view_as(t) for t in operands]
         stages, edges = read(ctx.text, tensors), Edges(token, *ctx.rest[:3])
         reduce = _reduce_of(ctx.rest)
         if reduce is not None:
-            outputs, grads = reference_reduce(source, target, stages, edges, reduce, kept), first
+            outputs = reference_network(stages, edges, reduce, kept)
         else:
-            outputs, grads = reference_moments(source, target, stages, edges), (first, second)
-        wanted = [t for t in (source, target, *tensors) if t.requires_grad]
+            outputs = reference_moments(stages, edges)
+        pairs = [(out, grad) for out, grad in zip(outputs, grads, strict=True) if grad is not None]
+        wanted = [t for t in tensors if t.requires_grad]
+        outputs, grads = zip(*pairs, strict=True)
         found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=with_graph, allow_unused=True))
-    return [next(found) if t.requires_grad else None for t in (source, target, *tensors)]
+    return [next(found) if t.requires_grad else None for t in tensors]

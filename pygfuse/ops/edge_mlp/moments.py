@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from pygfuse.ops.edge_mlp.autograd import backward, keep
-from pygfuse.ops.edge_mlp.stages import channels_of, like_operands, read
+from pygfuse.ops.edge_mlp.stages import held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
 
 
 @torch.library.custom_op('pygfuse::edge_moments', mutates_args=())
 def _edge_moments(
-    source: Tensor, target: Tensor, tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int,
-    num_targets: int, flow: str,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    tape = Tape(source, target, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
-    mean = source.new_zeros(tape.channels, dtype=torch.float64)
-    squares = source.new_zeros(tape.channels, tape.channels, dtype=torch.float64)
+    tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str
+) -> tuple[Tensor, Tensor]:
+    tensors = held_apart(tensors)
+    tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
+    mean = token.new_zeros(tape.channels, dtype=torch.float64)
+    squares = token.new_zeros(tape.channels, tape.channels, dtype=torch.float64)
     count = 0
     for chunk in tape.chunks:
         # each chunk about its own mean, then merged: no cancellation wherever the values lie
@@ -40,19 +40,20 @@ def _edge_moments(
 
 
 @_edge_moments.register_fake
-def _(source, target, tensors, text, token, num_sources, num_targets, flow):
-    channels = channels_of(source, read(text, tensors))
-    mean = source.new_empty(channels, dtype=torch.float64)
-    return mean, source.new_empty(channels, channels, dtype=torch.float64)
+def _(tensors, text, token, num_sources, num_targets, flow):
+    channels = widths_of(read(text, tensors))[-1]
+    mean = token.new_empty(channels, dtype=torch.float64)
+    return mean, token.new_empty(channels, channels, dtype=torch.float64)
 
 
 @torch.library.custom_op('pygfuse::edge_moments_backward', mutates_args=())
 def _edge_moments_backward(
-    source: Tensor, target: Tensor, tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int,
-    num_targets: int, flow: str, mean: Tensor, grad_mean: Tensor, grad_covariance: Tensor,
+    tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str,
+    mean: Tensor, grad_mean: Tensor, grad_covariance: Tensor,
 ) -> list[Tensor]:  # fmt: skip
-    tape = Tape(source, target, read(text, tensors), Edges(token, num_sources, num_targets, flow), True)
-    count, dtype = tape.csr.num_edges, source.dtype
+    tensors = held_apart(tensors)
+    tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), True)
+    count, dtype = tape.csr.num_edges, tensors[0].dtype
     middle, constant = mean.to(dtype), (grad_mean / count).to(dtype)
     both_ways = ((grad_covariance + grad_covariance.t()) / count).to(dtype)
     for chunk in tape.chunks:
@@ -63,8 +64,8 @@ def _edge_moments_backward(
 
 
 @_edge_moments_backward.register_fake
-def _(source, target, tensors, text, token, num_sources, num_targets, flow, mean, grad_mean, grad_covariance):
-    return like_operands(source, target, tensors)
+def _(tensors, text, token, num_sources, num_targets, flow, mean, grad_mean, grad_covariance):
+    return like_operands(tensors)
 
 
 _edge_moments.register_autograd(backward, setup_context=keep)

@@ -1,4 +1,4 @@
-"""The values of a network on edges, reduced over each target's edges, as a PyTorch operator."""
+"""The values of a network on edges, reduced over each target's edges, kept edge by edge, or both: an operator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.finite import is_finite
+from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp.autograd import backward, keep
-from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, channels_of, like_operands, read
+from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
 
@@ -17,64 +18,94 @@ from pygfuse.ops.edges import Edges
 SETTLED_AFTER = 32
 
 
-@torch.library.custom_op('pygfuse::edge_reduce', mutates_args=())
-def _edge_reduce(
-    source: Tensor, target: Tensor, tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int,
-    num_targets: int, flow: str, reduce: str,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    tape = Tape(source, target, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
-    out = source.new_zeros(num_targets, tape.channels)
-    winners = torch.zeros_like(out) if reduce == 'max' else source.new_empty(0)
+@torch.library.custom_op('pygfuse::edge_network', mutates_args=())
+def _edge_network(
+    tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str, reduce: str,
+    with_state: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    tensors = held_apart(tensors)
+    tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
+    out, winners, state = _results(tensors[0], tape.channels, num_targets, tape.csr.num_edges, reduce, with_state)
+    out.zero_()
+    winners.zero_()
+    tape.kernels.on_huge_pages(state)
     for chunk in tape.chunks:
         values = tape.forward(chunk)[-1]
         if reduce == 'max':
             tape.kernels.keep_largest(tape.csr, chunk, values, out, winners)
-        else:
+        elif reduce == 'sum':
             tape.kernels.add_to_targets(tape.csr, chunk, values, out)
-    return out, winners
+        if with_state:
+            tape.kernels.put_edges(tape.csr, chunk, values, state)
+    return out, winners, state
 
 
-@_edge_reduce.register_fake
-def _(source, target, tensors, text, token, num_sources, num_targets, flow, reduce):
-    out = source.new_empty(num_targets, channels_of(source, read(text, tensors)))
-    return out, torch.empty_like(out) if reduce == 'max' else source.new_empty(0)
+def _results(
+    like: Tensor, channels: int, num_targets: int, num_edges: int, reduce: str, with_state: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The reduced values, the places of a maximum, and the values of edges: empty where they are not wanted."""
+    return (
+        like.new_empty(num_targets if reduce != 'none' else 0, channels),
+        like.new_empty(num_targets if reduce == 'max' else 0, channels),
+        like.new_empty(num_edges if with_state else 0, channels),
+    )
 
 
-@torch.library.custom_op('pygfuse::edge_reduce_backward', mutates_args=())
-def _edge_reduce_backward(
-    source: Tensor, target: Tensor, tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int,
-    num_targets: int, flow: str, reduce: str, winners: Tensor, grad_out: Tensor,
+@_edge_network.register_fake
+def _(tensors, text, token, num_sources, num_targets, flow, reduce, with_state):
+    stages = read(text, tensors)
+    num_edges = Edges(token, num_sources, num_targets, flow).num_user_edges
+    return _results(tensors[0], widths_of(stages)[-1], num_targets, num_edges, reduce, with_state)
+
+
+@torch.library.custom_op('pygfuse::edge_network_backward', mutates_args=())
+def _edge_network_backward(
+    tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str, reduce: str,
+    winners: Tensor, grad_out: Tensor, grad_state: Tensor | None,
 ) -> list[Tensor]:  # fmt: skip
+    tensors = held_apart(tensors)
     stages, edges = read(text, tensors), Edges(token, num_sources, num_targets, flow)
-    grad_out = grad_out.contiguous()
-    if reduce == 'max' and stages and isinstance(stages[-1], Map) and _all_finite(source, target, tensors):
-        return _backward_of_winners(source, target, stages, edges, winners, grad_out)
-    tape = Tape(source, target, stages, edges, True)
+    grad_out, grad_state = grad_out.contiguous(), None if grad_state is None else grad_state.contiguous()
+    if reduce == 'max' and grad_state is None and isinstance(stages[-1], Map) and _all_finite(tensors):
+        return _backward_of_winners(tensors, stages, edges, winners, grad_out)
+    tape = Tape(tensors, stages, edges, True)
     for chunk in tape.chunks:
         values = tape.forward(chunk)
-        chosen = winners if reduce == 'max' else None
-        tape.kernels.spread(tape.csr, chunk, grad_out, chosen, tape.grad_of_values(chunk))
+        _take_gradients(tape, chunk, reduce, winners, grad_out, grad_state)
         tape.backward(chunk, values)
     return tape.found()
 
 
-def _all_finite(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> bool:
+def _take_gradients(
+    tape: Tape, chunk: EdgeChunk, reduce: str, winners: Tensor, grad_out: Tensor, grad_state: Tensor | None
+) -> None:
+    """Writes the gradient of a chunk's values: that of the reduction, that of the values kept, or the sum of both."""
+    grad = tape.grad_of_values(chunk)
+    if reduce != 'none':
+        tape.kernels.spread(tape.csr, chunk, grad_out, winners if reduce == 'max' else None, grad)
+    if grad_state is not None:
+        tape.kernels.take_edges(tape.csr, chunk, grad_state, grad, adds=reduce != 'none')
+
+
+def _all_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether a product with a gradient of zero is zero, so that it can be left out."""
-    return all(is_finite(tensor) for tensor in (source, target, *tensors))
+    return all(is_finite(tensor) for tensor in tensors)
 
 
 def _backward_of_winners(
-    source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges, winners: Tensor, grad_out: Tensor
+    tensors: Sequence[Tensor], stages: Sequence[EdgeStage], edges: Edges, winners: Tensor, grad_out: Tensor
 ) -> list[Tensor]:
     """Where a map is last, only its rows of winning edges and channels have a gradient: no product is needed."""
-    weight = stages[-1].weight.contiguous()
-    tape = Tape(source, target, stages[:-1], edges, True)
-    summands = weight.new_zeros(tape.kernels.WEIGHT_PARTS, *weight.shape)
-    grad_weight = torch.zeros_like(weight)
+    last = stages[-1]
+    of_last = [t for t in (last.weight, last.bias) if t is not None]
+    before = [t for t in tensors if not any(t is other for other in of_last)]
+    tape = Tape(before, stages[:-1], edges, True)
+    summands = last.weight.new_zeros(tape.kernels.WEIGHT_PARTS, *last.weight.shape)
+    grad_weight = torch.zeros_like(last.weight)
     for i, chunk in enumerate(tape.chunks, start=1):
         values = tape.forward(chunk)
         tape.kernels.map_adjoint_at_winners(
-            tape.csr, chunk, grad_out, winners, weight, values[-1], tape.grad_of_values(chunk), summands
+            tape.csr, chunk, grad_out, winners, last.weight, values[-1], tape.grad_of_values(chunk), summands
         )
         tape.backward(chunk, values)
         if i % SETTLED_AFTER == 0 or i == len(tape.chunks):
@@ -82,12 +113,13 @@ def _backward_of_winners(
             summands.zero_()
     has_edges = tape.csr.indptr.diff() > 0
     of_bias = torch.where(winners.isnan(), winners, grad_out)
-    return [*tape.found(), grad_weight, torch.where(has_edges.unsqueeze(1), of_bias, 0.0).sum(dim=0)]
+    found = [grad_weight, torch.where(has_edges.unsqueeze(1), of_bias, 0.0).sum(dim=0)]
+    return [*tape.found(), *found[: len(of_last)]]
 
 
-@_edge_reduce_backward.register_fake
-def _(source, target, tensors, text, token, num_sources, num_targets, flow, reduce, winners, grad_out):
-    return like_operands(source, target, tensors)
+@_edge_network_backward.register_fake
+def _(tensors, text, token, num_sources, num_targets, flow, reduce, winners, grad_out, grad_state):
+    return like_operands(tensors)
 
 
-_edge_reduce.register_autograd(backward, setup_context=keep)
+_edge_network.register_autograd(backward, setup_context=keep)

@@ -5,60 +5,79 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse.ops.edge_mlp.stages import Affine, EdgeStage, Map, Rectifier
+from pygfuse.ops.edge_mlp.stages import Affine, Begin, EdgeStage, Map, Normalise, Plus, Rectifier, Times
 from pygfuse.ops.edges import Edges
 
 
-def _reference_values(source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
+def _reference_values(stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
+    """The values by target."""
     csr = edges.graph().csr
-    values = source[csr.index.long()] + target[csr.rows()]
+    order = slice(None) if csr.edge_id is None else csr.edge_id.long()
+    values = None
     for stage in stages:
-        if isinstance(stage, Map):
-            values = values @ stage.weight.t() + stage.bias
+        if isinstance(stage, Begin):
+            values = _beginning(stage, csr.index.long(), csr.rows(), order)
+        elif isinstance(stage, Map):
+            values = F.linear(values, stage.weight, stage.bias)
         elif isinstance(stage, Affine):
             values = values * stage.scale + stage.shift
         elif isinstance(stage, Rectifier):
             values = torch.where(values > 0, values, values * stage.slope)
+        elif isinstance(stage, Normalise):
+            values = F.layer_norm(values, values.shape[1:], stage.weight, stage.bias, stage.eps)
+        elif isinstance(stage, Plus):
+            features = stage.features[order]
+            values = values + (features if stage.weight is None else features @ stage.weight.t())
+        elif isinstance(stage, Times):
+            values = values if stage.source is None else values * stage.source[csr.index.long()]
+            values = values if stage.features is None else values * stage.features[order]
         else:
             values = stage(values)
     return values
 
 
-def reference_reduce(
-    source: Tensor,
-    target: Tensor,
-    stages: Sequence[EdgeStage],
-    edges: Edges,
-    reduce: str,
-    winners: Tensor | None = None,
-) -> Tensor:
-    """`edge_reduce` in plain torch, with values of all edges at once.
+def _beginning(stage: Begin, sources: Tensor, targets: Tensor, order: Tensor | slice) -> Tensor:
+    terms = []
+    if stage.source is not None:
+        terms.append(stage.source[sources])
+    if stage.target is not None:
+        terms.append(stage.target[targets])
+    if stage.features is not None:
+        terms.append(stage.features[order])
+    return sum(terms[1:], terms[0])
+
+
+def reference_network(
+    stages: Sequence[EdgeStage], edges: Edges, reduce: str, winners: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`edge_network` in plain torch, with values of all edges at once: both results.
 
     With `winners`, the places of the winning edges in their rows, these alone have a gradient; else ties divide it.
     """
-    values = _reference_values(source, target, stages, edges)
+    values = _reference_values(stages, edges)
     csr = edges.graph().csr
-    out = values.new_zeros(edges.num_targets, values.shape[1])
+    state = values if csr.edge_id is None else torch.empty_like(values).index_copy(0, csr.edge_id.long(), values)
+    out = values.new_zeros(edges.num_targets if reduce != 'none' else 0, values.shape[1])
     if reduce == 'sum':
-        return out.index_add(0, csr.rows(), values)
+        return out.index_add(0, csr.rows(), values), state
+    if reduce == 'none':
+        return out + 0 * values.sum(), state
     if winners is None:
-        return out.index_reduce(0, csr.rows(), values, 'amax', include_self=False)
+        return out.index_reduce(0, csr.rows(), values, 'amax', include_self=False), state
     indptr = csr.indptr.long()
     filled = indptr.diff().nonzero().squeeze(1)
     winning = indptr[filled].unsqueeze(1) + winners[filled].nan_to_num(0.0).long()
     # where the largest is NaN, so is the gradient of all edges
     poison = torch.where(winners.isnan(), winners, 0.0)
-    return out.index_copy(0, filled, values.gather(0, winning)) + out.index_add(
-        0, csr.rows(), values * poison[csr.rows()]
-    )
+    largest = out.index_copy(0, filled, values.gather(0, winning))
+    return largest + out.index_add(0, csr.rows(), values * poison[csr.rows()]), state
 
 
-def reference_moments(
-    source: Tensor, target: Tensor, stages: Sequence[EdgeStage], edges: Edges
-) -> tuple[Tensor, Tensor]:
+def reference_moments(stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
     """`edge_moments` in plain torch, with values of all edges at once."""
-    values = _reference_values(source, target, stages, edges).double()
+    values = _reference_values(stages, edges).double()
     mean = values.mean(dim=0)
     return mean, (values - mean).t() @ (values - mean) / values.shape[0]

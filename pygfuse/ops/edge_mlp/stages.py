@@ -12,11 +12,31 @@ from pygfuse.program.activation import Activation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Begin:
+    """The first stage: ``source_j + target_i + features_e``, of these what is there.
+
+    Attributes:
+        source: ``[sources, width]``.
+        target: ``[targets, width]``.
+        features: Of edges, ``[edges, width]`` in the user's order.
+    """
+
+    source: Tensor | None = None
+    target: Tensor | None = None
+    features: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """Values of an edge."""
+        return next(t for t in (self.source, self.target, self.features) if t is not None).shape[1]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Map:
     """``values @ weight.t() + bias``."""
 
     weight: Tensor
-    bias: Tensor
+    bias: Tensor | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,49 +54,111 @@ class Rectifier:
     slope: Tensor
 
 
-EdgeStage = Map | Affine | Rectifier | Activation
+@dataclasses.dataclass(frozen=True, eq=False)
+class Normalise:
+    """A layer normalisation of an edge's values."""
 
-_FIELDS = {'map': Map, 'affine': Affine, 'rectifier': Rectifier}
-_NAMES = {kind: name for name, kind in _FIELDS.items()}
+    weight: Tensor | None
+    bias: Tensor | None
+    eps: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plus:
+    """``values + features_e @ weight.t()``, with features of edges ``[edges, D]`` in the user's order.
+
+    Without a weight the features are added as they are: a residual connection.
+    """
+
+    features: Tensor
+    weight: Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Times:
+    """``values * source_j * features_e``, of these what is there; features of edges may be one number an edge."""
+
+    source: Tensor | None = None
+    features: Tensor | None = None
+
+
+EdgeStage = Begin | Map | Affine | Rectifier | Normalise | Plus | Times | Activation
+
+_KINDS = {kind.__name__: kind for kind in (Begin, Map, Affine, Rectifier, Normalise, Plus, Times)}
 
 
 def written(stages: Sequence[EdgeStage]) -> tuple[str, list[Tensor]]:
-    """Stages as a text and the tensors in it, which can go through an operator."""
+    """Stages as a text and the tensors in it, which can go through an operator; features that come twice are one.
+
+    Example:
+        >>> features = torch.ones(5, 3)
+        >>> text, tensors = written([Begin(features=features), Activation('elu', (1.0, 1.0)), Plus(features)])
+        >>> text, len(tensors)
+        ('Begin features=0;elu 1.0 1.0;Plus features=0', 1)
+    """
     words: list[str] = []
     tensors: list[Tensor] = []
+    places: dict[int, int] = {}
     for stage in stages:
         if isinstance(stage, Activation):
             words.append(' '.join([stage.name, *map(repr, stage.numbers)]))
-        else:
-            words.append(_NAMES[type(stage)])
-            tensors += tensors_of(stage)
+            continue
+        said = [type(stage).__name__]
+        for field in dataclasses.fields(stage):
+            held = getattr(stage, field.name)
+            if isinstance(held, Tensor):
+                place = places.setdefault(id(held), len(tensors)) if field.name == 'features' else len(tensors)
+                if place == len(tensors):
+                    tensors.append(held)
+                said.append(f'{field.name}={place}')
+            elif held is not None:
+                said.append(f'{field.name}={held!r}')
+        words.append(' '.join(said))
     return ';'.join(words), tensors
 
 
 def read(text: str, tensors: Sequence[Tensor]) -> list[EdgeStage]:
-    """The reverse of `_written`."""
-    left = iter(tensors)
+    """The reverse of `written`.
+
+    Args:
+        text: The text.
+        tensors: The tensors, no two of which are one object.
+    """
     stages: list[EdgeStage] = []
-    for word in text.split(';') if text else []:
-        name, *numbers = word.split(' ')
-        if name in _FIELDS:
-            stages.append(_FIELDS[name](*[next(left) for _ in dataclasses.fields(_FIELDS[name])]))
-        else:
-            stages.append(Activation(name, tuple(float(number) for number in numbers)))
+    for word in text.split(';'):
+        name, *said = word.split(' ')
+        if name not in _KINDS:
+            stages.append(Activation(name, tuple(float(number) for number in said)))
+            continue
+        found = dict.fromkeys(field.name for field in dataclasses.fields(_KINDS[name]))
+        for field, place in (item.split('=') for item in said):
+            found[field] = float(place) if field == 'eps' else tensors[int(place)]
+        stages.append(_KINDS[name](**found))
     return stages
 
 
-def channels_of(source: Tensor, stages: Sequence[EdgeStage]) -> int:
-    """Values of an edge after all stages."""
-    maps = [stage for stage in stages if isinstance(stage, Map)]
-    return maps[-1].weight.shape[0] if maps else source.shape[1]
+def widths_of(stages: Sequence[EdgeStage]) -> list[int]:
+    """Values of an edge after each stage."""
+    widths: list[int] = []
+    for stage in stages:
+        if isinstance(stage, Begin):
+            widths.append(stage.width)
+        else:
+            widths.append(stage.weight.shape[0] if isinstance(stage, Map) else widths[-1])
+    return widths
 
 
-def tensors_of(stage: EdgeStage) -> list[Tensor]:
-    """The tensors in a stage."""
-    return [] if isinstance(stage, Activation) else [getattr(stage, f.name) for f in dataclasses.fields(stage)]
+def features_of(stages: Sequence[EdgeStage]) -> list[Tensor]:
+    """The features of edges among the stages, each once."""
+    found = [stage.features for stage in stages if isinstance(stage, (Begin, Plus, Times))]
+    return list({id(tensor): tensor for tensor in found if tensor is not None}.values())
 
 
-def like_operands(source: Tensor, target: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+def held_apart(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, contiguous, each an object of its own though somebody gives one twice."""
+    return [t.contiguous().detach() for t in tensors]
+
+
+def like_operands(tensors: Sequence[Tensor]) -> list[Tensor]:
     """What the gradients of all operands are written into."""
-    return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in (source, target, *tensors)]
+    return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors]

@@ -1,0 +1,213 @@
+"""Each stage of a network on one chunk of edges: its values, and the gradients that it takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pygfuse.mapping.edge_chunks import EdgeChunk
+from pygfuse.ops.edge_mlp.operands import Operands
+from pygfuse.ops.edge_mlp.stages import Affine, Begin, EdgeStage, Map, Normalise, Plus, Rectifier, Times, widths_of
+from pygfuse.program.activation import Activation
+
+_aten = torch.ops.aten
+
+
+class Step:
+    """A stage as a tape runs it.
+
+    Args:
+        stage: The stage.
+        operands: What it reads and differentiates.
+        width: Values of an edge after it.
+        previous: The stage before it, if there is one.
+
+    Attributes:
+        overwrites: Whether its values may take the place of those before it when nothing is differentiated.
+    """
+
+    overwrites = True
+
+    def __init__(self, stage: EdgeStage, operands: Operands, width: int, previous: EdgeStage | None) -> None:
+        self.stage, self.operands, self.previous, self._width = stage, operands, previous, width
+        self._buffer: Tensor | None = None
+
+    def place(self, chunk: EdgeChunk, before: Tensor | None) -> Tensor:
+        """Where the values after it go."""
+        if self.overwrites and not self.operands.is_backward:
+            return before
+        if self._buffer is None:
+            self._buffer = self.operands.new_rows(self._width)
+        return self._buffer[: chunk.edges]
+
+    def forward(self, chunk: EdgeChunk, before: Tensor | None) -> Tensor:
+        """The values after it."""
+        raise NotImplementedError
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor | None:
+        """The gradient of the values before it, from that of those after it, whose memory it may take."""
+        raise NotImplementedError
+
+
+class _Begin(Step):
+    overwrites = False
+
+    def forward(self, chunk: EdgeChunk, before: Tensor | None) -> Tensor:
+        stage, operands, values = self.stage, self.operands, self.place(chunk, before)
+        has_ends = stage.source is not None or stage.target is not None
+        if has_ends:
+            operands.kernels.add_ends(operands.csr, chunk, stage.source, stage.target, values)
+        if stage.features is None:
+            return values
+        features = operands.edge_rows(stage.features).values
+        return values.add_(features) if has_ends else values.copy_(features)
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> None:
+        stage, operands = self.stage, self.operands
+        if stage.target is not None:
+            operands.kernels.add_to_targets(operands.csr, chunk, grad, operands.gradient(stage.target))
+        if stage.source is not None:
+            operands.kernels.add_to_sources(operands.csr, chunk, grad, operands.gradient(stage.source))
+        if stage.features is not None:
+            operands.edge_rows(stage.features).add(grad)
+
+
+class _Map(Step):
+    overwrites = False
+
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        return self.operands.kernels.mapped(before, self.stage.weight, self.stage.bias, self.place(chunk, before))
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        weight, bias = self.stage.weight, self.stage.bias
+        self.operands.kernels.add_over_rows(grad, before, self.operands.gradient(weight))
+        if bias is not None:
+            self.operands.gradient(bias).add_(grad.sum(dim=0))
+        return self.operands.kernels.mapped_back(grad, weight)
+
+
+class _Affine(Step):
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        return torch.addcmul(self.stage.shift, before, self.stage.scale, out=self.place(chunk, before))
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        self.operands.gradient(self.stage.scale).add_((grad * before).sum(dim=0))
+        self.operands.gradient(self.stage.shift).add_(grad.sum(dim=0))
+        return grad.mul_(self.stage.scale)
+
+
+class _Rectifier(Step):
+    overwrites = False
+
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        after = torch.mul(before, self.stage.slope, out=self.place(chunk, before))
+        return torch.where(before > 0, before, after, out=after)
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        self.operands.gradient(self.stage.slope).add_((grad * before.clamp(max=0)).sum(dim=0))
+        return grad.mul_(torch.where(before > 0, 1.0, self.stage.slope))
+
+
+class _Activation(Step):
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        after = self.place(chunk, before)
+        self.stage.into(before, after)
+        return after
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        self.stage.adjoint(grad, before, after, grad)
+        return grad
+
+
+class _Normalise(Step):
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        stage = self.stage
+        after, *self._statistics = torch.native_layer_norm(
+            before, before.shape[1:], stage.weight, stage.bias, stage.eps
+        )
+        return after
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        weight, bias = self.stage.weight, self.stage.bias
+        wanted = [True, weight is not None, bias is not None]
+        found, of_weight, of_bias = _aten.native_layer_norm_backward(
+            grad, before, before.shape[1:], *self._statistics, weight, bias, wanted
+        )
+        for tensor, gradient in ((weight, of_weight), (bias, of_bias)):
+            if tensor is not None:
+                self.operands.gradient(tensor).add_(gradient)
+        return found
+
+
+class _Plus(Step):
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        features, weight = self.operands.edge_rows(self.stage.features).values, self.stage.weight
+        if weight is None:
+            return torch.add(before, features, out=self.place(chunk, before))
+        # the adjoint of an activation reads its result, others do not
+        values = self.place(chunk, before).copy_(before) if isinstance(self.previous, Activation) else before
+        return self.operands.kernels.add_mapped(features, weight, values)
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        rows, weight, kernels = self.operands.edge_rows(self.stage.features), self.stage.weight, self.operands.kernels
+        if weight is None:
+            rows.add(grad)
+        else:
+            kernels.add_over_rows(grad, rows.values, self.operands.gradient(weight))
+            rows.add(kernels.mapped_back(grad, weight))
+        return grad
+
+
+class _Times(Step):
+    def __init__(self, stage: EdgeStage, operands: Operands, width: int, previous: EdgeStage | None) -> None:
+        super().__init__(stage, operands, width, previous)
+        self._gathered = None if stage.source is None else operands.new_rows(width)
+
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        stage, operands, after = self.stage, self.operands, self.place(chunk, before)
+        factor = None
+        if stage.source is not None:
+            factor = self._gathered[: chunk.edges]
+            operands.kernels.add_ends(operands.csr, chunk, stage.source, None, factor)
+        if stage.features is not None:
+            features = operands.edge_rows(stage.features).values
+            factor = features if factor is None else factor.mul_(features)
+        return torch.mul(before, factor, out=after)
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        stage, operands = self.stage, self.operands
+        if stage.features is not None:
+            rows = operands.edge_rows(stage.features)
+            of_features = grad * before
+            if stage.source is not None:
+                source = torch.empty_like(before)
+                operands.kernels.add_ends(operands.csr, chunk, stage.source, None, source)
+                of_features.mul_(source)
+            rows.add(of_features if rows.values.shape[1] > 1 else of_features.sum(dim=1, keepdim=True))
+        if stage.source is not None:
+            of_source = grad * before
+            if stage.features is not None:
+                of_source.mul_(rows.values)
+            operands.kernels.add_to_sources(operands.csr, chunk, of_source, operands.gradient(stage.source))
+            return grad.mul_(self._gathered[: chunk.edges])
+        return grad.mul_(rows.values)
+
+
+_STEPS = {
+    Begin: _Begin,
+    Map: _Map,
+    Affine: _Affine,
+    Rectifier: _Rectifier,
+    Activation: _Activation,
+    Normalise: _Normalise,
+    Plus: _Plus,
+    Times: _Times,
+}
+
+
+def steps_of(stages: Sequence[EdgeStage], operands: Operands) -> list[Step]:
+    """The stages as a tape runs them."""
+    pairs = zip(stages, widths_of(stages), [None, *stages], strict=False)
+    return [_STEPS[type(stage)](stage, operands, width, previous) for stage, width, previous in pairs]

@@ -1,0 +1,166 @@
+"""Layers whose edges carry state, as users write them: what the tests compile."""
+
+import torch
+from torch.nn import ELU, GELU, SELU, BatchNorm1d, Dropout, LayerNorm, Linear, ReLU, Sequential, SiLU
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import scatter
+
+NODES, EDGES, HIDDEN = 8, 3, 6
+
+
+class Block(MessagePassing):
+    """A block of a mesh simulator: its message is the new state of the edge, which `aggregate` returns too."""
+
+    def __init__(self, aggr='sum', width=3, middle=ReLU, last=LayerNorm):
+        super().__init__(aggr)
+        ends = [Linear(2 * NODES + width, HIDDEN), middle(), Linear(HIDDEN, width)]
+        self.edge_mlp = Sequential(*ends, *([] if last is None else [last(width)]))
+        self.node_mlp = Sequential(Linear(NODES + width, HIDDEN), ReLU(), Linear(HIDDEN, NODES), LayerNorm(NODES))
+
+    def forward(self, x, edge_index, edge_attr):
+        out, edge_attr = self.propagate(edge_index, x=x, edge_attr=edge_attr)
+        own = x[1] if isinstance(x, tuple) else x
+        return own + self.node_mlp(torch.cat([own, out], dim=-1)), edge_attr
+
+    def message(self, x_i, x_j, edge_attr):
+        return self.edge_mlp(torch.cat([x_i, x_j, edge_attr], dim=-1)) + edge_attr
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return scatter(inputs, index, dim=0, dim_size=dim_size, reduce=self.aggr), inputs
+
+
+class WithoutResidual(Block):
+    """The residual is outside; the edges come first; the last stage is a linear map."""
+
+    def __init__(self):
+        super().__init__('mean', middle=SiLU, last=None)
+
+    def forward(self, x, edge_index, edge_attr):
+        update, out = self.propagate(edge_index, x=x, edge_attr=edge_attr)
+        own = x[1] if isinstance(x, tuple) else x
+        return self.node_mlp(torch.cat([own, out], dim=-1)), edge_attr + update
+
+    def message(self, x_i, x_j, edge_attr):
+        return self.edge_mlp(torch.cat([x_i, x_j, edge_attr], dim=-1))
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return super().aggregate(inputs, index, dim_size)[::-1]
+
+
+class Updated(Block):
+    """The edges are updated first; their sum is a message of its own."""
+
+    def forward(self, x, edge_index, edge_attr):
+        edge_attr = edge_attr + self.edge_updater(edge_index, x=x, edge_attr=edge_attr)
+        own = x[1] if isinstance(x, tuple) else x
+        out = self.propagate(edge_index, x=x, edge_attr=edge_attr)
+        return own + self.node_mlp(torch.cat([own, out], dim=-1)), edge_attr
+
+    def edge_update(self, x_i, x_j, edge_attr):
+        return self.edge_mlp(torch.cat([x_i, x_j, edge_attr], dim=-1))
+
+    def message(self, x_j, edge_attr):
+        return edge_attr
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return MessagePassing.aggregate(self, inputs, index, None, dim_size)
+
+
+class Relative(Block):
+    """Differences of the ends, two kinds of features of an edge, one of them a number; only a sum is wanted."""
+
+    def __init__(self, middle=GELU):
+        super().__init__()
+        self.edge_mlp = Sequential(Linear(2 * NODES + EDGES + 1, HIDDEN), middle(), LayerNorm(HIDDEN), SELU())
+
+    def forward(self, x, edge_index, edge_attr):
+        length = edge_attr.norm(dim=-1)
+        return self.propagate(edge_index, x=x, edge_attr=edge_attr, length=length)
+
+    def message(self, x_i, x_j, edge_attr, length):
+        return self.edge_mlp(torch.cat([x_j - x_i, edge_attr, x_j, length.unsqueeze(-1)], dim=-1))
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return scatter(inputs, index, dim=0, dim_size=dim_size, reduce='sum')
+
+
+class OfEdgesAlone(Relative):
+    """A network of features of edges and of nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge_mlp = Sequential(Linear(EDGES, HIDDEN), ELU(0.5), Linear(HIDDEN, 4, bias=False), LayerNorm(4))
+
+    def message(self, edge_attr, x_j):
+        return self.edge_mlp(edge_attr)
+
+
+class OfSources(Relative):
+    """A network of one end and of the edge."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge_mlp = Sequential(Linear(NODES + EDGES, HIDDEN), GELU('tanh'), Linear(HIDDEN, 4), ReLU())
+
+    def message(self, x_j, edge_attr):
+        return self.edge_mlp(torch.cat([x_j, edge_attr], dim=-1))
+
+
+LAYERS = {
+    'block': Block,
+    'block of means': lambda: Block('mean'),
+    'block of maxima': lambda: Block('max'),
+    'without a residual': WithoutResidual,
+    'edges are updated first': Updated,
+    'differences and lengths': Relative,
+    'edges alone': OfEdgesAlone,
+    'sources and edges': OfSources,
+}
+
+
+# What is refused
+
+
+class Batch(Block):
+    def __init__(self):
+        super().__init__(last=BatchNorm1d)
+
+
+class Dropped(Block):
+    def __init__(self):
+        super().__init__(middle=lambda: Sequential(ReLU(), Dropout(0.5)))
+
+
+class BySource(Block):
+    def aggregate(self, inputs, edge_index, dim_size=None):
+        return scatter(inputs, edge_index[0], dim=0, dim_size=dim_size, reduce='sum'), inputs
+
+
+class Ends(Block):
+    """It returns values of nodes, a row for each edge."""
+
+    def message(self, x_i, x_j):
+        return x_j[:, :EDGES].relu()
+
+
+class Given(Block):
+    def message(self, x_i, x_j, edge_attr):
+        return edge_attr
+
+
+class Twice(Block):
+    """A sum of two networks."""
+
+    def message(self, x_i, x_j, edge_attr):
+        both = torch.cat([x_i, x_j, edge_attr], dim=-1)
+        return self.edge_mlp(both) + self.edge_mlp[:3](both)
+
+
+REFUSED = {
+    Batch: 'it writes into a tensor that something else may share',
+    Dropped: 'dropout of values that each edge has of its own',
+    BySource: 'it reads edge_index',
+    Ends: 'it returns values of nodes for each edge',
+    Given: 'it returns what it was given',
+    Twice: 'it reads a part of a Sequential',
+}

@@ -1,0 +1,109 @@
+"""Layers whose edges carry state: the same outputs and gradients, and no tensor of edges x hidden between them."""
+
+import copy
+
+import pytest
+import torch
+
+import pygfuse
+from pygfuse.memory import peak_bytes, saved_bytes
+from tests.compiler.edge_networks import EDGES, LAYERS, NODES, REFUSED, Block, OfSources, Updated
+from tests.support import parity
+from tests.support.parity import GRAPHS, random_edges
+
+
+def arguments(example) -> dict:
+    return {'x': example.x(NODES), 'edge_index': example.edge_index, 'edge_attr': example.edge_attr(EDGES)}
+
+
+def networks(conv) -> list[str]:
+    return [walk.title for plan in conv.plans() for walk in plan.walks.values() if 'network' in walk.title]
+
+
+@pytest.mark.parametrize('graph', ['random', 'isolated nodes', 'bipartite, more sources', 'repeated edges'])
+@pytest.mark.parametrize('name', LAYERS)
+def test_outputs_and_gradients_are_those_of_pyg(name, graph):
+    torch.manual_seed(0)
+    conv, given = LAYERS[name](), arguments(GRAPHS[graph]())
+    reference = parity.results(copy.deepcopy(conv).double(), given, torch.float64, 0)
+    plain = parity.results(copy.deepcopy(conv), given, torch.float32, 0)
+    pygfuse.compile(conv)
+    wide = copy.deepcopy(conv).double()
+    parity.assert_close(parity.results(wide, given, torch.float64, 0), reference)
+    parity.assert_close(parity.results(conv, given, torch.float32, 0), reference, plain)
+    assert conv.note.reason is None
+    assert networks(conv)
+    assert networks(wide)
+
+
+def test_the_state_and_its_sum_are_one_pass():
+    conv = pygfuse.compile(Block())
+    conv(**arguments(GRAPHS['random']()))
+    (plan,) = conv.plans()
+    assert len({id(walk) for walk in plan.walks.values()}) == 1
+    assert networks(conv)[0] == 'network on chunks of edges: sum and values of edges'
+
+
+@pytest.mark.parametrize('kind', REFUSED, ids=lambda kind: kind.__name__)
+def test_what_has_no_fused_form_says_why(kind):
+    given = arguments(GRAPHS['random']())
+    torch.manual_seed(0)
+    conv = kind()
+    torch.manual_seed(1)
+    expected = copy.deepcopy(conv)(**given)
+    pygfuse.compile(conv)
+    torch.manual_seed(1)
+    torch.testing.assert_close(conv(**given), expected)
+    assert conv.note.reason == REFUSED[kind]
+
+
+def test_no_edges():
+    conv, example = Block(), GRAPHS['no edges']()
+    expected = conv(**arguments(example))
+    torch.testing.assert_close(pygfuse.compile(conv)(**arguments(example)), expected)
+
+
+@pytest.mark.parametrize('kind', [Block, Updated])
+def test_gradients_of_gradients(kind):
+    torch.manual_seed(0)
+    conv, example = pygfuse.compile(kind(middle=torch.nn.SiLU)).double(), GRAPHS['path']()
+    given = [t.double().requires_grad_() for t in (example.x(NODES), example.edge_attr(EDGES))]
+    edge_index = example.edge_index[:, :5]
+
+    def results(x, edge_attr):
+        return conv(x[:7], edge_index, edge_attr[:5])
+
+    assert torch.autograd.gradcheck(results, given)
+    assert torch.autograd.gradgradcheck(results, given)
+    assert conv.note.reason is None
+
+
+NUM_NODES = 300
+
+
+def measured(conv, num_edges: int) -> tuple[int, int]:
+    """What one forward saves beside its inputs, and the peak of one step."""
+    x, edge_attr = torch.randn(NUM_NODES, NODES, requires_grad=True), torch.randn(num_edges, EDGES, requires_grad=True)
+    edge_index = random_edges(NUM_NODES, NUM_NODES, num_edges)
+    kept = [x, edge_attr, edge_index, *conv.parameters()]
+
+    def step():
+        x.grad = edge_attr.grad = None
+        conv.zero_grad()
+        sum(out.sum() for out in conv(x, edge_index, edge_attr)).backward()
+
+    step()
+    assert conv.note.reason is None
+    return saved_bytes(lambda: conv(x, edge_index, edge_attr), exclude=kept), peak_bytes(step, warmup=1)
+
+
+# numbers an edge: the length that the layer's own forward takes a root of, the new state where a walk sums it
+@pytest.mark.parametrize(
+    ('kind', 'of_saved', 'of_peak'), [(Block, 0, EDGES), (OfSources, 1, 0), (Updated, EDGES, EDGES)]
+)
+def test_memory_holds_states_of_edges_and_nothing_hidden(kind, of_saved, of_peak, monkeypatch):
+    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', 2**10)
+    conv = pygfuse.compile(kind())
+    (saved, peak), (saved_of_more, peak_of_more) = measured(conv, 6000), measured(conv, 12000)
+    assert saved_of_more - saved <= of_saved * 6000 * 4
+    assert peak_of_more - peak <= of_peak * 6000 * 4
