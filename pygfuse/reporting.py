@@ -158,12 +158,12 @@ def report(model: torch.nn.Module) -> Report:
     return Report(tuple(rows), dataclasses.replace(COUNTS))
 
 
-def _why_not(layer: MessagePassing) -> str | None:
+def _why_not(layer: torch.nn.Module) -> str | None:
     reason = why_not(layer)
     if reason is None:
         # of the layer itself it is told as of now: an explainer may have left
         reason = None if layer.note.of_layer else layer.note.reason
-    return NOT_YET if reason is None and isinstance(layer, CompiledConv) and not layer.was_captured else reason
+    return NOT_YET if reason is None and not getattr(layer, 'was_captured', True) else reason
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -23,7 +23,10 @@ FUSED_CLASSES: dict[type, type[FusedConv]] = {
     for name in conv.__all__
     if issubclass(getattr(conv, name), torch_geometric.nn.MessagePassing) and name != FusedConv.__name__
 }
-_PLAIN_CLASSES = {fused: plain for plain, fused in FUSED_CLASSES.items()}
+# a layer that is no message passing, and has models of a user's own
+_OF_MODELS = {torch_geometric.nn.MetaLayer: conv.MetaLayer}
+_LAYERS = torch_geometric.nn.MessagePassing, torch_geometric.nn.MetaLayer
+_PLAIN_CLASSES = {fused: plain for plain, fused in (FUSED_CLASSES | _OF_MODELS).items()}
 
 
 def fuse(
@@ -84,16 +87,15 @@ def fuse(
 
 
 def layers_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The message passing layers of a model by name; the model itself, if it is one, is ``'(model)'``."""
-    found = model.named_modules()
-    return {name or '(model)': one for name, one in found if isinstance(one, torch_geometric.nn.MessagePassing)}
+    """The message passing layers and the ``MetaLayer`` of a model by name; the model itself is ``'(model)'``."""
+    return {name or '(model)': one for name, one in model.named_modules() if isinstance(one, _LAYERS)}
 
 
 def why_not(layer: torch.nn.Module) -> str | None:
     """The reason, if any, for which a layer as it stands does not run fused."""
-    if isinstance(layer, (FusedConv, CompiledConv)):
+    if isinstance(layer, (FusedConv, CompiledConv, conv.MetaLayer)):
         return layer.why_not()
-    return 'call pygfuse.fuse(model)' if type(layer) in FUSED_CLASSES else 'call pygfuse.compile(conv)'
+    return 'call pygfuse.fuse(model)' if type(layer) in (*FUSED_CLASSES, *_OF_MODELS) else 'call pygfuse.compile(conv)'
 
 
 def _chosen(
@@ -125,7 +127,8 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
     ``update`` stay as they are. What has no fused form runs as before, and `report` says why.
 
     Args:
-        conv: A layer of any class of `torch_geometric.nn.MessagePassing`. One with a written form gets that.
+        conv: A layer of any class of `torch_geometric.nn.MessagePassing`, or a `torch_geometric.nn.MetaLayer`. One
+            with a written form gets that.
 
     Returns:
         The same layer.
@@ -147,8 +150,8 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
         >>> conv.note.reason is None
         True
     """
-    if not isinstance(conv, torch_geometric.nn.MessagePassing):
-        raise TypeError(f"Expected 'conv' to be a MessagePassing layer (got {type(conv).__name__})")
+    if not isinstance(conv, _LAYERS):
+        raise TypeError(f"Expected 'conv' to be a MessagePassing layer or a MetaLayer (got {type(conv).__name__})")
     if not isinstance(conv, (FusedConv, CompiledConv)):
         conv.__class__ = _fused_class(conv, True)
     return conv
@@ -183,6 +186,8 @@ def _fused_class(module: torch.nn.Module, compile: bool) -> type:
     kind = type(module)
     if kind in FUSED_CLASSES and not (compile and fallback.why_not_reduce(module, FUSED_CLASSES[kind].spec.reductions)):
         return FUSED_CLASSES[kind]
+    if compile and kind in _OF_MODELS:
+        return _OF_MODELS[kind]
     is_layer = isinstance(module, torch_geometric.nn.MessagePassing)
     if not compile or not is_layer or isinstance(module, (FusedConv, CompiledConv)):
         return kind
@@ -205,7 +210,7 @@ def _become(module: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]
         turn_back(module)
     kind = class_of(module)
     if kind is not type(module):
-        if isinstance(module, CompiledConv):
+        if isinstance(module, (CompiledConv, conv.MetaLayer)):
             module.forget_plans()
         if isinstance(module, Noted):
             del module.note

@@ -47,6 +47,7 @@ PUBLIC = {
         'HANConv',
         'HEATConv',
         'HGTConv',
+        'MetaLayer',
         'RGATConv',
         'RGCNConv',
         'ResGatedGraphConv',

@@ -86,17 +86,26 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
             raise Refused(f'message returns a {type(out).__name__}')
         return watched.aggregate(out, **_arguments(aggregate, given))
 
-    return _captured(run, conv, guards)
+    return captured(run, conv, guards)
 
 
 def capture_edge_update(conv: Module, given: Mapping[str, Any], guards: Guards | None = None) -> Captured:
     """Captures ``edge_update`` of a layer; arguments and errors are those of `capture`."""
     parameters = inspect.signature(conv.edge_update).parameters
-    return _captured(lambda watched: watched.edge_update(**_arguments(parameters, given)), conv, guards)
+    return captured(lambda watched: watched.edge_update(**_arguments(parameters, given)), conv, guards)
 
 
-def _captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None) -> Captured:
-    """What a function of a watched layer returns."""
+def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None) -> Captured:
+    """Captures what a function of a watched layer returns.
+
+    Args:
+        run: The function.
+        conv: The layer.
+        guards: Where to remember what was read of the layer, also if it is refused.
+
+    Raises:
+        Refused: If it has no intermediate representation.
+    """
     guards = Guards() if guards is None else guards
     watched = Watched(conv, guards)
     with torch.enable_grad(), _WithoutNumbers():
@@ -138,13 +147,14 @@ def _arguments(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, 
         elif name in ('edge_index', 'adj_t', 'size', 'size_j'):
             raise Refused(f'it reads {name}')
         elif name in given:
-            found[name] = _symbol(name, given[name])
+            found[name] = symbol_of(name, given[name])
         elif parameter.default is parameter.empty:
             raise Refused(f'no {name} is given')
     return found
 
 
-def _symbol(name: str, argument: Any) -> Any:
+def symbol_of(name: str, argument: Any) -> Any:
+    """What stands for an argument, with a row for each edge unless it is shared."""
     if not isinstance(argument, Given):
         return argument
     tensor, residency = argument.value, argument.residency

@@ -109,6 +109,8 @@ _selecting('permute', lambda x, dims: x.permute(dims))
 _selecting('index', lambda x, places: x[(slice(None), *places)])
 _selecting('repeat', lambda x, repeats: x.repeat(1, *repeats))
 OPERATIONS['cat'] = Operation(lambda parts, dim: torch.cat(parts, dim))
+# rows of a shared table, one for each number
+OPERATIONS['lookup'] = Operation(lambda table, rows: table[rows])
 OPERATIONS['stack'] = Operation(lambda parts, dim: torch.stack(parts, dim))
 OPERATIONS['sum'] = Operation(_sum, linear=True)
 OPERATIONS['linear'] = Operation(F.linear, linear=True)

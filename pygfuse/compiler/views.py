@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, in_order, mapped, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, NUM_EDGES, NUM_TARGETS, Place, Symbol, handler, made
+
+_INTEGERS = (torch.int64, torch.int32)
 
 
 def inner_dim(x: Symbol, dim: int) -> int:
@@ -105,6 +109,8 @@ def _repeat(x: Symbol, *repeats: Any) -> Symbol:
 def _getitem(x: Symbol, key: Any) -> Symbol:
     if isinstance(key, Place):
         return _index_select(x, 0, key)
+    if isinstance(key, Symbol) and x.rows is None and key.node.shape == () and key.dtype in _INTEGERS:
+        return made('lookup', x, key)
     key = key if isinstance(key, tuple) else (key,)
     for place in key:
         if not (place is None or place is Ellipsis or isinstance(place, (int, slice))) or isinstance(place, bool):
@@ -157,7 +163,23 @@ def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
 
 @handler('index_select')
 def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
-    of_targets = x.node.residency == 'target' and x.rows == NUM_TARGETS
-    if isinstance(index, Place) and index.is_target and of_targets and dim in (0, -x.dim()):
-        return Symbol(x.node, NUM_EDGES)
-    raise Refused('an index by values')
+    of_targets = x.node.residency == TARGET and x.rows == NUM_TARGETS
+    if not isinstance(index, Place) or not of_targets or dim not in (0, -x.dim()):
+        raise Refused('an index by values')
+    return Symbol(x.node if index.is_target else _of_sources(x.node), NUM_EDGES)
+
+
+def _of_sources(output: Node) -> Node:
+    """A value of targets as sources have it, where both are the same nodes."""
+    found: dict[int, Node] = {}
+    for node in in_order(output):
+        if node.residency == SHARED:
+            found[id(node)] = node
+        elif node.op == 'input' and node.attributes.get('of_all_nodes'):
+            found[id(node)] = dataclasses.replace(node, residency=SOURCE)
+        elif node.op in ('input', 'reduce', 'degree'):
+            raise Refused('an index by values')
+        else:
+            args = mapped(node.args, lambda parent: found[id(parent)])
+            found[id(node)] = value(node.op, *args, **node.attributes)
+    return found[id(output)]

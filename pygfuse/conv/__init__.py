@@ -17,6 +17,7 @@ from pygfuse.conv.graph_conv import GraphConv
 from pygfuse.conv.han_conv import HANConv
 from pygfuse.conv.heat_conv import HEATConv
 from pygfuse.conv.hgt_conv import HGTConv
+from pygfuse.conv.meta_layer import MetaLayer
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
 from pygfuse.conv.rgat_conv import RGATConv
 from pygfuse.conv.rgcn_conv import FastRGCNConv, RGCNConv
@@ -44,6 +45,7 @@ __all__ = [
     'HANConv',
     'HEATConv',
     'HGTConv',
+    'MetaLayer',
     'RGATConv',
     'RGCNConv',
     'ResGatedGraphConv',

@@ -117,7 +117,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
     if stacks and (len({s.shape[0] for s in stacks.values()}) > 1 or not _all_stacked(found)):
         raise Refused('features of two and of more dimensions')
     call = Call(edges, {name: found[name] for name in wanted if name in found}, arguments, stacks)
-    _check(call)
+    check_call(call)
     return call
 
 
@@ -177,7 +177,7 @@ def _as_given(name: str, argument: Any, num_edges: int) -> Any:
     return argument
 
 
-def _check(call: Call) -> None:
+def check_call(call: Call) -> None:
     """Raises `Refused` for tensors of types and devices without kernels, ValueError for several devices."""
     tensors = call.tensors
     if not tensors:

@@ -10,17 +10,15 @@ import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
-from pygfuse.compiler import Given, Plan, Refused, capture, capture_edge_update
+from pygfuse.compiler import Plan, Refused, capture, capture_edge_update
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import Call, collected
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._known_calls import call_like, kind_of_call, remember
 from pygfuse.conv._noted import Noted
+from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
-
-# a layer whose numbers change from call to call is not compiled for each of them
-_MOST_CAPTURES = 16
 
 
 class CompiledConv(Noted):
@@ -100,19 +98,8 @@ class CompiledConv(Noted):
         """
         if self._plans is None:
             self._plans = {}
-        key = of_edges, _key_of(given)
-        for guards, plan in self._plans.get(key, ()):
-            if guards.hold():
-                return plan
-        if sum(map(len, self._plans.values())) >= _MOST_CAPTURES:
-            return f'what its message reads changed more than {_MOST_CAPTURES} times'
-        guards = Guards()
-        try:
-            plan = Plan.of((capture_edge_update if of_edges else capture)(self, given, guards))
-        except Refused as refusal:
-            plan = str(refusal)
-        self._plans.setdefault(key, []).append((guards, plan))
-        return plan
+        run = capture_edge_update if of_edges else capture
+        return planned(self._plans, (of_edges, key_of(given)), lambda guards: run(self, given, guards))
 
     @property
     def was_captured(self) -> bool:
@@ -178,13 +165,3 @@ def _runs_as_product(conv: Any, adjacency: Any) -> bool:
     # of sums PyG's own classes compute the same by both
     is_known = conv.plain.__module__.startswith('torch_geometric.nn.conv.') and conv.aggr in ('add', 'sum')
     return not is_edge_index(adjacency) and not is_known
-
-
-def _key_of(given: Mapping[str, Any]) -> Any:
-    """What a plan depends on of its arguments."""
-    return tuple(
-        (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
-        if isinstance(item, Given)
-        else (name, type(item), item)
-        for name, item in given.items()
-    )

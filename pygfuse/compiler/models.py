@@ -1,0 +1,86 @@
+"""The models of a graph network, of edges and of nodes, captured: modules that are called as a ``MetaLayer`` does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch.nn import Module
+
+from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
+from pygfuse.compiler.ir import EDGE, SOURCE, TARGET, leaf
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import NUM_TARGETS, Place, Symbol
+from pygfuse.compiler.watch import Guards
+
+
+class _EdgeIndex:
+    """What a model of nodes takes for ``edge_index``: the sources and the targets."""
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter((Place(False), Place(True)))
+
+    def __getitem__(self, row: Any) -> Place:
+        if row not in (0, 1, -1, -2):
+            raise Refused('it reads the edges themselves')
+        return Place(row in (1, -1))
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refused(f'it reads the edges themselves ({name})')
+
+
+def capture_edge_model(model: Module, given: Mapping[str, Given | None], guards: Guards) -> Captured:
+    """Captures a module that is called with sources, targets, features of edges, of graphs, and the graph of an edge.
+
+    Args:
+        model: The module.
+        given: ``x``, ``edge_attr``, ``u`` and ``batch``; features of nodes reside with targets.
+        guards: Where to remember what was read of it, also if it is refused.
+
+    Raises:
+        Refused: If it has no intermediate representation, or does not return a row for each edge.
+    """
+    source, target = (_at_ends(given['x'], 'x', side) for side in (SOURCE, TARGET))
+    rest = *_of_edges_and_graphs(given), _at_ends(given['batch'], 'batch', SOURCE)
+    found = captured(lambda watched: watched(source, target, *rest), model, guards)
+    if found.output.residency != EDGE:
+        raise Refused('it returns something else than a row for each edge')
+    return found
+
+
+def capture_node_model(model: Module, given: Mapping[str, Given | None], guards: Guards) -> Captured:
+    """Captures a module that is called with nodes, edges, their features, those of graphs, and the graph of a node.
+
+    Arguments and errors are those of `capture_edge_model`.
+    """
+    x, batch = (_of_nodes(given[name], name) for name in ('x', 'batch'))
+    rest = _of_edges_and_graphs(given)
+    found = captured(lambda watched: watched(x, _EdgeIndex(), *rest, batch), model, guards)
+    if found.output.residency != TARGET or found.output.op == 'results':
+        raise Refused('it returns something else than a row for each node')
+    return found
+
+
+def _of_edges_and_graphs(given: Mapping[str, Given | None]) -> list[Symbol | None]:
+    return [symbol_of(name, given[name]) for name in ('edge_attr', 'u')]
+
+
+def _at_ends(given: Given | None, name: str, side: str) -> Symbol | None:
+    """Features of nodes as they are at one end of each edge."""
+    return None if given is None else symbol_of(name, dataclasses.replace(given, residency=side))
+
+
+def _of_nodes(given: Given | None, name: str) -> Symbol | None:
+    """Features of nodes, which are sources and targets."""
+    if given is None:
+        return None
+    node = leaf(name, TARGET, given.value.shape[1:], given.value.dtype, name)
+    node.attributes['of_all_nodes'] = True
+    return Symbol(node, NUM_TARGETS)
+
+
+CAPTURES: dict[str, Callable[[Module, Mapping[str, Given | None], Guards], Captured]] = {
+    'edge_model': capture_edge_model,
+    'node_model': capture_node_model,
+}

@@ -1,0 +1,46 @@
+"""The plans of a layer: captured once for each kind of call, and as long as what was read of the layer is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pygfuse.compiler import Captured, Given, Plan, Refused
+from pygfuse.compiler.watch import Guards
+
+# a layer whose numbers change from call to call is not compiled for each of them
+_MOST_CAPTURES = 16
+
+Plans = dict[Any, list[tuple[Guards, Plan | str]]]
+
+
+def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured]) -> Plan | str:
+    """The plan for a kind of call, or why there is none.
+
+    Args:
+        known: The plans of the layer, to which a new one is added.
+        key: The kind of call.
+        capture: Captures the layer, and notes what it reads.
+    """
+    for guards, plan in known.get(key, ()):
+        if guards.hold():
+            return plan
+    if sum(map(len, known.values())) >= _MOST_CAPTURES:
+        return f'what its message reads changed more than {_MOST_CAPTURES} times'
+    guards = Guards()
+    try:
+        plan = Plan.of(capture(guards))
+    except Refused as refusal:
+        plan = str(refusal)
+    known.setdefault(key, []).append((guards, plan))
+    return plan
+
+
+def key_of(given: Mapping[str, Any]) -> Any:
+    """What a plan depends on of its arguments."""
+    return tuple(
+        (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
+        if isinstance(item, Given)
+        else (name, type(item), item)
+        for name, item in given.items()
+    )

@@ -1,0 +1,168 @@
+"""The fused graph network layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+
+from pygfuse.compiler import Captured, Given, Plan, Refused
+from pygfuse.compiler.models import CAPTURES
+from pygfuse.compiler.watch import Guards
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._call import Call, check_call
+from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._noted import Noted
+from pygfuse.conv._plans import Plans, key_of, planned
+from pygfuse.graph.graph import Graph
+from pygfuse.ops import Edges
+
+
+class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
+    r"""`torch_geometric.nn.MetaLayer`, whose models of edges and nodes run compiled: the same parameters and numbers.
+
+    From the `"Relational Inductive Biases, Deep Learning, and Graph Networks" <https://arxiv.org/abs/1806.01261>`_
+    paper.
+
+    What ``edge_model`` and ``node_model`` compute is captured at the first call, as `pygfuse.compile` captures
+    messages. A network of both ends, of features of edges and of graphs (``u[batch]``) runs on chunks of edges: its
+    first linear map is taken once a node, and of edges x hidden nothing is in memory. A model that has no fused form
+    runs as it is, and `pygfuse.report` says which and why. ``global_model`` always runs as it is.
+
+    Args:
+        edge_model, node_model, global_model: As in PyG.
+
+    Shapes:
+        - **input:** node features :math:`(|\mathcal{V}|, F)`, edge indices :math:`(2, |\mathcal{E}|)`, and, where the
+          models read them, edge features :math:`(|\mathcal{E}|, D)`, features of graphs :math:`(B, G)` and the graph
+          of each node :math:`(|\mathcal{V}|)`
+        - **output:** as PyG's
+
+    Example:
+        >>> class EdgeModel(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.mlp = torch.nn.Sequential(torch.nn.Linear(11, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        ...
+        ...     def forward(self, src, dst, edge_attr, u, batch):
+        ...         return self.mlp(torch.cat([src, dst, edge_attr], dim=1))
+        >>> layer = MetaLayer(EdgeModel())
+        >>> x, edge_index, edge_attr = torch.randn(4, 4), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.randn(3, 3)
+        >>> _, edge_attr, _ = layer(x, edge_index, edge_attr)
+        >>> edge_attr.shape, layer.note.reason is None
+        (torch.Size([3, 3]), True)
+    """
+
+    _plans: dict[str, Plans] | None = None
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        u: Tensor | None = None,
+        batch: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Runs the layer; arguments and results are those of PyG's ``MetaLayer.forward``."""
+        reasons: dict[str, str] = {}
+        if self.edge_model is not None:
+            found = self._fused('edge_model', x, edge_index, edge_attr, u, batch, reasons)
+            if found is None:
+                row, col = edge_index[0], edge_index[1]
+                found = self.edge_model(x[row], x[col], edge_attr, u, batch if batch is None else batch[row])
+            edge_attr = found
+        if self.node_model is not None:
+            found = self._fused('node_model', x, edge_index, edge_attr, u, batch, reasons)
+            x = self.node_model(x, edge_index, edge_attr, u, batch) if found is None else found
+        if self.global_model is not None:
+            u = self.global_model(x, edge_index, edge_attr, u, batch)
+        self.runs_fused('; '.join(f'{name}: {reason}' for name, reason in reasons.items()) or None)
+        return x, edge_attr, u
+
+    def why_not(self) -> str | None:
+        """The reason, if any, for which this layer as it stands runs PyG's own path."""
+        return None
+
+    @property
+    def was_captured(self) -> bool:
+        """Whether any call has been captured, or refused."""
+        return bool(self._plans)
+
+    def forget_plans(self) -> None:
+        """Forgets what was captured: a layer of PyG's class would copy it."""
+        self.__dict__.pop('_plans', None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != '_plans'}
+
+    def _fused(
+        self, name: str, x: Any, edge_index: Any, edge_attr: Any, u: Any, batch: Any, reasons: dict[str, str]
+    ) -> Tensor | None:
+        """What a model computes; None if it has no fused form, whose reason is added to `reasons`."""
+        given = {'x': x, 'edge_attr': edge_attr, 'u': u, 'batch': batch}
+        try:
+            call = _call_of(given, edge_index)
+            plan = self._plan(name, call)
+        except Refused as refusal:
+            plan = str(refusal)
+        if isinstance(plan, str):
+            reasons[name] = plan
+            return None
+        return plan.run(call.edges, call.tensors)
+
+    def _plan(self, name: str, call: Call) -> Plan | str:
+        """The plan of a model, or why there is none."""
+        if self._plans is None:
+            self._plans = {}
+        model, known = getattr(self, name), self._plans.setdefault(name, {})
+
+        def capture(guards: Guards) -> Captured:
+            guards.add(self, name, model)
+            return CAPTURES[name](model, call.given, guards)
+
+        plan = planned(known, key_of(call.given), capture)
+        if isinstance(plan, str):
+            return plan
+        if name == 'node_model' and plan.guarded:
+            return 'an operator of nodes whose derivative may not be finite'
+        return plan.why_not(call.edges, call.tensors) or plan
+
+
+_RESIDENCIES = {'x': 'target', 'edge_attr': 'edge', 'u': 'shared', 'batch': 'target'}
+
+
+def _call_of(given: dict[str, Any], edge_index: Any) -> Call:
+    """The call of a model.
+
+    Raises:
+        Refused: If an argument has no fused form.
+    """
+    reason = fallback.why_not_here() or ('torch compiles' if torch.compiler.is_compiling() else None)
+    if reason is None and not is_edge_index(edge_index):
+        reason = 'an adjacency that is no edge_index'
+    if reason is not None:
+        raise Refused(reason)
+    for name, argument in given.items():
+        if argument is not None and not isinstance(argument, Tensor):
+            raise Refused(f'{name} is a {type(argument).__name__}')
+    if given['x'] is None or given['x'].dim() == 0:
+        raise Refused('there are no features of nodes')
+    nodes = given['x'].shape[0]
+    graph = Graph.of(edge_index, num_sources=nodes, num_targets=nodes)
+    if graph.num_user_edges == 0:
+        raise Refused('there are no edges')
+    rows = {'target': nodes, 'edge': graph.num_user_edges}
+    items = {}
+    for name, tensor in given.items():
+        residency = _RESIDENCIES[name]
+        if tensor is not None and residency in rows and (tensor.dim() == 0 or tensor.shape[0] != rows[residency]):
+            raise ValueError(
+                f"Expected '{name}' to have a row for each of {rows[residency]} "
+                f'{"nodes" if residency == "target" else "edges"} (got shape {list(tensor.shape)})'
+            )
+        items[name] = None if tensor is None else Given(residency, tensor)
+    call = Call(Edges(graph.token, nodes, nodes, 'source_to_target', None, graph), items, {}, {})
+    check_call(call)
+    return call
