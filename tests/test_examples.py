@@ -283,6 +283,19 @@ def test_hgt_tells_genres(tmp_path):
     assert float(re.search(r'differ by at most (\S+\d)', output)[1]) < 1e-2
 
 
+def test_meshgraphnet_learns_the_same_with_less():
+    output = run_example('meshgraphnet.py', '--nodes', 400, '--hidden', 16, '--blocks', 2, '--steps', 30)
+    assert '2 blocks of 16' in output
+    found = {}
+    for name in ('error before', 'error after', 'MB saved for backward'):
+        row = re.search(rf'^{name}(.*)$', output, re.MULTILINE)[1]
+        found[name] = [*map(float, re.findall(r'[\d.]+', row))]
+    for name, allowed in (('error before', 1e-4), ('error after', 1e-2)):
+        assert abs(found[name][0] - found[name][1]) <= allowed
+    assert found['error after'][1] < 0.7 * found['error before'][1]
+    assert found['MB saved for backward'][1] < found['MB saved for backward'][0]
+
+
 def test_execution_paths_train_to_the_same_loss():
     output = run_example('execution_paths.py', '--nodes', 300_000, '--degree', 8, '--epochs', 3)
     losses = re.findall(r'loss ([\d.]+) ', output)

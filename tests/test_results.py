@@ -173,6 +173,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'knn'],
         ['run.py', 'typed'],
         ['run.py', 'compiled', '--convs', 'LGConv'],
+        ['run.py', 'edge_networks'],
         ['run.py', 'ablation', '--convs', 'GATConv'],
         ['run.py', 'dgcnn', '--networks', 'linear'],
         ['run.py', 'hag', '--graphs', 'small hub'],

@@ -143,6 +143,21 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('pygfuse / dense maps', 'pygfuse / dense maps', number(2)),
         *(Column(f'{side} saved, MB', f'{side} saved MB', number()) for side in ('PyG', 'pygfuse')),
     ],
+    'edge_networks': [
+        Column('layer', 'layer'),
+        Column('PyG step', 'PyG', spread()),
+        Column('with checkpoints', 'PyG, checkpoints', spread()),
+        Column('pygfuse step', 'pygfuse', spread()),
+        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
+        *COMPILED,
+        Column("PyG's products alone", 'products', spread()),
+        Column('pygfuse / products', 'pygfuse / products', number(2)),
+        *(
+            Column(f'{side} {what}, MB', f'{side} {what} MB', number())
+            for what in ('saved', 'peak')
+            for side in ('PyG', 'PyG, checkpoints', 'pygfuse')
+        ),
+    ],
     'knn': [
         Column('clouds x points', 'points'),
         Column('dims', 'dims'),

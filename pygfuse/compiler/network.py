@@ -183,7 +183,7 @@ def network_of(message: Node, reduction: Node | None = None, is_returned: bool =
         >>> e, weight = leaf('e', 'edge', (2,), torch.float32), leaf('weight', 'shared', (2, 4), torch.float32)
         >>> message = value('add', value('linear', value('relu', value('add', x_i, x_j)), weight), e)
         >>> network_of(message, value('reduce', message, reduce='sum')).text
-        'source + target -> relu -> linear(weight 0) -> + features 1'
+        'source + target -> relu -> linear(weight 1) -> + features 0'
     """
     if reduction is not None and reduction.attributes['reduce'] not in ('sum', 'mean', 'max'):
         raise Refused(f'the reduction {reduction.attributes["reduce"]!r} of a network')
