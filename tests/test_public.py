@@ -48,6 +48,7 @@ PUBLIC = {
         'HEATConv',
         'HGTConv',
         'MetaLayer',
+        'NNConv',
         'RGATConv',
         'RGCNConv',
         'ResGatedGraphConv',

@@ -18,6 +18,7 @@ from pygfuse.conv.han_conv import HANConv
 from pygfuse.conv.heat_conv import HEATConv
 from pygfuse.conv.hgt_conv import HGTConv
 from pygfuse.conv.meta_layer import MetaLayer
+from pygfuse.conv.nn_conv import NNConv
 from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
 from pygfuse.conv.rgat_conv import RGATConv
 from pygfuse.conv.rgcn_conv import FastRGCNConv, RGCNConv
@@ -46,6 +47,7 @@ __all__ = [
     'HEATConv',
     'HGTConv',
     'MetaLayer',
+    'NNConv',
     'RGATConv',
     'RGCNConv',
     'ResGatedGraphConv',

@@ -10,8 +10,8 @@ from torch import Tensor
 
 # below, a call of oneDNN costs more than it saves
 _LEAST_OPERATIONS = 2**20
-# narrower sums over rows are faster in MKL
-_LEAST_WIDTH_OVER_ROWS = 96
+# what is narrower on its longer or shorter side is faster in MKL, where rows are summed
+_LEAST_SIDES_OVER_ROWS = 96, 16
 
 
 @functools.cache
@@ -70,7 +70,9 @@ def add_over_rows(grad: Tensor, values: Tensor, out: Tensor) -> None:
         values: ``[rows, D]``.
         out: ``[width, D]``.
     """
-    if min(out.shape) >= _LEAST_WIDTH_OVER_ROWS and _by_onednn(grad.t(), values.t()):
+    longer, shorter = _LEAST_SIDES_OVER_ROWS
+    is_wide = max(out.shape) >= longer and min(out.shape) >= shorter
+    if is_wide and _by_onednn(grad.t(), values.t()):
         out.add_(_onednn(grad.t(), values.t()))
     else:
         out.addmm_(grad.t(), values)

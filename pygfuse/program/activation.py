@@ -40,6 +40,10 @@ def _elu(x: Tensor, alpha: float, scale: float) -> Tensor:
     return _aten.elu(x, alpha, scale)
 
 
+def _shifted_softplus_into(x: Tensor, shift: float, out: Tensor) -> Tensor:
+    return _aten.softplus.out(x, 1.0, 20.0, out=out).sub_(shift)
+
+
 def _softplus_into(x: Tensor, beta: float, threshold: float, out: Tensor) -> Tensor:
     return _aten.softplus.out(x, beta, threshold, out=out)
 
@@ -93,6 +97,12 @@ _DEFINITIONS = {
         lambda grad, x, y, out: _aten.sigmoid_backward.grad_input(grad, y, grad_input=out),
         keeps_zero=False,
     ),
+    'shifted_softplus': _Definition(
+        lambda x, shift: F.softplus(x) - shift,
+        _shifted_softplus_into,
+        lambda grad, x, y, shift, out: _aten.softplus_backward.grad_input(grad, x, 1.0, 20.0, grad_input=out),
+        keeps_zero=False,
+    ),
     'softplus': _Definition(
         F.softplus,
         _softplus_into,
@@ -111,7 +121,7 @@ class Activation:
 
     Attributes:
         name: ``'relu'``, ``'leaky_relu'`` (slope), ``'elu'`` (alpha, scale), ``'silu'``, ``'gelu'``, ``'gelu_tanh'``,
-            ``'tanh'``, ``'sigmoid'`` or ``'softplus'`` (beta, threshold).
+            ``'tanh'``, ``'sigmoid'``, ``'shifted_softplus'`` (shift) or ``'softplus'`` (beta, threshold).
         numbers: What it takes beside the values.
 
     Example:

@@ -189,7 +189,6 @@ ATTENTION = [
         'NNConv',
         {**WIDTHS, 'nn': Linear(9, FEATURES * OUT)},
         _with(edge_attr=_edge(9)),
-        reason='sum of values that each edge has of its own',
     ),
 ]
 

@@ -65,6 +65,7 @@ WITH_EDGES = [
     ('ResGatedGraphConv', {'out_channels': CHANNELS, 'edge_dim': 3}, 'edge_attr', 3, 0),
     ('CGConv', {'dim': 3}, 'edge_attr', 3, 0),
     ('FAConv', {'normalize': False}, 'edge_weight', None, 0),
+    ('NNConv', {'out_channels': CHANNELS, 'nn': torch.nn.Linear(3, FEATURES * CHANNELS)}, 'edge_attr', 3, 0),
 ]
 
 

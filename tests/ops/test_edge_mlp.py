@@ -9,6 +9,7 @@ from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import (
     Affine,
     Begin,
+    Contract,
     Map,
     Normalise,
     Plus,
@@ -103,6 +104,15 @@ def with_features(sources: int, targets: int, num_edges: int) -> dict[str, list]
         ],
         'filters as wide as the edge': [Begin(features=own), Times(leaf(sources, OUT), leaf(num_edges, OUT))],
         'filters of sources': [Begin(features=own), Normalise(leaf(OUT), None, 1e-5), Times(leaf(sources, OUT))],
+        'matrices of edges': [
+            *(Begin(features=features), Map(leaf(OUT, 3), leaf(OUT)), Activation('tanh')),
+            Contract(leaf(sources, 5), leaf(WIDTH, (OUT + 1) * 5)),
+        ],
+        'matrices without a constant': [
+            Begin(features=own),
+            Contract(source, leaf(2, OUT * WIDTH)),
+            Activation('silu'),
+        ],
         'filters of edges': [Begin(features=own), Activation('tanh'), Times(None, own)],
     }
 
@@ -148,7 +158,7 @@ def test_one_result_alone_is_differentiated(read):
     assert_equal(stages, (results[0][k],), (results[1][k],))
 
 
-@pytest.mark.parametrize('name', ['residual', 'filters'])
+@pytest.mark.parametrize('name', ['residual', 'filters', 'matrices of edges'])
 def test_gradients_and_gradients_of_gradients(name):
     torch.manual_seed(0)
     edges = Edges(torch.tensor([[0, 2, 1, 1, 0], [1, 0, 1, 2, 2]]), 3, 3)

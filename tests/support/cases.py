@@ -119,6 +119,11 @@ GCN_WEIGHTS = _with_edges(GCN, 'edge_weight', None)
 GRAPH_WEIGHTS = _with_edges(GRAPH, 'edge_weight', None)
 GINE_EDGES = _with_edges(GINE, edge_dim=EDGE_DIM)
 FA_WEIGHTS = _with_edges(FA, 'edge_weight', None, normalize=False)
+# smooth, as below
+NN = Layer(
+    'NNConv', {**WIDTHS, 'nn': Sequential(Linear(EDGE_DIM, 5), SiLU(), Linear(5, FEATURES * CHANNELS))},
+    'edge_attr', EDGE_DIM, aggregations=SUMS, lazy=False,
+)  # fmt: skip
 GATED_EDGES = dataclasses.replace(_with_edges(GATED, edge_dim=EDGE_DIM), lazy=False)  # PyG's has no lazy edges
 CG_EDGES = _with_edges(CG, dim=EDGE_DIM)
 
@@ -143,7 +148,7 @@ EDGE_NETWORKS = {
 PLAIN = (GATV2, TRANSFORMER, GCN, SAGE, GRAPH, GIN, EDGE_CONV, AGNN, FA, GATED, CG)
 EDGES = (
     GATV2_EDGES, TRANSFORMER_EDGES, GCN_WEIGHTS, GRAPH_WEIGHTS, GINE, GINE_EDGES, GMM, SEPARATE_GMM, FA_WEIGHTS,
-    GATED_EDGES, CG_EDGES,
+    GATED_EDGES, CG_EDGES, NN,
 )  # fmt: skip
 LAYERS = (*PLAIN, *EDGES)
 EVERY = {str(layer): layer for layer in (GAT, GAT_EDGES, *LAYERS) if layer is not SEPARATE_GMM} | {

@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
+from torch_geometric.nn.models.schnet import ShiftedSoftplus
 
 from pygfuse._lib.hooks import has_hooks, is_plain
+from pygfuse.ops.edge_mlp import EdgeStage, Map, Rectifier
 from pygfuse.program.activation import SELU, Activation
 
 
@@ -73,6 +75,7 @@ _ACTIVATIONS = {
     torch.nn.GELU: lambda module: Activation('gelu' if module.approximate == 'none' else 'gelu_tanh'),
     torch.nn.Tanh: lambda module: Activation('tanh'),
     torch.nn.Sigmoid: lambda module: Activation('sigmoid'),
+    ShiftedSoftplus: lambda module: Activation('shifted_softplus', (float(module.shift),)),
     torch.nn.Softplus: lambda module: Activation('softplus', (float(module.beta), float(module.threshold))),
 }
 _FUNCTIONS = {
@@ -199,6 +202,25 @@ def _check_untouched(module: torch.nn.Module, name: str) -> None:
         raise UnsupportedNetwork(f'a hook is registered on {name}')
     if 'forward' in module.__dict__:
         raise UnsupportedNetwork(f'forward of {name} is overridden')
+
+
+def on_chunks(stages: list[Stage]) -> list[EdgeStage]:
+    """Stages without batch normalisation as they run on chunks of edges.
+
+    Raises:
+        UnsupportedNetwork: If there is a batch normalisation.
+    """
+    found: list[EdgeStage] = []
+    width = stages[0].module.weight.shape[1] if stages else 0
+    for stage in stages:
+        if isinstance(stage, Norm):
+            raise UnsupportedNetwork(f'{stage.name} normalises over edges')
+        if isinstance(stage, Linear):
+            found.append(Map(stage.module.weight, stage.module.bias))
+            width = stage.module.weight.shape[0]
+        else:
+            found.append(Rectifier(stage.weight.expand(width)) if isinstance(stage, Slope) else stage)
+    return found
 
 
 def check_widths(stages: list[Stage]) -> None:

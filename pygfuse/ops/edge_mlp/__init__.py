@@ -20,6 +20,7 @@ from pygfuse.ops.edge_mlp import moments, reduction  # noqa: F401
 from pygfuse.ops.edge_mlp.stages import (
     Affine,
     Begin,
+    Contract,
     EdgeStage,
     Map,
     Normalise,
@@ -33,6 +34,7 @@ from pygfuse.ops.edges import Edges
 __all__ = [
     'Affine',
     'Begin',
+    'Contract',
     'EdgeStage',
     'Map',
     'Normalise',

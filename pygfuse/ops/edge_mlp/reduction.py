@@ -70,7 +70,7 @@ def _edge_network_backward(
         return _backward_of_winners(tensors, stages, edges, winners, grad_out)
     tape = Tape(tensors, stages, edges, True)
     for chunk in tape.chunks:
-        values = tape.forward(chunk)
+        values = tape.forward(chunk, with_last=False)
         _take_gradients(tape, chunk, reduce, winners, grad_out, grad_state)
         tape.backward(chunk, values)
     return tape.found()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse.ops.edge_mlp.stages import Affine, Begin, EdgeStage, Map, Normalise, Plus, Rectifier, Times
+from pygfuse.ops.edge_mlp.stages import Affine, Begin, Contract, EdgeStage, Map, Normalise, Plus, Rectifier, Times
 from pygfuse.ops.edges import Edges
 
 
@@ -34,9 +34,18 @@ def _reference_values(stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
         elif isinstance(stage, Times):
             values = values if stage.source is None else values * stage.source[csr.index.long()]
             values = values if stage.features is None else values * stage.features[order]
+        elif isinstance(stage, Contract):
+            values = _contraction(stage, values, csr.index.long())
         else:
             values = stage(values)
     return values
+
+
+def _contraction(stage: Contract, values: Tensor, sources: Tensor) -> Tensor:
+    source = stage.source[sources]
+    matrices = stage.weight.unflatten(1, (-1, source.shape[1]))
+    found = torch.einsum('ek,ei,oki->eo', values, source, matrices[:, : values.shape[1]])
+    return found if matrices.shape[1] == values.shape[1] else found + source @ matrices[:, -1].t()
 
 
 def _beginning(stage: Begin, sources: Tensor, targets: Tensor, order: Tensor | slice) -> Tensor:

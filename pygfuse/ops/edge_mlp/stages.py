@@ -82,9 +82,25 @@ class Times:
     features: Tensor | None = None
 
 
-EdgeStage = Begin | Map | Affine | Rectifier | Normalise | Plus | Times | Activation
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contract:
+    """A matrix of each edge's own, made linearly of its values ``h`` and multiplied with its source, but never made.
 
-_KINDS = {kind.__name__: kind for kind in (Begin, Map, Affine, Rectifier, Normalise, Plus, Times)}
+    ``sum over k of h_k * (source_j @ weight_k.t())``, and ``source_j @ weight_K.t()`` where there is one matrix more
+    than values.
+
+    Attributes:
+        source: ``[sources, D]``.
+        weight: The matrices side by side, ``[width, K * D]`` or ``[width, (K + 1) * D]``.
+    """
+
+    source: Tensor
+    weight: Tensor
+
+
+EdgeStage = Begin | Map | Affine | Rectifier | Normalise | Plus | Times | Contract | Activation
+
+_KINDS = {kind.__name__: kind for kind in (Begin, Map, Affine, Rectifier, Normalise, Plus, Times, Contract)}
 
 
 def written(stages: Sequence[EdgeStage]) -> tuple[str, list[Tensor]]:
@@ -144,8 +160,13 @@ def widths_of(stages: Sequence[EdgeStage]) -> list[int]:
         if isinstance(stage, Begin):
             widths.append(stage.width)
         else:
-            widths.append(stage.weight.shape[0] if isinstance(stage, Map) else widths[-1])
+            widths.append(stage.weight.shape[0] if isinstance(stage, Map | Contract) else widths[-1])
     return widths
+
+
+def widest_of(stages: Sequence[EdgeStage]) -> int:
+    """The most values of an edge that exist at one time in one stage."""
+    return max(1, *widths_of(stages), *(stage.weight.shape[1] for stage in stages if isinstance(stage, Contract)))
 
 
 def features_of(stages: Sequence[EdgeStage]) -> list[Tensor]:

@@ -9,7 +9,18 @@ from torch import Tensor
 
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp.operands import Operands
-from pygfuse.ops.edge_mlp.stages import Affine, Begin, EdgeStage, Map, Normalise, Plus, Rectifier, Times, widths_of
+from pygfuse.ops.edge_mlp.stages import (
+    Affine,
+    Begin,
+    Contract,
+    EdgeStage,
+    Map,
+    Normalise,
+    Plus,
+    Rectifier,
+    Times,
+    widths_of,
+)
 from pygfuse.program.activation import Activation
 
 _aten = torch.ops.aten
@@ -46,6 +57,10 @@ class Step:
         """The values after it."""
         raise NotImplementedError
 
+    def remember(self, chunk: EdgeChunk, before: Tensor | None) -> Tensor:
+        """What `backward` takes for the values after it where nothing else reads them."""
+        return self.forward(chunk, before)
+
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor | None:
         """The gradient of the values before it, from that of those after it, whose memory it may take."""
         raise NotImplementedError
@@ -79,6 +94,9 @@ class _Map(Step):
 
     def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
         return self.operands.kernels.mapped(before, self.stage.weight, self.stage.bias, self.place(chunk, before))
+
+    def remember(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        return before
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
         weight, bias = self.stage.weight, self.stage.bias
@@ -150,6 +168,9 @@ class _Plus(Step):
         values = self.place(chunk, before).copy_(before) if isinstance(self.previous, Activation) else before
         return self.operands.kernels.add_mapped(features, weight, values)
 
+    def remember(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        return before
+
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
         rows, weight, kernels = self.operands.edge_rows(self.stage.features), self.stage.weight, self.operands.kernels
         if weight is None:
@@ -195,6 +216,39 @@ class _Times(Step):
         return grad.mul_(rows.values)
 
 
+class _Contract(Step):
+    overwrites = False
+
+    def __init__(self, stage: EdgeStage, operands: Operands, width: int, previous: EdgeStage | None) -> None:
+        super().__init__(stage, operands, width, previous)
+        self._gathered, self._products = (operands.new_rows(t.shape[1]) for t in (stage.source, stage.weight))
+
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        products = self.remember(chunk, before)
+        return self.operands.kernels.mapped(products, self.stage.weight, None, self.place(chunk, before))
+
+    def remember(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        operands, gathered = self.operands, self._gathered[: chunk.edges]
+        operands.kernels.add_ends(operands.csr, chunk, self.stage.source, None, gathered)
+        products = self._products[: chunk.edges].unflatten(1, (-1, gathered.shape[1]))
+        torch.mul(before.unsqueeze(2), gathered.unsqueeze(1), out=products[:, : before.shape[1]])
+        if products.shape[1] > before.shape[1]:
+            products[:, -1] = gathered
+        return products.flatten(1)
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        stage, operands, gathered = self.stage, self.operands, self._gathered[: chunk.edges]
+        products = self._products[: chunk.edges]
+        operands.kernels.add_over_rows(grad, products, operands.gradient(stage.weight))
+        of_products = operands.kernels.mapped_back(grad, stage.weight).unflatten(1, (-1, gathered.shape[1]))
+        of_factors = of_products[:, : before.shape[1]]
+        of_source = torch.bmm(before.unsqueeze(1), of_factors).squeeze(1)
+        if of_products.shape[1] > before.shape[1]:
+            of_source.add_(of_products[:, -1])
+        operands.kernels.add_to_sources(operands.csr, chunk, of_source, operands.gradient(stage.source))
+        return of_factors.mul_(gathered.unsqueeze(1)).sum(dim=2)
+
+
 _STEPS = {
     Begin: _Begin,
     Map: _Map,
@@ -204,6 +258,7 @@ _STEPS = {
     Normalise: _Normalise,
     Plus: _Plus,
     Times: _Times,
+    Contract: _Contract,
 }
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.edge_mlp.operands import Operands
-from pygfuse.ops.edge_mlp.stages import EdgeStage, features_of, widths_of
+from pygfuse.ops.edge_mlp.stages import EdgeStage, features_of, widest_of, widths_of
 from pygfuse.ops.edge_mlp.steps import steps_of
 from pygfuse.ops.edges import Edges
 
@@ -37,23 +37,29 @@ class Tape:
 
     def __init__(self, tensors: Sequence[Tensor], stages: Sequence[EdgeStage], edges: Edges, is_backward: bool) -> None:
         self.csr = edges.graph().csr
-        widths = widths_of(stages)
-        row_bytes = max(*widths, 1) * tensors[0].element_size()
+        row_bytes = widest_of(stages) * tensors[0].element_size()
         size = min(MOST_EDGES, max(LEAST_EDGES, CHUNK_BYTES // row_bytes))
-        self.chunks, self.channels = chunks_of(self.csr, size), widths[-1]
+        self.chunks, self.channels = chunks_of(self.csr, size), widths_of(stages)[-1]
         size = min(size, self.csr.num_edges)
         self._operands = Operands(tensors, features_of(stages), self.csr, size, is_backward)
         self.kernels = self._operands.kernels
         self._steps = steps_of(stages, self._operands)
         self._grad = self._operands.new_rows(self.channels) if is_backward else None
 
-    def forward(self, chunk: EdgeChunk) -> list[Tensor]:
-        """The values after each stage; without `is_backward`, those after the last alone are right."""
+    def forward(self, chunk: EdgeChunk, with_last: bool = True) -> list[Tensor]:
+        """The values after each stage; without `is_backward`, those after the last alone are right.
+
+        Args:
+            chunk: The chunk.
+            with_last: Whether somebody reads those after the last, or `backward` alone follows.
+        """
         for rows in self._operands.all_edge_rows():
             rows.begin(chunk)
         values: list[Tensor] = []
         for step in self._steps:
-            values.append(step.forward(chunk, values[-1] if values else None))
+            before = values[-1] if values else None
+            skips = not with_last and step is self._steps[-1]
+            values.append(step.remember(chunk, before) if skips else step.forward(chunk, before))
         return values
 
     def grad_of_values(self, chunk: EdgeChunk) -> Tensor:

@@ -142,6 +142,8 @@ def test_shapes(heads, channels, layer):
             inputs['edge_attr'] = RANDOM.edge_attr(width)
     if layer.name == 'EdgeConv':
         options['nn'] = torch.nn.Linear(2 * width, width)
+    if layer.name == 'NNConv':
+        options['nn'] = table.mlp(layer.width, width * width)
     layer.check(RANDOM, **inputs, options=options)
 
 

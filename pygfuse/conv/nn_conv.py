@@ -1,0 +1,108 @@
+"""The fused continuous kernel-based convolutional operator."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.typing import OptPairTensor, OptTensor
+
+from pygfuse._lib.backends import why_no_edge_chunks
+from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._edge_mlp.network import (
+    Linear,
+    Stage,
+    UnsupportedNetwork,
+    check_widths,
+    on_chunks,
+    stages_of,
+    tensors_of_stages,
+)
+from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
+from pygfuse.ops import Edges
+from pygfuse.ops.degrees import degrees
+from pygfuse.ops.edge_mlp import Begin, Contract, edge_reduce
+
+
+class NNConv(FusedConv, torch_geometric.nn.NNConv):
+    r"""`torch_geometric.nn.NNConv`, fused: the same parameters, options and numbers.
+
+    From the `"Neural Message Passing for Quantum Chemistry" <https://arxiv.org/abs/1704.01212>`_ paper.
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \mathbf{\Theta} \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathbf{x}_j \cdot
+        h_{\mathbf{\Theta}}(\mathbf{e}_{i,j})
+
+    The matrix that the last linear map of :math:`h_{\mathbf{\Theta}}` makes for each edge is contracted with
+    :math:`\mathbf{x}_j` and never made; what comes before runs on chunks of edges.
+
+    Fused are sums and means, and networks of linear maps and activations whose last stage is a linear map; another
+    ``nn`` runs PyG's path.
+
+    Args:
+        in_channels, out_channels, nn, aggr, root_weight, bias: As in PyG.
+
+    Shapes and errors are those of `FusedConv`.
+
+    Example:
+        >>> nn = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 16 * 4))
+        >>> conv = NNConv(16, 4, nn)
+        >>> conv(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.randn(3, 5)).shape
+        torch.Size([3, 4])
+    """
+
+    propagate_type: ClassVar = {'x': OptPairTensor, 'edge_attr': OptTensor}
+    spec = Spec(None, SUMS, edge=EdgeFeatures('nn', required=True), in_channels='in_channels')
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None, size: Any = None) -> Tensor:
+        """Runs the layer; arguments and results are those of PyG's ``NNConv.forward``."""
+        return self.fused(x, edge_index, edge_attr=edge_attr, size=size)
+
+    def prepare(self) -> list[Stage] | str:
+        try:
+            stages = stages_of(self.nn)
+            on_chunks(stages)
+        except UnsupportedNetwork as reason:
+            return str(reason)
+        return stages if isinstance(stages[-1], Linear) else 'nn does not end with a Linear'
+
+    def edge_width(self, x: NodePair) -> int | None:
+        prepared = self.prepare()
+        return -1 if isinstance(prepared, str) else prepared[0].module.weight.shape[1]
+
+    def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
+        return tensors_of_stages(prepared)
+
+    def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
+        super().check(inputs, prepared)
+        check_widths(prepared)
+        width, expected = prepared[-1].module.weight.shape[0], self.in_channels_l * self.out_channels
+        if width != expected:
+            raise ValueError(f"Expected 'nn' to give {expected} values, a matrix for each edge (got {width})")
+
+    def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
+        return why_no_edge_chunks(inputs.x[0].device.type)
+
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> tuple[Tensor, None]:
+        features, *before = Begin(features=self.edge_input(inputs, edges).values), *on_chunks(prepared[:-1])
+        stages = [features, *before, Contract(inputs.x[0], self._matrices(prepared[-1].module))]
+        out = edge_reduce(stages, edges, 'sum')
+        if self.reduction == 'mean':
+            out = out / degrees(edges, out)[0].clamp(min=1).unsqueeze(1)
+        return out, None
+
+    def _matrices(self, last: torch.nn.Module) -> Tensor:
+        """The matrices by which sources are multiplied, one for each value before the last map and one for its bias."""
+        shape = (self.in_channels_l, self.out_channels, -1)
+        found = last.weight.view(shape)
+        if last.bias is not None:
+            found = torch.cat([found, last.bias.view(shape)], dim=2)
+        return found.permute(1, 2, 0).flatten(1)
+
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        if x[1] is not None and self.root_weight:
+            out = out + self.lin(x[1])
+        return self.with_bias(out)
