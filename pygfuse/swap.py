@@ -19,7 +19,8 @@ from pygfuse.conv._scripting import turn_back
 
 # PyG's class -> the fused class of the same name
 FUSED_CLASSES: dict[type, type[FusedConv]] = {
-    getattr(torch_geometric.nn, name): getattr(conv, name)
+    # those of a model of PyG's are not among its layers
+    getattr(torch_geometric.nn, name, None) or getattr(conv, name).plain: getattr(conv, name)
     for name in conv.__all__
     if issubclass(getattr(conv, name), torch_geometric.nn.MessagePassing) and name != FusedConv.__name__
 }

@@ -28,6 +28,7 @@ PUBLIC = {
     ],
     'pygfuse.conv': [
         'AGNNConv',
+        'CFConv',
         'CGConv',
         'DynamicEdgeConv',
         'EdgeConv',

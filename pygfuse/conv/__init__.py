@@ -3,6 +3,7 @@
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
 from pygfuse.conv.agnn_conv import AGNNConv
+from pygfuse.conv.cf_conv import CFConv
 from pygfuse.conv.cg_conv import CGConv
 from pygfuse.conv.dynamic_edge_conv import DynamicEdgeConv
 from pygfuse.conv.edge_conv import EdgeConv
@@ -27,6 +28,7 @@ from pygfuse.conv.transformer_conv import TransformerConv
 
 __all__ = [
     'AGNNConv',
+    'CFConv',
     'CGConv',
     'DynamicEdgeConv',
     'EdgeConv',

@@ -270,8 +270,8 @@ class FusedConv(Noted, InPlaceOfPyG):
 
     def _inputs(self, x: Any, adjacency: Any, given: dict[str, Any], is_known: bool) -> Inputs:
         others = dict(given)
-        edge = others.pop('edge_attr', None)
-        edge = others.pop('edge_weight', edge)
+        # of a layer that takes both, features are what belongs to an edge
+        edge = others.pop('edge_attr' if 'edge_attr' in others else 'edge_weight', None)
         edge_type = others.pop('edge_type', None)
         size, with_weights = others.pop('size', None), others.pop('return_attention_weights', None)
         if self.spec.attention == BEFORE_DROPOUT:  # these layers of PyG take any bool for a yes
