@@ -108,8 +108,9 @@ class Network:
 
     @property
     def weights(self) -> list[Node]:
-        """The weights of linear maps: of those on edges, and of those that sources go through before."""
-        found = [self.operands[stage.weight] for stage in self.stages if isinstance(stage, Layer)]
+        """The weights of linear maps, of those on edges and of those that sources go through before, and scales."""
+        held = [stage.weight for stage in self.stages if isinstance(stage, (Layer, Norm))]
+        found = [self.operands[name] for name in held if name is not None]
         for node in in_order(self.operands.get('source', ())):
             if node.op == 'linear':
                 found.append(node.args[1])
@@ -117,9 +118,11 @@ class Network:
 
     def why_edges_tie(self, weights: list[Tensor]) -> str | None:
         """The reason, if any, for which edges tie in a maximum, which then divides a gradient as PyG does not."""
-        if self.reduce != 'max' or all(bool(weight.any(dim=-1).all()) for weight in weights):
+        if self.reduce != 'max':
             return None
-        return 'all edges tie where a row of weights is zero'
+        # a scale is a number for each channel
+        rows = [weight if weight.dim() > 1 else weight.unsqueeze(1) for weight in weights]
+        return None if all(bool(of.any(dim=1).all()) for of in rows) else 'all edges tie where a row of weights is zero'
 
     def run(self, edges: Edges, operands: dict[str, Tensor]) -> dict[int, Tensor]:
         """The values of the reduction and of the message, of these what is wanted, by the identity of their nodes."""

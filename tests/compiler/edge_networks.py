@@ -106,6 +106,17 @@ class OfSources(Relative):
         return self.edge_mlp(torch.cat([x_j, edge_attr], dim=-1))
 
 
+class Largest(OfSources):
+    """A maximum of what a layer normalisation scales."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge_mlp[3] = LayerNorm(4)
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return scatter(inputs, index, dim=0, dim_size=dim_size, reduce='max')
+
+
 LAYERS = {
     'block': Block,
     'block of means': lambda: Block('mean'),
@@ -115,6 +126,7 @@ LAYERS = {
     'differences and lengths': Relative,
     'edges alone': OfEdgesAlone,
     'sources and edges': OfSources,
+    'a maximum of scaled values': Largest,
 }
 
 

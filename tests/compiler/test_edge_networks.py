@@ -4,12 +4,13 @@ import copy
 
 import pytest
 import torch
+from torch.nn import LayerNorm, Linear, ReLU, Sequential
 
 import pygfuse
 from pygfuse.memory import peak_bytes, saved_bytes
-from tests.compiler.edge_networks import EDGES, LAYERS, NODES, REFUSED, Block, OfSources, Updated
+from tests.compiler.edge_networks import EDGES, LAYERS, NODES, REFUSED, Block, Largest, OfSources, Updated
 from tests.support import parity
-from tests.support.parity import GRAPHS, random_edges
+from tests.support.parity import GRAPHS, Example, random_edges
 
 
 def arguments(example) -> dict:
@@ -36,6 +37,20 @@ def test_outputs_and_gradients_are_those_of_pyg(name, graph):
     assert networks(wide)
 
 
+@pytest.mark.parametrize('hidden', [128, 100])
+def test_wide_networks_in_float32(hidden):
+    """So wide that another library than BLAS multiplies chunks, where it is the faster one."""
+    torch.manual_seed(0)
+    conv = Block()
+    stages = [Linear(2 * NODES + EDGES, hidden), ReLU(), Linear(hidden, hidden), ReLU(), Linear(hidden, EDGES)]
+    conv.edge_mlp = Sequential(*stages, LayerNorm(EDGES))
+    given = arguments(Example(random_edges(200, 200, 5000), 200, 200))
+    reference = parity.results(copy.deepcopy(conv).double(), given, torch.float64, 0)
+    plain = parity.results(copy.deepcopy(conv), given, torch.float32, 0)
+    parity.assert_close(parity.results(pygfuse.compile(conv), given, torch.float32, 0), reference, plain)
+    assert conv.note.reason is None
+
+
 def test_the_state_and_its_sum_are_one_pass():
     conv = pygfuse.compile(Block())
     conv(**arguments(GRAPHS['random']()))
@@ -55,6 +70,17 @@ def test_what_has_no_fused_form_says_why(kind):
     torch.manual_seed(1)
     torch.testing.assert_close(conv(**given), expected)
     assert conv.note.reason == REFUSED[kind]
+
+
+def test_edges_that_tie_by_a_scale_of_zero_divide_a_gradient():
+    torch.manual_seed(0)
+    conv, given = Largest(), arguments(GRAPHS['random']())
+    with torch.no_grad():
+        conv.edge_mlp[3].weight[1] = 0.0
+    expected = parity.results(copy.deepcopy(conv), given, torch.float32, 0)
+    pygfuse.compile(conv)
+    parity.assert_close(parity.results(conv, given, torch.float32, 0), expected)
+    assert conv.note.reason == 'all edges tie where a row of weights is zero'
 
 
 def test_no_edges():
