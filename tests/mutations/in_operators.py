@@ -159,4 +159,26 @@ OF_OPERATORS = (
         'rows.unique()',
         f'{ROWS}',
     ),
+    # networks on edges
+    Mutation(
+        'features of edges that are read twice',
+        'ops/edge_mlp/edge_rows.py',
+        'self._grad.add_(grad)',
+        'self._grad.copy_(grad)',
+        'tests/ops/test_edge_mlp.py -k features_of_edges',
+    ),
+    Mutation(
+        'a result of an activation that a product is added to',
+        'ops/edge_mlp/steps.py',
+        'if isinstance(self.previous, Activation) else before',
+        'if self.previous is None else before',
+        'tests/ops/test_edge_mlp.py -k features_of_edges',
+    ),
+    Mutation(
+        'edges that tie by a scale',
+        'compiler/network.py',
+        'if isinstance(stage, (Layer, Norm))]',
+        'if isinstance(stage, Layer)]',
+        'tests/compiler/test_edge_networks.py -k scale_of_zero',
+    ),
 )
