@@ -39,6 +39,7 @@ PUBLIC = {
         'FiLMConv',
         'FusedConv',
         'GATConv',
+        'GATEConv',
         'GATv2Conv',
         'GCNConv',
         'GINConv',

@@ -10,6 +10,7 @@ from pygfuse.conv.edge_conv import EdgeConv
 from pygfuse.conv.fa_conv import FAConv
 from pygfuse.conv.film_conv import FiLMConv
 from pygfuse.conv.gat_conv import GATConv
+from pygfuse.conv.gate_conv import GATEConv
 from pygfuse.conv.gatv2_conv import GATv2Conv
 from pygfuse.conv.gcn_conv import GCNConv
 from pygfuse.conv.gin_conv import GINConv, GINEConv
@@ -39,6 +40,7 @@ __all__ = [
     'FiLMConv',
     'FusedConv',
     'GATConv',
+    'GATEConv',
     'GATv2Conv',
     'GCNConv',
     'GINConv',
