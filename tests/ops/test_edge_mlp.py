@@ -145,6 +145,26 @@ def test_edges_that_are_sorted_by_target_are_read_where_they_are(setting):
         assert name
 
 
+@pytest.mark.parametrize('reduce', ['sum', 'max'])
+@pytest.mark.parametrize('name', NAMES)
+def test_features_without_a_gradient(name, reduce):
+    torch.manual_seed(0)
+    example = GRAPHS['random']()
+    stages = with_features(60, 60, example.num_edges)[name]
+    edges, tensors = edges_of(example), []
+    for tensor in written(stages)[1]:
+        if len(tensor) == example.num_edges:
+            tensor.requires_grad_(False)
+        else:
+            tensors.append(tensor)
+    if not tensors:
+        return
+    results = edge_reduce(stages, edges, reduce), reference_network(stages, edges, reduce)[0]
+    grads = [torch.autograd.grad(result.square().sum(), tensors) for result in results]
+    for found, right in zip(*grads, strict=True):
+        torch.testing.assert_close(found, right)
+
+
 @pytest.mark.parametrize('read', ['out', 'state'])
 def test_one_result_alone_is_differentiated(read):
     torch.manual_seed(0)

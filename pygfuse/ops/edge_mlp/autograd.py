@@ -45,7 +45,9 @@ def backward(ctx, *grads):
     if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or any(map(_is_batched, grads))):
         return _gradients(ctx, by_reference(ctx, tensors, token, kept, grads))
     if reduce is not None:
-        found = torch.ops.pygfuse.edge_network_backward(tensors, ctx.text, token, *ctx.rest[:4], kept, *grads)
+        wanted = list(ctx.needs_input_grad[0])
+        found = torch.ops.pygfuse.edge_network_backward(tensors, ctx.text, token, *ctx.rest[:4], wanted, kept, *grads)
+        found = [grad if is_wanted else None for grad, is_wanted in zip(found, wanted, strict=True)]
     else:
         found = torch.ops.pygfuse.edge_moments_backward(tensors, ctx.text, token, *ctx.rest, kept, *grads)
     return _gradients(ctx, found)

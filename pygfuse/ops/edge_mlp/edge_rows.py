@@ -19,11 +19,11 @@ class EdgeRows:
         csr: Edges by target.
         kernels: The kernels on chunks.
         size: Edges of the largest chunk.
-        backward: Whether there will be gradients.
+        backward: Whether somebody wants a gradient.
 
     Attributes:
         values: The rows of the chunk; not to be written to.
-        gradient: The gradient of the whole tensor, once `end` was called for each chunk.
+        gradient: The gradient of the whole tensor, once `end` was called for each chunk; None if nobody wants it.
     """
 
     def __init__(self, tensor: Tensor, csr: Csr, kernels: ModuleType, size: int, backward: bool) -> None:
@@ -45,7 +45,9 @@ class EdgeRows:
         self._grad = None if self._grads is None else self._grads[: chunk.edges]
 
     def add(self, grad: Tensor) -> None:
-        """Adds to the gradient of the chunk's rows."""
+        """Adds to the gradient of the chunk's rows, if somebody wants it."""
+        if self.gradient is None:
+            return
         if self._is_zero:
             self._grad.copy_(grad)
         else:
@@ -53,7 +55,9 @@ class EdgeRows:
         self._is_zero = False
 
     def end(self, chunk: EdgeChunk) -> None:
-        """Writes the gradient of the chunk's rows."""
+        """Writes the gradient of the chunk's rows, if somebody wants it."""
+        if self.gradient is None:
+            return
         if self._is_zero:
             self._grad.zero_()
         if self._grads is not None:

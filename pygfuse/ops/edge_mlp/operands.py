@@ -21,17 +21,27 @@ class Operands:
         csr: Edges by target.
         size: Edges of the largest chunk.
         is_backward: Whether there will be gradients.
+        wanted: Of which features somebody wants one, a bool for each tensor.
 
     Attributes:
         kernels: The kernels on chunks of the tensors' device.
     """
 
     def __init__(
-        self, tensors: Sequence[Tensor], features: Sequence[Tensor], csr: Csr, size: int, is_backward: bool
+        self,
+        tensors: Sequence[Tensor],
+        features: Sequence[Tensor],
+        csr: Csr,
+        size: int,
+        is_backward: bool,
+        wanted: Sequence[bool],
     ) -> None:
         self.csr, self.is_backward, self.kernels = csr, is_backward, edge_chunks_of(tensors[0].device)
         self._tensors, self._size = tensors, size
-        self._edge_rows = {id(t): EdgeRows(t, csr, self.kernels, size, is_backward) for t in features}
+        unwanted = {id(t) for t, is_wanted in zip(tensors, wanted, strict=True) if not is_wanted}
+        self._edge_rows = {
+            id(t): EdgeRows(t, csr, self.kernels, size, is_backward and id(t) not in unwanted) for t in features
+        }
         of_others = [t for t in tensors if id(t) not in self._edge_rows] if is_backward else []
         self._gradients = {id(t): torch.zeros_like(t) for t in of_others}
 
@@ -52,6 +62,8 @@ class Operands:
         return self._gradients[id(tensor)]
 
     def found(self) -> list[Tensor]:
-        """The gradients of all tensors, in their order."""
-        rows = self._edge_rows
-        return [rows[id(t)].gradient if id(t) in rows else self.gradient(t) for t in self._tensors]
+        """The gradients of all tensors, in their order; empty ones of features of which nobody wants one."""
+        found = [
+            self._edge_rows[id(t)].gradient if id(t) in self._edge_rows else self.gradient(t) for t in self._tensors
+        ]
+        return [t.new_empty(0) if grad is None else grad for t, grad in zip(self._tensors, found, strict=True)]

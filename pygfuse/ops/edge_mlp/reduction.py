@@ -10,7 +10,7 @@ from torch import Tensor
 from pygfuse._lib.finite import is_finite
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp.autograd import backward, keep
-from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, held_apart, like_operands, read, widths_of
+from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, features_of, held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
 
@@ -61,14 +61,14 @@ def _(tensors, text, token, num_sources, num_targets, flow, reduce, with_state):
 @torch.library.custom_op('pygfuse::edge_network_backward', mutates_args=())
 def _edge_network_backward(
     tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str, reduce: str,
-    winners: Tensor, grad_out: Tensor, grad_state: Tensor | None,
+    wanted: Sequence[bool], winners: Tensor, grad_out: Tensor, grad_state: Tensor | None,
 ) -> list[Tensor]:  # fmt: skip
     tensors = held_apart(tensors)
     stages, edges = read(text, tensors), Edges(token, num_sources, num_targets, flow)
     grad_out, grad_state = grad_out.contiguous(), None if grad_state is None else grad_state.contiguous()
     if reduce == 'max' and grad_state is None and isinstance(stages[-1], Map) and _all_finite(tensors):
-        return _backward_of_winners(tensors, stages, edges, winners, grad_out)
-    tape = Tape(tensors, stages, edges, True)
+        return _backward_of_winners(tensors, stages, edges, wanted, winners, grad_out)
+    tape = Tape(tensors, stages, edges, True, wanted)
     for chunk in tape.chunks:
         values = tape.forward(chunk, with_last=False)
         _take_gradients(tape, chunk, reduce, winners, grad_out, grad_state)
@@ -93,13 +93,19 @@ def _all_finite(tensors: Sequence[Tensor]) -> bool:
 
 
 def _backward_of_winners(
-    tensors: Sequence[Tensor], stages: Sequence[EdgeStage], edges: Edges, winners: Tensor, grad_out: Tensor
+    tensors: Sequence[Tensor],
+    stages: Sequence[EdgeStage],
+    edges: Edges,
+    wanted: Sequence[bool],
+    winners: Tensor,
+    grad_out: Tensor,
 ) -> list[Tensor]:
     """Where a map is last, only its rows of winning edges and channels have a gradient: no product is needed."""
     last = stages[-1]
     of_last = [t for t in (last.weight, last.bias) if t is not None]
     before = [t for t in tensors if not any(t is other for other in of_last)]
-    tape = Tape(before, stages[:-1], edges, True)
+    # those of the last stage are the last of all
+    tape = Tape(before, stages[:-1], edges, True, wanted[: len(before)])
     summands = last.weight.new_zeros(tape.kernels.WEIGHT_PARTS, *last.weight.shape)
     grad_weight = torch.zeros_like(last.weight)
     for i, chunk in enumerate(tape.chunks, start=1):
@@ -118,8 +124,10 @@ def _backward_of_winners(
 
 
 @_edge_network_backward.register_fake
-def _(tensors, text, token, num_sources, num_targets, flow, reduce, winners, grad_out, grad_state):
-    return like_operands(tensors)
+def _(tensors, text, token, num_sources, num_targets, flow, reduce, wanted, winners, grad_out, grad_state):
+    features = {id(t) for t in features_of(read(text, tensors))}
+    pairs = zip(tensors, like_operands(tensors), wanted, strict=True)
+    return [like if is_wanted or id(t) not in features else t.new_empty(0) for t, like, is_wanted in pairs]
 
 
 _edge_network.register_autograd(backward, setup_context=keep)

@@ -103,7 +103,14 @@ class _Map(Step):
         self.operands.kernels.add_over_rows(grad, before, self.operands.gradient(weight))
         if bias is not None:
             self.operands.gradient(bias).add_(grad.sum(dim=0))
-        return self.operands.kernels.mapped_back(grad, weight)
+        return grad if self._begins_unwanted() else self.operands.kernels.mapped_back(grad, weight)
+
+    def _begins_unwanted(self) -> bool:
+        """Whether it maps features of edges of which nobody wants a gradient."""
+        begin = self.previous
+        if not isinstance(begin, Begin) or begin.source is not None or begin.target is not None:
+            return False
+        return self.operands.edge_rows(begin.features).gradient is None
 
 
 class _Affine(Step):
@@ -177,7 +184,8 @@ class _Plus(Step):
             rows.add(grad)
         else:
             kernels.add_over_rows(grad, rows.values, self.operands.gradient(weight))
-            rows.add(kernels.mapped_back(grad, weight))
+            if rows.gradient is not None:
+                rows.add(kernels.mapped_back(grad, weight))
         return grad
 
 

@@ -27,6 +27,7 @@ class Tape:
         stages: The stages.
         edges: The edges.
         is_backward: Whether `backward` will be called.
+        wanted: Of which features somebody wants a gradient, a bool for each tensor; None: of all.
 
     Attributes:
         channels: Values of an edge after all stages.
@@ -35,13 +36,21 @@ class Tape:
         kernels: The kernels on chunks.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], stages: Sequence[EdgeStage], edges: Edges, is_backward: bool) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        stages: Sequence[EdgeStage],
+        edges: Edges,
+        is_backward: bool,
+        wanted: Sequence[bool] | None = None,
+    ) -> None:
         self.csr = edges.graph().csr
         row_bytes = widest_of(stages) * tensors[0].element_size()
         size = min(MOST_EDGES, max(LEAST_EDGES, CHUNK_BYTES // row_bytes))
         self.chunks, self.channels = chunks_of(self.csr, size), widths_of(stages)[-1]
         size = min(size, self.csr.num_edges)
-        self._operands = Operands(tensors, features_of(stages), self.csr, size, is_backward)
+        wanted = [True] * len(tensors) if wanted is None else wanted
+        self._operands = Operands(tensors, features_of(stages), self.csr, size, is_backward, wanted)
         self.kernels = self._operands.kernels
         self._steps = steps_of(stages, self._operands)
         self._grad = self._operands.new_rows(self.channels) if is_backward else None
