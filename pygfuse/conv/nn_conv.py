@@ -43,7 +43,8 @@ class NNConv(FusedConv, torch_geometric.nn.NNConv):
     ``nn`` runs PyG's path.
 
     Args:
-        in_channels, out_channels, nn, aggr, root_weight, bias: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, nn, aggr, root_weight, bias: As in PyG.
 
     Shapes and errors are those of `FusedConv`.
 
