@@ -101,11 +101,10 @@ class Plan:
         found: dict[int, Any] = {}
         for node in self.steps:
             walk = self.walks.get(id(node))
-            if id(node) in found:
-                # one pass gave a reduction and what it reduces
-                continue
             if walk is not None:
-                found |= _walked(walk, node, edges, found, note)
+                # one pass gives a reduction and what it reduces
+                if id(node) not in found:
+                    found |= _walked(walk, node, edges, found, note)
             elif node.op == 'input':
                 found[id(node)] = _of_input(node, given)
                 if node.residency in self.guarded:
