@@ -51,6 +51,20 @@ def test_wide_networks_in_float32(hidden):
     assert conv.note.reason is None
 
 
+@pytest.mark.parametrize('kind', [Block, Updated])
+def test_calls_like_the_one_before(kind):
+    torch.manual_seed(0)
+    plain = kind()
+    fused = pygfuse.compile(copy.deepcopy(plain))
+    for graph in ('random', 'repeated edges', 'random', 'path'):
+        given = arguments(GRAPHS[graph]())
+        expected = parity.results(copy.deepcopy(plain).double(), given, torch.float64, 0)
+        fused.zero_grad()
+        found = parity.results(fused, given, torch.float32, 0)
+        parity.assert_close(found, expected, parity.results(copy.deepcopy(plain), given, torch.float32, 0))
+        assert fused.note.reason is None
+
+
 def test_the_state_and_its_sum_are_one_pass():
     conv = pygfuse.compile(Block())
     conv(**arguments(GRAPHS['random']()))
