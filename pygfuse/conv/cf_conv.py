@@ -8,23 +8,15 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch_geometric.nn.models import schnet
 
-from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.conv._checks import Inputs, NodePair, checked_edge_weight
-from pygfuse.conv._edge_mlp.network import (
-    Stage,
-    UnsupportedNetwork,
-    check_widths,
-    on_chunks,
-    stages_of,
-    tensors_of_stages,
-)
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._edge_mlp.filters import FilterConv
+from pygfuse.conv._edge_mlp.network import Stage, on_chunks
 from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Begin, Times, edge_reduce
 
 
-class CFConv(FusedConv, schnet.CFConv):
+class CFConv(FilterConv, schnet.CFConv):
     r"""`torch_geometric.nn.models.schnet.CFConv`, fused: the same parameters and numbers.
 
     From the `"SchNet: A Continuous-filter Convolutional Neural Network for Modeling Quantum Interactions"
@@ -55,27 +47,6 @@ class CFConv(FusedConv, schnet.CFConv):
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``CFConv.forward``."""
         return self.fused(x, edge_index, edge_weight=edge_weight, edge_attr=edge_attr)
-
-    def prepare(self) -> list[Stage] | str:
-        try:
-            stages = stages_of(self.nn)
-            on_chunks(stages)
-        except UnsupportedNetwork as reason:
-            return str(reason)
-        return stages
-
-    def edge_width(self, x: NodePair) -> int | None:
-        prepared = self.prepare()
-        return -1 if isinstance(prepared, str) else prepared[0].module.weight.shape[1]
-
-    def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
-        return tensors_of_stages(prepared)
-
-    def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
-        check_widths(prepared)
-
-    def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
-        return why_no_edge_chunks(inputs.x[0].device.type)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> tuple[Tensor, None]:
         features = self.edge_input(inputs, edges).values

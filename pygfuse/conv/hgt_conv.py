@@ -41,9 +41,7 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
         - **input:** node features :math:`(|\mathcal{V}|, F_{in})` by type of nodes; any adjacency by type of edges
         - **output:** :math:`(|\mathcal{V}|, F_{out})` by type of nodes, as PyG's
 
-    Raises:
-        ValueError: If an adjacency names a node that is not there, or an argument has another type or device than
-            expected; the message says which, and what it was.
+    Errors are those of `FusedConv`.
 
     Example:
         >>> conv = HGTConv(16, 8, (['a', 'b'], [('a', 'to', 'b')]), heads=2)

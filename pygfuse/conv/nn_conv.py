@@ -9,25 +9,16 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.conv._checks import Inputs, NodePair
-from pygfuse.conv._edge_mlp.network import (
-    Linear,
-    Stage,
-    UnsupportedNetwork,
-    check_widths,
-    on_chunks,
-    stages_of,
-    tensors_of_stages,
-)
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._edge_mlp.filters import FilterConv
+from pygfuse.conv._edge_mlp.network import Linear, Stage, on_chunks
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import degrees
 from pygfuse.ops.edge_mlp import Begin, Contract, edge_reduce
 
 
-class NNConv(FusedConv, torch_geometric.nn.NNConv):
+class NNConv(FilterConv, torch_geometric.nn.NNConv):
     r"""`torch_geometric.nn.NNConv`, fused: the same parameters, options and numbers.
 
     From the `"Neural Message Passing for Quantum Chemistry" <https://arxiv.org/abs/1704.01212>`_ paper.
@@ -63,29 +54,16 @@ class NNConv(FusedConv, torch_geometric.nn.NNConv):
         return self.fused(x, edge_index, edge_attr=edge_attr, size=size)
 
     def prepare(self) -> list[Stage] | str:
-        try:
-            stages = stages_of(self.nn)
-            on_chunks(stages)
-        except UnsupportedNetwork as reason:
-            return str(reason)
+        stages = super().prepare()
+        if isinstance(stages, str):
+            return stages
         return stages if isinstance(stages[-1], Linear) else 'nn does not end with a Linear'
-
-    def edge_width(self, x: NodePair) -> int | None:
-        prepared = self.prepare()
-        return -1 if isinstance(prepared, str) else prepared[0].module.weight.shape[1]
-
-    def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
-        return tensors_of_stages(prepared)
 
     def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
         super().check(inputs, prepared)
-        check_widths(prepared)
         width, expected = prepared[-1].module.weight.shape[0], self.in_channels_l * self.out_channels
         if width != expected:
             raise ValueError(f"Expected 'nn' to give {expected} values, a matrix for each edge (got {width})")
-
-    def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
-        return why_no_edge_chunks(inputs.x[0].device.type)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> tuple[Tensor, None]:
         features, *before = Begin(features=self.edge_input(inputs, edges).values), *on_chunks(prepared[:-1])

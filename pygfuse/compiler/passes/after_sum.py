@@ -15,10 +15,8 @@ def linear_maps_after_sums(output: Node) -> Node:
     Example:
         >>> import torch
         >>> from pygfuse.compiler.ir import leaf
-        >>> x_i = leaf('x_i', 'target', (2,), torch.float32)
-        >>> x_j = leaf('x_j', 'source', (2,), torch.float32)
-        >>> weight = leaf('weight', 'shared', (3, 2), torch.float32)
-        >>> message = value('linear', value('relu', value('add', x_i, x_j)), weight)
+        >>> features, weight = (leaf(*what, torch.float32) for what in (('e', 'edge', (2,)), ('w', 'shared', (3, 2))))
+        >>> message = value('linear', value('relu', features), weight)
         >>> linear_maps_after_sums(value('reduce', message, reduce='sum')).op
         'linear'
     """

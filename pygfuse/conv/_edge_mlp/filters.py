@@ -1,0 +1,46 @@
+"""Layers whose network takes features of edges alone, and runs on chunks of edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from pygfuse._lib.backends import why_no_edge_chunks
+from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._edge_mlp.network import (
+    Stage,
+    UnsupportedNetwork,
+    check_widths,
+    on_chunks,
+    stages_of,
+    tensors_of_stages,
+)
+from pygfuse.conv._layer import FusedConv
+from pygfuse.ops import Edges
+
+
+class FilterConv(FusedConv):
+    """A mixin for layers with a network ``nn`` of features of edges."""
+
+    def prepare(self) -> list[Stage] | str:
+        try:
+            stages = stages_of(self.nn)
+            on_chunks(stages)
+        except UnsupportedNetwork as reason:
+            return str(reason)
+        return stages
+
+    def edge_width(self, x: NodePair) -> int | None:
+        prepared = self.prepare()
+        return -1 if isinstance(prepared, str) else prepared[0].module.weight.shape[1]
+
+    def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
+        return tensors_of_stages(prepared)
+
+    def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
+        super().check(inputs, prepared)
+        check_widths(prepared)
+
+    def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
+        return why_no_edge_chunks(inputs.x[0].device.type)
