@@ -111,7 +111,7 @@ RULES: dict[str, Rule] = {
     'a normalisation of equal rows makes one rounding of a narrow type large: float64 shows what is wrong': (
         lambda case, meaning: (
             case['dtype'] != 'float64'
-            and meaning.get('nn') in (NETWORKS['normalised'], NETWORKS['MLP'])
+            and (meaning.get('nn') in (NETWORKS['normalised'], NETWORKS['MLP']) or meaning.get('batch_norm', False))
             and (case['memory'] == 'expanded' or case['numbers'] == 'zeros' or case['graph'] in _ONE_EDGE)
         )
     ),
