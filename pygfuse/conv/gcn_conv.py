@@ -99,7 +99,9 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             edge = EdgeInput(with_remaining_loops(edge.values, edges, 2.0 if self.improved else 1.0))
         operands, factors = self.operands(inputs.x, edge, edges), cached_factors(edges, edge and edge.values, like)
         program = NORMALISED_NEIGHBOURS if edge is None else NORMALISED_WEIGHTED_NEIGHBOURS
-        return self.run(program, {**operands, 'norm_src': factors, 'norm_dst': factors}, inputs, edges)
+        out, weights = self.run(program, {**operands, 'norm_src': factors, 'norm_dst': factors}, inputs, edges)
+        # without edge weights, PyG's factors are of the type of the features
+        return out if edge is not None else out.to(torch.promote_types(operands['x'].dtype, x.dtype)), weights
 
     def why_no_hag(self, edge: EdgeInput | None) -> str | None:
         if edge is None and self.normalize and self.reduction != 'sum':
@@ -109,7 +111,8 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     def _normed_by_pyg(self, inputs: Inputs) -> Inputs:
         """PyG's normalisation: of sparse adjacencies, and where the layer keeps the first one it sees."""
         x, adjacency = inputs.x[0], inputs.adjacency
-        dtype = torch.promote_types(x.dtype, torch.float32)
+        # under autocast the factors decide the type of the output
+        dtype = x.dtype if autocast.is_on(x.device) else torch.promote_types(x.dtype, torch.float32)
         is_tensor = isinstance(adjacency, Tensor)
         kept = self._cached_edge_index if is_tensor else self._cached_adj_t
         if kept is None:

@@ -53,7 +53,7 @@ def test_options(options, relations):
 @pytest.mark.parametrize(
     'act',
     [None, ELU(0.7), LeakyReLU(0.3), PReLU(), PReLU(OUT), SiLU(), Softplus(), GELU('tanh'), F.elu, torch.sigmoid],
-    ids=str,
+    ids=lambda act: getattr(act, '__name__', str(act)),
 )
 def test_activations(act):
     check(GRAPHS['random'](), {'act': act})

@@ -198,3 +198,17 @@ def test_weights_beside_a_sparse_tensor_that_is_not_multiplied(normalize, needs_
     weights = torch.rand(adjacency.nnz())
     found, expected = (conv(example.x(FEATURES), adjacency, weights) for conv in (fused, plain))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    'options', [{}, {'cached': True}, {'aggr': 'mean'}, {'bias': False}, {'normalize': False}], ids=str
+)
+def test_a_narrow_model_under_autocast_gives_the_type_of_pyg(options):
+    pyg, fused = table.GCN.parity.make({'in_channels': FEATURES, 'out_channels': 8, **options})
+    x = RANDOM.x(FEATURES).bfloat16()
+    with torch.autocast('cpu', torch.bfloat16):
+        for _ in range(2):
+            expected, found = (conv.bfloat16()(x, RANDOM.edge_index) for conv in (pyg, fused))
+            assert fused.note.reason is None
+            assert found.dtype is expected.dtype
+            torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)

@@ -95,7 +95,12 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         ONLY_PYG, r'GATv?2?Conv: AssertionError', 'features of edges that the layer does not read are not looked at',
-        {'edge': ('unwanted',), 'adjacency': _MATRICES},
+        {'edge': ('unwanted',), 'adjacency': (*_MATRICES, 'CSC')},
+    ),
+    Known(
+        ONLY_PYG, r'GraphConv: RuntimeError: mat# and mat# shapes cannot be multiplied',
+        "PyG's product with an EdgeIndex is differentiated with a transpose of the wrong size after another flow",
+        {'adjacency': ('EdgeIndex by column',), 'history': ('other flow before',)},
     ),
     Known(
         ONLY_PYG, r'GraphConv: RuntimeError: Expected tensor for .* scalar type Float; but got torch.DoubleTensor',
