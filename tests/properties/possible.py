@@ -133,7 +133,7 @@ RULES: dict[str, Rule] = {
         case['context'] == 'autocast'
         and case['adjacency'] in SPARSE
         and case['graph'] in ('no edges', 'one node', 'no nodes')
-        and not (meaning.get('normalize') and meaning.get('add_self_loops'))
+        and (meaning.get('normalize') is False or (case[LAYER] == 'GCNConv' and not meaning['add_self_loops']))
     ),
     'what is computed again outside of the block of active has iterated once more': lambda case, meaning: (
         case['context'] == 'active' and case['backward'] == 'checkpointed' and 'spectral_norm' in case['state']
