@@ -115,6 +115,9 @@ RULES: dict[str, Rule] = {
             and (case['memory'] == 'expanded' or case['numbers'] == 'zeros' or case['graph'] in _ONE_EDGE)
         )
     ),
+    'of zeros, the second derivative of a softmax is rounding and nothing else': lambda case, meaning: (
+        case['numbers'] == 'zeros' and case['backward'] == 'of the gradient' and case[LAYER] in _SOFTMAX
+    ),
     'PyG ignores the flow: docs/differences.md': lambda case, meaning: (
         case[LAYER] == 'GraphConv' and case['flow'] != FLOWS[0] and case['adjacency'].startswith('EdgeIndex')
     ),
