@@ -40,7 +40,8 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
     Activations that have no form on edges (``GELU`` without approximation, functions of one's own) run PyG's path.
 
     Args:
-        in_channels, out_channels, num_relations, nn, act, aggr: As in PyG.
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, num_relations, nn, act, aggr: As in PyG.
 
     Shapes and errors are those of `FusedConv`; an ``edge_type`` that is no relation raises a ValueError.
 

@@ -42,7 +42,8 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
     written to.
 
     Args:
-        in_channels, out_channels, metadata, heads, negative_slope, dropout: As in PyG.
+        in_channels: The width of the features of each type, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, metadata, heads, negative_slope, dropout: As in PyG.
 
     Shapes:
         - **input:** node features :math:`(|\mathcal{V}|, F_{in})` by type of nodes; any adjacency by type of edges

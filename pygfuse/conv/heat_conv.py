@@ -34,7 +34,8 @@ class HEATConv(FusedConv, torch_geometric.nn.HEATConv):
     which are computed in registers and mapped once they are added up.
 
     Args:
-        in_channels, out_channels, num_node_types, num_edge_types, edge_type_emb_dim, edge_dim, edge_attr_emb_dim,
+        in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
+        out_channels, num_node_types, num_edge_types, edge_type_emb_dim, edge_dim, edge_attr_emb_dim,
             heads, concat, negative_slope, dropout, root_weight, bias: As in PyG.
 
     Shapes and errors are those of `FusedConv`; a type that there is not raises a ValueError.

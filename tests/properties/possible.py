@@ -115,6 +115,9 @@ RULES: dict[str, Rule] = {
             and (case['memory'] == 'expanded' or case['numbers'] == 'zeros' or case['graph'] in _ONE_EDGE)
         )
     ),
+    "torch's second derivative of a PReLU at 0 is on the other side than its first": lambda case, meaning: (
+        case['numbers'] == 'zeros' and case['backward'] == 'of the gradient' and case[LAYER] == 'FiLMConv'
+    ),
     'of zeros, the second derivative of a softmax is rounding and nothing else': lambda case, meaning: (
         case['numbers'] == 'zeros' and case['backward'] == 'of the gradient' and case[LAYER] in _SOFTMAX
     ),
