@@ -7,8 +7,8 @@ nodes, the last layer's backward needs the edges into these only, the one before
 Numbers: an edge into a target without gradient adds zeros, so leaving it out changes no sum, and what is summed is
 summed in the same order, piece by piece as in the whole graph's cut. Bit for bit the same are gradients that are summed
 edge after edge: those of features that are summed, averaged or maximised with any weights, of edges, and of what
-belongs to targets, in rows of at most 256 edges. Longer ones are summed in blocks, which begin elsewhere where edges are
-left out; sums through a score, and for parameters, add several edges side by side: these differ by rounding.
+belongs to targets, in rows of at most 256 edges. Longer ones are summed in blocks, which begin elsewhere where edges
+are left out; sums through a score, and for parameters, add several edges side by side: these differ by rounding.
 Products of a zero gradient with infinite or NaN operands, which are NaN, are left out too.
 
 All this is of a CPU, which walks a path in the pieces of the whole graph. A GPU walks it as a graph of its own
