@@ -103,10 +103,11 @@ def _chosen(
     layers: dict[str, torch.nn.Module], include: Chosen | None, exclude: Chosen | None
 ) -> dict[str, torch.nn.Module]:
     """The layers that are included and not excluded."""
+    known = layers
     for argument, chosen, keeps in (('include', include, True), ('exclude', exclude, False)):
         if chosen is not None:
             selection = Selection(argument, chosen)
-            selection.check(layers)
+            selection.check(known)
             layers = {name: layer for name, layer in layers.items() if selection.has(name, layer) is keeps}
     return layers
 

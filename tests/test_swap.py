@@ -229,6 +229,7 @@ def fused_of(model) -> list[str]:
         ({'exclude': 'first'}, ['blocks.0.conv', 'other']),
         ({'exclude': (pyg.GATConv,)}, ['other']),
         ({'include': pyg.GATConv, 'exclude': 'first'}, ['blocks.0.conv']),
+        ({'include': 'first', 'exclude': pyg.GCNConv}, ['first']),
         ({'include': pyg.MessagePassing, 'exclude': pyg.MessagePassing}, []),
     ],
 )

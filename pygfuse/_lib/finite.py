@@ -17,5 +17,5 @@ def is_finite(tensor: Tensor) -> bool:
         >>> is_finite(torch.tensor([3e38, 3e38]))
         True
     """
-    # what is not finite makes the sum so, in a tenth of the time; the sum of finite numbers may be too large
+    # what is not finite makes the sum so, which is one operator; the sum of finite numbers may be too large
     return math.isfinite(tensor.detach().sum()) or bool(tensor.isfinite().all())

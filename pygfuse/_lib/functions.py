@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 
+def untransformed(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without its look at what transforms of torch.func have left, for where none is active.
+
+    Example:
+        >>> class Twice(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        >>> untransformed(Twice)(torch.ones(2))
+        tensor([2., 2.])
+    """
+    return super(torch.autograd.Function, function).apply
+
+
 def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """``function.apply(*arguments)``, in a third of its time where no transform of torch.func is active.
+    """``function.apply(*arguments)``, `untransformed` where that may be.
 
     Example:
         >>> class Twice(torch.autograd.Function):
@@ -20,4 +35,4 @@ def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*arguments)
-    return super(torch.autograd.Function, function).apply(*arguments)
+    return untransformed(function)(*arguments)

@@ -8,6 +8,9 @@ from torch import Tensor
 from torch.nn import Module, Parameter, UninitializedParameter
 from torch.nn.modules import module as every_module
 
+# classes whose forward is a product with a weight, and a bias
+LINEAR = (torch.nn.Linear, torch_geometric.nn.Linear)
+
 
 def has_hooks(module: Module) -> bool:
     """Whether a call of the module runs a hook: one of its own, or one that is registered for all modules.
@@ -70,7 +73,7 @@ def why_not_linear(module: Module, name: str) -> str | None:
         'lin is no Linear but a Dropout'
     """
     # a class of one's own may add a low-rank map, say; a parametrised one only computes its weight
-    if type(module).forward not in (torch.nn.Linear.forward, torch_geometric.nn.Linear.forward):
+    if type(module).forward not in [kind.forward for kind in LINEAR]:
         return f'{name} is no Linear but a {type(module).__name__}'
     reason = why_not_as_it_is(module, name)
     if reason is None and not torch.compiler.is_compiling():

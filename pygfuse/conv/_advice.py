@@ -22,7 +22,7 @@ _ADVICE = (
     (r'has no parameters before its first call', 'call the layer once'),
     (r'decomposed_layers', 'decomposed_layers=1: there is no message in memory that had to be cut'),
     (r'what its message reads changed', 'hand what changes to propagate, as a tensor'),
-    (r'what is switched off|is switched off', 'leave the block of pygfuse.ablation'),
+    (r'is switched off', 'leave the block of pygfuse.ablation'),
     (r'drops out values of edges', 'dropout after the aggregation'),
     (r'a sum over all edges|depends on values', 'compute it before propagate, and hand it over'),
 )  # fmt: skip

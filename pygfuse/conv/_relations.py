@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch_geometric.nn
 from torch import Tensor
-from torch.nn import Linear, Module, UninitializedParameter
+from torch.nn import Module, UninitializedParameter
 
-from pygfuse._lib.hooks import why_not_linear
+from pygfuse._lib.hooks import LINEAR, why_not_linear
 from pygfuse.conv._checks import Inputs, is_edge_index
 from pygfuse.graph.adjacency import INDEX_DTYPES, values_of
 from pygfuse.graph.graph import Graph
@@ -20,7 +19,6 @@ from pygfuse.ops.typed_product import TypedRows
 
 # what `FusedConv.prepare` returns of layers each of whose calls is looked at: what their indices hold decides, too
 LOOKED_AT = ()
-_LINEAR = (Linear, torch_geometric.nn.Linear)
 
 
 def relations_of(inputs: Inputs, edges: Edges, num_relations: int) -> Relations:
@@ -75,7 +73,7 @@ def why_not_stacked(maps: Sequence[Module]) -> str | None:
     shapes = set()
     for module in maps:
         # of another class, a parametrized one among them, each read may compute a parameter
-        reason = why_not_linear(module, 'a map') if type(module) in _LINEAR else f'a map is a {type(module).__name__}'
+        reason = why_not_linear(module, 'a map') if type(module) in LINEAR else f'a map is a {type(module).__name__}'
         if reason is not None:
             return reason
         weight = module.weight

@@ -1,7 +1,7 @@
 """Edges that a layer's own ``forward`` makes anew in each call: turned around, chosen by type, with self-loops put in.
 
-Each time they are another tensor, whose edges would be sorted anew. They are recognised by their values, which takes a
-thirtieth of the time; a tensor is held once edges of its values were met before, so that those of a loader are not.
+Each time they are another tensor, whose edges would be sorted anew. They are recognised by their values, which is less
+work; a tensor is held once edges of its values were met before, so that those of a loader are not.
 """
 
 from __future__ import annotations

@@ -40,6 +40,10 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
           of each node :math:`(|\mathcal{V}|)`
         - **output:** as PyG's
 
+    Raises:
+        ValueError: If ``x``, ``edge_attr`` or ``batch`` has not a row for each node or edge, ``edge_index`` names a
+            node that is not there, or the tensors are on several devices; the message says which, and what it was.
+
     Example:
         >>> class EdgeModel(torch.nn.Module):
         ...     def __init__(self):

@@ -16,7 +16,7 @@ _LEAST_SIDES_OVER_ROWS = 96, 16
 
 @functools.cache
 def _has_faster_onednn() -> bool:
-    """Whether oneDNN's products of float32 are about twice as fast as MKL's, which knows AVX-512 of Intel's alone."""
+    """Whether oneDNN's products of float32 are faster than MKL's, which knows Intel's AVX-512 alone."""
     is_zen = binding.get_host_cpu_name().startswith('znver')
     return is_zen and torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, '_linear_pointwise')
 

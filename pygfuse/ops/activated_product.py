@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from pygfuse._lib.functions import applied
 from pygfuse._lib.row_products import ROWS_AT_ONCE
-from pygfuse.ops.autograd import is_differentiated
+from pygfuse.ops.autograd import differentiable, is_differentiated
 from pygfuse.program.activation import Activation
 
 
@@ -30,7 +31,7 @@ def activated_product(x: Tensor, first: Tensor, second: Tensor, act: Activation)
         tensor([[3.],
                 [0.]])
     """
-    return _ActivatedProduct.apply(x, first, second, act)
+    return applied(_ActivatedProduct, x, first, second, act)
 
 
 class _ActivatedProduct(torch.autograd.Function):
@@ -50,7 +51,7 @@ class _ActivatedProduct(torch.autograd.Function):
         x, first, second = ctx.saved_tensors
         needed = ctx.needs_input_grad[:3]
         if is_differentiated(grad):
-            return *_of_reference(x, first, second, ctx.act, grad, needed), None
+            return *differentiable(lambda x, a, b: ctx.act(x @ a) @ b, (x, first, second), grad, needed), None
         of_x = torch.empty_like(x) if needed[0] else None
         of_first, of_second = torch.zeros_like(first), torch.zeros_like(second)
         for places in _blocks(len(x)):
@@ -69,16 +70,3 @@ class _ActivatedProduct(torch.autograd.Function):
 def _blocks(rows: int) -> Iterator[slice]:
     for begin in range(0, rows, ROWS_AT_ONCE):
         yield slice(begin, min(begin + ROWS_AT_ONCE, rows))
-
-
-def _of_reference(
-    x: Tensor, first: Tensor, second: Tensor, act: Activation, grad: Tensor, needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
-    with_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # one may be computed from another: views of their own keep their gradients apart
-        tensors = [tensor.view_as(tensor) for tensor in (x, first, second)]
-        given = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
-        out = act(tensors[0] @ tensors[1]) @ tensors[2]
-        found = iter(torch.autograd.grad(out, given, grad, create_graph=with_graph))
-    return tuple(next(found) if is_needed else None for is_needed in needed)

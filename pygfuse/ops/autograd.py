@@ -147,6 +147,26 @@ def by_reference(
     return dict(zip(needed, found, strict=True))
 
 
+def differentiable(
+    compute: Callable[..., Tensor], tensors: Sequence[Tensor | None], grad: Tensor, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients of a function's tensors, as functions of them again if gradients are enabled.
+
+    Args:
+        compute: The function, by PyTorch's operators.
+        tensors: What it is called with.
+        grad: The gradient of its result.
+        needed: Which gradients are wanted; the others are None.
+    """
+    with_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # one may be computed from another: views of their own keep their gradients apart
+        tensors = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
+        given = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
+        found = iter(torch.autograd.grad(compute(*tensors), given, grad, create_graph=with_graph))
+    return [next(found) if is_needed else None for is_needed in needed]
+
+
 def _output(call: Call) -> Tensor:
     return reference.aggregate(call, factors_of(call))
 

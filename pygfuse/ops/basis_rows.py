@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.functions import applied
-from pygfuse.ops.autograd import is_differentiated
+from pygfuse.ops.autograd import differentiable, is_differentiated
 
 # bytes of a block of all tables: it should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -50,7 +51,8 @@ class _BasisRows(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         coefficients, bases, kinds, places = ctx.saved_tensors
         if is_differentiated(grad):
-            return _of_reference(coefficients, bases, kinds, places, grad, ctx.needs_input_grad)
+            compute = functools.partial(_reference, kinds=kinds, places=places)
+            return *differentiable(compute, (coefficients, bases), grad, ctx.needs_input_grad[:2]), None, None
         of_coefficients = torch.zeros_like(coefficients) if ctx.needs_input_grad[0] else None
         of_bases = torch.zeros_like(bases) if ctx.needs_input_grad[1] else None
         for nodes, which, within in _blocks(coefficients, bases, kinds, places):
@@ -83,14 +85,6 @@ def _blocks(
             yield block, which, kinds[which] * (block.stop - block.start) + ordered[begin:end] - block.start
 
 
-def _of_reference(
-    coefficients: Tensor, bases: Tensor, kinds: Tensor, places: Tensor, grad: Tensor, needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
-    with_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # one may be computed from the other: views of their own keep their gradients apart
-        coefficients, bases = coefficients.view_as(coefficients), bases.view_as(bases)
-        given = [tensor for tensor, is_needed in zip((coefficients, bases), needed, strict=False) if is_needed]
-        rows = torch.einsum('rb,bnc->rnc', coefficients, bases)[kinds, places]
-        found = list(torch.autograd.grad(rows, given, grad, create_graph=with_graph))
-    return *(found.pop(0) if is_needed else None for is_needed in needed[:2]), None, None
+def _reference(coefficients: Tensor, bases: Tensor, kinds: Tensor, places: Tensor) -> Tensor:
+    """The same by operators that autograd differentiates, with all tables."""
+    return torch.einsum('rb,bnc->rnc', coefficients, bases)[kinds, places]

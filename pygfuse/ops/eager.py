@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from pygfuse._lib.backends import backend_of
+from pygfuse._lib.functions import untransformed
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse._lib.note import Note
 from pygfuse.graph.graph import Graph
@@ -187,8 +188,7 @@ class _Aggregation(torch.autograd.Function):
         )
 
 
-# as `Function.apply` does where no transform of torch.func is active, in a third of its time
-_apply = super(torch.autograd.Function, _Aggregation).apply
+_apply = untransformed(_Aggregation)
 
 
 def _shaped(grad: Tensor | None, tensor: Tensor) -> Tensor | None:

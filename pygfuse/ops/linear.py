@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
-import torch_geometric.nn
 from torch import Tensor
 from torch.overrides import has_torch_function
 
 from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.finite import is_finite
 from pygfuse._lib.functions import applied
-from pygfuse._lib.hooks import is_plain, why_not_as_it_is
+from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
 from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
@@ -209,8 +208,7 @@ def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: 
 
 def is_plain_linear(module: torch.nn.Module) -> bool:
     """Whether a module is a linear map and nothing else: of torch or PyG, not parametrised, without hooks."""
-    known = type(module) in (torch.nn.Linear, torch_geometric.nn.Linear)
-    return known and why_not_as_it_is(module, 'it') is None and is_plain(module.weight)
+    return type(module) in LINEAR and why_not_as_it_is(module, 'it') is None and is_plain(module.weight)
 
 
 def _is_large(x: Tensor) -> bool:

@@ -6,6 +6,7 @@ rows are multiplied in groups (`pygfuse.graph.padded_types`), so that many of th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from pygfuse._lib.functions import applied
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.graph.padded_types import PaddedGroup, PaddedTypes
-from pygfuse.ops.autograd import is_differentiated
+from pygfuse.ops.autograd import differentiable, is_differentiated
 
 # blocks of at most so many rows and columns: up to so many of them together, one product with zeros around is faster
 _SMALL_BLOCK, _MOST_ROWS = 8, 64
@@ -101,7 +102,7 @@ class _TypedProduct(torch.autograd.Function):
         x, weight, bias = ctx.saved_tensors
         rows, needed = ctx.rows, ctx.needs_input_grad[:3]
         if is_differentiated(grad):
-            return _of_reference((x, weight, bias), rows, grad, needed)
+            return *differentiable(functools.partial(_reference, rows=rows), (x, weight, bias), grad, needed), None
         of_x = _product(grad, weight.transpose(-1, -2), None, rows.reversed(len(x))) if needed[0] else None
         of_weight = _gradient_of_weight(x, grad, weight, rows) if needed[1] else None
         return of_x, of_weight, _gradient_of_bias(grad, bias, rows) if needed[2] else None, None
@@ -213,15 +214,3 @@ def _reference(x: Tensor, weight: Tensor, bias: Tensor | None, rows: TypedRows) 
     biases = [None] * len(sizes) if bias is None else bias.unbind()
     out = torch.cat([_times(*given) for given in zip(x.split(sizes), weight.unbind(), biases, strict=True)])
     return out if rows.written is None else out.new_zeros(rows.count, out.shape[1]).index_add(0, rows.written, out)
-
-
-def _of_reference(
-    tensors: tuple[Tensor | None, ...], rows: TypedRows, grad: Tensor, needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
-    with_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # one may be computed from another: views of their own keep their gradients apart
-        tensors = tuple(None if tensor is None else tensor.view_as(tensor) for tensor in tensors)
-        given = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
-        found = list(torch.autograd.grad(_reference(*tensors, rows), given, grad, create_graph=with_graph))
-    return *(found.pop(0) if is_needed else None for is_needed in needed), None

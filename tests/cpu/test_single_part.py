@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pygfuse import force_mapping, used_once
-from pygfuse.conv import CGConv, GATConv, GATv2Conv, GCNConv, GINConv, GMMConv, SAGEConv, TransformerConv
-from pygfuse.cpu import adjoint, backend, single_part
+from pygfuse.conv import CGConv, EdgeConv, GATConv, GATv2Conv, GCNConv, GINConv, GMMConv, SAGEConv, TransformerConv
+from pygfuse.cpu import adjoint, backend, launch, single_part
 from pygfuse.cpu.single_part import is_single_part
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping import records
@@ -97,3 +97,24 @@ def test_dropout_finds_its_edges_after_a_call_without():
             out = conv.train()(x, edge_index)
         found.append(out)
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    'make', [LAYERS['GAT'], LAYERS['GCN'], LAYERS['GIN'], lambda: EdgeConv(torch.nn.Linear(2 * WIDTH, WIDTH))]
+)
+@pytest.mark.parametrize(('edges', 'teams'), [(1_000, set()), (200_000, {2})])
+def test_few_edges_wake_no_team(make, edges, teams, monkeypatch):
+    """A team waits at its barrier for whatever else computes on the machine."""
+    run, seen = launch.Launch.run, []
+    monkeypatch.setattr(
+        launch.Launch, 'run', lambda self, block, threads: seen.append(threads) or run(self, block, threads)
+    )
+    conv, x = make(), torch.randn(100, WIDTH, requires_grad=True)
+    edge_index, before = random_edges(100, 100, edges), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for _ in range(3):
+            conv(x, edge_index).sum().backward()
+    finally:
+        torch.set_num_threads(before)
+    assert {threads for threads in seen if threads > 1} == teams

@@ -59,7 +59,7 @@ OF_TYPES = (
     ),
     Mutation(
         'gradients of what is computed from another',
-        'ops/typed_product.py',
+        'ops/autograd.py',
         'None if tensor is None else tensor.view_as(tensor)',
         'tensor',
         'tests/ops/test_typed_product_by_rows.py',

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pygfuse._lib.backends import why_no_edge_chunks
+from pygfuse._lib.hooks import LINEAR
 from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edge_mlp.network import (
     Stage,
@@ -16,7 +17,7 @@ from pygfuse.conv._edge_mlp.network import (
     stages_of,
     tensors_of_stages,
 )
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._layer import FusedConv, width_of
 from pygfuse.ops import Edges
 
 
@@ -32,8 +33,7 @@ class FilterConv(FusedConv):
         return stages
 
     def edge_width(self, x: NodePair) -> int | None:
-        prepared = self.prepare()
-        return -1 if isinstance(prepared, str) else prepared[0].module.weight.shape[1]
+        return width_of(next((module for module in self.nn.modules() if type(module) in LINEAR), None)) or -1
 
     def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
         return tensors_of_stages(prepared)

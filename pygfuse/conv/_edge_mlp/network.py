@@ -11,7 +11,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.nn.models.schnet import ShiftedSoftplus
 
-from pygfuse._lib.hooks import has_hooks, is_plain
+from pygfuse._lib.hooks import LINEAR, has_hooks, is_plain
 from pygfuse.ops.edge_mlp import EdgeStage, Map, Rectifier
 from pygfuse.program.activation import SELU, Activation
 
@@ -64,7 +64,6 @@ class UnsupportedNetwork(Exception):
     """A network cannot be taken apart; the text says why."""
 
 
-_LINEAR = (torch.nn.Linear, torch_geometric.nn.Linear)
 _NOTHING = (torch.nn.Identity,)
 _ACTIVATIONS = {
     torch.nn.ReLU: lambda module: Activation('relu'),
@@ -138,7 +137,7 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
         raise UnsupportedNetwork(f'{name} is no module')
     kind = type(module)
     # a lazy layer hooks itself until its first call
-    if kind in _LINEAR and isinstance(module.weight, torch.nn.UninitializedParameter):
+    if kind in LINEAR and isinstance(module.weight, torch.nn.UninitializedParameter):
         raise UnsupportedNetwork(f'{name} has no parameters before its first call')
     _check_untouched(module, name)
     if kind is torch.nn.Sequential:
@@ -147,7 +146,7 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
             yield from _taken_apart(child, f'{name}.{key}')
     elif kind is torch_geometric.nn.MLP:
         yield from _of_mlp(module, name)
-    elif kind in _LINEAR:
+    elif kind in LINEAR:
         yield Linear(module, name)
     elif kind is torch.nn.BatchNorm1d:
         yield Norm(module, name)
