@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from types import ModuleType
 
@@ -28,6 +29,13 @@ def needs_torch_sparse() -> ModuleType:
     if os.environ.get('CI', '').lower() in ('1', 'true'):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def needs_sampler(request: pytest.FixtureRequest) -> None:
+    """What PyG samples neighbourhoods with: pyg-lib, or torch_sparse, for which `needs_torch_sparse` answers."""
+    if importlib.util.find_spec('pyg_lib') is None:
+        request.getfixturevalue('needs_torch_sparse')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

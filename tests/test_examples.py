@@ -110,8 +110,7 @@ def test_constrained_gat_is_compiled(planetoid_root, tmp_path):
 
 
 @pytest.mark.parametrize('backend', ['pyg', 'pygfuse'])
-def test_reddit_prints_a_row_for_each_model_and_mode(backend):
-    pytest.importorskip('torch_sparse')
+def test_reddit_prints_a_row_for_each_model_and_mode(backend, needs_sampler):
     small = '--scale', 0.002, '--channels', 32, '--batch-size', 64, '--epochs', 3, '--workers', 1
     output = run_example('reddit.py', '--backend', backend, *small)
     assert '465 nodes' in output

@@ -183,7 +183,9 @@ def run(*command: object) -> subprocess.CompletedProcess:
     ],
     ids=' '.join,
 )
-def test_benchmarks_run_and_write_results(schema, tmp_path, command):
+def test_benchmarks_run_and_write_results(schema, tmp_path, command, request):
+    if 'mini_batches' in command:
+        request.getfixturevalue('needs_sampler')
     script, *options = command
     done = run(BENCHMARKS / script, *options, '--quick', '--out', tmp_path / 'found.json')
     assert done.returncode == 0, done.stderr

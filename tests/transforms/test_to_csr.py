@@ -83,18 +83,11 @@ def test_a_batch_can_be_transformed_itself():
         assert torch.equal(found.edge_index, ToCSR()(plain).edge_index)
 
 
-def loader_of(data: Data, **options) -> NeighborLoader:
-    try:
-        return NeighborLoader(data, [5, 3], batch_size=8, **options)
-    except ImportError as error:
-        pytest.skip(str(error))
-
-
 @pytest.mark.filterwarnings('ignore:Using .NeighborSampler. without')
 @pytest.mark.parametrize('num_workers', [0, 2])
 @pytest.mark.parametrize('transform', [None, ToCSR()])
-def test_sampled_neighbourhoods_are_not_sorted(num_workers, transform, never_sorts):
-    for batch in loader_of(graph(), transform=transform, num_workers=num_workers):
+def test_sampled_neighbourhoods_are_not_sorted(num_workers, transform, never_sorts, needs_sampler):
+    for batch in NeighborLoader(graph(), [5, 3], batch_size=8, transform=transform, num_workers=num_workers):
         assert torch.equal(batch.edge_attr.flatten(), (batch.n_id[batch.edge_index] * torch.tensor([[30], [1]])).sum(0))
         run(batch)
 

@@ -61,7 +61,7 @@ def test_it_goes_with_the_data():
 
 @pytest.mark.parametrize('num_workers', [0, 1])
 @pytest.mark.filterwarnings('ignore:Using .NeighborSampler. without')
-def test_loaders(num_workers):
+def test_loaders(num_workers, needs_sampler):
     plain = data_with(0.05)
     data = ToSparseFeatures()(plain)
     batch = next(iter(DataLoader([data, data], batch_size=2, num_workers=num_workers)))
