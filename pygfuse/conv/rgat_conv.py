@@ -65,6 +65,10 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
         parameter='q', attention=BEFORE_DROPOUT, needs_targets=True, node_dims=(0,),
     )  # fmt: skip
 
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        torch.nn.init.constant_(self.l2, 1 / self.out_channels)  # PyG means to, and leaves it as the memory was
+
     def forward(
         self, x: Any, edge_index: Any, edge_type: OptTensor = None, edge_attr: OptTensor = None, size: Any = None,
         return_attention_weights: bool | None = None,

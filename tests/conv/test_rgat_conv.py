@@ -168,5 +168,9 @@ def test_bad_input():
         conv(example.x(FEATURES), example.edge_index)
 
 
+def test_every_parameter_is_initialised():
+    assert torch.equal(RGATConv(FEATURES, OUT, RELATIONS).l2, torch.full((OUT, OUT), 1 / OUT))
+
+
 def test_fuse_swaps_it():
     assert type(pygfuse.fuse(pyg.RGATConv(4, 4, 2))) is RGATConv

@@ -24,7 +24,7 @@ from tests.properties.layers import EDGE_TYPES, KINDS, METADATA, options_of
 from tests.properties.possible import takes_edges
 from tests.properties.space import SPACE
 from tests.support.cases import FEATURES
-from tests.support.parity import Example
+from tests.support.parity import Example, initialise_what_pyg_does_not
 
 OTHER_WIDTH = 5
 
@@ -96,8 +96,7 @@ class Problem:
         conv = getattr(package, self.case[LAYER])(**options)
         if self.fused and state.swapped:
             conv = pygfuse.fuse(conv)
-        if self.case[LAYER] == 'RGATConv':
-            torch.nn.init.constant_(conv.l2, 0.25)  # PyG leaves it as the memory was
+        initialise_what_pyg_does_not(conv)
         if self.case['width'] == 'lazy':
             self.initialise(conv)
         with torch.no_grad():

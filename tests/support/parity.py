@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch_geometric.nn
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
@@ -132,6 +133,12 @@ ADJACENCIES: dict[str, Callable[[Example], Any]] = {
 SPARSE = ('COO', 'CSR', 'CSC', 'SparseTensor')
 
 
+def initialise_what_pyg_does_not(conv: torch.nn.Module) -> None:
+    """Sets the parameter that PyG's RGATConv leaves as the memory was."""
+    if isinstance(conv, torch_geometric.nn.RGATConv):
+        torch.nn.init.constant_(conv.l2, 1 / conv.out_channels)
+
+
 @dataclasses.dataclass(frozen=True)
 class Parity:
     """A class of PyG and the fused class that stands for it.
@@ -148,6 +155,7 @@ class Parity:
         """A layer of each class with the same random parameters; lazy ones are initialised by `arguments`."""
         torch.manual_seed(seed)
         pyg = self.pyg(**copy.deepcopy(dict(options)))
+        initialise_what_pyg_does_not(pyg)
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in pyg.parameters()):
             with torch.no_grad():
                 pyg(**arguments)
