@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,3 +17,9 @@ OF_SHAPE = {getattr(Tensor, name).__get__ for name in _PROPERTIES if hasattr(Ten
     *(Tensor.is_inference, Tensor.ndimension, Tensor.nelement, Tensor.numel, Tensor.size),
     *(torch.is_floating_point, torch.is_complex, torch.numel),
 }
+
+
+def told_by_shape(function: Callable, args: tuple, kwargs: Mapping[str, Any] | None) -> Any:
+    """The answer of one of `OF_SHAPE`, asked of a subclass of Tensor."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return function(*args, **(kwargs or {}))

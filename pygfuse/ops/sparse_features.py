@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from pygfuse._lib.backends import sorting_of
 from pygfuse._lib.functions import applied
-from pygfuse._lib.of_shape import OF_SHAPE
+from pygfuse._lib.of_shape import OF_SHAPE, told_by_shape
 
 _PRODUCT_DTYPES = (torch.float32, torch.float64)
 
@@ -161,10 +161,9 @@ class SparseFeatures(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
         if func in OF_SHAPE:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+            return told_by_shape(func, args, kwargs)
+        kwargs = kwargs or {}
         answer = _ANSWERS.get(func) if args and 'out' not in kwargs else None
         found = NotImplemented if answer is None else answer(*args, **kwargs)
         return _of_dense(func, args, kwargs) if found is NotImplemented else found

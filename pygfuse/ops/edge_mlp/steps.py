@@ -8,19 +8,9 @@ import torch
 from torch import Tensor
 
 from pygfuse.mapping.edge_chunks import EdgeChunk
+from pygfuse.ops.edge_mlp import stages as kinds
 from pygfuse.ops.edge_mlp.operands import Operands
-from pygfuse.ops.edge_mlp.stages import (
-    Affine,
-    Begin,
-    Contract,
-    EdgeStage,
-    Map,
-    Normalise,
-    Plus,
-    Rectifier,
-    Times,
-    widths_of,
-)
+from pygfuse.ops.edge_mlp.stages import EdgeStage, widths_of
 from pygfuse.program.activation import Activation
 
 _aten = torch.ops.aten
@@ -108,7 +98,7 @@ class _Map(Step):
     def _begins_unwanted(self) -> bool:
         """Whether it maps features of edges of which nobody wants a gradient."""
         begin = self.previous
-        if not isinstance(begin, Begin) or begin.source is not None or begin.target is not None:
+        if not isinstance(begin, kinds.Begin) or begin.source is not None or begin.target is not None:
             return False
         return self.operands.edge_rows(begin.features).gradient is None
 
@@ -258,15 +248,15 @@ class _Contract(Step):
 
 
 _STEPS = {
-    Begin: _Begin,
-    Map: _Map,
-    Affine: _Affine,
-    Rectifier: _Rectifier,
+    kinds.Begin: _Begin,
+    kinds.Map: _Map,
+    kinds.Affine: _Affine,
+    kinds.Rectifier: _Rectifier,
     Activation: _Activation,
-    Normalise: _Normalise,
-    Plus: _Plus,
-    Times: _Times,
-    Contract: _Contract,
+    kinds.Normalise: _Normalise,
+    kinds.Plus: _Plus,
+    kinds.Times: _Times,
+    kinds.Contract: _Contract,
 }
 
 

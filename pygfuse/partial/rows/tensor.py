@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from pygfuse._lib.of_shape import OF_SHAPE
+from pygfuse._lib.of_shape import OF_SHAPE, told_by_shape
 from pygfuse.partial.rows import row_wise
 from pygfuse.partial.rows.nodes import Node, evaluate, is_kept, kept_rows
 from pygfuse.partial.rows.row_set import RowSet, chosen
@@ -77,10 +77,9 @@ class Deferred(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
         if func in OF_SHAPE:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+            return told_by_shape(func, args, kwargs)
+        kwargs = kwargs or {}
         if args and func in _NEW | _LIKE:
             first = args[0]
             return func(torch.empty(first.shape, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
