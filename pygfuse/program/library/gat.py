@@ -16,19 +16,19 @@ def message(weight, x):
     return weight * x
 
 
-GAT = EdgeProgram(
-    'gat',
-    operands(
-        source='x',
+def weighed(name, message, **features):
+    """A program that reads features and adds up its messages, weighed by the softmax of the score."""
+    terms = operands(
+        **features,
         source_heads='alpha_src',
         target_heads='alpha_dst',
         edge_heads='alpha_edge',
         parameter_scalar='negative_slope',
-    ),
-    score=score,
-    message=message,
-    softmax=True,
-)
+    )
+    return EdgeProgram(name, terms, score=score, message=message, softmax=True)
+
+
+GAT = weighed('gat', message, source='x')
 
 
 def unreorganised_score(x, x_dst, edge, att_src, att_dst, att_edge, negative_slope):
