@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
@@ -76,8 +77,12 @@ class Watched:
         raise Refused(f'it stores a value in {name}')
 
     def __getattr__(self, name: str) -> Any:
-        module, _ = _parts(self)
+        module, guards = _parts(self)
         kind = type(module)
+        if is_parametrized(module, name):
+            guards.add(module, '__class__', kind)
+            # before it is read: a parametrization may draw, or count how often it is
+            raise Refused(f'{name} is parametrized')
         on_class = getattr(kind, name, None)
         if name == 'fused_aggr' and isinstance(module, MultiAggregation):
             return None
@@ -112,6 +117,7 @@ class Watched:
         if isinstance(found, Tensor):
             if type(found) not in (Tensor, torch.nn.Parameter):
                 raise Refused(f'{name} is a {type(found).__name__}')
+            guards.add(module, '__class__', type(module))  # another one where a parametrization is registered
             guards.add(module, name, found)
             return Symbol(leaf(name, SHARED, found.shape, found.dtype, (module, name)), None)
         if isinstance(found, Module):

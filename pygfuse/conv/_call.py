@@ -68,6 +68,11 @@ def _names(function: Any, first: int) -> tuple[tuple[str, Any], ...]:
     return tuple((p.name, p.default) for p in parameters)
 
 
+def takes_weights(kind: type) -> bool:
+    """Whether the messages of a class are given ``edge_weight``."""
+    return any(name == 'edge_weight' for name, _ in _names(kind.message, 1))
+
+
 def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False) -> Call:
     """Does what PyG's ``_collect`` does, but for the gathering.
 

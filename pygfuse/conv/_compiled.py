@@ -13,12 +13,13 @@ from torch_geometric.nn import MessagePassing
 from pygfuse.compiler import Plan, Refused, capture, capture_edge_update
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._call import Call, collected
+from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._known_calls import call_like, kind_of_call, remember
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
+from pygfuse.graph.adjacency import values_of
 
 
 class CompiledConv(Noted):
@@ -73,7 +74,10 @@ class CompiledConv(Noted):
         if reason is None and torch.compiler.is_compiling():
             reason = 'torch compiles'
         if reason is None and self.fuse and _runs_as_product(self, adjacency):
-            reason = 'message_and_aggregate of a sparse adjacency'
+            if _is_sum_of_products(self, adjacency):
+                kwargs = {**kwargs, 'edge_weight': None}  # the matrix has its own
+            else:
+                reason = 'message_and_aggregate of a sparse adjacency'
         if reason is None:
             reason = fallback.why_not_segments(self, adjacency)
         if reason is not None:
@@ -162,6 +166,17 @@ def _runs_as_product(conv: Any, adjacency: Any) -> bool:
     """Whether PyG calls ``message_and_aggregate``, which may compute something else than ``message``."""
     if isinstance(adjacency, EdgeIndex):
         return conv.SUPPORTS_FUSED_EDGE_INDEX and adjacency.is_sorted_by_col
-    # of sums PyG's own classes compute the same by both
-    is_known = conv.plain.__module__.startswith('torch_geometric.nn.conv.') and conv.aggr in ('add', 'sum')
-    return not is_edge_index(adjacency) and not is_known
+    return not is_edge_index(adjacency)
+
+
+def _is_sum_of_products(conv: Any, adjacency: Any) -> bool:
+    """Whether ``message_and_aggregate`` adds up what ``message`` gives for the values of the matrix.
+
+    Of PyG's own classes that is so where a message is weighed by them, or where there are none.
+    """
+    plain = conv.plain
+    if not plain.__module__.startswith('torch_geometric.nn.conv.') or conv.aggr not in ('add', 'sum'):
+        return False
+    if plain.aggregate is not MessagePassing.aggregate or isinstance(adjacency, EdgeIndex):
+        return False
+    return takes_weights(plain) or values_of(adjacency) is None

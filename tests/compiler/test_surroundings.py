@@ -202,3 +202,23 @@ def test_random_numbers_are_not_kept(message, reason):
     first, second = conv(**given()), conv(**given())
     assert not torch.equal(first, second)
     assert conv.note.reason == reason
+
+
+@pytest.mark.parametrize('called_before', [False, True])
+def test_a_parametrization_is_read_as_often_as_by_pyg(called_before):
+    counts = []
+
+    class Counting(torch.nn.Module):
+        def forward(self, weight):
+            counts.append(1)
+            return weight
+
+    conv = pygfuse.compile(own_convs.NaiveAttention())
+    if called_before:
+        conv(**given())
+        assert conv.note.reason is None
+    torch.nn.utils.parametrize.register_parametrization(conv.score, 'weight', Counting())
+    counts.clear()
+    conv(**given())
+    assert conv.note.reason == 'weight is parametrized'
+    assert len(counts) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,65 +9,20 @@ import torch
 from torch.nn import BatchNorm1d, LeakyReLU, Linear, PReLU, ReLU, Sequential, SiLU
 from torch_geometric.nn import MLP
 
+from tests.properties.compiled_layers import COMPILED
+from tests.properties.kind import ABSENT, AGGREGATIONS, BOTH, EDGES, NEITHER, SUMS, WIDTHS, Kind, named
 from tests.support.cases import CHANNELS, EDGE_DIM, FEATURES, mlp
-
-# an option that is not given
-ABSENT = object()
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A class of both packages.
-
-    Attributes:
-        fixed: Options of the constructor that all cases have.
-        options: Names of the others, with their values by name; the first value is the usual one.
-        width: The option that holds the width of the features, or None.
-        edge: The argument that takes something of each edge, or None.
-        edge_width: The option that says how many features edges have; None: one number, `FEATURES` where it is absent.
-        bipartite: Whether sources and targets may be different nodes.
-        lazy: Whether the width may be found in the first call.
-        takes_size: Whether ``forward`` takes a `size`.
-        attention: Whether ``forward`` takes `return_attention_weights`.
-        ties_differ: Whether the gradient among edges that tie may be divided otherwise than in PyG.
-        edge_types: Whether ``forward`` takes the type of each edge.
-        node_types: How many types of nodes there are, if ``forward`` takes the type of each.
-        by_type: Whether ``forward`` takes features by type of nodes and adjacencies by type of edges.
-    """
-
-    fixed: Mapping[str, Any]
-    options: Mapping[str, Mapping[str, Any]]
-    width: str | None = 'in_channels'
-    edge: str | None = None
-    edge_width: str | None = None
-    bipartite: bool = True
-    lazy: bool = True
-    takes_size: bool = False
-    attention: bool = False
-    ties_differ: bool = False
-    edge_types: bool = False
-    node_types: int | None = None
-    by_type: bool = False
-
-
-def _named(*values: Any) -> dict[str, Any]:
-    return {str(value): value for value in values}
 
 
 def film_network() -> Sequential:
     return Sequential(Linear(FEATURES, 6), SiLU(), Linear(6, 2 * CHANNELS))
 
 
-BOTH, NEITHER = _named(True, False), _named(False, True)
-AGGREGATIONS = _named('add', 'mean', 'max', 'min', 'median')
-SUMS = _named('add', 'mean', 'max')
 # few: each shape has its own kernels
 HEADS = {'2 x 4': {'heads': 2, 'out_channels': CHANNELS}, '1 x 5': {'heads': 1, 'out_channels': 5}}
-EDGES = {'none': None, 'edges': EDGE_DIM}
-WIDTHS = {'in_channels': FEATURES}
-ATTENTION = {'shape': HEADS, 'concat': BOTH, 'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH}
-LOOPS = {'add_self_loops': BOTH, 'fill_value': _named('mean', 0.5, 'add', 'max')}
-SLOPE = {'negative_slope': _named(0.2, 0.7)}
+ATTENTION = {'shape': HEADS, 'concat': BOTH, 'dropout': named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH}
+LOOPS = {'add_self_loops': BOTH, 'fill_value': named('mean', 0.5, 'add', 'max')}
+SLOPE = {'negative_slope': named(0.2, 0.7)}
 NETWORKS = {
     'map': lambda: Linear(2 * FEATURES, CHANNELS),
     'map without bias': lambda: Linear(2 * FEATURES, CHANNELS, bias=False),
@@ -79,6 +33,11 @@ NETWORKS = {
     'PReLU': lambda: Sequential(Linear(2 * FEATURES, 6), PReLU(6)),
     'MLP': lambda: MLP([2 * FEATURES, 6, 5]),
     'not fused': lambda: Sequential(Linear(2 * FEATURES, 6), torch.nn.LayerNorm(6)),
+}
+FILTERS = {
+    'map': lambda: Linear(EDGE_DIM, FEATURES * CHANNELS),
+    'two maps': lambda: Sequential(Linear(EDGE_DIM, 6), SiLU(), Linear(6, FEATURES * CHANNELS, bias=False)),
+    'not fused': lambda: Sequential(Linear(EDGE_DIM, FEATURES * CHANNELS), ReLU()),
 }
 ACTIVATIONS = {'sigmoid': ABSENT, 'tanh': torch.nn.Tanh, 'relu': ReLU, 'not fused': torch.nn.Hardsigmoid}
 
@@ -112,7 +71,7 @@ KINDS: dict[str, Kind] = {
     'GCNConv': Kind(
         WIDTHS,
         {
-            'out_channels': _named(FEATURES, 5), 'improved': NEITHER, 'cached': NEITHER, 'add_self_loops': BOTH,
+            'out_channels': named(FEATURES, 5), 'improved': NEITHER, 'cached': NEITHER, 'add_self_loops': BOTH,
             'normalize': BOTH, 'bias': BOTH, 'aggr': AGGREGATIONS,
         },
         edge='edge_weight', bipartite=False,
@@ -120,8 +79,8 @@ KINDS: dict[str, Kind] = {
     'SAGEConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
         {
-            'aggr': {**AGGREGATIONS, **_named('lstm', 'softmax', ['mean', 'max'])}, 'normalize': NEITHER,
-            'root_weight': BOTH, 'project': NEITHER, 'bias': BOTH, 'decomposed_layers': _named(1, 2),
+            'aggr': {**AGGREGATIONS, **named('lstm', 'softmax', ['mean', 'max'])}, 'normalize': NEITHER,
+            'root_weight': BOTH, 'project': NEITHER, 'bias': BOTH, 'decomposed_layers': named(1, 2),
         },
         takes_size=True,
     ),
@@ -129,17 +88,17 @@ KINDS: dict[str, Kind] = {
         {**WIDTHS, 'out_channels': CHANNELS}, {'aggr': AGGREGATIONS, 'bias': BOTH}, edge='edge_weight', takes_size=True,
     ),
     'GINConv': Kind(
-        {'nn': mlp}, {'eps': _named(0.0, 0.3), 'train_eps': BOTH, 'aggr': AGGREGATIONS}, None, takes_size=True,
+        {'nn': mlp}, {'eps': named(0.0, 0.3), 'train_eps': BOTH, 'aggr': AGGREGATIONS}, None, takes_size=True,
     ),
     'GINEConv': Kind(
-        {'nn': mlp}, {'eps': _named(0.0, 0.3), 'train_eps': BOTH, 'edge_dim': EDGES, 'aggr': SUMS}, None,
+        {'nn': mlp}, {'eps': named(0.0, 0.3), 'train_eps': BOTH, 'edge_dim': EDGES, 'aggr': SUMS}, None,
         edge='edge_attr', edge_width='edge_dim', takes_size=True,
     ),
-    'EdgeConv': Kind({}, {'nn': NETWORKS, 'aggr': _named('max', 'add', 'mean', 'min')}, None, ties_differ=True),
+    'EdgeConv': Kind({}, {'nn': NETWORKS, 'aggr': named('max', 'add', 'mean', 'min')}, None, ties_differ=True),
     'GMMConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS, 'kernel_size': 2},
         {
-            'dim': _named(2, 1), 'separate_gaussians': NEITHER,
+            'dim': named(2, 1), 'separate_gaussians': NEITHER,
             'aggr': SUMS, 'root_weight': BOTH, 'bias': BOTH,
         },
         edge='edge_attr', edge_width='dim', takes_size=True,
@@ -150,7 +109,7 @@ KINDS: dict[str, Kind] = {
     'FAConv': Kind(
         {'channels': FEATURES},
         {
-            'eps': _named(0.1, 0.0), 'dropout': _named(0.0, 0.5, 1.0), 'cached': NEITHER, 'add_self_loops': BOTH,
+            'eps': named(0.1, 0.0), 'dropout': named(0.0, 0.5, 1.0), 'cached': NEITHER, 'add_self_loops': BOTH,
             'normalize': BOTH, 'aggr': SUMS,
         },
         None, edge='edge_weight', bipartite=False, attention=True,
@@ -170,34 +129,34 @@ KINDS: dict[str, Kind] = {
     ),
     'RGCNConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
-        {'shape': RELATIONS, 'aggr': _named('mean', 'add', 'max', 'min', 'median'), 'root_weight': BOTH, 'bias': BOTH},
+        {'shape': RELATIONS, 'aggr': named('mean', 'add', 'max', 'min', 'median'), 'root_weight': BOTH, 'bias': BOTH},
         lazy=False, edge_types=True,
     ),
     'FastRGCNConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
-        {'shape': RELATIONS, 'aggr': _named('mean', 'add'), 'root_weight': BOTH, 'bias': BOTH},
+        {'shape': RELATIONS, 'aggr': named('mean', 'add'), 'root_weight': BOTH, 'bias': BOTH},
         lazy=False, edge_types=True,
     ),
     'RGATConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS, 'heads': 2},
         {
-            'shape': RELATIONS, 'attention_mode': _named('additive-self-attention', 'multiplicative-self-attention'),
-            'attention_mechanism': _named('across-relation', 'within-relation'), 'dim': _named(1, 2),
-            'mod': _named(None, 'additive', 'scaled', 'f-additive', 'f-scaled'), **SLOPE, 'concat': BOTH,
-            'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH, 'aggr': SUMS,
+            'shape': RELATIONS, 'attention_mode': named('additive-self-attention', 'multiplicative-self-attention'),
+            'attention_mechanism': named('across-relation', 'within-relation'), 'dim': named(1, 2),
+            'mod': named(None, 'additive', 'scaled', 'f-additive', 'f-scaled'), **SLOPE, 'concat': BOTH,
+            'dropout': named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH, 'aggr': SUMS,
         },
         edge='edge_attr', edge_width='edge_dim', lazy=False, takes_size=True, attention=True, edge_types=True,
     ),
     'FiLMConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
         {
-            'num_relations': _named(3, 1, 140),
+            'num_relations': named(3, 1, 140),
             'nn': {'map': None, 'own map': lambda: Linear(FEATURES, 2 * CHANNELS, bias=False), 'network': film_network},
             'act': {
                 'ReLU': ABSENT, 'none': None, 'tanh': torch.nn.Tanh, 'PReLU': lambda: PReLU(CHANNELS),
                 'not fused': torch.nn.GELU,
             },
-            'aggr': _named('mean', 'add', 'max', 'min', 'median'),
+            'aggr': named('mean', 'add', 'max', 'min', 'median'),
         },
         edge_types=True,
     ),
@@ -207,24 +166,32 @@ KINDS: dict[str, Kind] = {
             'edge_attr_emb_dim': 5,
         },
         {
-            'shape': HEADS, 'concat': BOTH, 'dropout': _named(0.0, 0.5, 1.0), 'edge_dim': {'edges': EDGE_DIM}, **SLOPE,
+            'shape': HEADS, 'concat': BOTH, 'dropout': named(0.0, 0.5, 1.0), 'edge_dim': {'edges': EDGE_DIM}, **SLOPE,
             'root_weight': BOTH, 'bias': BOTH, 'aggr': SUMS,
         },
         edge='edge_attr', edge_width='edge_dim', bipartite=False, edge_types=True, node_types=NODE_TYPES,
     ),
     'HGTConv': Kind(
-        {**WIDTHS, 'out_channels': 2 * CHANNELS, 'metadata': METADATA}, {'heads': _named(2, 1)}, by_type=True,
+        {**WIDTHS, 'out_channels': 2 * CHANNELS, 'metadata': METADATA}, {'heads': named(2, 1)}, by_type=True,
     ),
     'HANConv': Kind(
         {**WIDTHS, 'out_channels': 2 * CHANNELS, 'metadata': METADATA},
-        {'heads': _named(2, 1), 'dropout': _named(0.0, 0.5, 1.0), **SLOPE}, by_type=True,
+        {'heads': named(2, 1), 'dropout': named(0.0, 0.5, 1.0), **SLOPE}, by_type=True,
     ),
+    'NNConv': Kind(
+        {**WIDTHS, 'out_channels': CHANNELS},
+        {'nn': FILTERS, 'aggr': SUMS, 'root_weight': BOTH, 'bias': BOTH},
+        edge='edge_attr', edge_features=EDGE_DIM, takes_size=True,
+    ),
+    **COMPILED,
 }  # fmt: skip
 
 
 def options_of(name: str, meaning: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of a layer's constructor, from what a case's values stand for; modules are made anew."""
     kind = KINDS[name]
-    found = {**kind.fixed, **{option: meaning[option] for option in kind.options}, 'flow': meaning['flow']}
+    found = {**kind.fixed, **{option: meaning[option] for option in kind.options}}
+    if kind.compiled is None:
+        found['flow'] = meaning['flow']  # a user's own layer may not take it
     found |= found.pop('shape', {})
     return {option: value() if callable(value) else value for option, value in found.items() if value is not ABSENT}

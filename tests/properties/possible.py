@@ -79,7 +79,7 @@ RULES: dict[str, Rule] = {
         or (case['edge'] == 'unwanted' and takes_edges(meaning))
     ),
     'edges have several features': lambda case, meaning: (
-        case['edge'] == 'one dimension' and case[LAYER] != 'GMMConv' and KINDS[case[LAYER]].edge_width is not None
+        case['edge'] == 'one dimension' and case[LAYER] != 'GMMConv' and KINDS[case[LAYER]].edge == 'edge_attr'
     ),
     'the layer takes no size': lambda case, meaning: case['size'] == 'given' and not KINDS[case[LAYER]].takes_size,
     'the layer gives no weights of edges': lambda case, meaning: (
@@ -199,10 +199,13 @@ RULES: dict[str, Rule] = {
 
 _NEED_TARGETS = (
     'GATv2Conv', 'TransformerConv', 'EdgeConv', 'ResGatedGraphConv', 'CGConv', 'RGCNConv', 'FastRGCNConv', 'RGATConv',
-    'FiLMConv',
+    'FiLMConv', 'LEConv', 'FeaStConv', 'NaiveAttention', 'HeadedAttention', 'Gate', 'Network', 'InPlace', 'Centred',
 )  # fmt: skip
 _MASK_EDGES = ('RGCNConv', 'FiLMConv')
-_REQUIRE_EDGES = ('GINEConv', 'GMMConv', 'TransformerConv', 'ResGatedGraphConv', 'FAConv', 'HEATConv')
+_REQUIRE_EDGES = (
+    'GINEConv', 'GMMConv', 'TransformerConv', 'ResGatedGraphConv', 'FAConv', 'HEATConv', 'NNConv', 'PDNConv',
+    'HeadedAttention', 'Gate',
+)  # fmt: skip
 
 # the same for cases that PyG refuses: drawn rarely, to see that they are refused here
 REFUSED: dict[str, Rule] = {

@@ -88,13 +88,17 @@ class Problem:
     def layer(self) -> Module:
         """The layer in float32, its parameters random, before anything is done to it."""
         state = self.meaning['state']
-        package = pygfuse.conv if self.fused and not state.swapped else torch_geometric.nn
+        compiled = self.kind.compiled
+        is_swapped = self.fused and (state.swapped or compiled is not None)
+        package = pygfuse.conv if self.fused and not is_swapped else torch_geometric.nn
         torch.default_generator.manual_seed(self.case.seed)
         options = options_of(self.case[LAYER], self.meaning)
         if self.kind.width is not None and self.case['width'] != 'number':
             options[self.kind.width] = -1 if self.case['width'] == 'lazy' else (FEATURES, OTHER_WIDTH)
-        conv = getattr(package, self.case[LAYER])(**options)
-        if self.fused and state.swapped:
+        conv = (compiled or getattr(package, self.case[LAYER]))(**options)
+        if compiled is not None:
+            conv.flow = self.meaning['flow']
+        if is_swapped:
             conv = pygfuse.fuse(conv)
         initialise_what_pyg_does_not(conv)
         if self.case['width'] == 'lazy':
@@ -224,7 +228,8 @@ class Problem:
             values = values[:, 0].abs() + 0.25  # sums of which have real roots
             values = values.unsqueeze(1) if given == 'one dimension' else values
         else:
-            width = self.meaning[kind.edge_width] or (FEATURES if self.case[LAYER] == 'GINEConv' else 3)
+            width = kind.edge_features or self.meaning[kind.edge_width]
+            width = width or (FEATURES if self.case[LAYER] == 'GINEConv' else 3)
             values = values[:, 0] if given == 'one dimension' else values[:, :width]
         return values.contiguous().requires_grad_()
 
