@@ -106,7 +106,9 @@ COMPILED: dict[str, Kind] = {
         compiled=own_convs.HeadedAttention,
     ),
     'Gate': Kind({}, {}, None, edge='edge_attr', edge_features=EDGE_DIM, compiled=own_convs.Gate),
-    'Network': Kind({}, {'aggr': named('max', 'add', 'mean', 'min')}, None, ties_differ=True, compiled=own_convs.Network),
+    'Network': Kind(
+        {}, {'aggr': named('max', 'add', 'mean', 'min')}, None, ties_differ=True, compiled=own_convs.Network,
+    ),
     'InPlace': Kind({}, {}, None, compiled=own_convs.InPlace),
     'Centred': Kind({}, {}, None, compiled=own_convs.Centred),
 }  # fmt: skip

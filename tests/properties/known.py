@@ -108,6 +108,14 @@ KNOWN: tuple[Known, ...] = (
         {'adjacency': ('EdgeIndex by column',), 'edge': ('missing',)},
     ),
     Known(
+        ONLY_PYG, r'ARMAConv: RuntimeError: mat# must be a matrix', 'torch multiplies no stacks by a matrix',
+        {'adjacency': (*_MATRICES, 'CSC')},
+    ),
+    Known(
+        ONLY_PYG, r'modified by an inplace operation: \[torch.LongTensor',
+        'torch counts each look at the indices of a COO matrix as a write to them', {'adjacency': ('COO',)},
+    ),
+    Known(
         ONLY_OURS, r'CheckpointError.*(different metadata|different number of tensors)',
         'torch computes again without classes of tensors, so that a layer runs fused that did not',
         {'state': ('one map: a class of tensors',), 'backward': ('checkpointed',)},
