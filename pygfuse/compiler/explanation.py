@@ -7,11 +7,9 @@ from collections.abc import Iterable
 
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, text
-from pygfuse.compiler.lowering import Walk
-from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import stages
-from pygfuse.compiler.plan import Plan
+from pygfuse.compiler.plan import Form, Plan
 
 _PLACES = (EDGE, SOURCE, TARGET)
 
@@ -80,7 +78,7 @@ def _on_edges(reduction: Node) -> Iterable[Node]:
     return seen.values()
 
 
-def _formed(walk: Walk | Network) -> Iterable[int]:
+def _formed(walk: Form) -> Iterable[int]:
     """Widths of what walks take multiplied out: products no wider than their features."""
     for operand in walk.operands.values():
         if isinstance(operand, Factors):

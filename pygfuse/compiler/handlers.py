@@ -178,6 +178,24 @@ def _extreme(op: str) -> Callable:
 HANDLERS |= {op: _extreme(op) for op in ('amax', 'amin')}
 
 
+@handler('cross', 'linalg_cross')
+def _cross(x: Symbol, y: Symbol, dim: int = -1) -> Symbol:
+    if x.shape != y.shape:
+        raise Refused('a cross product of rows of different shapes')
+    return made('cross', x, y, dim=inner_dim(x, dim))
+
+
+def _running(op: str) -> Callable:
+    def record(x: Symbol, dim: int, *, dtype: Any = None) -> Symbol:
+        _check_dtype(x, dtype)
+        return made(op, x, dim=inner_dim(x, dim))
+
+    return record
+
+
+HANDLERS |= {op: _running(op) for op in ('cumsum', 'cumprod')}
+
+
 # Maps
 
 

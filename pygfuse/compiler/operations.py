@@ -59,6 +59,13 @@ for _name in ('log1p', 'reciprocal', 'sign', 'erf', 'detach', 'logical_not', 'lo
     _elementwise(_name, getattr(torch, _name))
 for _name in ('leaky_relu', 'elu', 'silu', 'gelu', 'softplus', 'selu', 'celu', 'relu6', 'logsigmoid', 'softsign'):
     _elementwise(_name, getattr(F, _name))
+# these have no words in programs: they run on chunks of edges
+for _name in ('atan2', 'hypot', 'atan', 'asin', 'acos', 'tan', 'sinh', 'cosh', 'asinh', 'acosh', 'atanh', 'sinc'):
+    _elementwise(_name, getattr(torch, _name))
+for _name in ('exp2', 'log2', 'log10', 'erfc', 'floor', 'ceil', 'round', 'trunc', 'remainder', 'fmod', 'logaddexp'):
+    _elementwise(_name, getattr(torch, _name))
+for _name in ('mish', 'hardsigmoid', 'hardswish', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold'):
+    _elementwise(_name, getattr(F, _name))
 _elementwise('clamp', torch.clamp)
 _elementwise('masked_fill', torch.masked_fill)
 _elementwise('prelu', lambda x, weight: torch.where(x > 0, x, x * weight))
@@ -119,6 +126,8 @@ for _name in ('amax', 'amin', 'prod', 'norm', 'softmax_of_row', 'log_softmax_of_
     _function = {'softmax_of_row': torch.softmax, 'log_softmax_of_row': torch.log_softmax}.get(_name)
     _function = _function or getattr(F, _name, None) or getattr(torch, _name)
     OPERATIONS[_name] = Operation(_row_function(_function))
+for _name in ('cross', 'cumsum', 'cumprod'):
+    OPERATIONS[_name] = Operation(getattr(torch, _name))
 OPERATIONS['einsum'] = Operation(lambda *tensors, equation: torch.einsum(equation, *tensors))
 # what is computed of shared values alone, whatever it is
 OPERATIONS['call'] = Operation(_call, row_wise=False)

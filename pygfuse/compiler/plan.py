@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from pygfuse._lib.note import Note
 from pygfuse.compiler.capture import Captured
+from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, results_of
 from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
 from pygfuse.compiler.network import Network, network_of
 from pygfuse.compiler.operations import OPERATIONS, Results
 from pygfuse.compiler.passes import optimised
+from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
@@ -26,6 +28,9 @@ from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.degrees import degrees
 from pygfuse.program.products import Product
+
+# in what forms the values of edges are computed
+Form: TypeAlias = Walk | Network | Chunked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Plan:
     """
 
     output: Node
-    walks: dict[int, Walk | Network]
+    walks: dict[int, Form]
     steps: tuple[Node, ...]
     captured: Captured
     guarded: frozenset[str]
@@ -57,6 +62,16 @@ class Plan:
         Raises:
             Refused: If something has no fused form.
         """
+        plan = Plan._of_passes(captured, without)
+        after_sums = linear_maps_after_sums.__name__
+        if after_sums not in without and any(isinstance(form, Chunked) for form in plan.walks.values()):
+            # a map that is taken after a sum leaves its bias behind, which may ask for the same values a second time
+            other = Plan._of_passes(captured, (*without, after_sums))
+            return other if len(other.walks) < len(plan.walks) else plan
+        return plan
+
+    @staticmethod
+    def _of_passes(captured: Captured, without: Collection[str]) -> Plan:
         output = optimised(captured.output, without)
         output, walks = _lowered(output)
         if not walks:
@@ -70,14 +85,14 @@ class Plan:
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
         for walk in self.walks.values():
-            if isinstance(walk, Network):
+            if not isinstance(walk, Walk):
                 reason = walk.why_not(edges) or (self._why_edges_tie(walk, given) if torch.is_grad_enabled() else None)
                 if reason is not None:
                     return reason
         return None
 
-    def _why_edges_tie(self, network: Network, given: Mapping[str, Tensor]) -> str | None:
-        if network.reduce != 'max':
+    def _why_edges_tie(self, network: Network | Chunked, given: Mapping[str, Tensor]) -> str | None:
+        if isinstance(network, Chunked) or network.reduce != 'max':
             return None
         found: dict[int, Any] = {}
         with torch.no_grad():
@@ -129,14 +144,14 @@ def _computed(node: Node, found: Mapping[int, Any]) -> Any:
     return OPERATIONS[node.op].run(*mapped(node.args, lambda parent: found[id(parent)]), **node.attributes)
 
 
-def _lowered(output: Node) -> tuple[Node, dict[int, Walk | Network]]:
+def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
     """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
     while True:
-        walks: dict[int, Walk | Network] = {}
+        walks: dict[int, Form] = {}
         returned = {id(node) for node in results_of(output) if node.residency == EDGE and node.op != 'input'}
         for node in in_order(output):
             if id(node) in returned and id(node) not in walks:
-                walks[id(node)] = network_of(node, is_returned=True)
+                walks[id(node)] = _values_of(node)
             if node.op != 'reduce':
                 continue
             try:
@@ -154,25 +169,37 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Walk | Network]]:
             return output, walks
 
 
-def _walk_of(reduction: Node) -> Walk | Network:
-    """A program, or else a network, that gives a reduction.
+def _walk_of(reduction: Node) -> Form:
+    """A program, or else a network, or else operators on chunks of edges, that give a reduction.
 
     Raises:
-        Refused: If there is neither; why there is no program.
+        Refused: If there is none of these; why there is no program.
     """
-    attempts = lowered, lambda node: network_of(node.args[0], node), lambda node: lowered(small_sums_written_out(node))
+    return _first(
+        lambda: lowered(reduction),
+        lambda: network_of(reduction.args[0], reduction),
+        lambda: lowered(small_sums_written_out(reduction)),
+        lambda: chunked(reduction.args[0], reduction),
+    )
+
+
+def _values_of(node: Node) -> Form:
+    """A network, or else operators on chunks, that give values of edges."""
+    return _first(lambda: network_of(node, is_returned=True), lambda: chunked(node))
+
+
+def _first(*attempts: Callable[[], Form]) -> Form:
+    """What the first attempt gives that is not refused; if all are, the reason of the first."""
     refusals = []
     for attempt in attempts:
         try:
-            return attempt(reduction)
+            return attempt()
         except Refused as refusal:
             refusals.append(refusal)
     raise refusals[0]
 
 
-def _walked(
-    walk: Walk | Network, node: Node, edges: Edges, found: dict[int, Any], note: Note | None
-) -> dict[int, Tensor]:
+def _walked(walk: Form, node: Node, edges: Edges, found: dict[int, Any], note: Note | None) -> dict[int, Tensor]:
     """The results of a walk by the identities of their values."""
     operands = {}
     for name, operand in walk.operands.items():
@@ -180,7 +207,7 @@ def _walked(
             operands[name] = Product(found[id(operand.features)], found[id(operand.weight)])
         else:
             operands[name] = found[id(operand)]
-    if isinstance(walk, Network):
+    if not isinstance(walk, Walk):
         return walk.run(edges, operands)
     seed = None
     if walk.dropout > 0.0:
@@ -190,7 +217,7 @@ def _walked(
     return {id(node): out if len(node.shape) == 1 else out.view(out.shape[0], *node.shape)}
 
 
-def _steps(output: Node, walks: Mapping[int, Walk | Network]) -> list[Node]:
+def _steps(output: Node, walks: Mapping[int, Form]) -> list[Node]:
     """The values to compute in order: of a reduction's, its operands alone."""
     done: dict[int, Node] = {}
 
@@ -206,7 +233,7 @@ def _steps(output: Node, walks: Mapping[int, Walk | Network]) -> list[Node]:
     return list(done.values())
 
 
-def _operands(walk: Walk | Network) -> list[Node]:
+def _operands(walk: Form) -> list[Node]:
     found = []
     for operand in walk.operands.values():
         found += [operand.features, operand.weight] if isinstance(operand, Factors) else [operand]

@@ -17,7 +17,9 @@ from pygfuse.ops import Edges
 
 # operators with derivatives that are not finite
 _SINGULAR = (
-    'div', 'log', 'log1p', 'sqrt', 'rsqrt', 'reciprocal', 'pow', 'exp', 'expm1', 'norm', 'normalize', 'std', 'prod'
+    'div', 'log', 'log1p', 'sqrt', 'rsqrt', 'reciprocal', 'pow', 'exp', 'expm1', 'norm', 'normalize', 'std', 'prod',
+    'hypot', 'atan2', 'asin', 'acos', 'acosh', 'atanh', 'log2', 'log10', 'cumprod', 'logaddexp', 'tan', 'sinh', 'cosh',
+    'exp2',
 )  # fmt: skip
 
 

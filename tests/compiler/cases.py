@@ -173,7 +173,6 @@ ATTENTION = [
         'PPFConv',
         {'local_nn': Linear(FEATURES + 4, OUT)},
         _with(pos=_position, normal=_normal),
-        reason='cross has no fused form on edges',
     ),
     Case(
         'NNConv',

@@ -176,11 +176,6 @@ class Draws(Own):
         return x_j + torch.randn_like(x_j)
 
 
-class Drops(Own):
-    def message(self, x_j):
-        return F.dropout(x_j.relu(), 0.5)
-
-
 class Counts(Own):
     def message(self, x_j):
         return x_j / x_j.size(0)
@@ -227,7 +222,6 @@ class Constant(Own):
 REFUSED = {
     Branches: 'a sum over all edges',
     Draws: 'randn_like has no fused form on edges',
-    Drops: 'dropout of values that each edge has of its own',
     Counts: 'it computes with the number of edges or nodes',
     Sorts: 'sort has no fused form on edges',
     OverEdges: 'an operator over the dimension of edges',

@@ -131,6 +131,11 @@ KNOWN: tuple[Known, ...] = (
         {'context': ('compiled',), 'adjacency': ('CSR', 'CSR, weights')},
     ),
     Known(
+        ONLY_OURS, r'RGATConv: BackendCompilerFailed',
+        'torch.compile takes no EdgeIndex that lacks one of the tensors it may hold, where PyG breaks the graph before',
+        {'context': ('compiled',), 'adjacency': _EDGE_INDEX['adjacency']},
+    ),
+    Known(
         ONLY_OURS, r"'tuple' object has no attribute 'chunk'", 'what is loaded from a file keeps its decomposed_layers',
     ),
     Known(

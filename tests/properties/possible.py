@@ -150,6 +150,13 @@ RULES: dict[str, Rule] = {
     'what is computed again outside of the block of active has iterated once more': lambda case, meaning: (
         case['context'] == 'active' and case['backward'] == 'checkpointed' and 'spectral_norm' in case['state']
     ),
+    "torch_scatter ends the process where PyG broadcasts one weight to a matrix's": lambda case, meaning: (
+        case['context'] == 'deterministic'
+        and case['state'] == 'not to be fused'
+        and case['adjacency'].startswith('SparseTensor')
+        and case['graph'] in _ONE_EDGE
+        and KINDS[case[LAYER]].edge == 'edge_weight'
+    ),
     'PyG adds targets to an EdgeIndex': lambda case, meaning: (
         case['x'] == 'sources'
         and case['graph'] in BIPARTITE

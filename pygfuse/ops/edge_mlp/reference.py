@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pygfuse.graph.csr import Csr
 from pygfuse.ops.edge_mlp.stages import Affine, Begin, Contract, EdgeStage, Map, Normalise, Plus, Rectifier, Times
 from pygfuse.ops.edges import Edges
 
@@ -76,13 +77,25 @@ def reference_network(
         return out + 0 * values.sum(), state
     if winners is None:
         return out.index_reduce(0, csr.rows(), values, 'amax', include_self=False), state
+    return largest_at(winners, values, csr, out), state
+
+
+def largest_at(winners: Tensor, values: Tensor, csr: Csr, out: Tensor) -> Tensor:
+    """The largest values of edges by target, where they are known to be.
+
+    Args:
+        winners: The place of the largest in its row, NaN where that is NaN, ``[rows, width]``.
+        values: The values by target, ``[edges, width]``.
+        csr: Edges by target.
+        out: Zeros, ``[rows, width]``.
+    """
     indptr = csr.indptr.long()
     filled = indptr.diff().nonzero().squeeze(1)
     winning = indptr[filled].unsqueeze(1) + winners[filled].nan_to_num(0.0).long()
     # where the largest is NaN, so is the gradient of all edges
     poison = torch.where(winners.isnan(), winners, 0.0)
     largest = out.index_copy(0, filled, values.gather(0, winning))
-    return largest + out.index_add(0, csr.rows(), values * poison[csr.rows()]), state
+    return largest + out.index_add(0, csr.rows(), values * poison[csr.rows()])
 
 
 def reference_moments(stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
