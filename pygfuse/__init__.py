@@ -11,6 +11,7 @@ from pygfuse.mapping.choice import used_once
 from pygfuse.mapping.group_sizes import group_sizes
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.ops.knn import knn, knn_graph
+from pygfuse.ops.radius import radius, radius_graph
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.partial.rows.active import active
 from pygfuse.reporting import explain, report, supported
@@ -32,6 +33,8 @@ __all__ = [
     'group_sizes',
     'knn',
     'knn_graph',
+    'radius',
+    'radius_graph',
     'report',
     'supported',
     'transforms',

@@ -19,6 +19,8 @@ PUBLIC = {
         'group_sizes',
         'knn',
         'knn_graph',
+        'radius',
+        'radius_graph',
         'report',
         'supported',
         'transforms',

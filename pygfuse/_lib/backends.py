@@ -82,6 +82,11 @@ def neighbour_search_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'knn') if device.type == 'cpu' else None
 
 
+def radius_search_of(device: torch.device) -> ModuleType | None:
+    """The module that searches all points within a distance on this device: it has ``within``. None: torch searches."""
+    return _module('cpu', 'radius') if device.type == 'cpu' else None
+
+
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""

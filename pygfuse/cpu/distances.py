@@ -1,4 +1,4 @@
-"""Squared distances in registers, one lane a point: sums of squares, comparisons with a limit, and ranks."""
+"""Squared distances in registers, one lane a point: sums of squares, comparisons with a limit, choices, and ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numba import types
 from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
 from pygfuse.cpu.intrinsics import intrinsic
-from pygfuse.cpu.memory import INT64
+from pygfuse.cpu.memory import INT1, INT64, alignment, pointer_to
 from pygfuse.cpu.simd import ChannelRow
 
 
@@ -92,3 +92,90 @@ def count_if_ahead(counts, row, first, value, position):
         return simd.pack(builder, context, kind, [builder.fadd(counts, builder.select(ahead, one, zero))])
 
     return counts(counts, row, types.int64, counts.element, types.int64), emit
+
+
+@intrinsic
+def count_if_below(counts, row, value):
+    """`counts`, and one more in the lanes of a register `row` that `value` is below."""
+
+    def emit(context, builder, signature, arguments):
+        kind = signature.return_type
+        totals, rows = (simd.unpack(builder, kind, argument) for argument in arguments[:2])
+        value = llvm.splat(builder, arguments[2], kind.lanes)
+        one, zero = (llvm.constant(value.type, number) for number in (1.0, 0.0))
+        counted = []
+        for total, row in zip(totals, rows, strict=True):
+            more = builder.select(builder.fcmp_ordered('<', value, row), one, zero)
+            counted.append(builder.fadd(total, more))
+        return simd.pack(builder, context, kind, counted)
+
+    return counts(counts, row, counts.element), emit
+
+
+@intrinsic
+def count_bits(bits):
+    """How many bits are set."""
+
+    def emit(context, builder, signature, arguments):
+        return llvm.call(builder, 'llvm.ctpop.i64', arguments, INT64)
+
+    return types.int64(types.uint64), emit
+
+
+@intrinsic
+def bits_of(value):
+    """The bits of a number: those of numbers that are not negative ascend as the numbers do."""
+
+    def emit(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], INT64)
+
+    return types.int64(types.float64), emit
+
+
+@intrinsic
+def float_of_bits(bits):
+    """The number that has these bits."""
+
+    def emit(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), emit
+
+
+@intrinsic
+def append_lanes(memory, place, row, bits):
+    """Stores the lanes of a row whose bits are set, one behind the other, from `place` on; whole registers may be
+    written."""
+
+    def emit(context, builder, signature, arguments):
+        kind: ChannelRow = signature.args[2]
+        memory, place, row, bits = arguments
+        for block, vector in zip(kind.blocks, simd.unpack(builder, kind, row), strict=True):
+            own = builder.lshr(bits, ir.Constant(INT64, block.start)) if block.start else bits
+            in_one_register = kind.lanes * alignment(kind.element) == 64
+            place = (_append_register if in_one_register else _append_each)(builder, memory, place, vector, own)
+        return context.get_dummy_value()
+
+    return types.void(memory, types.int64, row, types.uint64), emit
+
+
+def _append_register(builder, memory: ir.Value, place: ir.Value, vector: ir.Value, bits: ir.Value) -> ir.Value:
+    """Stores some lanes of a register of AVX-512; returns the place behind them."""
+    lanes = vector.type.count
+    bits = builder.trunc(bits, ir.IntType(lanes))
+    mask = builder.bitcast(bits, ir.VectorType(INT1, lanes))
+    # in a register first: what compresses into memory is slow on AMD's processors
+    name = f'llvm.x86.avx512.mask.compress.{llvm.suffix(vector.type)}'
+    packed = llvm.call(builder, name, [vector, ir.Constant(vector.type, ir.Undefined), mask], vector.type)
+    builder.store(packed, pointer_to(builder, memory, place, vector.type), align=8)
+    return builder.add(place, llvm.call(builder, 'llvm.ctpop.i64', [builder.zext(bits, INT64)], INT64))
+
+
+def _append_each(builder, memory: ir.Value, place: ir.Value, vector: ir.Value, bits: ir.Value) -> ir.Value:
+    """The same lane by lane: each is stored, and written over by the next if its bit is not set."""
+    for lane in range(vector.type.count):
+        number = builder.extract_element(vector, ir.Constant(llvm.INT32, lane))
+        builder.store(number, builder.gep(memory, [place]))
+        bit = builder.and_(builder.lshr(bits, ir.Constant(INT64, lane)), ir.Constant(INT64, 1))
+        place = builder.add(place, bit)
+    return place

@@ -350,3 +350,19 @@ def inverted(position: Tensor) -> Tensor:
     chunks = _chunks_of(position.numel())
     invert_places(chunks, chunks, position, places)
     return places
+
+
+def order_of(numbers: Tensor, end: int) -> Tensor:
+    """The positions of numbers from 0 to `end` in ascending order, those of equal ones as they come.
+
+    They are sorted by some of their bits after others, the lowest first: by as many at once as there are points.
+    """
+    count = len(numbers)
+    order = torch.arange(count)
+    bits = (end - 1).bit_length()
+    passes = -(-bits // max(8, count.bit_length()))
+    width = -(-bits // max(passes, 1))
+    for shift in range(0, bits, max(width, 1)):
+        digits = (numbers if shift == 0 else numbers[order]) >> shift & ((1 << width) - 1)
+        order = sort_by_target(digits, order, 1 << width, count, None, torch.int64)[1]
+    return order

@@ -11,6 +11,7 @@ from torch import Tensor
 from pygfuse._lib.backends import neighbour_search_of
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.graph.graph import Graph
+from pygfuse.ops.clouds import check_alike, check_batch_size, check_flow, checked_batch, pointers, prepared
 
 __all__ = ['knn', 'knn_graph']
 
@@ -65,7 +66,7 @@ def knn(
                 [0, 1, 2, 3]])
     """
     check_k(k)
-    _check_batch_size(batch_size, x, y)
+    check_batch_size(batch_size, x, y)
     points = x.detach()
     queries = points if y is x else y.detach()
     return torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, FLOWS[1], NAMES)
@@ -113,8 +114,7 @@ def knn_graph(
                 [0, 0, 1, 1, 2, 2, 3, 3]])
     """
     check_k(k)
-    if flow not in FLOWS:
-        raise ValueError(f"Expected 'flow' to be one of {FLOWS} (got {flow!r})")
+    check_flow(flow)
     return neighbours_of(x, x if loop else None, k, batch, batch, 'x,x,batch,batch', flow, cosine, batch_size)
 
 
@@ -142,7 +142,7 @@ def neighbours_of(
         cosine: As in `knn`.
         batch_size: Number of clouds.
     """
-    _check_batch_size(batch_size, x, x if y is None else y)
+    check_batch_size(batch_size, x, x if y is None else y)
     points = x.detach()
     queries = points if y is x else None if y is None else y.detach()
     edge_index = torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, flow, names)
@@ -167,12 +167,12 @@ def _knn(
 ) -> Tensor:
     without_self = y is None
     name_x, name_y, *batch_names = names.split(',')
-    points = _prepared(name_x, x, cosine)
-    queries = points if y is None or y is x else _prepared(name_y, y, cosine)
-    _check_alike(points, queries, name_x, name_y)
-    batch_x = _checked_batch(batch_names[0], batch_x, points, batch_size)
-    batch_y = _checked_batch(batch_names[1], batch_y, queries, batch_size)
-    ptr_x, ptr_y = _pointers(batch_x, batch_y, points, queries, batch_size)
+    points = _directed(prepared(name_x, x), cosine)
+    queries = points if y is None or y is x else _directed(prepared(name_y, y), cosine)
+    check_alike(points, queries, name_x, name_y)
+    batch_x = checked_batch(batch_names[0], batch_x, points, batch_size)
+    batch_y = checked_batch(batch_names[1], batch_y, queries, batch_size)
+    ptr_x, ptr_y = pointers(batch_x, batch_y, points, queries, batch_size)
     lengths = (ptr_x.diff() - int(without_self)).clamp(min=0, max=k)
     own = neighbour_search_of(points.device)
     search = nearest_by_torch if own is None else own.nearest
@@ -191,83 +191,9 @@ def check_k(k: int) -> None:
         raise ValueError(f"Expected 'k' to be a positive integer (got {k!r})")
 
 
-def _check_batch_size(batch_size: int | None, points: Tensor, queries: Tensor) -> None:
-    if batch_size is None:
-        return
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 0:
-        raise ValueError(f"Expected 'batch_size' to be None or a positive integer (got {batch_size!r})")
-    if batch_size == 0 and (len(points) or len(queries)):
-        raise ValueError("Expected 'batch_size' to be positive where there are points (got 0)")
-
-
-def _prepared(name: str, points: Tensor, cosine: bool) -> Tensor:
-    """Points as a search takes them: ``[N, F]``, float32 or float64, contiguous."""
-    if points.dim() == 1:
-        points = points.unsqueeze(1)
-    if points.dim() != 2:
-        raise ValueError(
-            f"Expected '{name}' to be two-dimensional, [points, features] (got shape {list(points.shape)})"
-        )
-    if points.is_complex():
-        raise ValueError(f"Expected '{name}' to be real (got {points.dtype})")
-    if not points.is_floating_point():
-        points = points.double()
-    elif points.dtype not in (torch.float32, torch.float64):
-        points = points.float()
-    return (torch.nn.functional.normalize(points) if cosine else points).contiguous()
-
-
-def _check_alike(x: Tensor, y: Tensor, name_x: str, name_y: str) -> None:
-    if y.shape[1] != x.shape[1]:
-        raise ValueError(
-            f"Expected '{name_y}' to have as many features as '{name_x}', {x.shape[1]} (got shape {list(y.shape)})"
-        )
-    if y.dtype != x.dtype:
-        raise ValueError(f"Expected '{name_y}' to be of the type of '{name_x}', {x.dtype} (got {y.dtype})")
-    if y.device != x.device:
-        raise ValueError(f"Expected '{name_y}' to be on the device of '{name_x}', {x.device} (got {y.device})")
-
-
-def _checked_batch(name: str, batch: Tensor | None, points: Tensor, batch_size: int | None) -> Tensor | None:
-    """The cloud of each point on the CPU, int64, or None."""
-    if batch is None:
-        return None
-    if batch.dim() != 1 or len(batch) != len(points):
-        raise ValueError(
-            f"Expected '{name}' to hold one number for each of {len(points)} points (got shape {list(batch.shape)})"
-        )
-    if batch.is_floating_point() or batch.is_complex() or batch.dtype == torch.bool:
-        raise ValueError(f"Expected '{name}' to be of an integer type (got {batch.dtype})")
-    batch = batch.to('cpu', torch.int64)
-    if len(batch) and int(batch[0]) < 0:
-        raise ValueError(f"Expected '{name}' to ascend from 0 or more (got {int(batch[0])} first)")
-    falls = (batch.diff() < 0).nonzero()
-    if len(falls):
-        place = int(falls[0]) + 1
-        raise ValueError(
-            f"Expected '{name}' to ascend from 0 or more, points of one cloud side by side (got {int(batch[place])} "
-            f'after {int(batch[place - 1])} at position {place})'
-        )
-    if len(batch) and batch_size is not None and int(batch[-1]) >= batch_size:
-        raise ValueError(f"Expected '{name}' to hold numbers below batch_size, {batch_size} (got {int(batch[-1])})")
-    return batch
-
-
-def _pointers(
-    batch_x: Tensor | None, batch_y: Tensor | None, x: Tensor, y: Tensor, batch_size: int | None
-) -> tuple[Tensor, Tensor]:
-    """Where each cloud's points and queries begin, and the ends."""
-    clouds = batch_size or 1
-    for batch in (batch_x, batch_y):
-        if batch_size is None and batch is not None and len(batch):
-            clouds = max(clouds, int(batch[-1]) + 1)
-    found = []
-    for batch, points in ((batch_x, x), (batch_y, y)):
-        ends = torch.full((clouds,), len(points))
-        if batch is not None:
-            ends = torch.searchsorted(batch, torch.arange(clouds), right=True)
-        found.append(torch.cat([ends.new_zeros(1), ends]))
-    return found[0], found[1]
+def _directed(points: Tensor, cosine: bool) -> Tensor:
+    """Points, or their directions."""
+    return torch.nn.functional.normalize(points).contiguous() if cosine else points
 
 
 def nearest_by_torch(

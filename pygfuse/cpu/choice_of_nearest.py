@@ -1,0 +1,78 @@
+"""The nearest of some candidates: by bisection, without putting them in order."""
+
+from __future__ import annotations
+
+from pygfuse.cpu.distances import bits_of, float_of_bits
+from pygfuse.cpu.translation.functions import inlined
+
+
+@inlined
+def _nearest_value(values, base, count, wanted, limit):
+    """The `wanted`-th least of some values from 0 to `limit`, or one that as many are not above.
+
+    Such numbers ascend as their bits do, which are bisected.
+    """
+    low, high = -1, bits_of(limit)
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        value = float_of_bits(middle)
+        held = 0
+        for i in range(base, base + count):
+            held += values[i] <= value
+        if held >= wanted:
+            high = middle
+            if held == wanted:
+                low = middle
+        else:
+            low = middle
+    return float_of_bits(high)
+
+
+@inlined
+def _last_number(values, numbers, base, count, wanted, value, end):
+    """The number up to which candidates of this value are among the `wanted` nearest."""
+    nearer, held = 0, 0
+    for i in range(base, base + count):
+        nearer += values[i] < value
+        held += values[i] <= value
+    low, high = -1, end
+    if held == wanted:
+        return float(end)
+    while high - low > 1:
+        middle = (low + high) // 2
+        last = float(middle)
+        held = nearer
+        for i in range(base, base + count):
+            held += (values[i] == value) & (numbers[i] <= last)
+        if held >= wanted:
+            high = middle
+        else:
+            low = middle
+    return float(high)
+
+
+@inlined
+def keep_nearest(values, numbers, base, count, wanted, limit, end):
+    """Keeps the `wanted` nearest of more candidates, of equally near ones those of lower numbers.
+
+    Args:
+        values: How far each is, from 0 to `limit`.
+        numbers: Their numbers as float64, which all differ.
+        base: Where they lie in both; what is kept comes first.
+        count: How many there are.
+        wanted: How many are kept, fewer.
+        limit: What no value is above.
+        end: What every number is below.
+
+    Returns:
+        What the value of no kept candidate is above, and that of every other not below.
+    """
+    value = _nearest_value(values, base, count, wanted, limit)
+    number = _last_number(values, numbers, base, count, wanted, value, end)
+    kept = base
+    for i in range(base, base + count):
+        own, own_number = values[i], numbers[i]
+        values[kept] = own
+        numbers[kept] = own_number
+        kept += (own < value) | ((own == value) & (own_number <= number))
+    return value

@@ -1,0 +1,134 @@
+"""All points within a distance on a CPU: cells of a grid, and two walks over them.
+
+Squared distances are sums of squared differences in float64 from the first dimension to the last, each operation
+rounded and none fused with another, and so is the square of the radius: the result is a matter of definition, the
+same on every processor and for any number of threads, and where scipy's ``cKDTree`` computes a distance, it is that.
+
+Points and queries are put in the order of their cells. The cells around one are runs of points: along the last axis
+they lie side by side. A part of the work is a run of queries, and as their cells ascend, so do those around them: each
+run is found from where it was for the cell before. The first walk counts the points of each query, the second writes
+them to places that are then known.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from pygfuse.cpu import simd
+from pygfuse.cpu.cells import PADDING, CellPoints, Grid, grid_of, in_cells
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.pages import on_huge_pages
+from pygfuse.cpu.walks.radius import DIGIT, PART_QUERIES, SPARE, count_body, write_body
+
+# dimensions for which kernels of their own are compiled
+MOST_KNOWN = 3
+
+
+def _line() -> Layout:
+    element = ELEMENT_TYPES[torch.float64]
+    return Layout(element, 1, simd.register_bytes() // torch.float64.itemsize)
+
+
+@functools.cache
+def _count_kernel(dims: int | None) -> Kernel:
+    line = _line()
+    return Kernel(count_body(line, dims), f'points within a radius, counted, {dims}', (repr((line.row, dims)),))
+
+
+@functools.cache
+def _write_kernel(dims: int | None, limited: bool) -> Kernel:
+    line = _line()
+    constants = (repr((line.row, dims, limited)),)
+    return Kernel(write_body(line, dims, limited), f'points within a radius, {dims}, {limited}', constants)
+
+
+def _clouds_of(ptr: Tensor) -> Tensor | None:
+    """The cloud of each point; None if there is but one."""
+    return None if len(ptr) == 2 else torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
+
+
+def _grid(x: Tensor, y: Tensor, clouds: int, r: float) -> Grid:
+    lows, highs = x.aminmax(dim=0)
+    if y is not x:
+        other_lows, other_highs = y.aminmax(dim=0)
+        lows, highs = torch.minimum(lows, other_lows), torch.maximum(highs, other_highs)
+    return grid_of(lows.double(), highs.double(), clouds, r)
+
+
+def within(
+    x: Tensor,
+    y: Tensor,
+    ptr_x: Tensor,
+    ptr_y: Tensor,
+    r: float,
+    wanted: int | None,
+    without_self: bool,
+    queries_first: bool,
+) -> Tensor:
+    """The points within a distance of each query, query by query, in the order of their numbers.
+
+    Args:
+        x: The points, ``[N, F]``, float32 or float64, contiguous, finite.
+        y: The queries, ``[M, F]``, of the same type.
+        ptr_x: Where each cloud's points begin, and the end, ``[clouds + 1]``, int64.
+        ptr_y: Where each cloud's queries begin, and the end.
+        r: The distance, at least 0.
+        wanted: How many of them a query takes at most: the nearest, of equal ones those of the lower numbers. None
+            for all.
+        without_self: Whether point i is no neighbour of query i.
+        queries_first: Which row of the result holds the queries.
+
+    Returns:
+        ``[2, edges]``, int64: queries and neighbours.
+    """
+    if len(x) == 0 or len(y) == 0:
+        return torch.empty(2, 0, dtype=torch.int64)
+    if x.shape[1] == 0:
+        x, y = x.new_zeros(len(x), 1), y.new_zeros(len(y), 1)
+    grid = _grid(x, y, len(ptr_x) - 1, r)
+    points = in_cells(grid, x, _clouds_of(ptr_x))
+    queries = points if y is x else in_cells(grid, y, _clouds_of(ptr_y))
+    return _walked(grid, points, queries, r * r, wanted, without_self, queries_first)
+
+
+def _walked(
+    grid: Grid,
+    points: CellPoints,
+    queries: CellPoints,
+    limit: float,
+    wanted: int | None,
+    without_self: bool,
+    queries_first: bool,
+) -> Tensor:
+    dims, count = len(points.coordinates), len(queries.order)
+    known = dims if dims <= MOST_KNOWN else None
+    parts = -(-count // PART_QUERIES)
+    cells = (*points.occupied, *grid.columns)
+    around = (points.coordinates, points.coordinates.shape[1])
+    asked = (queries.cells, queries.order, queries.coordinates, queries.coordinates.shape[1], dims, limit)
+    counts = torch.empty(count, dtype=torch.int64)
+    _count_kernel(known)(parts, *cells, *around, *asked, int(without_self), counts)
+    most = int(counts.max())
+    limited = wanted is not None and most > wanted
+    lanes = _line().channels
+    room = most + 2 * lanes
+    if limited:
+        counts.clamp_(max=wanted)
+        room = min(room, 2 * wanted + SPARE)
+    offsets = torch.zeros(count + 1, dtype=torch.int64)
+    torch.cumsum(counts, 0, out=offsets[1:])
+    pair = on_huge_pages(torch.empty(2, int(offsets[-1]), dtype=torch.int64))
+    targets, sources = (pair[0], pair[1]) if queries_first else (pair[1], pair[0])
+    numbers = torch.zeros(len(points.order) + PADDING, dtype=torch.float64)
+    numbers[: len(points.order)] = points.order
+    passes = -(-len(points.order).bit_length() // DIGIT)
+    _write_kernel(known, limited)(
+        parts, *cells, *around, numbers, *asked, int(without_self),
+        *(wanted or 0, room, len(points.order), passes, offsets, sources, targets),
+    )  # fmt: skip
+    return pair
