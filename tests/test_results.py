@@ -171,6 +171,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'bags_of_words'],
         ['run.py', 'busy_cores'],
         ['run.py', 'knn'],
+        ['run.py', 'radius'],
         ['run.py', 'typed'],
         ['run.py', 'compiled', '--convs', 'LGConv'],
         ['run.py', 'edge_networks'],

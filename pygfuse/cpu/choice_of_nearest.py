@@ -5,16 +5,27 @@ from __future__ import annotations
 from pygfuse.cpu.distances import bits_of, float_of_bits
 from pygfuse.cpu.translation.functions import inlined
 
+# rounds in which the range of values is halved, after which the range of their bits is
+HALVES = 16
+
 
 @inlined
-def _nearest_value(values, base, count, wanted, limit):
-    """The `wanted`-th least of some values from 0 to `limit`, or one that as many are not above.
+def _nearest_value(values, base, count, wanted):
+    """The `wanted`-th least of some values of at least 0, or one that as many are not above.
 
-    Such numbers ascend as their bits do, which are bisected.
+    The range of values is bisected, and where that leads nowhere the range of their bits, which ascend as they do.
     """
-    low, high = -1, bits_of(limit)
+    low, high = -1, 0
+    for i in range(base, base + count):
+        high = max(high, bits_of(values[i]))
+    rounds = 0
     while high - low > 1:
         middle = low + (high - low) // 2
+        if rounds < HALVES:
+            half = bits_of(float_of_bits(max(low, 0)) * 0.5 + float_of_bits(high) * 0.5)
+            if low < half < high:
+                middle = half
+        rounds += 1
         value = float_of_bits(middle)
         held = 0
         for i in range(base, base + count):
@@ -52,22 +63,21 @@ def _last_number(values, numbers, base, count, wanted, value, end):
 
 
 @inlined
-def keep_nearest(values, numbers, base, count, wanted, limit, end):
+def keep_nearest(values, numbers, base, count, wanted, end):
     """Keeps the `wanted` nearest of more candidates, of equally near ones those of lower numbers.
 
     Args:
-        values: How far each is, from 0 to `limit`.
+        values: How far each is, at least 0.
         numbers: Their numbers as float64, which all differ.
         base: Where they lie in both; what is kept comes first.
         count: How many there are.
         wanted: How many are kept, fewer.
-        limit: What no value is above.
         end: What every number is below.
 
     Returns:
-        What the value of no kept candidate is above, and that of every other not below.
+        A value that those of kept candidates are not above, and those of all others not below.
     """
-    value = _nearest_value(values, base, count, wanted, limit)
+    value = _nearest_value(values, base, count, wanted)
     number = _last_number(values, numbers, base, count, wanted, value, end)
     kept = base
     for i in range(base, base + count):

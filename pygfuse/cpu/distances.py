@@ -31,19 +31,22 @@ def add_squared_difference(total, row, value):
 
 @intrinsic
 def lanes_not_above(row, limit):
-    """A number whose bit i tells whether lane i of the row is not above the limit; what is no number is not."""
+    """A number whose bit i tells whether lane i of the row is not above the limit, a number or a row of them.
+
+    What is no number is not above it.
+    """
 
     def emit(context, builder, signature, arguments):
         kind: ChannelRow = signature.args[0]
-        limit = llvm.splat(builder, arguments[1], kind.lanes)
+        limits = simd.broadcast(context, builder, signature.args[1], arguments[1], kind)
         found = ir.Constant(INT64, 0)
-        for block, vector in zip(kind.blocks, simd.unpack(builder, kind, arguments[0]), strict=True):
+        for block, vector, limit in zip(kind.blocks, simd.unpack(builder, kind, arguments[0]), limits, strict=True):
             bits = builder.bitcast(builder.fcmp_unordered('<=', vector, limit), ir.IntType(kind.lanes))
             shifted = builder.shl(builder.zext(bits, INT64), ir.Constant(INT64, block.start))
             found = builder.or_(found, shifted)
         return found
 
-    return types.uint64(row, row.element), emit
+    return types.uint64(row, limit if limit == row else row.element), emit
 
 
 @intrinsic

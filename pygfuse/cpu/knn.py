@@ -1,4 +1,5 @@
-"""k nearest neighbours on a CPU: brute force in chunks, with a running list of the nearest.
+"""k nearest neighbours on a CPU: brute force in chunks, with a running list of the nearest; in large clouds of few
+dimensions only what is in boxes that are near (`pygfuse.cpu.knn_boxes`), with the same result.
 
 Squared distances are sums of squared differences from the first dimension to the last, each operation rounded to the
 points' type and none fused with another; of equal distances the lower number comes first. The result is thus a matter
@@ -17,10 +18,12 @@ import functools
 import torch
 from torch import Tensor
 
-from pygfuse.cpu import simd
+from pygfuse._lib.finite import is_finite
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.knn_boxes import nearest_in_boxes
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.panels import lanes_of, pack, panel_width
 from pygfuse.cpu.walks.knn import QUERIES_TOGETHER, nearest_body
 
 # queries of one part of the work
@@ -28,19 +31,13 @@ PART_QUERIES = 32
 # a chunk's distances to the queries that are taken together lie on the stack, its points in the second-level cache
 BUFFER_BYTES = 1 << 14
 CHUNK_BYTES = 1 << 18
+# dimensions at most -> points of a cloud from which on boxes are faster, by as many queries as pay for making them
+LEAST_POINTS = {3: 8192, 8: 32768}
+LEAST_QUERIES = 2048
+# and so many times as many as a list holds
+LEAST_SHARE = 64
 # candidates beyond twice the length of a list that are collected before they are put in order
 SPARE = 128
-
-
-def lanes_of(dtype: torch.dtype) -> int:
-    """Values of a register."""
-    return simd.register_bytes() // dtype.itemsize
-
-
-def panel_width(dtype: torch.dtype) -> int:
-    """Points of a panel: as many as fill the registers with sums for `QUERIES_TOGETHER` queries."""
-    # AVX-512 has 32 registers, the others 16
-    return (4 if simd.register_bytes() == 64 else 2) * lanes_of(dtype)
 
 
 def chunk_limit(dtype: torch.dtype) -> int:
@@ -57,31 +54,26 @@ def _nearest_kernel(dtype: torch.dtype) -> Kernel:
     return Kernel(nearest_body(layout, line, stride), f'nearest neighbours, {element}', constants)
 
 
-def pack(x: Tensor) -> Tensor:
-    """Points ``[points, dims]`` in panels ``[panels, dims, points of a panel]``, the last filled with zeros."""
-    width = panel_width(x.dtype)
-    points, dims = x.shape
-    panels = -(-points // width)
-    packed = x.new_empty(panels, dims, width)
-    whole = points // width
-    packed[:whole] = x[: whole * width].view(whole, width, dims).transpose(1, 2)
-    if whole < panels:
-        packed[whole] = 0
-        packed[whole, :, : points - whole * width] = x[whole * width :].t()
-    return packed
-
-
-def _blocks(ptr_x: Tensor, ptr_y: Tensor, lengths: Tensor) -> tuple[Tensor, int]:
-    """The blocks of queries as `nearest_body` reads them, and the length of all lists together."""
-    queries = ptr_y.diff()
-    lists = torch.cat([queries.new_zeros(1), (queries * lengths).cumsum(0)])
-    counts = torch.where(lengths > 0, -(-queries // PART_QUERIES), 0)
+def _blocks(ptr_x: Tensor, ptr_y: Tensor, lengths: Tensor, lists: Tensor, done: list[int]) -> Tensor:
+    """The blocks of queries as `nearest_body` reads them, but for those of clouds that are done."""
+    counts = torch.where(lengths > 0, -(-ptr_y.diff() // PART_QUERIES), 0)
+    counts[done] = 0
     cloud = torch.arange(len(counts)).repeat_interleave(counts)
     number = torch.arange(len(cloud)) - (counts.cumsum(0) - counts)[cloud]
     first = ptr_y[cloud] + number * PART_QUERIES
     last = torch.minimum(first + PART_QUERIES, ptr_y[cloud + 1])
     place = lists[cloud] + (first - ptr_y[cloud]) * lengths[cloud]
-    return torch.stack([first, last, ptr_x[cloud], ptr_x[cloud + 1], lengths[cloud], place], dim=1), int(lists[-1])
+    return torch.stack([first, last, ptr_x[cloud], ptr_x[cloud + 1], lengths[cloud], place], dim=1)
+
+
+def _with_boxes(dims: int, ptr_x: Tensor, ptr_y: Tensor, lengths: Tensor) -> list[int]:
+    """The clouds that are worth putting in boxes."""
+    least = next((least for most, least in LEAST_POINTS.items() if 1 <= dims <= most), None)
+    if least is None or int(ptr_x[-1]) < least:
+        return []
+    points, queries = ptr_x.diff(), ptr_y.diff()
+    worth = (points >= least) & (queries >= LEAST_QUERIES) & (lengths * LEAST_SHARE <= points)
+    return worth.nonzero().flatten().tolist()
 
 
 def nearest(
@@ -101,11 +93,22 @@ def nearest(
     Returns:
         ``[2, sum of the lists' lengths]``, int64: queries and neighbours.
     """
-    blocks, total = _blocks(ptr_x, ptr_y, lengths)
-    pair = torch.empty(2, total, dtype=torch.int64)
-    if total == 0:
-        return pair
+    lists = torch.cat([ptr_y.new_zeros(1), (ptr_y.diff() * lengths).cumsum(0)])
+    pair = torch.empty(2, int(lists[-1]), dtype=torch.int64)
     queries, neighbours = (pair[0], pair[1]) if queries_first else (pair[1], pair[0])
+    done = []
+    for cloud in _with_boxes(x.shape[1], ptr_x, ptr_y, lengths):
+        own_x, own_y, place = (slice(*ptr[cloud : cloud + 2].tolist()) for ptr in (ptr_x, ptr_y, lists))
+        own = x[own_x]
+        if is_finite(own) and (y is x or is_finite(y[own_y])):
+            searched = own if y is x else y[own_y]
+            nearest_in_boxes(own, searched, int(lengths[cloud]), without_self, neighbours[place], queries[place])
+            neighbours[place] += own_x.start
+            queries[place] += own_y.start
+            done.append(cloud)
+    blocks = _blocks(ptr_x, ptr_y, lengths, lists, done)
+    if len(blocks) == 0:
+        return pair
     dims, width = x.shape[1], panel_width(x.dtype)
     panels = CHUNK_BYTES // (max(dims, 1) * width * x.itemsize)
     chunk = min(max(panels, 1) * width, chunk_limit(x.dtype))
@@ -114,8 +117,8 @@ def nearest(
     room = len(blocks) * capacity
     _nearest_kernel(x.dtype)(
         len(blocks),
-        *(blocks, pack(x), y, dims, chunk, int(without_self), capacity),
+        *(blocks, pack(x, width), y, dims, chunk, int(without_self), capacity),
         *(x.new_empty(room), pair.new_empty(room), x.new_empty(room)),
-        *(x.new_empty(total), neighbours, queries),
+        *(x.new_empty(len(neighbours)), neighbours, queries),
     )
     return pair

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from pygfuse._lib.finite import is_finite
 from pygfuse.graph.adjacency import FLOWS
 
 
@@ -45,8 +44,7 @@ def prepared(name: str, points: Tensor) -> Tensor:
 
 def check_finite(name: str, points: Tensor) -> None:
     """Raises a ValueError if a coordinate is infinite or no number."""
-    # a sum tells it in one pass, unless it overflows
-    if not math.isfinite(points.sum()) and not bool(points.isfinite().all()):
+    if not is_finite(points):
         point, dimension = (~points.isfinite()).nonzero()[0].tolist()
         found = points[point, dimension].item()
         raise ValueError(f"Expected '{name}' to be finite (got {found} at point {point}, dimension {dimension})")

@@ -48,8 +48,8 @@ def radius(
 
     where both sides are computed in float64, whatever the type of the points, the sum from the first to the last
     dimension and each operation rounded: scipy's ``cKDTree`` computes the same, and the result is the same on every
-    machine. So a point at the distance `r` itself is within it (not so in PyG). Points of float32 are meant as they are:
-    ``torch.tensor(0.1)`` is 1.5e-9 farther from 0 than ``r=0.1``. The result has no gradient.
+    machine. So a point at the distance `r` itself is within it, which in PyG it is not. Points of float32 are taken as
+    they are: ``torch.tensor(0.1)`` is 1.5e-9 farther from 0 than ``r=0.1``. The result has no gradient.
 
     Where more than `max_num_neighbors` points are within it, the nearest are taken, of equally near ones those of lower
     indices. (PyG takes those that its tree meets first on a CPU, and those of the lowest indices on a GPU.)

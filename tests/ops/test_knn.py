@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import pygfuse
+import pygfuse.cpu.knn
 from pygfuse import knn_graph
 from pygfuse.graph.graph import Graph
 from pygfuse.memory import peak_bytes
@@ -120,6 +121,74 @@ def test_distances_that_are_no_numbers_come_last():
         assert lists_of(graph, 90) == reference(x, x, k, without_self=True)
     huge = torch.tensor([[3e30], [2e30], [0.0]])
     assert lists_of(knn(huge, torch.zeros(1, 1), 3), 1) == [[2, 0, 1]]  # two squares are infinite
+
+
+@pytest.fixture
+def in_boxes(monkeypatch):
+    """Boxes for clouds of any size, and the numbers of points of those that were searched so."""
+    searched = []
+    search = pygfuse.cpu.knn.nearest_in_boxes
+
+    def noted(x, *arguments):
+        searched.append(len(x))
+        search(x, *arguments)
+
+    monkeypatch.setattr(pygfuse.cpu.knn, 'LEAST_POINTS', {8: 1})
+    monkeypatch.setattr(pygfuse.cpu.knn, 'LEAST_QUERIES', 1)
+    monkeypatch.setattr(pygfuse.cpu.knn, 'LEAST_SHARE', 1)
+    monkeypatch.setattr(pygfuse.cpu.knn, 'nearest_in_boxes', noted)
+    return searched
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('dims', [1, 2, 3, 5, 8])
+def test_boxes_give_the_same(dims, dtype, in_boxes):
+    for x, y in ((points(900, dims, dtype), points(300, dims, dtype, seed=1)), (grid(900, dims, dtype),) * 2):
+        expected = reference(x, y[:100], 150)
+        for k in (1, 20, 150):
+            assert lists_of(knn(x, y, k), len(y))[:100] == [found[:k] for found in expected]
+        pair = knn_graph(x, 20, flow='target_to_source')
+        assert lists_of(pair, 900)[:100] == reference(x, x[:100], 20, without_self=True)
+    assert set(in_boxes) == {900}
+
+
+def test_boxes_of_clouds_that_are_hard_to_cut(in_boxes):
+    far = torch.cat([points(700, 3), 1e6 * points(20, 3, seed=1), torch.zeros(300, 3)])
+    line = torch.cat([torch.zeros(700, 2), points(700, 1)], dim=1)
+    tiny = 1e-25 * points(400, 3)  # squares are denormal or 0
+    for x in (far, line, tiny, torch.ones(500, 2)):
+        pair = knn_graph(x, 9, flow='target_to_source')
+        assert lists_of(pair, len(x)) == reference(x, x, 9, without_self=True)
+    assert in_boxes == [1020, 700, 400, 500]
+
+
+def test_boxes_are_for_large_clouds_of_few_dimensions(in_boxes):
+    sizes = torch.tensor([500, 3, 0, 700])
+    batch = torch.arange(4).repeat_interleave(sizes)
+    x, y = points(1203, 3), points(1203, 3, seed=1)
+    pygfuse.cpu.knn.LEAST_POINTS[8] = 400
+    assert lists_of(knn(x, y, 7, batch, batch), 1203) == reference(x, y, 7, batch, batch)
+    assert in_boxes == [500, 700]
+    pair = knn_graph(x, 7, batch)
+    assert lists_of(pair.flip(0), 1203) == reference(x, x, 7, batch, batch, without_self=True)
+    assert in_boxes == [500, 700] * 2
+    x[0, 0] = float('nan')  # comes last in its cloud
+    assert lists_of(knn(x, y, 7, batch, batch), 1203) == reference(x, y, 7, batch, batch)
+    assert in_boxes == [500, 700] * 2 + [700]
+    knn(points(600, 9), points(600, 9), 7)
+    assert in_boxes == [500, 700] * 2 + [700]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_boxes_of_any_cloud(in_boxes, data):
+    count, dims = data.draw(st.integers(1, 700)), data.draw(st.integers(1, 4))
+    k, seed = data.draw(st.integers(1, 80)), data.draw(st.integers(0, 99))
+    dtype, side = data.draw(st.sampled_from([torch.float32, torch.float64])), data.draw(st.sampled_from([2, 9, 10**6]))
+    x, y = grid(count, dims, dtype, seed, side), grid(count // 3 + 1, dims, dtype, seed + 1, side)
+    assert lists_of(knn(x, y, k), len(y)) == reference(x, y, k)
+    pair = knn_graph(x, k, flow='target_to_source')
+    assert lists_of(pair, count) == reference(x, x, k, without_self=True)
 
 
 SIZES = ([5, 0, 3, 70, 1, 0, 200, 2], [2, 3, 0, 40, 1, 0, 90, 7])

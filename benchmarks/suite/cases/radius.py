@@ -13,6 +13,7 @@ says. Medians in ms, quartiles in brackets.
 from __future__ import annotations
 
 import argparse
+import os
 
 import numpy as np
 import torch
@@ -37,6 +38,8 @@ CASES = [
     (1_000_000, 2, 'uniform', 0.0025),
     (1_000_000, 3, 'normal', 0.04),
 ]
+# points from which on a tree takes seconds
+LARGE = 1_000_000
 
 
 def cloud(count: int, dims: int, kind: str) -> Tensor:
@@ -79,6 +82,7 @@ def parameters(options: Options) -> list[dict]:
     ratios=[('cKDTree', 'pygfuse'), ('cKDTree', 'pygfuse, one thread')],
     quick={'cases': 1},
     packages=['scipy'],
+    settings=lambda options: {'load before': round(os.getloadavg()[0], 1)},
 )
 def radius(options: Options, points: str, dims: int, r: float) -> Measurement:
     """The edges of one cloud."""
@@ -94,7 +98,7 @@ def radius(options: Options, points: str, dims: int, r: float) -> Measurement:
     yield [
         Step('pygfuse', lambda: ours(x, r, threads)),
         Step('pygfuse, one thread', lambda: ours(x, r, 1)),
-        Step('cKDTree', lambda: both_directions(array, r)),
+        Step('cKDTree', lambda: both_directions(array, r), repeats=20 if len(x) < LARGE else 3, warmup=len(x) < LARGE),
     ]
     torch.set_num_threads(threads)
     return {'edges': edges, 'neighbours': edges / len(x)}

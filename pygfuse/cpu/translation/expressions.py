@@ -50,7 +50,7 @@ _OPERATORS = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_ELEMENTS = {np.int32: types.int32, np.int64: types.int64, np.float64: types.float64}
+_ELEMENTS = {np.int32: types.int32, np.int64: types.int64, np.float32: types.float32, np.float64: types.float64}
 _CONVERSIONS = {np.uint64: types.uint64, np.int64: types.int64, float: types.float64, int: types.int64}
 
 

@@ -209,10 +209,10 @@ def write_body(line: Layout, known_dims: int | None, limited: bool) -> Callable:
                             append_lanes(values, count, row, bits)
                         count += count_bits(bits)
                         if limited and count + lanes > room:
-                            bound = keep_nearest(values, found, 0, count, wanted, bound, end_number)
+                            bound = keep_nearest(values, found, 0, count, wanted, end_number)
                             count = wanted
                 if limited and count > wanted:
-                    bound = keep_nearest(values, found, 0, count, wanted, bound, end_number)
+                    bound = keep_nearest(values, found, 0, count, wanted, end_number)
                     count = wanted
                 target = query_order[query]
                 at = offsets[target]
