@@ -173,6 +173,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'knn'],
         ['run.py', 'radius'],
         ['run.py', 'typed'],
+        ['run.py', 'map_order'],
         ['run.py', 'compiled', '--convs', 'LGConv'],
         ['run.py', 'edge_networks'],
         ['run.py', 'ablation', '--convs', 'GATConv'],

@@ -22,6 +22,7 @@ class Modes:
 
     Attributes:
         mapping: The mapping that `pygfuse.force_mapping` forces, or None.
+        order: The order of a linear map and a sum over edges that is forced (`pygfuse.mapping.map_order`), or None.
         group_sizes: The chooser that `pygfuse.group_sizes` names, or None.
         shapes: A set that collects the shapes of all graphs that are walked by rows, or None.
         used_once: Whether graphs that are met for the first time will not be met again (`pygfuse.used_once`).
@@ -34,6 +35,7 @@ class Modes:
     """
 
     mapping: Any = None
+    order: str | None = None
     group_sizes: Any = None
     shapes: set | None = None
     used_once: bool = False

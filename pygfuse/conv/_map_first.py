@@ -1,44 +1,140 @@
-"""Layers that aggregate features and then map them: which comes first does not matter to a sum."""
+"""Layers in which a linear map meets a sum over edges: which comes first does not matter to the sum."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_linear
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._checks import Inputs
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import REDUCTIONS, SUMS
-from pygfuse.ops import Edges
-from pygfuse.ops.linear import apply_linear
+from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, USUAL_DEGREE, MappedSum, cheaper, forced_order
+from pygfuse.ops import Edges, autocast
+from pygfuse.ops.degrees import counts_of
+from pygfuse.ops.eager import is_intercepted
+from pygfuse.ops.linear import apply_linear, apply_weight
 from pygfuse.ops.sparse_features import SparseFeatures
-from pygfuse.program.products import OperandValue
+from pygfuse.partial.rows.session import is_deferring
+
+# so few edges are summed before the orders are compared
+_FEW_EDGES = 1024
+# rows and edges that stand for those that are not known while something traces
+_ROWS, _EDGES = 1000, 1000 * USUAL_DEGREE
 
 
 class MappedSums(FusedConv):
-    """A mixin for layers that map what they have aggregated.
+    """A mixin for layers that map what they have aggregated, or aggregate what they have mapped: what costs less."""
 
-    Sparse features, which an aggregation would make dense, are mapped first.
-    """
-
-    # the layer's attribute that holds the map
+    # the layer's attributes that hold the map, and that of the targets themselves
     sums_mapped_by: ClassVar[str]
+    root_mapped_by: ClassVar[str]
 
-    def maps_first(self, x: Tensor) -> bool:
-        """Whether the layer maps its features before it aggregates them."""
-        if not isinstance(x, SparseFeatures) or not isinstance(self.aggr, str) or REDUCTIONS.get(self.aggr) not in SUMS:
-            return False
-        return why_not_linear(getattr(self, self.sums_mapped_by), 'it') is None
+    def has_root(self) -> bool:
+        """Whether the layer adds its targets, mapped by themselves."""
+        return True
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
-        if self.maps_first(x[0]):
-            x = F.linear(x[0], getattr(self, self.sums_mapped_by).weight), None
-        return super().operands(x, edge, edges)
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
+        linear, (source, target) = self._modules[self.sums_mapped_by], inputs.x
+        if order_of(self, linear, inputs, edges) == AGGREGATE_FIRST:
+            out, weights = super().aggregate_edges(inputs, edges, prepared)
+            return self.with_root(apply_linear(linear, out), target), weights
+        root = self._modules[self.root_mapped_by] if self.has_root() else None
+        if root is None or target is not source or not _is_like(root, linear):
+            mapped = mapped_sources(linear.weight, source, edges)
+            out, weights = super().aggregate_edges(inputs._replace(x=(mapped, None)), edges, prepared)
+            return self.with_root(total(out, linear.bias), target), weights
+        # one product reads the features once
+        width = mapped_width(linear)
+        both = mapped_sources(torch.cat((linear.weight, root.weight)), source, edges, width)
+        mapped, of_root = both[:, :width].contiguous(), both[:, width:]
+        out, weights = super().aggregate_edges(inputs._replace(x=(mapped, None)), edges, prepared)
+        return total(out, linear.bias, of_root, root.bias), weights
 
-    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        linear = getattr(self, self.sums_mapped_by)
-        return total(out, linear.bias) if self.maps_first(x[0]) else apply_linear(linear, out)
+    def with_root(self, out: Tensor, target: OptTensor) -> Tensor:
+        """Mapped sums and, if the layer adds them, mapped targets."""
+        if target is None or not self.has_root():
+            return out
+        return out + apply_linear(self._modules[self.root_mapped_by], target)
+
+
+def _is_like(linear: Module, other: Module) -> bool:
+    """Whether a module is a linear map, of the type of another."""
+    weight, like = linear._parameters.get('weight'), other._parameters.get('weight')
+    if weight is None or like is None or why_not_linear(linear, 'it') is not None:
+        return False
+    return weight.dtype is like.dtype and weight.shape[1:] == like.shape[1:]
+
+
+def mapped_sources(weight: Tensor, x: Tensor, edges: Edges, counted: int | None = None) -> Tensor:
+    """Features of sources times the weight of a map that PyG's layer applies to their sums.
+
+    Args:
+        weight: The weight.
+        x: The features.
+        edges: The edges, without which a source is nowhere in a sum.
+        counted: How many rows of the weight are of that map, the first; by default all.
+    """
+    as_source = None if torch.compiler.is_compiling() else counts_of(edges, x)[1]
+    return apply_weight(x, weight, counts=as_source, counted=counted)
+
+
+def order_of(conv: FusedConv, linear: Module, inputs: Inputs, edges: Edges, usual: str = AGGREGATE_FIRST) -> str:
+    """Whether a layer maps its features before it aggregates them or after it.
+
+    Args:
+        conv: The layer.
+        linear: What maps them.
+        inputs: The call.
+        edges: Its edges.
+        usual: The order of PyG's layer.
+    """
+    x, aggr = inputs.x[0], conv.aggr
+    is_sparse, forced = isinstance(x, SparseFeatures), forced_order()
+    if not is_sparse and forced is None and not is_intercepted() and edges.num_edges < _FEW_EDGES:
+        return usual
+    if not isinstance(aggr, str) or REDUCTIONS.get(aggr) not in SUMS or why_not_linear(linear, 'it') is not None:
+        return usual
+    if is_sparse:
+        # an aggregation would make them dense
+        return MAP_FIRST
+    if usual == MAP_FIRST and linear._parameters.get('bias', linear) is not None:
+        # a bias would be summed, too
+        return usual
+    weight = linear._parameters.get('weight')
+    # of a parametrised map each read computes the weight
+    dtype = x.dtype if weight is None else weight.dtype
+    if dtype is not x.dtype or dtype not in (torch.float32, torch.float64) or autocast.is_on(x.device):
+        return usual
+    if forced is not None or is_deferring():
+        return forced or usual
+    return cheaper(_work(linear, weight, inputs, edges), usual)
+
+
+def _work(linear: Module, weight: OptTensor, inputs: Inputs, edges: Edges) -> MappedSum:
+    x, trains = inputs.x[0], torch.is_grad_enabled()
+    sizes = edges.num_sources, edges.num_targets, edges.num_edges
+    if is_intercepted():
+        # numbers of nodes and edges may be symbols, which a comparison would bind
+        sizes = _ROWS, _ROWS, _EDGES
+    return MappedSum(
+        *sizes,
+        x.shape[1],
+        mapped_width(linear),
+        x.element_size(),
+        trains and x.requires_grad,
+        trains and (weight is None or weight.requires_grad),
+        trains and inputs.edge is not None and inputs.edge.requires_grad,
+    )
+
+
+def mapped_width(linear: Module) -> int:
+    """How wide the rows are that a map gives."""
+    weight = linear._parameters.get('weight')
+    if weight is not None:
+        return weight.shape[0]
+    return getattr(linear, 'out_channels', getattr(linear, 'out_features', -1))

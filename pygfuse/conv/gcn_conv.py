@@ -13,8 +13,10 @@ from torch_geometric.typing import OptTensor
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._map_first import order_of
 from pygfuse.conv._normalise import cached_factors, with_remaining_loops
 from pygfuse.conv._spec import EdgeWeight, Spec
+from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.linear import apply_linear
@@ -63,9 +65,6 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         """Runs the layer; arguments and results are those of PyG's ``GCNConv.forward``."""
         return self.fused(x, edge_index, edge_weight=edge_weight)
 
-    def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, Any]:
-        return super().operands((apply_linear(self.lin, x[0]), None), edge, edges)
-
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return self.with_bias(out)
 
@@ -86,22 +85,40 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         return inputs, edges_of(inputs.x, inputs.adjacency, self.flow, None, loops, inputs.is_known)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
+        x = inputs.x[0]
+        if order_of(self, self.lin, inputs, edges, usual=MAP_FIRST) == AGGREGATE_FIRST:
+            out, weights = self._normalised_sums(inputs, x.dtype, edges, prepared)
+            return apply_linear(self.lin, out), weights
+        mapped = inputs._replace(x=(apply_linear(self.lin, x), None))
+        return self._normalised_sums(mapped, x.dtype, edges, prepared)
+
+    def _normalised_sums(
+        self, inputs: Inputs, dtype: torch.dtype, edges: Edges, prepared: Any
+    ) -> tuple[Tensor, OptTensor]:
+        """Sums of neighbours, normalised if the layer says so.
+
+        Args:
+            inputs: The call.
+            dtype: Of the features that the user passed.
+            edges: The edges.
+            prepared: What the layer read of itself.
+        """
         if not self.normalize or inputs.is_normalised:
             return super().aggregate_edges(inputs, edges, prepared)
         x, edge = inputs.x[0], self.edge_input(inputs, edges)
         # not of x, which may be sparse; degrees are computed in this type
-        like = torch.empty(0, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        like = torch.empty(0, dtype=torch.promote_types(dtype, torch.float32), device=x.device)
         hag = self.hag_for(inputs, edges, edge)
         if hag is not None:
             factors = cached_factors(edges, None, like).flatten()
-            return hag_aggregate(hag, apply_linear(self.lin, x), 'sum', factors, factors), None
+            return hag_aggregate(hag, x, 'sum', factors, factors), None
         if edge is not None and edges.loops is not None:
             edge = EdgeInput(with_remaining_loops(edge.values, edges, 2.0 if self.improved else 1.0))
         operands, factors = self.operands(inputs.x, edge, edges), cached_factors(edges, edge and edge.values, like)
         program = NORMALISED_NEIGHBOURS if edge is None else NORMALISED_WEIGHTED_NEIGHBOURS
         out, weights = self.run(program, {**operands, 'norm_src': factors, 'norm_dst': factors}, inputs, edges)
         # without edge weights, PyG's factors are of the type of the features
-        return out if edge is not None else out.to(torch.promote_types(operands['x'].dtype, x.dtype)), weights
+        return out if edge is not None else out.to(torch.promote_types(x.dtype, dtype)), weights
 
     def why_no_hag(self, edge: EdgeInput | None) -> str | None:
         if edge is None and self.normalize and self.reduction != 'sum':

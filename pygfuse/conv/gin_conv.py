@@ -7,14 +7,19 @@ from typing import Any, ClassVar
 import torch
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse._lib.backends import row_search_of
-from pygfuse.conv._checks import NodePair
+from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
+from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._layer import FusedConv, total
+from pygfuse.conv._map_first import mapped_sources, mapped_width, order_of
 from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
+from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
+from pygfuse.ops.linear import apply_weight
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import OperandValue
@@ -50,8 +55,50 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
         return self.fused(x, edge_index, size=size)
 
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
+        first = _first_map(self.nn, inputs.x[0].shape[1])
+        if first is None or order_of(self, first, inputs, edges) == AGGREGATE_FIRST:
+            out, weights = super().aggregate_edges(inputs, edges, prepared)
+            return self._with_itself(out, inputs.x[1]), weights
+        source, target = _both_mapped(inputs, edges, first.weight)
+        out, weights = super().aggregate_edges(inputs._replace(x=(source, target)), edges, prepared)
+        return total(self._with_itself(out, target), first.bias), weights
+
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return self.nn(out if x[1] is None else out + _times_one_plus(self.eps, x[1]))
+        # rows of another width are those that the first map has given
+        return self.nn(out) if out.shape[1] == x[0].shape[1] else _after_first_map(self.nn, out)
+
+    def _with_itself(self, out: Tensor, x: OptTensor) -> Tensor:
+        return out if x is None else out + _times_one_plus(self.eps, x)
+
+
+def _first_map(nn: Module, width: int) -> Module | None:
+    """The linear map with which a network begins, if it gives rows of another width and nobody sees the rows before."""
+    stages = _stages(nn)
+    if not stages or why_not_linear(stages[0], 'nn') is not None or mapped_width(stages[0]) == width:
+        return None
+    return stages[0]
+
+
+def _stages(nn: Module) -> list[Module]:
+    is_sequential = type(nn).forward is torch.nn.Sequential.forward and why_not_as_it_is(nn, 'nn') is None
+    return list(nn) if is_sequential else [nn]
+
+
+def _after_first_map(nn: Module, out: Tensor) -> Tensor:
+    for module in _stages(nn)[1:]:
+        out = module(out)
+    return out
+
+
+def _both_mapped(inputs: Inputs, edges: Edges, weight: Tensor) -> tuple[Tensor, OptTensor]:
+    """Features of sources and targets times a weight; where they are the same, once."""
+    source, target = inputs.x
+    if target is source:
+        # a node that has no edge is mapped for itself
+        both = apply_weight(source, weight)
+        return both, both
+    return mapped_sources(weight, source, edges), None if target is None else apply_weight(target, weight)
 
 
 def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:
@@ -107,4 +154,5 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         # the bias goes to the nodes
         return {'x': x[0] if bias is None else x[0] + bias, 'edge': edge.times(weight.t())}
 
-    finish = GINConv.finish
+    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
+        return self.nn(out if x[1] is None else out + _times_one_plus(self.eps, x[1]))

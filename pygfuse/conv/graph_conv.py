@@ -8,10 +8,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._checks import NodePair
 from pygfuse.conv._map_first import MappedSums
 from pygfuse.conv._spec import EdgeWeight, Spec
-from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
 
@@ -38,7 +36,7 @@ class GraphConv(MappedSums, torch_geometric.nn.GraphConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'edge_weight': OptTensor}
-    sums_mapped_by = 'lin_rel'
+    sums_mapped_by, root_mapped_by = 'lin_rel', 'lin_root'
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, wide=True), in_channels='in_channels', static=True,
         matrix=True, hag=True, autocast=True,
@@ -47,7 +45,3 @@ class GraphConv(MappedSums, torch_geometric.nn.GraphConv):
     def forward(self, x: Any, edge_index: Any, edge_weight: OptTensor = None, size: Any = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GraphConv.forward``."""
         return self.fused(x, edge_index, edge_weight=edge_weight, size=size)
-
-    def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        out = super().finish(out, x, begun)
-        return out if x[1] is None else out + apply_linear(self.lin_root, x[1])

@@ -17,7 +17,6 @@ from pygfuse.hag.prefix_tree import lstm_aggregate
 from pygfuse.ops import Edges
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
-from pygfuse.program.products import OperandValue
 
 
 class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
@@ -45,7 +44,7 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
         torch.Size([3, 8])
     """
 
-    sums_mapped_by = 'lin_l'
+    sums_mapped_by, root_mapped_by = 'lin_l', 'lin_r'
     propagate_type: ClassVar = {'x': OptPairTensor}
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, of_sparse_tensor=False), in_channels='in_channels',
@@ -56,17 +55,11 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
         """Runs the layer; arguments and results are those of PyG's ``SAGEConv.forward``."""
         return self.fused(x, edge_index, size=size)
 
-    def maps_first(self, x: Tensor) -> bool:
-        return not self._projects and super().maps_first(x)
-
-    def operands(self, x: NodePair, edge: Any, edges: Edges) -> dict[str, OperandValue]:
-        return super().operands((self.lin(x[0]).relu(), None) if self._projects else x, edge, edges)
-
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        out = super().finish(out, x, begun)
-        if self.root_weight and x[1] is not None:
-            out = out + apply_linear(self.lin_r, x[1])
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
+
+    def has_root(self) -> bool:
+        return self.root_weight
 
     @property
     def _projects(self) -> bool:
@@ -81,7 +74,9 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
         return why_not_shared(inputs.adjacency, edges) if self.aggr == 'lstm' else None
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
+        if self._projects:
+            inputs = inputs._replace(x=(self.lin(inputs.x[0]).relu(), inputs.x[1]))
         if self.aggr != 'lstm':
             return super().aggregate_edges(inputs, edges, prepared)
-        x = self.operands(inputs.x, None, edges)['x']
-        return lstm_aggregate(tree_of(edges.graph()), x, self.aggr_module.lstm), None
+        out = lstm_aggregate(tree_of(edges.graph()), inputs.x[0], self.aggr_module.lstm)
+        return self.with_root(apply_linear(self.lin_l, out), inputs.x[1]), None

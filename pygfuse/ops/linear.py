@@ -106,16 +106,18 @@ def linear_of_rows(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None 
 
 class _LinearOfFewGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, counts: Counts | None) -> Tensor:
+    def forward(
+        ctx, x: Tensor, weight: Tensor, bias: Tensor | None, counts: Counts | None, counted: int | None
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.counts = counts
+        ctx.counts, ctx.counted = counts, counted
         return F.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         rows = None if torch.is_grad_enabled() or x.nbytes < LEAST_BYTES else few_rows(grad, x)
-        of_x = of_weight = of_bias = None
+        whole, of_x, of_weight, of_bias = grad, None, None, None
         if rows is None:
             if ctx.needs_input_grad[0]:
                 of_x = grad @ weight
@@ -131,10 +133,24 @@ class _LinearOfFewGradients(torch.autograd.Function):
             of_bias = grad.sum(0)
         if ctx.counts is not None and not is_batched(grad):
             if of_x is not None and not is_finite(weight):
-                of_x = torch.where(ctx.counts().unsqueeze(1) > 0, of_x, 0.0)
+                of_x = _gradient_of_x(weight, whole, ctx.counts, ctx.counted)
             if of_weight is not None and not is_finite(of_weight):
-                of_weight = sum_over_rows(grad, torch.where(ctx.counts().unsqueeze(1) > 0, x, 0.0))
-        return of_x, of_weight, of_bias, None
+                of_weight = _gradient_of_weight(x, whole, ctx.counts, ctx.counted)
+        return of_x, of_weight, of_bias, None, None
+
+
+def _gradient_of_x(weight: Tensor, grad: Tensor, counts: Counts, counted: int | None) -> Tensor:
+    """The gradient of what is mapped, in which nodes without edges have no share of the outputs that are counted."""
+    first, rest = slice(counted), slice(len(weight) if counted is None else counted, None)
+    of_first = torch.where(counts().unsqueeze(1) > 0, grad[:, first] @ weight[first], 0.0)
+    return of_first if counted is None else of_first + grad[:, rest] @ weight[rest]
+
+
+def _gradient_of_weight(x: Tensor, grad: Tensor, counts: Counts, counted: int | None) -> Tensor:
+    """The same for the gradient of the weight."""
+    first, rest = slice(counted), slice(grad.shape[1] if counted is None else counted, None)
+    of_first = sum_over_rows(grad[:, first], torch.where(counts().unsqueeze(1) > 0, x, 0.0))
+    return of_first if counted is None else torch.cat((of_first, sum_over_rows(grad[:, rest], x)))
 
 
 def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
@@ -175,10 +191,12 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
         return module(x)
     if not (module.weight.requires_grad or x.requires_grad):
         return module(x)
-    return applied(_LinearOfFewGradients, x, module.weight, module.bias, None)
+    return applied(_LinearOfFewGradients, x, module.weight, module.bias, None, None)
 
 
-def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: Counts | None = None) -> Tensor:
+def apply_weight(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: Counts | None = None, counted: int | None = None
+) -> Tensor:
     """``torch.nn.functional.linear(x, weight, bias)`` of nodes, for a map of the layer's own making.
 
     The gradient of a map that PyG applies to edges, or that is no matrix product in PyG, has to have the digits of
@@ -191,6 +209,7 @@ def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: 
         bias: ``[out]``, or None.
         counts: Where PyG maps edges: gives the number of edges that a node has here, ``[nodes]``. A node that has none
             then does not turn gradients into NaN, whatever its features are.
+        counted: For how many outputs, the first, that holds; by default for all.
 
     Example:
         >>> apply_weight(torch.ones(2, 3), torch.ones(1, 3))
@@ -203,7 +222,7 @@ def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: 
         return F.linear(x, weight, bias)
     if counts is None and len(x) <= ROWS_AT_ONCE:
         return F.linear(x, weight, bias)
-    return applied(_LinearOfFewGradients, x, weight, bias, counts)
+    return applied(_LinearOfFewGradients, x, weight, bias, counts, counted)
 
 
 def is_plain_linear(module: torch.nn.Module) -> bool:

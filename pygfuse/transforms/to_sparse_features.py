@@ -19,8 +19,8 @@ class ToSparseFeatures(BaseTransform):
     first layer's linear map is torch's sparse product, forward and backward: with the 1,433 features of Cora, of which
     1.3 % are not zero, most of an epoch. What reads features otherwise gets the dense tensor, see
     `pygfuse.transforms.SparseFeatures`; layers that would aggregate the features before they map them (`SAGEConv`,
-    `GraphConv`) map them first if they sum or average. Numbers are those of dense features but for rounding; dropout
-    draws others from the same distribution.
+    `GraphConv`, `GINConv`) map them first if they sum or average. Numbers are those of dense features but for rounding;
+    dropout draws others from the same distribution.
 
     Put it last: transforms that change features give dense ones.
 

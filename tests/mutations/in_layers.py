@@ -8,6 +8,7 @@ STATE = 'tests/conv/test_state_of_the_module.py -m "not slow"'
 GAT = 'tests/conv/gat_conv'
 ALL = 'tests/conv/all_convs -m "not slow"'
 NEIGHBOURS = 'tests/conv/test_neighbours.py -m "not slow"'
+ORDER = 'tests/conv/test_map_order.py'
 
 OF_LAYERS = (
     # layers
@@ -108,6 +109,48 @@ OF_LAYERS = (
         "reduce = 'mean' if fill == 'mean' else 'sum'",
         "reduce = 'sum'",
         'tests/conv/test_gatv2_conv.py -k fill_values',
+    ),
+    Mutation(
+        'a bias that is summed',
+        'conv/_map_first.py',
+        "if usual == MAP_FIRST and linear._parameters.get('bias', linear) is not None:",
+        'if False:',
+        f'{ORDER} -k bias_of_a_map',
+    ),
+    Mutation(
+        'features of nodes without edges',
+        'conv/_map_first.py',
+        'as_source = None if torch.compiler.is_compiling() else counts_of(edges, x)[1]',
+        'as_source = None',
+        f'{ORDER} -k not_finite',
+    ),
+    Mutation(
+        'features of nodes without edges in the map of targets',
+        'conv/_map_first.py',
+        'source, edges, width)',
+        'source, edges)',
+        f'{ORDER} -k not_finite',
+    ),
+    Mutation(
+        'a map that is watched',
+        'conv/_map_first.py',
+        "REDUCTIONS.get(aggr) not in SUMS or why_not_linear(linear, 'it') is not None",
+        'REDUCTIONS.get(aggr) not in SUMS',
+        f'{ORDER} -k watched_or_replaced',
+    ),
+    Mutation(
+        'a network that is watched',
+        'conv/gin_conv.py',
+        "torch.nn.Sequential.forward and why_not_as_it_is(nn, 'nn') is None",
+        'torch.nn.Sequential.forward',
+        f'{ORDER} -k watched_or_replaced',
+    ),
+    Mutation(
+        'targets mapped by themselves',
+        'conv/_map_first.py',
+        'return total(out, linear.bias, of_root, root.bias), weights',
+        'return total(out, linear.bias), weights',
+        f'{ORDER} -k numbers',
     ),
     Mutation(
         'the width of features',
