@@ -70,8 +70,12 @@ PUBLIC = {
         'ToCSR',
         'ToExecutionPaths',
         'ToHAG',
+        'ToLocalOrder',
         'ToSparseFeatures',
         'find_hag',
+        'in_local_order',
+        'in_original_order',
+        'local_nodes',
     ],
 }
 
