@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -149,8 +149,18 @@ def compiled_class(plain: type[MessagePassing]) -> type:
     # what PyG puts into an instance when an explainer comes and goes
     original = getattr(plain, '_orig_propagate', MessagePassing.propagate)
     names |= with_prepared_edges(plain)
-    names |= {'_orig_propagate': original, '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
+    names |= {'_orig_propagate': _given_int64(original), '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
     return type(plain.__name__, (CompiledConv, plain), names)
+
+
+def _given_int64(original: Callable) -> Callable:
+    """A class's own ``propagate``, as explainers call it, which is not given an index that torch is wrong with."""
+
+    @functools.wraps(original)
+    def propagate(self: CompiledConv, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
+        return original(self, fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
+
+    return propagate
 
 
 def _why_not_class(plain: type) -> str | None:

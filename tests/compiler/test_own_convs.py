@@ -4,6 +4,8 @@ import copy
 
 import pytest
 import torch
+import torch_geometric.nn as pyg
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 import pygfuse
 from pygfuse.memory import saved_bytes
@@ -229,3 +231,16 @@ def test_naive_attention_is_explained_as_the_expert_s_program():
     numbers = [int(line.split('operations: ')[1].split(' ')[0]) for line in costs]
     assert numbers == [54, 23]
     assert costs[1].endswith('numbers an edge in memory: 0')
+
+
+def test_what_is_explained_with_an_index_of_int32_has_the_right_gradients():
+    torch.manual_seed(0)
+    conv, example = pygfuse.compile(pyg.LEConv(8, 4)), GRAPHS['hub']()
+    found = []
+    for edge_index in (example.edge_index, example.edge_index.int()):
+        set_masks(conv, torch.linspace(0, 1, example.num_edges), example.edge_index, apply_sigmoid=False)
+        x = example.x(8).requires_grad_()
+        conv(x, edge_index).square().sum().backward()
+        found.append(x.grad)
+        clear_masks(conv)
+    torch.testing.assert_close(*found)

@@ -70,9 +70,13 @@ KNOWN: tuple[Known, ...] = (
         {'graph': ('no edges', 'one node', 'no nodes')},
     ),
     Known(
-        ONLY_PYG, r'HGTConv: RuntimeError: expected scalar type Double but found Float',
+        ONLY_PYG, r'RuntimeError: expected (scalar type Double but found Float|m# and m# to have the same dtype)',
         'what the old weight_norm computed before stays narrow in float64, with which a case of float32 is compared',
         {'state': ('the old weight_norm', 'the old spectral_norm')},
+    ),
+    Known(
+        ONLY_PYG, r'ClusterGCNConv: RuntimeError: expected scalar type Double but found Float',
+        'PyG normalises a matrix by numbers of float32', {'adjacency': _MATRICES},
     ),
     Known(
         ONLY_PYG, r"FastRGCNConv: TypeError: propagate\(\) got an unexpected keyword argument 'edge_type'",

@@ -121,6 +121,10 @@ RULES: dict[str, Rule] = {
         and case['dtype'] != 'float64'
         and (case['memory'] == 'expanded' or case['numbers'] == 'zeros' or case['graph'] in _ONE_EDGE)
     ),
+    'a deviation of equal values is rounding and nothing else': lambda case, meaning: (
+        (case[LAYER] == 'Centred' or bool(set(meaning.get('aggregators', ())) & {'std', 'var'}))
+        and (case['memory'] == 'expanded' or case['numbers'] in ('zeros', 'ties') or case['graph'] in _ONE_EDGE)
+    ),
     "torch's second derivative of a PReLU at 0 is on the other side than its first": lambda case, meaning: (
         case['numbers'] == 'zeros' and case['backward'] == 'of the gradient' and case[LAYER] == 'FiLMConv'
     ),
