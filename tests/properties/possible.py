@@ -16,7 +16,8 @@ Rule = Callable[[Case, Meaning], bool]
 
 _ONE_EDGE = ('one edge', 'one node', 'one node, loops')
 _SOFTMAX = (
-    'GATConv', 'GATv2Conv', 'TransformerConv', 'AGNNConv', 'RGATConv', 'HEATConv', 'HGTConv', 'HANConv',
+    'GATConv', 'GATv2Conv', 'TransformerConv', 'AGNNConv', 'RGATConv', 'HEATConv', 'HGTConv', 'HANConv', 'GENConv',
+    'GeneralConv', 'NaiveAttention', 'HeadedAttention',
 )  # fmt: skip
 _ONE_WIDTH = ('GCNConv', 'FAConv', 'AGNNConv', 'RGATConv', 'HEATConv', 'HGTConv', 'HANConv')
 

@@ -26,7 +26,9 @@ class _Deferring(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func in (F.linear, aggregate) and not runs_at_once():
+        # what a compiler captures is mapped, too, and is no tensor
+        is_map = func is F.linear and isinstance(args[0] if args else kwargs.get('input'), Tensor)
+        if (is_map or func is aggregate) and not runs_at_once():
             found = defer(self.session, func, args, kwargs)
             if found is not NotImplemented:
                 return found
