@@ -295,6 +295,26 @@ def test_meshgraphnet_learns_the_same_with_less():
     assert found['MB saved for backward'][1] < found['MB saved for backward'][0]
 
 
+def test_force_field_learns_the_same_with_less(tmp_path):
+    picture = tmp_path / 'force_field.png'
+    output = run_example(
+        'force_field.py',
+        *('--clusters', 4, '--cells', 2, '--hidden', 32, '--interactions', 2, '--steps', 40, '--output', picture),
+    )
+    assert '2 interactions of 32' in output
+    found = {}
+    for name in ('error of energies', 'error of forces'):
+        rows = [re.search(rf'^{name} {when}(.*)$', output, re.MULTILINE)[1].split() for when in ('before', 'after')]
+        found[name] = before, after = [[*map(float, row)] for row in rows]
+        assert abs(before[0] - before[1]) <= 1e-3
+        assert abs(after[0] - after[1]) <= 1e-2
+    assert found['error of forces'][1][1] < 0.9 * found['error of forces'][0][1]
+    for name in ('MB saved for backward', 'MB at the peak of a step'):
+        plain, fused = map(float, re.search(rf'^{name}(.*)$', output, re.MULTILINE)[1].split())
+        assert fused < plain / 2
+    assert picture.read_bytes().startswith(PNG)
+
+
 def test_execution_paths_train_to_the_same_loss():
     output = run_example('execution_paths.py', '--nodes', 300_000, '--degree', 8, '--epochs', 3)
     losses = re.findall(r'loss ([\d.]+) ', output)

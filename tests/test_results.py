@@ -176,6 +176,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'map_order'],
         ['run.py', 'compiled', '--convs', 'LGConv'],
         ['run.py', 'edge_networks'],
+        ['run.py', 'force_training'],
         ['run.py', 'ablation', '--convs', 'GATConv'],
         ['run.py', 'dgcnn', '--networks', 'linear'],
         ['run.py', 'hag', '--graphs', 'small hub'],

@@ -183,6 +183,21 @@ COLUMNS: dict[str, Sequence[Column]] = {
             for side in ('PyG', 'PyG, checkpoints', 'pygfuse')
         ),
     ],
+    'force_training': [
+        Column('model', 'model'),
+        Column('hidden', 'hidden'),
+        Column('PyG step', 'PyG', spread()),
+        Column('pygfuse step', 'pygfuse', spread()),
+        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
+        *(
+            column
+            for what in ('saved', 'peak')
+            for column in (
+                *(Column(f'{side} {what}, MB', f'{side} {what} MB', number()) for side in ('PyG', 'pygfuse')),
+                Column('ratio', f'{what} PyG / pygfuse', number(1, 'x')),
+            )
+        ),
+    ],
     'knn': [
         Column('clouds x points', 'points'),
         Column('dims', 'dims'),

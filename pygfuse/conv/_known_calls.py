@@ -17,7 +17,7 @@ from pygfuse.conv._remade_edges import graph_of
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.ops import Edges
-from pygfuse.ops.eager import PLAIN
+from pygfuse.ops.intercepted import PLAIN
 
 # what a layer does by turns, as one with several calls of `propagate`
 _MOST_KINDS = 4

@@ -18,7 +18,7 @@ from pygfuse.conv._fallback import is_observed, why_not_maps
 from pygfuse.conv._spec import REDUCTIONS
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.hag.attach import attached
-from pygfuse.ops.eager import PLAIN, is_transformed
+from pygfuse.ops.intercepted import PLAIN, is_transformed
 
 # methods that a class, or somebody from outside, may have replaced
 _methods_of = operator.attrgetter(

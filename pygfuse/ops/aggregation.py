@@ -17,9 +17,10 @@ from pygfuse.ops import (
     operator,  # noqa: F401  registers the operators
 )
 from pygfuse.ops.dropout import factors_of
-from pygfuse.ops.eager import aggregate_eagerly, are_plain, is_watched, of_no_own_class
+from pygfuse.ops.eager import aggregate_eagerly
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
+from pygfuse.ops.intercepted import are_plain, is_watched, of_no_own_class
 from pygfuse.ops.plan import call_of, plan_of
 from pygfuse.ops.schema import Arguments
 from pygfuse.program.products import OperandValue, Product, tensors_in

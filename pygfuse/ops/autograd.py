@@ -19,8 +19,11 @@ from pygfuse.call import reference
 from pygfuse.call.call import Call
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.dropout import factors_of
+from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.plan import call_of, plan_of_arguments
 from pygfuse.ops.schema import Arguments, flattened, parted, with_parts
+from pygfuse.ops.second_order import by_walks, twice_differentiable
+from pygfuse.ops.wanted import taken
 from pygfuse.program.products import Product
 
 
@@ -75,10 +78,8 @@ def backward(ctx, grad_out, *_):
     needed = _needed_of(ctx, arguments)
     gradients: dict[str, Tensor] = {}
     if grad_out is not None and needed:
-        if is_differentiated(grad_out):
-            gradients = by_reference(arguments, needed, grad_out)
-        else:
-            gradients = by_operator(ctx, arguments, needed, grad_out, kept, rest)
+        compute = differentiated if is_differentiated(grad_out) else by_operator
+        gradients = compute(ctx, arguments, needed, grad_out, kept, rest)
     return _structured(arguments, gradients, 1)
 
 
@@ -97,6 +98,21 @@ def by_operator(
     return dict(zip(needed, found, strict=True))
 
 
+def differentiated(
+    ctx, arguments: Arguments, needed: Sequence[str], grad_out: Tensor, out: Tensor | None, rest: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """The gradients of the tensors `needed`, as functions of the operands again if gradients are enabled."""
+    if is_batched(grad_out) or is_watched([grad_out, *arguments.tensors]) or not by_walks(arguments):
+        return by_reference(arguments, needed, grad_out)
+    return twice_differentiable(
+        arguments,
+        needed,
+        grad_out,
+        lambda: by_operator(ctx, arguments, needed, grad_out, out, rest),
+        lambda arguments, grad_out: by_reference(arguments, needed, grad_out),
+    )
+
+
 def as_in_forward(ctx) -> contextlib.AbstractContextManager[None]:
     """A ``with`` block for a backward pass: its layer's note, and what forward was told where nothing is said now."""
     said = modes()
@@ -110,6 +126,8 @@ def as_in_forward(ctx) -> contextlib.AbstractContextManager[None]:
 def _needed_of(ctx, arguments: Arguments) -> list[str]:
     """The names of the tensors that need a gradient."""
     flags = ctx.needs_input_grad[Arguments._fields.index('tensors')]
+    if not torch.compiler.is_compiling():
+        flags = taken(ctx.next_functions[: len(flags)], flags)
     return [name for name, flag in zip(arguments.names.split(','), flags, strict=True) if flag]
 
 

@@ -6,66 +6,25 @@ It runs the kernels of the operator and saves what the operator saves, without a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.nn import Parameter
 
 from pygfuse._lib.backends import backend_of
 from pygfuse._lib.functions import untransformed
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse._lib.note import Note
 from pygfuse.graph.graph import Graph
-from pygfuse.ops.autograd import as_in_forward, by_operator, by_reference, is_differentiated, paths_said
+from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_differentiated, paths_said
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
+from pygfuse.ops.intercepted import are_plain, is_intercepted
 from pygfuse.ops.plan import Plan
 from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk_back, walk_few_back
+from pygfuse.ops.wanted import taken
 from pygfuse.partial.paths.policy import note_whole
-
-# torch's own classes of tensors
-PLAIN = {Tensor, Parameter}
-
-
-def is_watched(tensors: Collection[Tensor]) -> bool:
-    """Whether operators have to be operators here: somebody traces, transforms or intercepts them."""
-    if is_intercepted():
-        return True
-    return not are_plain(tensors)
-
-
-def is_intercepted() -> bool:
-    """Whether somebody traces, transforms or intercepts operators here, whatever the tensors."""
-    return torch.compiler.is_compiling() or is_transformed()
-
-
-def is_transformed() -> bool:
-    """Whether somebody transforms or intercepts operators here, or traces them but for torch.compile."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
-    )
-
-
-def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The tensors without classes that only intercept functions of torch, as which they were taken before.
-
-    torch leaves such a class out in backward, so that a checkpoint would not compute again what it has computed.
-    """
-    if are_plain(tensors):
-        return tensors
-    dispatch = Tensor.__torch_dispatch__
-    return [tensor.as_subclass(Tensor) if type(tensor).__torch_dispatch__ is dispatch else tensor for tensor in tensors]
-
-
-def are_plain(tensors: Collection[Tensor]) -> bool:
-    """Whether tensors are of no class but torch's own."""
-    return PLAIN.issuperset(map(type, tensors))
 
 
 def aggregate_eagerly(
@@ -150,6 +109,10 @@ class _Aggregation(torch.autograd.Function):
     def backward(ctx, grad_out):
         made, adjoint = ctx.made, ctx.adjoint
         plan, graph = made.plan, made.graph
+        flags = ctx.needs_input_grad[_BEFORE_TENSORS:]
+        wanted = taken(ctx.next_functions[-len(flags) :], flags)
+        if wanted != flags:
+            adjoint = plan.adjoint(wanted)
         # once: reading them a second time would compute a checkpoint a second time, which it refuses
         *tensors, seed, _, out, statistics, weights = ctx.saved_tensors
         is_plain = type(grad_out) is Tensor and not is_intercepted() and not is_differentiated(grad_out)
@@ -175,12 +138,11 @@ class _Aggregation(torch.autograd.Function):
                 with as_in_forward(ctx):
                     found = walk_back(call, made.edges.token, operands, out, statistics, grad_out, adjoint.needed)
             gradients = flattened(found) if plan.products else found
-        elif is_differentiated(grad_out):
-            gradients = by_reference(plan.arguments(made.edges, *given), adjoint.tensors, grad_out)
         else:
+            compute = differentiated if is_differentiated(grad_out) else by_operator
             empty = grad_out.new_empty(0)
             rest = [empty if tensor is None else tensor for tensor in (statistics, weights)]
-            gradients = by_operator(ctx, plan.arguments(made.edges, *given), adjoint.tensors, grad_out, out, rest)
+            gradients = compute(ctx, plan.arguments(made.edges, *given), adjoint.tensors, grad_out, out, rest)
         return (
             None,
             None,

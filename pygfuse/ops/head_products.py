@@ -9,7 +9,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from pygfuse._lib.backends import DTYPES, head_products_of
 from pygfuse._lib.functions import applied
 from pygfuse.ops.autograd import is_differentiated
-from pygfuse.ops.eager import is_watched, of_no_own_class
+from pygfuse.ops.intercepted import is_watched, of_no_own_class
 
 
 def head_products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Tensor, ...] | None:

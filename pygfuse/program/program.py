@@ -117,7 +117,7 @@ class EdgeProgram:
     def _parameters_of_score(self) -> list[str]:
         return [] if self.score is None else list(inspect.signature(self.score).parameters)
 
-    def _is_linear_in_weight(self, message: Trace) -> bool:
+    def is_linear_in_weight(self, message: Trace) -> bool:
         """Whether a message is the weight times something: what the adjoint of a softmax builds on."""
         present = {operand.name: operand for operand in message.operands}
         names = inspect.signature(self.message).parameters
@@ -135,7 +135,7 @@ class EdgeProgram:
         levels = {name: _traced_level(self.operands[name]) for name in self.operands if name in present}
         score = None if self.score is None else Trace.of(self.score, levels)
         message = Trace.of(self.message, {'weight': HEADS, **levels}, CHANNELS)
-        if self.softmax and not self._is_linear_in_weight(message):
+        if self.softmax and not self.is_linear_in_weight(message):
             raise ValueError(
                 f"Program {self.name!r}: with 'softmax', 'message' has to be 'weight' times something that does not "
                 "depend on 'weight'"

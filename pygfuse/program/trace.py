@@ -19,6 +19,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -235,6 +236,32 @@ class Trace:
         by_name = {operand.name: operand for operand in self.operands}
         return [found.get(id(by_name[name]), 0.0) for name in wrt]
 
+    def tangent(self, tangents: Mapping[str, str]) -> Trace | None:
+        """How the output changes along tangents of operands; None where it does not.
+
+        The derivative of every word but `sum_channels` is of each value alone, so the rules of the adjoint serve.
+
+        Args:
+            tangents: By operand, the name of its tangent.
+        """
+        named = {operand.name: operand for operand in self.operands}
+        found: dict[int, Any] = {id(named[name]): Value(of, named[name].level) for name, of in tangents.items()}
+        for value in _in_order(self.output):
+            terms = [
+                _moved(value, place, found[id(argument)])
+                for place, argument in enumerate(value.arguments)
+                if id(argument) in found
+            ]
+            if terms:
+                total = functools.reduce(lambda x, y: _record('add', (x, y)), terms)
+                if isinstance(total, Value):
+                    found[id(value)] = total
+        output = found.get(id(self.output))
+        if output is None:
+            return None
+        read = [value for value in _in_order(output) if value.word is None]
+        return Trace(tuple(read), output, self.level)
+
     def read_by_adjoint(self, wrt: Sequence[str]) -> set[str]:
         """The operands whose values decide the gradients for the operands `wrt`."""
         gradients = self.gradients(wrt, Value('grad', self.level))
@@ -253,6 +280,14 @@ class Trace:
         results = iter([writer.write(gradient) for gradient in gradients])
         groups = [_tuple_text(next(results) for _ in group) for group in wrt]
         return writer.function(name, ['grad', *self.names()], _tuple_text(groups))
+
+
+def _moved(value: Value, place: int, tangent: Value) -> Any:
+    """How a word's value changes with its argument at a place."""
+    if value.word == 'sum_channels':
+        return _record('sum_channels', (tangent,))
+    found = REVERSE[value.word](tangent, value, *value.arguments)[place]
+    return 0.0 if found is None else found
 
 
 def _tuple_text(items: Iterable[str]) -> str:

@@ -85,7 +85,7 @@ OF_COMPILATION = (
     ),
     Mutation(
         'a class of tensors',
-        'ops/eager.py',
+        'ops/intercepted.py',
         '    if are_plain(tensors):\n        return tensors',
         '    return tensors',
         f'{EAGER} -k class_of_tensors',

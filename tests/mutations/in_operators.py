@@ -34,7 +34,7 @@ OF_OPERATORS = (
     ),
     Mutation(
         'who watches',
-        'ops/eager.py',
+        'ops/intercepted.py',
         'torch._C._len_torch_dispatch_stack() > 0',
         'False',
         'tests/ops/test_eager.py',

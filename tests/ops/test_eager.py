@@ -15,7 +15,7 @@ from pygfuse.conv import GATConv, GINConv
 from pygfuse.graph.graph import Graph
 from pygfuse.memory import saved_bytes
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
-from pygfuse.ops.eager import is_watched
+from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.walks import walk_few_back
 from pygfuse.program import Product
 from pygfuse.program.library.gat import GAT

@@ -30,6 +30,7 @@ from pygfuse.ops.edge_mlp.stages import (
     written,
 )
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.wanted import no_leaf
 
 __all__ = [
     'Affine',
@@ -61,6 +62,7 @@ def why_no_places(graph: Graph) -> str | None:
 
 def _run(stages: Sequence[EdgeStage], edges: Edges, reduce: str, with_state: bool) -> tuple[Tensor, Tensor]:
     text, tensors = written(stages)
+    tensors = [no_leaf(tensor) for tensor in tensors]
     out, _, state = torch.ops.pygfuse.edge_network(
         tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow, reduce, with_state
     )

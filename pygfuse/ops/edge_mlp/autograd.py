@@ -9,8 +9,11 @@ from torch import Tensor
 
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.reference import reference_moments, reference_network
+from pygfuse.ops.edge_mlp.second_order import Network, twice_differentiable
 from pygfuse.ops.edge_mlp.stages import read
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.wanted import taken
 
 
 def keep(ctx, inputs, output):
@@ -39,18 +42,46 @@ def _gradients(ctx, found: Sequence[Tensor | None]) -> tuple:
 
 def backward(ctx, *grads):
     *tensors, token, kept = ctx.saved_tensors
-    reduce = _reduce_of(ctx.rest)
+    reduce, wanted = _reduce_of(ctx.rest), _wanted(ctx)
     if reduce is not None:
         grads = _of_network(ctx.rest, tensors, kept, grads)
     if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or any(map(_is_batched, grads))):
+        if _is_by_chunks(reduce, [t for t in (*tensors, *grads) if t is not None]):
+            return _gradients(ctx, _twice_differentiable(ctx, tensors, token, kept, grads, wanted))
         return _gradients(ctx, by_reference(ctx, tensors, token, kept, grads))
     if reduce is not None:
-        wanted = list(ctx.needs_input_grad[0])
-        found = torch.ops.pygfuse.edge_network_backward(tensors, ctx.text, token, *ctx.rest[:4], wanted, kept, *grads)
-        found = [grad if is_wanted else None for grad, is_wanted in zip(found, wanted, strict=True)]
+        found = _by_operator(ctx, tensors, token, kept, grads, wanted)
     else:
         found = torch.ops.pygfuse.edge_moments_backward(tensors, ctx.text, token, *ctx.rest, kept, *grads)
     return _gradients(ctx, found)
+
+
+def _is_by_chunks(reduce: str | None, given: Sequence[Tensor]) -> bool:
+    """Whether gradients that are to be differentiated are computed on chunks, now and then."""
+    return reduce in ('sum', 'none') and not is_watched(given) and not any(map(is_batched, given))
+
+
+def _wanted(ctx) -> list[bool]:
+    needed = list(ctx.needs_input_grad[0])
+    if torch.compiler.is_compiling():
+        return needed
+    return [*taken(ctx.next_functions[: len(needed)], needed)]
+
+
+def _by_operator(ctx, tensors, token, kept, grads, wanted: list[bool]) -> list[Tensor | None]:
+    found = torch.ops.pygfuse.edge_network_backward(tensors, ctx.text, token, *ctx.rest[:4], wanted, kept, *grads)
+    return [grad if is_wanted else None for grad, is_wanted in zip(found, wanted, strict=True)]
+
+
+def _twice_differentiable(ctx, tensors, token, kept, grads, wanted: list[bool]) -> list[Tensor | None]:
+    return twice_differentiable(
+        Network(ctx.text, *ctx.rest[:4]),
+        token,
+        tensors,
+        grads,
+        lambda: _by_operator(ctx, tensors, token, kept, grads, wanted),
+        lambda operands, grads: by_reference(ctx, operands, token, kept, grads),
+    )
 
 
 def _is_batched(grad: Tensor | None) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import edge_chunks_of
 from pygfuse.graph.csr import Csr
+from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp.edge_rows import EdgeRows
 
 
@@ -21,7 +22,7 @@ class Operands:
         csr: Edges by target.
         size: Edges of the largest chunk.
         is_backward: Whether there will be gradients.
-        wanted: Of which features somebody wants one, a bool for each tensor.
+        wanted: Of which somebody wants one, a bool for each tensor.
 
     Attributes:
         kernels: The kernels on chunks of the tensors' device.
@@ -38,11 +39,9 @@ class Operands:
     ) -> None:
         self.csr, self.is_backward, self.kernels = csr, is_backward, edge_chunks_of(tensors[0].device)
         self._tensors, self._size = tensors, size
-        unwanted = {id(t) for t, is_wanted in zip(tensors, wanted, strict=True) if not is_wanted}
-        self._edge_rows = {
-            id(t): EdgeRows(t, csr, self.kernels, size, is_backward and id(t) not in unwanted) for t in features
-        }
-        of_others = [t for t in tensors if id(t) not in self._edge_rows] if is_backward else []
+        self._wanted = {id(t) for t, is_wanted in zip(tensors, wanted, strict=True) if is_wanted and is_backward}
+        self._edge_rows = {id(t): EdgeRows(t, csr, self.kernels, size, self.wants(t)) for t in features}
+        of_others = [t for t in tensors if id(t) not in self._edge_rows and self.wants(t)]
         self._gradients = {id(t): torch.zeros_like(t) for t in of_others}
 
     def new_rows(self, width: int) -> Tensor:
@@ -57,13 +56,38 @@ class Operands:
         """All features of edges."""
         return list(self._edge_rows.values())
 
+    def wants(self, tensor: Tensor | None) -> bool:
+        """Whether there is a tensor, and somebody wants its gradient."""
+        return id(tensor) in self._wanted
+
     def gradient(self, tensor: Tensor) -> Tensor:
-        """Where the gradients of a tensor that has no row for each edge are added."""
+        """Where the gradients of a tensor that has no row for each edge are added, if somebody wants them."""
         return self._gradients[id(tensor)]
 
+    def add_to_targets(self, chunk: EdgeChunk, tensor: Tensor | None, grad: Tensor) -> None:
+        """Adds gradients of edges to those of their targets' rows."""
+        if self.wants(tensor):
+            self.kernels.add_to_targets(self.csr, chunk, grad, self.gradient(tensor))
+
+    def add_to_sources(self, chunk: EdgeChunk, tensor: Tensor | None, grad: Tensor) -> None:
+        """Adds gradients of edges to those of their sources' rows."""
+        if self.wants(tensor):
+            self.kernels.add_to_sources(self.csr, chunk, grad, self.gradient(tensor))
+
+    def add_product(self, weight: Tensor, grad: Tensor, values: Tensor) -> None:
+        """Adds the gradient of a weight that mapped values: ``grad.t() @ values``."""
+        if self.wants(weight):
+            self.kernels.add_over_rows(grad, values, self.gradient(weight))
+
+    def add_total(self, tensor: Tensor | None, grad: Tensor, factor: Tensor | None = None) -> None:
+        """Adds the gradient of a row that was added to all edges' values, or multiplied with `factor` on each."""
+        if self.wants(tensor):
+            self.gradient(tensor).add_((grad if factor is None else grad * factor).sum(dim=0))
+
     def found(self) -> list[Tensor]:
-        """The gradients of all tensors, in their order; empty ones of features of which nobody wants one."""
-        found = [
-            self._edge_rows[id(t)].gradient if id(t) in self._edge_rows else self.gradient(t) for t in self._tensors
-        ]
-        return [t.new_empty(0) if grad is None else grad for t, grad in zip(self._tensors, found, strict=True)]
+        """The gradients of all tensors, in their order; empty ones of those of which nobody wants one."""
+        return [self._found(t) if self.wants(t) else t.new_empty(0) for t in self._tensors]
+
+    def _found(self, tensor: Tensor) -> Tensor:
+        rows = self._edge_rows.get(id(tensor))
+        return self.gradient(tensor) if rows is None else rows.gradient

@@ -10,7 +10,7 @@ from torch import Tensor
 from pygfuse._lib.finite import is_finite
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp.autograd import backward, keep
-from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, features_of, held_apart, like_operands, read, widths_of
+from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
 
@@ -120,14 +120,15 @@ def _backward_of_winners(
     has_edges = tape.csr.indptr.diff() > 0
     of_bias = torch.where(winners.isnan(), winners, grad_out)
     found = [grad_weight, torch.where(has_edges.unsqueeze(1), of_bias, 0.0).sum(dim=0)]
-    return [*tape.found(), *found[: len(of_last)]]
+    pairs = zip(found[: len(of_last)], wanted[len(before) :], strict=True)
+    return [*tape.found(), *(grad if is_wanted else grad.new_empty(0) for grad, is_wanted in pairs)]
 
 
 @_edge_network_backward.register_fake
 def _(tensors, text, token, num_sources, num_targets, flow, reduce, wanted, winners, grad_out, grad_state):
-    features = {id(t) for t in features_of(read(text, tensors))}
-    pairs = zip(tensors, like_operands(tensors), wanted, strict=True)
-    return [like if is_wanted or id(t) not in features else t.new_empty(0) for t, like, is_wanted in pairs]
+    return [
+        like if is_wanted else like.new_empty(0) for like, is_wanted in zip(like_operands(tensors), wanted, strict=True)
+    ]
 
 
 _edge_network.register_autograd(backward, setup_context=keep)

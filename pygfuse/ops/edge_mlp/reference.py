@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -21,14 +22,6 @@ def _reference_values(stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
     for stage in stages:
         if isinstance(stage, Begin):
             values = _beginning(stage, csr.index.long(), csr.rows(), order)
-        elif isinstance(stage, Map):
-            values = F.linear(values, stage.weight, stage.bias)
-        elif isinstance(stage, Affine):
-            values = values * stage.scale + stage.shift
-        elif isinstance(stage, Rectifier):
-            values = torch.where(values > 0, values, values * stage.slope)
-        elif isinstance(stage, Normalise):
-            values = F.layer_norm(values, values.shape[1:], stage.weight, stage.bias, stage.eps)
         elif isinstance(stage, Plus):
             features = stage.features[order]
             values = values + (features if stage.weight is None else features @ stage.weight.t())
@@ -36,14 +29,35 @@ def _reference_values(stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
             values = values if stage.source is None else values * stage.source[csr.index.long()]
             values = values if stage.features is None else values * stage.features[order]
         elif isinstance(stage, Contract):
-            values = _contraction(stage, values, csr.index.long())
+            values = applied_alone(dataclasses.replace(stage, source=stage.source[csr.index.long()]), values)
         else:
-            values = stage(values)
+            values = applied_alone(stage, values)
     return values
 
 
-def _contraction(stage: Contract, values: Tensor, sources: Tensor) -> Tensor:
-    source = stage.source[sources]
+def applied_alone(stage: EdgeStage, values: Tensor) -> Tensor:
+    """The values after a stage that reads no features; the source of a contraction has its rows edge by edge."""
+    if isinstance(stage, Map):
+        return F.linear(values, stage.weight, stage.bias)
+    if isinstance(stage, Affine):
+        return values * stage.scale + stage.shift
+    if isinstance(stage, Rectifier):
+        return torch.where(values > 0, values, values * stage.slope)
+    if isinstance(stage, Normalise):
+        return _normalised(stage, values)
+    return _contraction(stage, values) if isinstance(stage, Contract) else stage(values)
+
+
+def _normalised(stage: Normalise, values: Tensor) -> Tensor:
+    # torch's own is differentiated twice at most: its second derivative holds mean and variance fixed
+    centred = values - values.mean(dim=1, keepdim=True)
+    found = centred * torch.rsqrt(centred.square().mean(dim=1, keepdim=True) + stage.eps)
+    found = found if stage.weight is None else found * stage.weight
+    return found if stage.bias is None else found + stage.bias
+
+
+def _contraction(stage: Contract, values: Tensor) -> Tensor:
+    source = stage.source
     matrices = stage.weight.unflatten(1, (-1, source.shape[1]))
     found = torch.einsum('ek,ei,oki->eo', values, source, matrices[:, : values.shape[1]])
     return found if matrices.shape[1] == values.shape[1] else found + source @ matrices[:, -1].t()

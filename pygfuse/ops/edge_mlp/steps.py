@@ -71,10 +71,8 @@ class _Begin(Step):
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> None:
         stage, operands = self.stage, self.operands
-        if stage.target is not None:
-            operands.kernels.add_to_targets(operands.csr, chunk, grad, operands.gradient(stage.target))
-        if stage.source is not None:
-            operands.kernels.add_to_sources(operands.csr, chunk, grad, operands.gradient(stage.source))
+        operands.add_to_targets(chunk, stage.target, grad)
+        operands.add_to_sources(chunk, stage.source, grad)
         if stage.features is not None:
             operands.edge_rows(stage.features).add(grad)
 
@@ -89,11 +87,10 @@ class _Map(Step):
         return before
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
-        weight, bias = self.stage.weight, self.stage.bias
-        self.operands.kernels.add_over_rows(grad, before, self.operands.gradient(weight))
-        if bias is not None:
-            self.operands.gradient(bias).add_(grad.sum(dim=0))
-        return grad if self._begins_unwanted() else self.operands.kernels.mapped_back(grad, weight)
+        operands, weight = self.operands, self.stage.weight
+        operands.add_product(weight, grad, before)
+        operands.add_total(self.stage.bias, grad)
+        return grad if self._begins_unwanted() else operands.kernels.mapped_back(grad, weight)
 
     def _begins_unwanted(self) -> bool:
         """Whether it maps features of edges of which nobody wants a gradient."""
@@ -108,8 +105,8 @@ class _Affine(Step):
         return torch.addcmul(self.stage.shift, before, self.stage.scale, out=self.place(chunk, before))
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
-        self.operands.gradient(self.stage.scale).add_((grad * before).sum(dim=0))
-        self.operands.gradient(self.stage.shift).add_(grad.sum(dim=0))
+        self.operands.add_total(self.stage.scale, grad, before)
+        self.operands.add_total(self.stage.shift, grad)
         return grad.mul_(self.stage.scale)
 
 
@@ -121,7 +118,7 @@ class _Rectifier(Step):
         return torch.where(before > 0, before, after, out=after)
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
-        self.operands.gradient(self.stage.slope).add_((grad * before.clamp(max=0)).sum(dim=0))
+        self.operands.add_total(self.stage.slope, grad, before.clamp(max=0))
         return grad.mul_(torch.where(before > 0, 1.0, self.stage.slope))
 
 
@@ -146,12 +143,12 @@ class _Normalise(Step):
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
         weight, bias = self.stage.weight, self.stage.bias
-        wanted = [True, weight is not None, bias is not None]
+        wanted = [True, self.operands.wants(weight), self.operands.wants(bias)]
         found, of_weight, of_bias = _aten.native_layer_norm_backward(
             grad, before, before.shape[1:], *self._statistics, weight, bias, wanted
         )
         for tensor, gradient in ((weight, of_weight), (bias, of_bias)):
-            if tensor is not None:
+            if gradient is not None:
                 self.operands.gradient(tensor).add_(gradient)
         return found
 
@@ -173,7 +170,7 @@ class _Plus(Step):
         if weight is None:
             rows.add(grad)
         else:
-            kernels.add_over_rows(grad, rows.values, self.operands.gradient(weight))
+            self.operands.add_product(weight, grad, rows.values)
             if rows.gradient is not None:
                 rows.add(kernels.mapped_back(grad, weight))
         return grad
@@ -197,19 +194,18 @@ class _Times(Step):
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
         stage, operands = self.stage, self.operands
-        if stage.features is not None:
-            rows = operands.edge_rows(stage.features)
+        rows = None if stage.features is None else operands.edge_rows(stage.features)
+        if operands.wants(stage.features):
             of_features = grad * before
             if stage.source is not None:
                 source = torch.empty_like(before)
                 operands.kernels.add_ends(operands.csr, chunk, stage.source, None, source)
                 of_features.mul_(source)
             rows.add(of_features if rows.values.shape[1] > 1 else of_features.sum(dim=1, keepdim=True))
-        if stage.source is not None:
+        if operands.wants(stage.source):
             of_source = grad * before
-            if stage.features is not None:
-                of_source.mul_(rows.values)
-            operands.kernels.add_to_sources(operands.csr, chunk, of_source, operands.gradient(stage.source))
+            operands.add_to_sources(chunk, stage.source, of_source if rows is None else of_source.mul_(rows.values))
+        if stage.source is not None:
             return grad.mul_(self._gathered[: chunk.edges])
         return grad.mul_(rows.values)
 
@@ -237,13 +233,13 @@ class _Contract(Step):
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
         stage, operands, gathered = self.stage, self.operands, self._gathered[: chunk.edges]
         products = self._products[: chunk.edges]
-        operands.kernels.add_over_rows(grad, products, operands.gradient(stage.weight))
+        operands.add_product(stage.weight, grad, products)
         of_products = operands.kernels.mapped_back(grad, stage.weight).unflatten(1, (-1, gathered.shape[1]))
         of_factors = of_products[:, : before.shape[1]]
         of_source = torch.bmm(before.unsqueeze(1), of_factors).squeeze(1)
         if of_products.shape[1] > before.shape[1]:
             of_source.add_(of_products[:, -1])
-        operands.kernels.add_to_sources(operands.csr, chunk, of_source, operands.gradient(stage.source))
+        operands.add_to_sources(chunk, stage.source, of_source)
         return of_factors.mul_(gathered.unsqueeze(1)).sum(dim=2)
 
 

@@ -19,6 +19,11 @@ LEAST_EDGES = 256
 MOST_EDGES = 8192
 
 
+def chunk_size(stages: Sequence[EdgeStage], value_bytes: int) -> int:
+    """How many edges a chunk has, where a value takes so many bytes."""
+    return min(MOST_EDGES, max(LEAST_EDGES, CHUNK_BYTES // (widest_of(stages) * value_bytes)))
+
+
 class Tape:
     """The stages run forward and backward on one chunk at a time, in buffers that all chunks share.
 
@@ -27,7 +32,7 @@ class Tape:
         stages: The stages.
         edges: The edges.
         is_backward: Whether `backward` will be called.
-        wanted: Of which features somebody wants a gradient, a bool for each tensor; None: of all.
+        wanted: Of which somebody wants a gradient, a bool for each tensor; None: of all.
 
     Attributes:
         channels: Values of an edge after all stages.
@@ -45,8 +50,7 @@ class Tape:
         wanted: Sequence[bool] | None = None,
     ) -> None:
         self.csr = edges.graph().csr
-        row_bytes = widest_of(stages) * tensors[0].element_size()
-        size = min(MOST_EDGES, max(LEAST_EDGES, CHUNK_BYTES // row_bytes))
+        size = chunk_size(stages, tensors[0].element_size())
         self.chunks, self.channels = chunks_of(self.csr, size), widths_of(stages)[-1]
         size = min(size, self.csr.num_edges)
         wanted = [True] * len(tensors) if wanted is None else wanted

@@ -1,0 +1,51 @@
+"""Whether somebody traces, transforms or intercepts operators here, so that they have to be operators."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import Parameter
+
+# torch's own classes of tensors
+PLAIN = {Tensor, Parameter}
+
+
+def is_watched(tensors: Collection[Tensor]) -> bool:
+    """Whether operators have to be operators here: somebody traces, transforms or intercepts them."""
+    if is_intercepted():
+        return True
+    return not are_plain(tensors)
+
+
+def is_intercepted() -> bool:
+    """Whether somebody traces, transforms or intercepts operators here, whatever the tensors."""
+    return torch.compiler.is_compiling() or is_transformed()
+
+
+def is_transformed() -> bool:
+    """Whether somebody transforms or intercepts operators here, or traces them but for torch.compile."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+    )
+
+
+def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The tensors without classes that only intercept functions of torch, as which they were taken before.
+
+    torch leaves such a class out in backward, so that a checkpoint would not compute again what it has computed.
+    """
+    if are_plain(tensors):
+        return tensors
+    dispatch = Tensor.__torch_dispatch__
+    return [tensor.as_subclass(Tensor) if type(tensor).__torch_dispatch__ is dispatch else tensor for tensor in tensors]
+
+
+def are_plain(tensors: Collection[Tensor]) -> bool:
+    """Whether tensors are of no class but torch's own."""
+    return PLAIN.issuperset(map(type, tensors))
