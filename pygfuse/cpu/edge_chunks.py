@@ -10,17 +10,20 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pygfuse.codegen.precision import SETTLED_AFTER
-from pygfuse.cpu import simd
+from pygfuse.cpu.activation_tangents import (  # noqa: F401  for stages
+    activated_with_tangent,
+    activated_with_tangent_back,
+    has_tangent,
+)
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.matrix_products import add_mapped, add_over_rows, mapped, mapped_back  # noqa: F401  for stages
 from pygfuse.cpu.memory import place_at
-from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.pages import on_huge_pages  # noqa: F401  of results as long as all edges
+from pygfuse.cpu.row_blocks import blocks
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.program import vocabulary
@@ -30,18 +33,6 @@ _ROW_PARTS = 64
 # parts of a chunk that sum the gradient of a weight apart
 WEIGHT_PARTS = 8
 _REGISTERS = 16
-
-
-@functools.lru_cache(maxsize=256)
-def _blocks(dtype: torch.dtype, width: int, registers: int) -> tuple[tuple[Layout, Tensor], ...]:
-    """A row's channels in blocks of one layout, and the rest in another: each with the blocks' first channels."""
-    element = ELEMENT_TYPES[dtype]
-    held = registers * simd.register_bytes() // (element.bitwidth // 8)
-    whole = width // held * held
-    found = [(Layout(element, 1, held), torch.arange(0, whole, held))] if whole else []
-    if whole < width:
-        found.append((Layout(element, 1, width - whole), torch.tensor([whole])))
-    return tuple(found)
 
 
 @functools.lru_cache(maxsize=256)
@@ -219,7 +210,7 @@ def _put_body(layout: Layout) -> Callable:
 def add_ends(csr: Csr, chunk: EdgeChunk, source: Tensor | None, target: Tensor | None, out: Tensor) -> None:
     """Writes ``target[i] + source[j]``, or one of them, for the edges (j, i) of a chunk to `out`."""
     width = out.shape[1]
-    for layout, starts in _blocks(out.dtype, width, _REGISTERS):
+    for layout, starts in blocks(out.dtype, width, _REGISTERS):
         _kernel(_ends_body, 'sums of both ends', layout)(
             -(-chunk.edges // _EDGES_A_PART) * len(starts),
             *(starts, csr.indptr, csr.index, chunk.first, chunk.last, chunk.row, chunk.rows, _EDGES_A_PART, width),
@@ -231,7 +222,7 @@ def _by_rows(
     body: Callable[[Layout], Callable], name: str, csr: Csr, chunk: EdgeChunk, width: int, like: Tensor, *rest
 ) -> None:
     step = -(-chunk.rows // _ROW_PARTS)
-    for layout, starts in _blocks(like.dtype, width, _REGISTERS):
+    for layout, starts in blocks(like.dtype, width, _REGISTERS):
         _kernel(body, name, layout)(
             -(-chunk.rows // step) * len(starts),
             *(starts, csr.indptr, chunk.first, chunk.last, chunk.row, chunk.rows, step, width),
@@ -269,7 +260,7 @@ def spread(csr: Csr, chunk: EdgeChunk, grad_out: Tensor, winners: Tensor | None,
 def add_to_sources(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor) -> None:
     """Adds the values of a chunk to the rows of their sources in `out`, in the order of edges."""
     width = values.shape[1]
-    for layout, starts in _blocks(values.dtype, width, 1):
+    for layout, starts in blocks(values.dtype, width, 1):
         kernel = _kernel(_sources_body, 'sums of sources of a chunk', layout)
         kernel(len(starts), starts, csr.index, chunk.first, chunk.last, width, values, out)
 
@@ -290,7 +281,7 @@ def take_edges(csr: Csr, chunk: EdgeChunk, rows: Tensor, out: Tensor, adds: bool
         return
     name = 'rows of edges added to a chunk' if adds else 'rows of edges of a chunk'
     width = out.shape[1]
-    for layout, starts in _blocks(out.dtype, width, _REGISTERS):
+    for layout, starts in blocks(out.dtype, width, _REGISTERS):
         _kernel(_take_body, name, layout)(
             -(-chunk.edges // _EDGES_A_PART) * len(starts),
             *(starts, csr.edge_id, chunk.first, chunk.last, _EDGES_A_PART, width, rows, 1 if adds else None, out),
@@ -303,7 +294,7 @@ def put_edges(csr: Csr, chunk: EdgeChunk, values: Tensor, rows: Tensor) -> None:
         rows[chunk.first : chunk.last] = values
         return
     width = values.shape[1]
-    for layout, starts in _blocks(values.dtype, width, _REGISTERS):
+    for layout, starts in blocks(values.dtype, width, _REGISTERS):
         _kernel(_put_body, 'values of a chunk to rows of edges', layout)(
             -(-chunk.edges // _EDGES_A_PART) * len(starts),
             *(starts, csr.edge_id, chunk.first, chunk.last, _EDGES_A_PART, width, values, rows),
@@ -335,7 +326,7 @@ def map_adjoint_at_winners(
     grad_values.zero_()
     channels, width = weight.shape
     step = -(-chunk.rows // WEIGHT_PARTS)
-    for layout, starts in _blocks(values.dtype, width, _REGISTERS):
+    for layout, starts in blocks(values.dtype, width, _REGISTERS):
         _kernel(_winners_body, 'adjoint of a map at winners', layout)(
             -(-chunk.rows // step) * len(starts),
             *(starts, csr.indptr, chunk.first, chunk.last, chunk.row, chunk.rows, step, width, channels),

@@ -142,8 +142,7 @@ class _Tape:
         tensors = held_apart(operands)
         stages = read(network.text, tensors)
         self.csr = network.edges(token).graph().csr
-        # values and tangents lie side by side
-        size = chunk_size(stages, 2 * tensors[0].element_size())
+        size = chunk_size(stages, tensors[0].element_size())
         self.chunks = chunks_of(self.csr, size)
         size = min(size, self.csr.num_edges)
         self._operands = Operands(tensors, features_of(stages), self.csr, size, True, needed)

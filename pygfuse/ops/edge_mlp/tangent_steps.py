@@ -39,10 +39,14 @@ class TangentStep:
         operands: What it reads, and where its gradients go.
         tangents: The tangents of what it reads.
         width: Values of an edge after it.
+        previous: The stage before it, if there is one.
     """
 
-    def __init__(self, stage: EdgeStage, operands: Operands, tangents: Tangents, width: int) -> None:
+    def __init__(
+        self, stage: EdgeStage, operands: Operands, tangents: Tangents, width: int, previous: EdgeStage | None
+    ) -> None:
         self.stage, self.operands, self.tangents, self._width = stage, operands, tangents, width
+        self.previous = previous
         self._buffer: Tensor | None = None
 
     def place(self, chunk: EdgeChunk) -> Tensor:
@@ -104,7 +108,11 @@ class _Map(TangentStep):
         operands, weight, rows = self.operands, self.stage.weight, grad.flatten(0, 1)
         operands.add_product(weight, rows, before.flatten(0, 1))
         operands.add_total(self.stage.bias, grad[0])
-        found = operands.kernels.mapped_back(rows, weight).unflatten(0, grad.shape[:2])
+        if isinstance(self.previous, Begin):
+            # nobody asks for the gradients of tangents there
+            found = operands.kernels.mapped_back(grad[0], weight).unsqueeze(0)
+        else:
+            found = operands.kernels.mapped_back(rows, weight).unflatten(0, grad.shape[:2])
         if self.tangents.of(weight) is not None:
             found[0].add_(operands.kernels.mapped_back(grad[1], self.tangents.of(weight)))
         return found
@@ -112,13 +120,20 @@ class _Map(TangentStep):
 
 class _Activation(TangentStep):
     def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
-        both = self.place(chunk)
+        both, kernels = self.place(chunk), self.operands.kernels
+        if kernels.has_tangent(self.stage):
+            kernels.activated_with_tangent(self.stage, before, both)
+            return both
         self.stage.into(before[0], both[0])
         # its derivative, as that of each value depends on this value alone, is its own transpose
         self.stage.adjoint(before[1], before[0], both[0], both[1])
         return both
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        kernels = self.operands.kernels
+        if kernels.has_tangent(self.stage):
+            kernels.activated_with_tangent_back(self.stage, before, grad)
+            return grad
         with torch.enable_grad():
             values = before[0].detach().requires_grad_()
             result = self.stage(values)
@@ -273,5 +288,5 @@ _STEPS = {
 
 def tangent_steps_of(stages: Sequence[EdgeStage], operands: Operands, tangents: Tangents) -> list[TangentStep]:
     """The stages as a tape of values and tangents runs them."""
-    pairs = zip(stages, widths_of(stages), strict=True)
-    return [_STEPS[type(stage)](stage, operands, tangents, width) for stage, width in pairs]
+    found = zip(stages, widths_of(stages), [None, *stages], strict=False)
+    return [_STEPS[type(stage)](stage, operands, tangents, width, previous) for stage, width, previous in found]
