@@ -58,7 +58,8 @@ class _Gradients(torch.autograd.Function):
         read = [':' in name or change.reads(name) for name in arguments.names.split(',')]
         kept = [tensor if is_read else None for tensor, is_read in zip(tensors, read, strict=True)]
         ctx.save_for_backward(arguments.token, arguments.seed, grad_out, *kept)
-        ctx.arguments = arguments._replace(tensors=(), token=None, seed=None)
+        # what hooks of saved tensors give for the token may be a copy, for which no graph is kept
+        ctx.arguments = arguments._replace(tensors=(), seed=None)
         ctx.set_materialize_grads(False)
         return tuple(gradients[name] for name in needed)
 
@@ -77,7 +78,7 @@ def _operands_of(names: Iterable[str]) -> tuple[str, ...]:
 
 def _gradients(ctx, tangents: Mapping[str, Tensor], needs: Sequence[bool]) -> list[Tensor | None]:
     """The gradients of that of the output and of the tensors, given tangents of some of these by name."""
-    token, seed, grad_out, *kept = ctx.saved_tensors
+    _, seed, grad_out, *kept = ctx.saved_tensors
     with_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         # one may be computed from another: views of their own keep their gradients apart
@@ -85,7 +86,7 @@ def _gradients(ctx, tangents: Mapping[str, Tensor], needs: Sequence[bool]) -> li
         for tensor, is_needed in zip((grad_out, *kept), needs, strict=True):
             if is_needed and tensor is not None and not tensor.requires_grad:
                 tensor.requires_grad_()
-        arguments = ctx.arguments._replace(token=token, seed=seed, tensors=kept)
+        arguments = ctx.arguments._replace(seed=seed, tensors=kept)
         wanted = [t for t, is_needed in zip((grad_out, *kept), needs, strict=True) if is_needed and t is not None]
         if any(map(is_batched, (grad_out, *tangents.values()))):
             results, along = _by_operators(ctx, arguments, grad_out, tangents)

@@ -64,8 +64,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--models', nargs='*', default=list(MODELS), choices=MODELS, help='which')
     parser.add_argument('--atoms', type=int, default=5_000)
     parser.add_argument('--neighbors', type=int, default=40, help='edges into an atom')
-    parser.add_argument('--hidden', type=int, nargs='*', default=[64, 128])
-    parser.add_argument('--layers', type=int, default=3)
+    parser.add_argument('--hidden', type=int, nargs='*', default=[128])
+    parser.add_argument('--layers', type=int, default=2)
 
 
 def parameters(options: Options) -> Iterator[dict[str, Any]]:
