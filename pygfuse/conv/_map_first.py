@@ -16,7 +16,7 @@ from pygfuse.conv._spec import REDUCTIONS, SUMS
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, USUAL_DEGREE, MappedSum, cheaper, forced_order
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.degrees import counts_of
-from pygfuse.ops.eager import is_intercepted
+from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.linear import apply_linear, apply_weight
 from pygfuse.ops.sparse_features import SparseFeatures
 from pygfuse.partial.rows.session import is_deferring
