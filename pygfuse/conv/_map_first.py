@@ -93,13 +93,12 @@ def order_of(conv: FusedConv, linear: Module, inputs: Inputs, edges: Edges, usua
         edges: Its edges.
         usual: The order of PyG's layer.
     """
-    x, aggr = inputs.x[0], conv.aggr
-    is_sparse, forced = isinstance(x, SparseFeatures), forced_order()
-    if not is_sparse and forced is None and not is_intercepted() and edges.num_edges < _FEW_EDGES:
+    if not has_a_choice(inputs, edges):
         return usual
+    x, aggr, forced = inputs.x[0], conv.aggr, forced_order()
     if not isinstance(aggr, str) or REDUCTIONS.get(aggr) not in SUMS or why_not_linear(linear, 'it') is not None:
         return usual
-    if is_sparse:
+    if isinstance(x, SparseFeatures):
         # an aggregation would make them dense
         return MAP_FIRST
     if usual == MAP_FIRST and linear._parameters.get('bias', linear) is not None:
@@ -113,6 +112,13 @@ def order_of(conv: FusedConv, linear: Module, inputs: Inputs, edges: Edges, usua
     if forced is not None or is_deferring():
         return forced or usual
     return cheaper(_work(linear, weight, inputs, edges), usual)
+
+
+def has_a_choice(inputs: Inputs, edges: Edges) -> bool:
+    """Whether it is worth comparing the orders of a call: of few edges they hardly differ."""
+    if isinstance(inputs.x[0], SparseFeatures) or forced_order() is not None or is_intercepted():
+        return True
+    return edges.num_edges >= _FEW_EDGES
 
 
 def _work(linear: Module, weight: OptTensor, inputs: Inputs, edges: Edges) -> MappedSum:

@@ -15,7 +15,7 @@ from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv, total
-from pygfuse.conv._map_first import mapped_sources, mapped_width, order_of
+from pygfuse.conv._map_first import has_a_choice, mapped_sources, mapped_width, order_of
 from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
@@ -56,7 +56,7 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         return self.fused(x, edge_index, size=size)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
-        first = _first_map(self.nn, inputs.x[0].shape[1])
+        first = _first_map(self.nn, inputs.x[0].shape[1]) if has_a_choice(inputs, edges) else None
         if first is None or order_of(self, first, inputs, edges) == AGGREGATE_FIRST:
             out, weights = super().aggregate_edges(inputs, edges, prepared)
             return self._with_itself(out, inputs.x[1]), weights

@@ -12,7 +12,7 @@ from pygfuse.transforms.renumbering import inverted
 LINE_BYTES = 64
 # what a core's cache and the next one hold; a gather that finds its row in neither costs three times one that finds it
 # in the first (docs/performance-notes.md)
-NEAR_BYTES, FAR_BYTES = 2**20, 2**24
+NEAR_BYTES, FAR_BYTES = 2**20, 2**25
 # windows that are looked at, places of a hash table for each line that one may hold, and places in all
 WINDOWS, SLOTS_A_LINE, MOST_SLOTS = 64, 4, 2**22
 EMPTY = -1
