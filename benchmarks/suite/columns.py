@@ -217,11 +217,9 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('dims', 'dims'),
         Column('r', 'r'),
         Column('neighbours', 'neighbours', number()),
-        Column('pygfuse', 'pygfuse', spread()),
-        Column('one thread', 'pygfuse, one thread', spread()),
-        Column('cKDTree', 'cKDTree', spread()),
+        Column('pygfuse', 'pygfuse', spread(2)),
+        Column('cKDTree', 'cKDTree', spread(2)),
         Column('ratio', 'cKDTree / pygfuse', number(1, 'x')),
-        Column('ratio, one thread', 'cKDTree / pygfuse, one thread', number(1, 'x')),
     ],
     'with_dgl': [
         Column('layer', 'layer'),

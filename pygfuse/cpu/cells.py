@@ -84,17 +84,18 @@ def grid_of(lows: Tensor, highs: Tensor, clouds: int, length: float, reach: int 
         length: A distance, which may be 0 or infinite.
         reach: How many cells it extends over.
     """
-    extents = highs - lows
-    axes = extents.argsort(descending=True, stable=True)[:MOST_AXES].sort().values
+    extents = (highs - lows).tolist()
+    axes = sorted(sorted(range(len(extents)), key=lambda d: -extents[d])[:MOST_AXES])
     # what is left of all numbers for each axis
     most = int(min(MOST_CELLS, (MOST_NUMBERS / clouds) ** (1 / len(axes)) - reach - 1))
-    sides, sizes = [], []
-    for extent in extents[axes].tolist():
+    scales, sizes = [], []
+    for extent in (extents[axis] for axis in axes):
         side = max(length / reach, SHORTEST, extent / most) * (1 + MARGIN)
         divided = math.isfinite(side) and extent >= side
-        sides.append(1 / side if divided else 0.0)
+        scales.append(1 / side if divided else 0.0)
         sizes.append(int(extent / side) + 1 if divided else 1)
-    return Grid(axes, lows[axes], torch.tensor(sides, dtype=torch.float64), torch.tensor(sizes), reach, clouds)
+    chosen = torch.tensor(axes)
+    return Grid(chosen, lows[chosen], torch.tensor(scales, dtype=torch.float64), torch.tensor(sizes), reach, clouds)
 
 
 def _number_cells(part, parts, points, dims, cloud, axes, lows, scales, sizes, reach, numbers):

@@ -17,21 +17,22 @@ import functools
 import torch
 from torch import Tensor
 
-from pygfuse.cpu import simd
 from pygfuse.cpu.cells import PADDING, CellPoints, Grid, grid_of, in_cells
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.pages import on_huge_pages
+from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.walks.radius import DIGIT, PART_QUERIES, SPARE, count_body, write_body
 
 # dimensions for which kernels of their own are compiled
 MOST_KNOWN = 3
+# queries that one thread serves
+FEW_QUERIES = 2048
 
 
 def _line() -> Layout:
-    element = ELEMENT_TYPES[torch.float64]
-    return Layout(element, 1, simd.register_bytes() // torch.float64.itemsize)
+    return Layout(ELEMENT_TYPES[torch.float64], 1, lanes_of(torch.float64))
 
 
 @functools.cache
@@ -112,11 +113,12 @@ def _walked(
     around = (points.coordinates, points.coordinates.shape[1])
     asked = (queries.cells, queries.order, queries.coordinates, queries.coordinates.shape[1], dims, limit)
     counts = torch.empty(count, dtype=torch.int64)
-    _count_kernel(known)(parts, *cells, *around, *asked, int(without_self), counts)
+    # waking others takes longer than few queries do
+    threads = 1 if count < FEW_QUERIES else None
+    _count_kernel(known)(parts, *cells, *around, *asked, int(without_self), counts, threads=threads)
     most = int(counts.max())
     limited = wanted is not None and most > wanted
-    lanes = _line().channels
-    room = most + 2 * lanes
+    room = most + 2 * lanes_of(torch.float64)
     if limited:
         counts.clamp_(max=wanted)
         room = min(room, 2 * wanted + SPARE)
@@ -130,5 +132,6 @@ def _walked(
     _write_kernel(known, limited)(
         parts, *cells, *around, numbers, *asked, int(without_self),
         *(wanted or 0, room, len(points.order), passes, offsets, sources, targets),
+        threads=threads,
     )  # fmt: skip
     return pair

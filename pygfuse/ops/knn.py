@@ -37,8 +37,9 @@ def knn(
     type of the points, each operation rounded. Of equal distances the point of the lower index comes first, and a
     distance that is no number counts as infinite: the result is the same on every machine. It has no gradient.
 
-    The time is that of brute force, in proportion to the sum over clouds of points times queries; the memory grows
-    with points and queries alone. Nothing of size points x queries is ever whole.
+    The time is that of brute force, in proportion to the sum over clouds of points times queries. On a CPU, large
+    clouds of at most eight dimensions are searched only in boxes that are near enough, with the same result. The memory
+    grows with points and queries alone. Nothing of size points x queries is ever whole.
 
     Args:
         x: The points, ``[N, F]`` (or ``[N]`` for one dimension). Smaller floats are taken as float32, integers as

@@ -17,7 +17,8 @@ AVX2 = '+sse2,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c'
     ('tests', 'chosen'),
     [
         ('ops/test_aggregate.py', 'equals and (1-5 or 3-17)'),
-        ('ops/test_knn.py', 'dimensions or neighbours or chunk or fused'),
+        ('ops/test_knn.py', 'dimensions or neighbours or chunk or fused or boxes_give'),
+        ('ops/test_radius.py', 'tree or nearest_are or lower_indices or very_many or fused'),
     ],
 )
 def test_kernels_compiled_for_another_processor(tests, chosen, name, features, tmp_path):

@@ -18,6 +18,7 @@ from pygfuse.memory import peak_bytes
 from pygfuse.ops import dropout_factors
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.knn import knn_graph
+from pygfuse.ops.radius import radius_graph
 from pygfuse.partial.paths.path import known_paths
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS
@@ -295,6 +296,14 @@ def test_nearest_neighbours():
     x = torch.randn(3000, 3, generator=torch.Generator().manual_seed(0))
     batch = torch.arange(3000) // 1000
     assert torch.equal(knn_graph(x.cuda(), 12, batch.cuda()).cpu(), knn_graph(x, 12, batch))
+
+
+def test_points_within_a_distance():
+    x = torch.randn(3000, 3, generator=torch.Generator().manual_seed(0))
+    batch = torch.arange(3000) // 1000
+    for wanted in (None, 12):
+        found = radius_graph(x.cuda(), 0.6, batch.cuda(), max_num_neighbors=wanted)
+        assert torch.equal(found.cpu(), radius_graph(x, 0.6, batch, max_num_neighbors=wanted))
 
 
 def test_graphs_move():

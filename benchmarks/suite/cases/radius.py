@@ -1,13 +1,13 @@
 """All points within a distance beside scipy's ``cKDTree``.
 
-Columns: `pygfuse.radius_graph` without a limit, on the threads of torch; the same on one thread; `cKDTree` with
+Columns: `pygfuse.radius_graph` without a limit, on torch's threads; `cKDTree` with
 ``query_pairs(output_type='ndarray')`` and both directions of each pair, tree included, which has one thread and leaves
-the edges unsorted; and the ratios. In turn; before each case the edges of both sides are compared. Points are uniform
-in a cube (``uniform``), normally distributed (``normal``), in clusters of 1,000 whose sizes differ by a factor of 100
-(``clusters``) or all at one of 1,000 places (``places``), float32; the distance gives as many neighbours as the table
-says. Medians in ms, quartiles in brackets.
+the edges unsorted; and the ratio. In turn; before each case the edges of both sides are compared. Points are uniform
+in a cube (``uniform``), normally distributed (``normal``), in 1,000 clusters whose sizes differ by a factor of up to
+100 (``clusters``) or all at one of 1,000 places (``places``), float32; the distance gives as many neighbours as the
+table says. Medians in ms, quartiles in brackets.
 
-    python benchmarks/run.py radius
+    OMP_NUM_THREADS=1 python benchmarks/run.py radius
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def both_directions(points: np.ndarray, r: float) -> np.ndarray:
     return np.concatenate([pairs, pairs[:, ::-1]]).T
 
 
-def ours(x: Tensor, r: float, threads: int) -> Tensor:
-    torch.set_num_threads(threads)
+def ours(x: Tensor, r: float) -> Tensor:
     return pygfuse.radius_graph(x, r, max_num_neighbors=None, flow='target_to_source')
 
 
@@ -79,7 +78,7 @@ def parameters(options: Options) -> list[dict]:
     'radius',
     parameters=parameters,
     arguments=arguments,
-    ratios=[('cKDTree', 'pygfuse'), ('cKDTree', 'pygfuse, one thread')],
+    ratios=[('cKDTree', 'pygfuse')],
     quick={'cases': 1},
     packages=['scipy'],
     settings=lambda options: {'load before': round(os.getloadavg()[0], 1)},
@@ -88,17 +87,15 @@ def radius(options: Options, points: str, dims: int, r: float) -> Measurement:
     """The edges of one cloud."""
     count, kind = points.split()
     x = cloud(int(count.replace(',', '')), dims, kind)
-    array, threads = x.double().numpy(), torch.get_num_threads()
-    found, expected = ours(x, r, threads), torch.from_numpy(both_directions(array, r))
+    array = x.double().numpy()
+    found, expected = ours(x, r), torch.from_numpy(both_directions(array, r))
     order = np.lexsort((expected[1].numpy(), expected[0].numpy()))
     if not torch.equal(found, expected[:, order]):
         raise ValueError(f'Expected the edges of both sides to be the same for {points}')
     edges = found.shape[1]
     del found, expected, order
     yield [
-        Step('pygfuse', lambda: ours(x, r, threads)),
-        Step('pygfuse, one thread', lambda: ours(x, r, 1)),
+        Step('pygfuse', lambda: ours(x, r)),
         Step('cKDTree', lambda: both_directions(array, r), repeats=20 if len(x) < LARGE else 3, warmup=len(x) < LARGE),
     ]
-    torch.set_num_threads(threads)
     return {'edges': edges, 'neighbours': edges / len(x)}

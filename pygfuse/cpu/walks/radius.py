@@ -49,7 +49,11 @@ def _start_runs(cell, cells, columns, runs):
 
 @inlined
 def _find_runs(cell, cells, starts, columns, width, runs, begins, ends):
-    """The points of each run around a cell; the first cells of runs are those of a cell that comes before it."""
+    """The points of each run around a cell that has some, and the number of these.
+
+    The first cells of runs are those of a cell that comes before it.
+    """
+    held = 0
     for c in range(len(columns)):
         first, lowest = runs[c], cell + columns[c]
         while first < len(cells) and cells[first] < lowest:
@@ -58,8 +62,10 @@ def _find_runs(cell, cells, starts, columns, width, runs, begins, ends):
         last = first
         while last < len(cells) and cells[last] <= lowest + width:
             last += 1
-        begins[c] = starts[first]
-        ends[c] = starts[last]
+        begins[held] = starts[first]
+        ends[held] = starts[last]
+        held += first < last
+    return held
 
 
 def _lanes_within(line: Layout, known_dims: int | None) -> Callable:
@@ -108,12 +114,12 @@ def count_body(line: Layout, known_dims: int | None) -> Callable:
         query = first
         while query < last:
             cell = query_cells[query]
-            _find_runs(cell, cells, starts, columns, width, runs, begins, ends)
+            held = _find_runs(cell, cells, starts, columns, width, runs, begins, ends)
             while query < last and query_cells[query] == cell:
                 total = 0
-                for c in range(len(columns)):
-                    end = ends[c]
-                    for place in range(begins[c], end, lanes):
+                for run in range(held):
+                    end = ends[run]
+                    for place in range(begins[run], end, lanes):
                         _, bits = lanes_within(
                             points, stride, place, end, -1, queries, query_stride, query, dims, limit
                         )
@@ -194,13 +200,13 @@ def write_body(line: Layout, known_dims: int | None, limited: bool) -> Callable:
         query = first
         while query < last:
             cell = query_cells[query]
-            _find_runs(cell, cells, starts, columns, width, runs, begins, ends)
+            held = _find_runs(cell, cells, starts, columns, width, runs, begins, ends)
             while query < last and query_cells[query] == cell:
                 own = query if without_self else -1
                 count, bound = 0, limit
-                for c in range(len(columns)):
-                    end = ends[c]
-                    for place in range(begins[c], end, lanes):
+                for run in range(held):
+                    end = ends[run]
+                    for place in range(begins[run], end, lanes):
                         row, bits = lanes_within(
                             points, stride, place, end, own, queries, query_stride, query, dims, bound
                         )
