@@ -53,7 +53,7 @@ format: $(VENV)/.lint
 	$(RUN) benchmarks/render.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache quickstart.png dgcnn.png hag.png gpu-benchmark.*
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache quickstart.png dgcnn.png hag.png explanation.png monet_*.png model.pt2 gpu-benchmark.*
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \

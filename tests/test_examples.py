@@ -315,6 +315,34 @@ def test_force_field_learns_the_same_with_less(tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+def test_an_explanation_finds_the_planted_houses(tmp_path):
+    picture = tmp_path / 'explanation.png'
+    output = run_example(
+        'explain.py',
+        *('--nodes', 60, '--houses', 20, '--epochs', 600, '--explanations', 4, '--explainer-epochs', 150),
+        *('--output', picture),
+    )
+    assert '160 nodes' in output
+    assert min(table_row(output, 'test accuracy')[:2]) > 70
+    of_pyg, of_fused, _ = table_row(output, 'AUC of house edges')
+    assert of_fused == of_pyg > 0.8  # chance: 0.5
+    assert float(re.search(r'4 masks of the two differ by at most (\S+\d)', output)[1]) <= 1e-5
+    assert '3 of 3 layers fused' in output
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_an_explanation_on_cora(planetoid_root, tmp_path):
+    picture = tmp_path / 'explanation.png'
+    output = run_example(
+        'explain.py',
+        *('--root', planetoid_root, '--conv', 'gat', '--epochs', 20, '--explanations', 2, '--explainer-epochs', 5),
+        *('--output', picture),
+    )
+    assert 'AUC' not in output
+    assert float(re.search(r'4 masks of the two differ by at most (\S+\d)', output)[1]) <= 1e-5
+    assert picture.read_bytes().startswith(PNG)
+
+
 def test_execution_paths_train_to_the_same_loss():
     output = run_example('execution_paths.py', '--nodes', 300_000, '--degree', 8, '--epochs', 3)
     losses = re.findall(r'loss ([\d.]+) ', output)
