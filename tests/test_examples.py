@@ -343,6 +343,25 @@ def test_an_explanation_on_cora(planetoid_root, tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+def test_an_exported_model_runs_in_a_process_of_its_own(tmp_path):
+    small = '--neighbors', 6, '--epochs', 3, '--repeats', 2, '--output', tmp_path / 'model.pt2'
+    output = run_example('export_inference.py', *small)
+    assert '2 operators of pygfuse' in output
+    assert float(re.search(r'with the file: outputs (\S+) apart', output)[1]) < 1e-4
+    assert re.search(r'^Without import pygfuse: RuntimeError', output, re.MULTILINE)
+    assert (tmp_path / 'model.pt2').stat().st_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which('g++') is None, reason='inductor needs a C++ compiler')
+def test_aotinductor_runs_an_exported_model(tmp_path):
+    small = '--neighbors', 6, '--epochs', 3, '--repeats', 2, '--output', tmp_path / 'model.pt2'
+    output = run_example('export_inference.py', *small, '--aot')
+    assert float(re.search(r'with AOTInductor: outputs (\S+) apart', output)[1]) < 1e-4
+    assert 'Could not find schema for pygfuse::aggregate' in output
+    assert float(re.search(r'^AOTInductor .* outputs (\S+) apart', output, re.MULTILINE)[1]) < 1e-4
+
+
 def test_execution_paths_train_to_the_same_loss():
     output = run_example('execution_paths.py', '--nodes', 300_000, '--degree', 8, '--epochs', 3)
     losses = re.findall(r'loss ([\d.]+) ', output)

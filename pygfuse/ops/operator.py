@@ -13,9 +13,9 @@ from pygfuse.call.call import common_dtype, statistics_dtype
 from pygfuse.ops.autograd import backward, flags_of, in_order, setup_context, weights_backward, weights_context
 from pygfuse.ops.binding import needed_of
 from pygfuse.ops.plan import call_of
+from pygfuse.ops.programs import program_named
 from pygfuse.ops.schema import operator, parted
 from pygfuse.ops.walks import walk, walk_back
-from pygfuse.program.program import PROGRAMS
 
 
 @operator('aggregate', 'bool stash', '(Tensor, Tensor, Tensor)')
@@ -32,7 +32,7 @@ def _(*given):
     dtype = common_dtype(arguments.tensors)
     out = arguments.tensors[0].new_empty(arguments.num_targets, heads * arguments.channels, dtype=dtype)
     weights = out.new_empty(torch.library.get_ctx().new_dynamic_size(), heads) if stash else out.new_empty(0)
-    if PROGRAMS[arguments.program].softmax:
+    if program_named(arguments.program).softmax:
         return out, out.new_empty(arguments.num_targets, 2, heads, dtype=statistics_dtype(out.dtype)), weights
     ties = torch.empty_like(out, dtype=statistics_dtype(out.dtype)) if reduce in ('max', 'min') else out.new_empty(0)
     return out, ties, weights

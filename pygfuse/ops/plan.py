@@ -17,10 +17,11 @@ from pygfuse.ops.binding import Needed, needed_of
 from pygfuse.ops.dropout import drawn_seed
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given, expected_of, given_of
+from pygfuse.ops.programs import program_named
 from pygfuse.ops.schema import Arguments, with_parts
 from pygfuse.program.adjoint import unread_rows
 from pygfuse.program.products import Product, as_walked
-from pygfuse.program.program import EDGE, PROGRAMS, SOURCE, EdgeProgram
+from pygfuse.program.program import EDGE, SOURCE, EdgeProgram
 
 
 class Adjoint(NamedTuple):
@@ -144,7 +145,7 @@ def plan_of(given: Given, heads: int, channels: int, reduce: str) -> Plan:
 
 def plan_of_arguments(arguments: Arguments) -> tuple[Plan, Given]:
     """The plan of what an operator takes, and the operands."""
-    given = given_of(PROGRAMS[arguments.program], arguments.operands() | arguments.numbers())
+    given = given_of(program_named(arguments.program), arguments.operands() | arguments.numbers())
     return plan_of(given, arguments.heads, arguments.channels, arguments.reduce), given
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pygfuse.ops import Edges, aggregate
+from pygfuse.ops.programs import program_named
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.program import PROGRAMS, EdgeProgram, Operand
 
@@ -102,3 +103,11 @@ def test_the_operators_pass_torchs_own_checks():
         *(EDGES, 3, 3, 'source_to_target', None, 2, 4, 'sum', 0.0, None),
     )
     torch.library.opcheck(torch.ops.pygfuse.aggregate.default, (*arguments, False))
+
+
+def test_programs_of_a_family_are_found_by_a_process_that_has_not_made_them(programs):
+    for name in ('gaussian_7', 'separate_gaussians_2_3'):
+        programs.pop(name, None)
+        assert program_named(name).name == name
+    with pytest.raises(ValueError, match="No program is named 'gauss_7' in this process"):
+        program_named('gauss_7')
