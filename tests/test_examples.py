@@ -362,6 +362,46 @@ def test_aotinductor_runs_an_exported_model(tmp_path):
     assert float(re.search(r'^AOTInductor .* outputs (\S+) apart', output, re.MULTILINE)[1]) < 1e-4
 
 
+def test_monet_classifies_papers(planetoid_root, tmp_path):
+    picture = tmp_path / 'monet.png'
+    output = run_example('monet_cora.py', '--root', planetoid_root, '--epochs', 60, '--output', picture)
+    assert '700 nodes' in output
+    assert min(table_row(output, 'test accuracy')[:2]) > 2 * 100 / 7  # chance: 14
+    assert table_row(output, 'saved for backward')[2] > 1
+    assert float(re.search(r'differ by at most (\S+\d)', output)[1]) < 1e-3
+    assert picture.read_bytes().startswith(PNG)
+
+
+SMALL_MONET = ('--superpixels', 16, '--channels', 8, '--kernels', 5)
+
+
+def test_monet_tells_digits_apart_by_their_superpixels(tmp_path):
+    picture = tmp_path / 'monet.png'
+    output = run_example(
+        'monet_superpixels.py', *SMALL_MONET, '--count', 600, '--epochs', 8, '--batch-size', 32, '--output', picture
+    )
+    assert '480 graphs to train on, 120 to test' in output
+    assert min(table_row(output, 'test accuracy')[:2]) > 20  # chance: 10
+    assert table_row(output, 'saved for backward')[2] > 1
+    assert float(re.search(r'differ by at most (\S+\d)', output)[1]) < 1e-3
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_monet_reads_the_files_of_mnist(tmp_path):
+    generator = np.random.default_rng(0)
+    for name, header, values in (
+        ('images', 16, generator.integers(256, size=(40, 28, 28))),
+        ('labels', 8, np.arange(40) % 10),
+    ):
+        (tmp_path / name).write_bytes(gzip.compress(bytes(header) + values.astype(np.uint8).tobytes()))
+    output = run_example(
+        'monet_superpixels.py',
+        *('--images', tmp_path / 'images', '--labels', tmp_path / 'labels', *SMALL_MONET, '--epochs', 1),
+        *('--output', tmp_path / 'monet.png'),
+    )
+    assert '32 graphs to train on, 8 to test; 16.0 nodes in the mean' in output
+
+
 def test_execution_paths_train_to_the_same_loss():
     output = run_example('execution_paths.py', '--nodes', 300_000, '--degree', 8, '--epochs', 3)
     losses = re.findall(r'loss ([\d.]+) ', output)
