@@ -36,6 +36,7 @@ def test_the_root_holds_what_a_user_imports():
     assert sorted(path.name for path in (ROOT / 'pygfuse').iterdir() if path.is_file()) == [
         '__init__.py',
         '__main__.py',
+        'distributed.py',
         'memory.py',
         'py.typed',
         'reporting.py',

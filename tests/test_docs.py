@@ -13,6 +13,7 @@ import torch
 
 import pygfuse
 import pygfuse.conv
+import pygfuse.distributed
 import pygfuse.memory
 import pygfuse.transforms
 
@@ -36,7 +37,9 @@ def test_examples_in_docstrings(name):
 
 
 @pytest.mark.parametrize(
-    'module', [pygfuse, pygfuse.conv, pygfuse.memory, pygfuse.transforms], ids=lambda m: m.__name__
+    'module',
+    [pygfuse, pygfuse.conv, pygfuse.distributed, pygfuse.memory, pygfuse.transforms],
+    ids=lambda m: m.__name__,
 )
 def test_public_functions_have_examples(module):
     public = {name: getattr(module, name) for name in module.__all__}

@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[1] / 'docs'
 BLOCK = re.compile(r'^```python\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize('name', ['adding-a-conv.md', 'guides/compile.md', 'guides/data.md'])
+@pytest.mark.parametrize('name', ['adding-a-conv.md', 'guides/compile.md', 'guides/data.md', 'guides/distributed.md'])
 def test_code_of_a_guide(name, tmp_path, monkeypatch):
     blocks = BLOCK.findall((DOCS / name).read_text())
     assert blocks

@@ -60,6 +60,7 @@ PUBLIC = {
         'Spec',
         'TransformerConv',
     ],
+    'pygfuse.distributed': ['Partition'],
     'pygfuse.memory': ['peak_bytes', 'saved_bytes'],
     'pygfuse.ops': ['Edges', 'aggregate', 'aggregate_with_weights', 'dropout_factors', 'new_seed'],
     'pygfuse.program': ['EdgeProgram', 'Operand', 'Product'],
