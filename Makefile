@@ -1,6 +1,8 @@
 # make demo       train a GAT with PyG's conv and the fused one, print a table, write quickstart.png
 # make test       run the tests that take seconds
 # make test-slow  run the others
+# make docs       build the documentation as a site, build/docs/index.html
+# make dist       build the wheel and the sdist, and install and try each in an environment of its own
 # make ptx        compile and assemble all CUDA kernels, without a GPU; 193 MB of compilers are installed for it
 # make lint       check style, format (make format mends them) and that imports go down
 #
@@ -25,9 +27,11 @@ RUN := $(VENV)/bin/python
 # neighbouring tests share compiled kernels: each process takes a run of them, and from the others once it is done
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_OPTIONS)
+# those of the extra `docs`; ruff formats signatures
+DOCS := latex2mathml mkdocs-material 'mkdocstrings[python]' ruff
 HAS_SPARSE := $(RUN) -c 'import torch_scatter, torch_sparse' 2>/dev/null
 
-.PHONY: demo test test-slow ptx lint format clean
+.PHONY: demo test test-slow docs dist ptx lint format clean
 
 demo: $(VENV)/.demo
 	$(RUN) examples/quickstart.py
@@ -40,6 +44,11 @@ test-slow: $(VENV)/.test $(VENV)/.sparse
 
 ptx: $(VENV)/.ptx
 	$(RUN) benchmarks/ptx.py $(PTX_OPTIONS)
+
+# Sources are read and not imported, so nothing of PyTorch is installed for it.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "The documentation is in build/docs/index.html"
 
 lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
@@ -76,6 +85,10 @@ $(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.ptx: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing pygfuse and compilers for CUDA into $(VENV) ..."
 	@$(INSTALL) -e '.[ptx]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.created constraints.txt
+	@$(INSTALL) $(DOCS)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.created constraints.txt

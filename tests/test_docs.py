@@ -53,3 +53,30 @@ def test_the_tests_that_works_with_names_are_there():
     assert len(named) == text.count('tests/')
     for path, name in named:
         assert re.search(rf'^def {name}\(', (ROOT / path).read_text(), re.MULTILINE), (path, name)
+
+
+# what `pygfuse.conv` and `pygfuse.transforms` hold has pages of their own
+PACKAGES = ('pygfuse', 'pygfuse.conv', 'pygfuse.memory', 'pygfuse.ops', 'pygfuse.program', 'pygfuse.transforms')
+LINK = re.compile(r'\]\((?!https?://|#)([^)#\s]+)')
+
+
+@pytest.mark.parametrize('package', PACKAGES)
+def test_the_reference_has_all_that_is_public(package):
+    pages = '\n'.join(page.read_text() for page in (ROOT / 'docs' / 'reference').glob('*.md'))
+    named = re.findall(rf'^::: {re.escape(package)}\.(\w+)$', pages, re.MULTILINE)
+    public = [name for name in importlib.import_module(package).__all__ if f'{package}.{name}' not in PACKAGES]
+    assert sorted(named) == sorted(public)
+
+
+@pytest.mark.parametrize(
+    'page', [ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_links_lead_somewhere(page):
+    linked = LINK.findall(page.read_text())
+    assert [link for link in linked if not (page.parent / link).exists()] == []
+
+
+def test_the_site_has_every_page():
+    said = (ROOT / 'mkdocs.yml').read_text()
+    pages = {str(page.relative_to(ROOT / 'docs')) for page in (ROOT / 'docs').rglob('*.md')}
+    assert {page for page in pages if not re.search(rf'[ ]{re.escape(page)}$', said, re.MULTILINE)} == set()
