@@ -2,6 +2,9 @@
 # make test       run the tests that take seconds
 # make test-slow  run the others
 # make docs       build the documentation as a site, build/docs/index.html
+# make test-oldest
+#                 run the quick tests with the oldest versions that pyproject.toml allows, in $(VENV)-oldest (gigabytes;
+#                 needs a Python that these were made for: 3.10 to 3.12)
 # make dist       build the wheel and the sdist, and install and try each in an environment of its own
 # make ptx        compile and assemble all CUDA kernels, without a GPU; 193 MB of compilers are installed for it
 # make lint       check style, format (make format mends them) and that imports go down
@@ -20,18 +23,20 @@ SPARSE ?= 1
 PTX_OPTIONS ?=
 # How many processes run tests at a time, each with one thread.
 JOBS ?= auto
+# The versions that are installed.
+CONSTRAINTS ?= constraints.txt
 # More options for pip, for example another index.
 PIP_OPTIONS ?=
 
 RUN := $(VENV)/bin/python
 # neighbouring tests share compiled kernels: each process takes a run of them, and from the others once it is done
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
-INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_OPTIONS)
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_OPTIONS)
 # those of the extra `docs`; ruff formats signatures
 DOCS := latex2mathml mkdocs-material 'mkdocstrings[python]' ruff
 HAS_SPARSE := $(RUN) -c 'import torch_scatter, torch_sparse' 2>/dev/null
 
-.PHONY: demo test test-slow docs dist ptx lint format clean
+.PHONY: demo test test-slow test-oldest docs dist ptx lint format clean
 
 demo: $(VENV)/.demo
 	$(RUN) examples/quickstart.py
@@ -42,6 +47,11 @@ test: $(VENV)/.test $(VENV)/.sparse
 test-slow: $(VENV)/.test $(VENV)/.sparse
 	$(PYTEST) -m slow
 
+test-oldest:
+	@mkdir -p build
+	sed -n 's/^    "\([a-z_]*\)>=\([0-9.]*\)",$$/\1==\2/p' pyproject.toml > build/oldest.txt
+	$(MAKE) VENV=$(VENV)-oldest CONSTRAINTS=build/oldest.txt SPARSE=0 test
+
 ptx: $(VENV)/.ptx
 	$(RUN) benchmarks/ptx.py $(PTX_OPTIONS)
 
@@ -49,6 +59,9 @@ ptx: $(VENV)/.ptx
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 	@echo "The documentation is in build/docs/index.html"
+
+dist: $(VENV)/.dist
+	$(RUN) -m tests.distribution
 
 lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
@@ -89,6 +102,10 @@ $(VENV)/.ptx: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.docs: $(VENV)/.created constraints.txt
 	@$(INSTALL) $(DOCS)
+	@touch $@
+
+$(VENV)/.dist: $(VENV)/.test
+	@$(INSTALL) build
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.created constraints.txt

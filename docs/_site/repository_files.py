@@ -6,6 +6,7 @@ becomes a page, a source file a page that shows it, and a figure's link to its r
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from collections.abc import Iterator
@@ -80,6 +81,7 @@ def _target(path: str, link: str) -> str | None:
     return target if is_page else None
 
 
+@functools.cache
 def _tables() -> dict[str, str]:
     """The page that shows each result as a table."""
     pages = sorted((ROOT / RESULTS).glob('*.md'), reverse=True)
