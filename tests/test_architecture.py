@@ -49,6 +49,20 @@ def test_no_module_is_long():
     assert [str(path) for path, count in lines.items() if count > 400] == []
 
 
+def test_the_picture_of_the_house_has_the_layers_that_are_checked():
+    layers = re.search(r'^layers = \[\n(.*?)^\]', (ROOT / 'pyproject.toml').read_text(), re.MULTILINE | re.DOTALL)[1]
+    checked = [re.findall(r'[\w.]+', line) for line in re.findall(r'"(.+)"', layers)]
+    drawn = re.findall(r'y="(\d+)" class="n">([\w.]+)<', (ROOT / 'docs' / 'house.svg').read_text())
+    place = {name: int(height) for height, name in drawn}
+    # parts of one package are one room
+    rooms = [
+        {next((room for room in place if f'{name}.'.startswith(f'{room}.')), None) for name in row} for row in checked
+    ]
+    assert set().union(*rooms[1:]) == {*place}
+    lowest = [max(place[room] for room in row) for row in rooms[1:]]
+    assert lowest == sorted(lowest)
+
+
 # what makes an object that keeps something for as long as the process lives
 KEEPERS = ('set', 'count', 'deque', 'Lock', 'RLock', 'ContextVar', 'WeakValueDictionary', 'WeakKeyDictionary')
 KEEPERS += ('IdentityCache', 'DeviceTable', 'Memo', 'OrderedDict', 'defaultdict')

@@ -34,14 +34,17 @@ def test_import_alone_raises_no_warning():
     assert run(code) == ''
 
 
-def test_import_costs_little_beyond_pyg():
+def test_import_costs_little_beyond_pyg(tmp_path):
     code = """
 import time, torch, torch_geometric.nn
-start = time.perf_counter()
+start = time.process_time()
 import pygfuse
-print(time.perf_counter() - start)
+print(time.process_time() - start)
 """
-    assert min(float(run(code)) for _ in range(2)) < 1.5
+    # after the first, modules are read as bytecode, as they are where a package is installed
+    bytecode = {'PYTHONPYCACHEPREFIX': str(tmp_path), 'PYTHONDONTWRITEBYTECODE': ''}
+    # 0.2 s of one core where it was measured, half of it PyTorch's registration of operators
+    assert min(float(run(code, **bytecode)) for _ in range(3)) < 0.4
 
 
 @pytest.mark.parametrize('name', ['fuse', 'unfuse', 'report', '__version__'])
