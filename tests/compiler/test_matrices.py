@@ -57,3 +57,10 @@ def test_a_class_with_an_aggregation_of_its_own_runs_its_own_product(aggregators
     matrix = matrix_of(GRAPHS['random']()).to_sparse_csr()
     options = {'aggregators': aggregators, 'num_heads': 2, 'add_self_loops': False}
     check(lambda: pyg.EGConv(8, 4, **options), matrix, PRODUCT)
+
+
+def test_nor_does_it_run_another_one_without_values(needs_torch_sparse):
+    target, source = matrix_of(GRAPHS['random']()).indices()
+    adjacency = SparseTensor(row=target, col=source, sparse_sizes=(60, 60))
+    options = {'aggregators': ['mean', 'max'], 'num_heads': 2, 'add_self_loops': False}
+    check(lambda: pyg.EGConv(8, 4, **options), adjacency, PRODUCT)

@@ -1,0 +1,97 @@
+"""What is broken in messages that are compiled."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+CHUNKED = 'tests/compiler/test_chunked.py'
+VALUES = 'tests/ops/test_edge_values.py'
+MATRICES = 'tests/compiler/test_matrices.py'
+OWN = 'tests/compiler/test_own_convs.py'
+
+OF_COMPILED_MESSAGES = (
+    Mutation(
+        'a mean that is a sum',
+        'compiler/chunked.py',
+        "if reduce == 'mean':",
+        'if False:',
+        f'{CHUNKED} -k mean',
+    ),
+    Mutation(
+        'a minimum of the negative of its values',
+        'compiler/chunked.py',
+        '            out = -out\n',
+        '            pass\n',
+        f'{CHUNKED} -k min',
+    ),
+    Mutation(
+        'dropout that draws again in backward',
+        'ops/edge_values.py',
+        'torch.Generator(device).manual_seed((self.seed + chunk.first) % 2**63)',
+        'torch.default_generator',
+        f'{VALUES} -k random_numbers',
+    ),
+    Mutation(
+        'the edges of a chunk in the order of targets',
+        'ops/edge_values.py',
+        'if csr.edge_id is not None:\n            places[EDGE]',
+        'if False:\n            places[EDGE]',
+        f'{VALUES} -k values_and_gradients',
+    ),
+    Mutation(
+        'the gradient of a maximum for all edges',
+        'ops/edge_values.py',
+        "winners if self.reduce == 'max' else None, found)",
+        'None, found)',
+        f'{VALUES} -k values_and_gradients',
+    ),
+    Mutation(
+        'the gradient of the gradient of a result',
+        'ops/edge_values.py',
+        '                _add_to_result(work, chunk, of_chunk, winners, of_grad)\n',
+        '                pass\n',
+        f'{VALUES} -k again',
+    ),
+    Mutation(
+        'losers of a maximum, once more',
+        'ops/edge_values.py',
+        "    if work.reduce == 'max':\n        rows = rows *",
+        '    if False:\n        rows = rows *',
+        f'{VALUES} -k gradients_of_gradients',
+    ),
+    Mutation(
+        'weights given beside a matrix',
+        'conv/_compiled.py',
+        "kwargs = {**kwargs, 'edge_weight': None}",
+        'kwargs = {**kwargs}',
+        MATRICES,
+    ),
+    Mutation(
+        'an aggregation of its own beside a matrix',
+        'conv/_compiled.py',
+        'if plain.aggregate is not MessagePassing.aggregate or isinstance(adjacency, EdgeIndex):',
+        'if isinstance(adjacency, EdgeIndex):',
+        MATRICES,
+    ),
+    Mutation(
+        'a parametrization that is read while it is captured',
+        'compiler/watch.py',
+        'if is_parametrized(module, name):',
+        'if False:',
+        'tests/compiler/test_surroundings.py -k parametrization',
+    ),
+    Mutation(
+        'an index of int32 for explainers',
+        'conv/_compiled.py',
+        'return original(self, fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)',
+        'return original(self, edge_index, size=size, **kwargs)',
+        f'{OWN} -k int32',
+    ),
+    Mutation(
+        'a capture that is deferred',
+        'partial/rows/active.py',
+        "is_map = func is F.linear and isinstance(args[0] if args else kwargs.get('input'), Tensor)",
+        'is_map = func is F.linear',
+        f'{CHUNKED} -k active_rows',
+    ),
+)
