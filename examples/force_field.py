@@ -74,6 +74,15 @@ def lengths(pos: Tensor, edge_index: Tensor) -> Tensor:
     return (pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=1)
 
 
+class Pairs:
+    """The edges of the clusters that a model is called with, as its interaction graph."""
+
+    edge_index: Tensor
+
+    def __call__(self, pos: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+        return self.edge_index, lengths(pos, self.edge_index)
+
+
 class Scale(NamedTuple):
     """What energies an atom and forces are measured in."""
 
@@ -83,7 +92,7 @@ class Scale(NamedTuple):
 
 def predicted(model: SchNet, clusters: Clusters, train: bool) -> tuple[Tensor, Tensor]:
     """Energies an atom and forces in units; with `train`, both can be differentiated."""
-    model.interaction_graph = lambda pos, batch: (clusters.edge_index, lengths(pos, clusters.edge_index))
+    model.interaction_graph.edge_index = clusters.edge_index
     pos = clusters.pos.clone().requires_grad_()
     energy = model(torch.full_like(clusters.batch, ARGON), pos, clusters.batch).squeeze(1)
     (gradient,) = torch.autograd.grad(energy.sum(), pos, create_graph=train)
@@ -199,7 +208,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(f'{options.clusters} clusters a step, each {atoms:,} atoms and about {pairs:,} edges; ', end='')
     print(f'{options.interactions} interactions of {options.hidden}\n')
     torch.manual_seed(options.seed)
-    model = SchNet(options.hidden, options.hidden, options.interactions, options.gaussians, CUTOFF)
+    sizes = options.hidden, options.hidden, options.interactions, options.gaussians
+    model = SchNet(*sizes, CUTOFF, interaction_graph=Pairs())
     backends = ['pyg', 'pygfuse'] if options.backend == 'both' else [options.backend]
     found = {backend: train(model, backend, held, scale, options) for backend in backends}
     print(f'{"":26}' + ''.join(f'{backend:>12}' for backend in found))
