@@ -52,7 +52,7 @@ def clusters_of(count: int, cells: int, noise: float, generator: torch.Generator
     basis = torch.tensor([[0, 0, 0], [0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]], dtype=torch.float64)
     lattice = (corners.unsqueeze(1) + basis).flatten(0, 1) * (NEAREST * 2**0.5)
     moved = lattice + noise * torch.randn(count, *lattice.shape, generator=generator, dtype=torch.float64)
-    apart = torch.cdist(moved, moved)
+    apart = torch.cdist(moved, moved, compute_mode='donot_use_mm_for_euclid_dist')
     within = ((apart < CUTOFF) & (apart > 0)).nonzero()
     edge_index = within[:, :1].t() * len(lattice) + within[:, 1:].t()
     pos, batch = moved.flatten(0, 1), torch.arange(count).repeat_interleave(len(lattice))
@@ -62,7 +62,7 @@ def clusters_of(count: int, cells: int, noise: float, generator: torch.Generator
 
 def lennard_jones(pos: Tensor, batch: Tensor, edge_index: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Energies of clusters and forces on atoms; pairs come in both directions."""
-    pos = pos.requires_grad_()
+    pos = pos.detach().requires_grad_()
     inverse = lengths(pos, edge_index).pow(-6)
     of_pairs = 2.0 * (inverse.square() - inverse)
     energy = of_pairs.new_zeros(count).index_add(0, batch[edge_index[0]], of_pairs)
@@ -120,7 +120,7 @@ def errors(model: SchNet, held: Clusters, scale: Scale) -> tuple[float, float]:
     """Mean errors of energies an atom and of forces, relative to predicting their means."""
     pairs = zip(predicted(model, held, train=False), wanted(held, scale), strict=True)
     first, second = (
-        float((found - right).abs().mean() / (right - right.mean()).abs().mean()) for found, right in pairs
+        float((found.detach() - right).abs().mean() / (right - right.mean()).abs().mean()) for found, right in pairs
     )
     return first, second
 
@@ -191,7 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--clusters', type=int, default=16, help='in a step (default: %(default)s)')
     parser.add_argument('--cells', type=int, default=3, help='of the lattice, along each side (default: %(default)s)')
-    parser.add_argument('--noise', type=float, default=0.08, help='how far atoms are moved (default: %(default)s)')
+    parser.add_argument('--noise', type=float, default=0.05, help='how far atoms are moved (default: %(default)s)')
     parser.add_argument('--hidden', type=int, default=128, help='width of atoms and filters (default: %(default)s)')
     parser.add_argument('--interactions', type=int, default=3, help='how many (default: %(default)s)')
     parser.add_argument('--gaussians', type=int, default=50, help='of a distance (default: %(default)s)')
