@@ -58,7 +58,7 @@ ptx: $(VENV)/.ptx
 # Sources are read and not imported, so nothing of PyTorch is installed for it.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
-	@echo "The documentation is in build/docs/index.html"
+	@echo "The documentation is in build/docs/index.html; its search works with $(RUN) -m http.server --directory build/docs"
 
 dist: $(VENV)/.dist
 	$(RUN) -m tests.distribution
