@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.sort import CHUNK_MINIMUM, order_of
+from pygfuse.cpu.translation.functions import inlined
 
 # axes of the grid at most: with each, the cells around one are three times as many
 MOST_AXES = 3
@@ -30,6 +31,8 @@ MOST_NUMBERS = 1 << 60
 MARGIN = 1e-6
 # below this length, squares of distances vanish
 SHORTEST = 1e-150
+# bits by which few points are sorted at once
+DIGIT = 8
 # coordinates of so many points beyond the last are zeros, so that whole registers may be read
 PADDING = 64
 
@@ -98,21 +101,27 @@ def grid_of(lows: Tensor, highs: Tensor, clouds: int, length: float, reach: int 
     return Grid(chosen, lows[chosen], torch.tensor(scales, dtype=torch.float64), torch.tensor(sizes), reach, clouds)
 
 
+@inlined
+def _cell_of(point, points, dims, cloud, axes, lows, scales, sizes, reach):
+    """The number of a point's cell."""
+    number = 0
+    if cloud is not None:
+        number = cloud[point]
+    for axis in range(len(axes)):
+        place = (float(points[point * dims + axes[axis]]) - lows[axis]) * scales[axis]
+        cell = 0
+        # what is no number, as the difference is infinite, is in the only cell that there is
+        if place > 0.0:
+            cell = min(np.int64(place), sizes[axis] - 1)
+        number = number * (sizes[axis] + reach) + cell
+    return number
+
+
 def _number_cells(part, parts, points, dims, cloud, axes, lows, scales, sizes, reach, numbers):
     """The cell of each of a run of points."""
     count = len(numbers)
     for point in range(part * count // parts, (part + 1) * count // parts):
-        number = 0
-        if cloud is not None:
-            number = cloud[point]
-        for axis in range(len(axes)):
-            place = (float(points[point * dims + axes[axis]]) - lows[axis]) * scales[axis]
-            cell = 0
-            # what is no number, as the difference is infinite, is in the only cell that there is
-            if place > 0.0:
-                cell = min(np.int64(place), sizes[axis] - 1)
-            number = number * (sizes[axis] + reach) + cell
-        numbers[point] = number
+        numbers[point] = _cell_of(point, points, dims, cloud, axes, lows, scales, sizes, reach)
 
 
 def _take_points(part, parts, points, dims, order, stride, coordinates):
@@ -121,8 +130,59 @@ def _take_points(part, parts, points, dims, order, stride, coordinates):
     for place in range(part * count // parts, (part + 1) * count // parts):
         for d in range(dims):
             coordinates[d * stride + place] = float(points[order[place] * dims + d])
+        coordinates[dims * stride + place] = float(order[place])
 
 
+def _sort_points(
+    part, points, dims, cloud, axes, lows, scales, sizes, reach, passes, order, other_order, cells, other_cells,
+    coordinates, stride, numbers, occupied, starts,
+):  # fmt: skip
+    """Puts few points in the order of cells: all that `CellPoints` holds, by one thread."""
+    count = len(order)
+    buckets = np.empty(1 << DIGIT, np.int64)
+    # what is sorted ends where it belongs after any number of passes
+    from_order, to_order, from_cells, to_cells = order, other_order, cells, other_cells
+    if passes % 2 == 1:
+        from_order, to_order, from_cells, to_cells = other_order, order, other_cells, cells
+    for point in range(count):
+        from_order[point] = point
+        from_cells[point] = _cell_of(point, points, dims, cloud, axes, lows, scales, sizes, reach)
+    for digit in range(passes):
+        shift = digit * DIGIT
+        for i in range(1 << DIGIT):
+            buckets[i] = 0
+        for i in range(count):
+            buckets[(from_cells[i] >> shift) & ((1 << DIGIT) - 1)] += 1
+        place = 0
+        for i in range(1 << DIGIT):
+            held = buckets[i]
+            buckets[i] = place
+            place += held
+        for i in range(count):
+            bucket = (from_cells[i] >> shift) & ((1 << DIGIT) - 1)
+            place = buckets[bucket]
+            to_order[place] = from_order[i]
+            to_cells[place] = from_cells[i]
+            buckets[bucket] = place + 1
+        from_order, to_order, from_cells, to_cells = to_order, from_order, to_cells, from_cells
+    held = 0
+    for place in range(count):
+        for d in range(dims):
+            coordinates[d * stride + place] = float(points[order[place] * dims + d])
+        numbers[place] = float(order[place])
+        if place == 0 or cells[place] != cells[max(place - 1, 0)]:
+            occupied[held] = cells[place]
+            starts[held] = place
+            held += 1
+    starts[held] = count
+    starts[count + 1] = held
+    for place in range(count, stride):
+        for d in range(dims):
+            coordinates[d * stride + place] = 0.0
+        numbers[place] = 0.0
+
+
+sort_points = Kernel(_sort_points, 'few points in the order of cells')
 number_cells = Kernel(_number_cells, 'the cells of points')
 take_points = Kernel(_take_points, 'points in the order of cells')
 
@@ -135,18 +195,17 @@ class CellPoints:
         order: The number of each point, ``[N]``, int64.
         cells: The number of each point's cell, ``[N]``, int64, ascending.
         coordinates: float64, ``[F, N + PADDING]``.
+        numbers: `order` as float64, ``[N + PADDING]``.
+        occupied: The cells with points, ascending.
+        starts: Where the points of each begin, and the end of the last.
     """
 
     order: Tensor
     cells: Tensor
     coordinates: Tensor
-
-    @property
-    def occupied(self) -> tuple[Tensor, Tensor]:
-        """The cells with points, and where the points of each begin, and their end."""
-        first = self.cells.new_zeros(1)
-        begins = torch.cat([first, self.cells.diff().nonzero().flatten() + 1])
-        return self.cells[begins], torch.cat([begins, first + len(self.cells)])
+    numbers: Tensor
+    occupied: Tensor
+    starts: Tensor
 
 
 def in_cells(grid: Grid, points: Tensor, cloud: Tensor | None) -> CellPoints:
@@ -158,10 +217,28 @@ def in_cells(grid: Grid, points: Tensor, cloud: Tensor | None) -> CellPoints:
         cloud: The cloud of each point, ``[N]``, int64; None for one cloud.
     """
     count, dims = points.shape
+    placing = (grid.axes, grid.lows, grid.scales, grid.sizes, grid.reach)
+    stride = count + PADDING
+    if count < CHUNK_MINIMUM:
+        order, other_order, cells, other_cells, occupied = torch.empty(5, count, dtype=torch.int64)
+        starts = torch.empty(count + 2, dtype=torch.int64)
+        coordinates = torch.empty(dims + 1, stride, dtype=torch.float64)
+        numbers = coordinates[dims]
+        passes = -(-(grid.numbers - 1).bit_length() // DIGIT)
+        sort_points(
+            1, points, dims, cloud, *placing, passes, order, other_order, cells, other_cells, coordinates, stride,
+            numbers, occupied, starts, threads=1,
+        )  # fmt: skip
+        held = int(starts[-1])
+        return CellPoints(order, cells, coordinates[:dims], numbers, occupied[:held], starts[: held + 1])
     parts = max(1, min(torch.get_num_threads(), count // CHUNK_MINIMUM))
-    cells = torch.empty(count, dtype=torch.int64)
-    number_cells(parts, parts, points, dims, cloud, grid.axes, grid.lows, grid.scales, grid.sizes, grid.reach, cells)
-    order = order_of(cells, grid.numbers)
-    coordinates = torch.zeros(dims, count + PADDING, dtype=torch.float64)
-    take_points(parts, parts, points, dims, order, count + PADDING, coordinates)
-    return CellPoints(order, cells[order], coordinates)
+    numbered = torch.empty(count, dtype=torch.int64)
+    number_cells(parts, parts, points, dims, cloud, *placing, numbered)
+    order = order_of(numbered, grid.numbers)
+    cells = numbered[order]
+    coordinates = torch.zeros(dims + 1, stride, dtype=torch.float64)
+    take_points(parts, parts, points, dims, order, stride, coordinates)
+    first = cells.new_zeros(1)
+    begins = torch.cat([first, cells.diff().nonzero().flatten() + 1])
+    starts = torch.cat([begins, first + count])
+    return CellPoints(order, cells, coordinates[:dims], coordinates[dims], cells[begins], starts)

@@ -17,13 +17,13 @@ import functools
 import torch
 from torch import Tensor
 
-from pygfuse.cpu.cells import PADDING, CellPoints, Grid, grid_of, in_cells
+from pygfuse.cpu.cells import CellPoints, Grid, grid_of, in_cells
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.panels import lanes_of
-from pygfuse.cpu.walks.radius import DIGIT, PART_QUERIES, SPARE, count_body, write_body
+from pygfuse.cpu.walks.radius import DIGIT, PART_QUERIES, SPARE, TOGETHER, count_body, write_body
 
 # dimensions for which kernels of their own are compiled
 MOST_KNOWN = 3
@@ -109,7 +109,7 @@ def _walked(
     dims, count = len(points.coordinates), len(queries.order)
     known = dims if dims <= MOST_KNOWN else None
     parts = -(-count // PART_QUERIES)
-    cells = (*points.occupied, *grid.columns)
+    cells = (points.occupied, points.starts, *grid.columns)
     around = (points.coordinates, points.coordinates.shape[1])
     asked = (queries.cells, queries.order, queries.coordinates, queries.coordinates.shape[1], dims, limit)
     counts = torch.empty(count, dtype=torch.int64)
@@ -118,7 +118,7 @@ def _walked(
     _count_kernel(known)(parts, *cells, *around, *asked, int(without_self), counts, threads=threads)
     most = int(counts.max())
     limited = wanted is not None and most > wanted
-    room = most + 2 * lanes_of(torch.float64)
+    room = most + TOGETHER + lanes_of(torch.float64)
     if limited:
         counts.clamp_(max=wanted)
         room = min(room, 2 * wanted + SPARE)
@@ -126,11 +126,9 @@ def _walked(
     torch.cumsum(counts, 0, out=offsets[1:])
     pair = on_huge_pages(torch.empty(2, int(offsets[-1]), dtype=torch.int64))
     targets, sources = (pair[0], pair[1]) if queries_first else (pair[1], pair[0])
-    numbers = torch.zeros(len(points.order) + PADDING, dtype=torch.float64)
-    numbers[: len(points.order)] = points.order
     passes = -(-len(points.order).bit_length() // DIGIT)
     _write_kernel(known, limited)(
-        parts, *cells, *around, numbers, *asked, int(without_self),
+        parts, *cells, *around, points.numbers, *asked, int(without_self),
         *(wanted or 0, room, len(points.order), passes, offsets, sources, targets),
         threads=threads,
     )  # fmt: skip

@@ -92,6 +92,8 @@ def pointers(
 ) -> tuple[Tensor, Tensor]:
     """Where each cloud's points and queries begin, and the ends."""
     clouds = batch_size or 1
+    if batch_x is None and batch_y is None and clouds == 1:
+        return torch.tensor([0, len(x)]), torch.tensor([0, len(y)])
     for batch in (batch_x, batch_y):
         if batch_size is None and batch is not None and len(batch):
             clouds = max(clouds, int(batch[-1]) + 1)

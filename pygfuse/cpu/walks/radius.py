@@ -23,6 +23,8 @@ PART_QUERIES = 256
 # numbers that are put in order by counting those below each; more are put in order by their bits
 FEW = 96
 DIGIT = 8
+# those that are counted for side by side, so that no sum waits for the one before
+TOGETHER = 32
 # candidates beyond twice as many as are wanted that are collected before the nearest are chosen
 SPARE = 128
 
@@ -131,7 +133,10 @@ def count_body(line: Layout, known_dims: int | None) -> Callable:
 
 
 def _put_ascending(line: Layout) -> Callable:
-    """``put_ascending(found, count, spare, buckets, passes, sources, first)``: numbers that all differ, in order."""
+    """``put_ascending(found, count, spare, buckets, passes, sources, first)``: numbers that all differ, in order.
+
+    Both `found` and `spare` have room for as many as whole lines hold.
+    """
     lanes, load_line, store_line, line_full = line.channels, line.load_row, line.store_row, line.row_full
 
     @inlined
@@ -184,8 +189,8 @@ def write_body(line: Layout, known_dims: int | None, limited: bool) -> Callable:
         known_dims: Number of dimensions, if it is compiled for one.
         limited: Whether a query takes only some of them, the nearest.
     """
-    lanes, lanes_within, put_ascending = line.channels, _lanes_within(line, known_dims), _put_ascending(line)
-    load_line = line.load_row
+    lanes, load_line, lanes_within = line.channels, line.load_row, _lanes_within(line, known_dims)
+    put_ascending = _put_ascending(Layout(line.element, 1, TOGETHER))
 
     def write(
         part, cells, starts, columns, width, points, stride, numbers, query_cells, query_order, queries, query_stride,
