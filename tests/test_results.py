@@ -174,6 +174,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'radius'],
         ['run.py', 'typed'],
         ['run.py', 'map_order'],
+        ['run.py', 'reddit_scale', '--communities', '4'],
         ['run.py', 'compiled', '--convs', 'LGConv'],
         ['run.py', 'edge_networks'],
         ['run.py', 'force_training'],
