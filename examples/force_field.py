@@ -140,7 +140,7 @@ def train(model: SchNet, backend: str, held: Clusters, scale: Scale, options: ar
         total = loss(clusters)
         total.backward()
         optimizer.step()
-        return float(total)
+        return float(total.detach())
 
     def drawn() -> Clusters:
         return clusters_of(options.clusters, options.cells, options.noise, generator)

@@ -73,7 +73,7 @@ def losses(model: torch.nn.Module, atoms: Atoms, steps: int = 20) -> list[float]
         loss = atoms.loss(model)
         loss.backward()
         optimizer.step()
-        found.append(float(loss))
+        found.append(float(loss.detach()))
     return found
 
 

@@ -96,7 +96,7 @@ def force_training(options: Options, model: str, hidden: int) -> Measurement:
     edge_index = torch.stack(
         [torch.from_numpy(nearest[:, 1:]).flatten(), torch.arange(atoms).repeat_interleave(neighbors)]
     )
-    cutoff = float((pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=1).max())
+    cutoff = float((pos[edge_index[0]] - pos[edge_index[1]]).detach().norm(dim=1).max())
     kinds, target = torch.randint(1, 10, (atoms,)), torch.randn(atoms, 3)
 
     def edges(pos: Tensor, batch: Tensor | None) -> tuple[Tensor, Tensor]:
