@@ -170,6 +170,7 @@ def main() -> None:
     found = {backend: train(backend, data, options) for backend in backends}
     if dist.get_rank() == 0:
         print(table(found))
+    dist.barrier()  # nobody leaves while others still talk
     dist.destroy_process_group()
 
 

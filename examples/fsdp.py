@@ -135,6 +135,7 @@ def main() -> None:
         print(f'{"":<20}' + ''.join(f'{backend:>14}' for backend in found))
         for name in next(iter(found.values())):
             print(f'{name:<20}' + ''.join(f'{figures[name]:>14}' for figures in found.values()))
+    dist.barrier()  # nobody leaves while others still talk
     dist.destroy_process_group()
 
 

@@ -194,9 +194,8 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def main() -> None:
-    options = parse_arguments()
-    dist.init_process_group('gloo')
+def run(options: argparse.Namespace) -> None:
+    """Checks and trains; what is wrapped is gone when it returns, before the group of processes is."""
     torch.manual_seed(options.seed)
     data = graph_of(options)
     if options.double:
@@ -221,6 +220,13 @@ def main() -> None:
         print(
             f'{total:,.0f} bytes sent an epoch by all; {statistics.median(times):.1f} ms an epoch; last loss {loss:.4f}'
         )
+
+
+def main() -> None:
+    options = parse_arguments()
+    dist.init_process_group('gloo')
+    run(options)
+    dist.barrier()  # nobody leaves while others still talk
     dist.destroy_process_group()
 
 
