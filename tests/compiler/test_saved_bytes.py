@@ -18,7 +18,7 @@ OF_FORWARD = {
     **dict.fromkeys(('TAGConv', 'ARMAConv', 'LGConv'), (4, _NORM)),
     **dict.fromkeys(('ChebConv', 'SGConv', 'SSGConv', 'APPNP', 'MixHopConv', 'ClusterGCNConv', 'GCN2Conv', 'EGConv'),
                     (20, _BOTH)),
-    **dict.fromkeys(('SimpleConv', 'FeaStConv', 'PointNetConv', 'PointTransformerConv'), (16, _LOOPS)),
+    **dict.fromkeys(('SimpleConv', 'FeaStConv', 'PointNetConv', 'PointTransformerConv', 'PPFConv'), (16, _LOOPS)),
     'FiLMConv': (16, 'its forward makes an index of the edges of each relation'),
     'HypergraphConv': (16, 'its forward makes the reverse of the index'),
     'HEATConv': (24, 'three numbers of the type of each edge, which its forward takes a LeakyReLU of'),

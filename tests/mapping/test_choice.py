@@ -20,7 +20,7 @@ def test_few_channels_of_a_graph_that_is_used_once_are_summed_without_sorting():
     edges = torch.randint(500, (2, 40_000))
     with used_once():
         assert not graph_of(SAGEConv(8, 8), 8, edges.clone()).is_sorted
-        assert graph_of(SAGEConv(256, 8), 256, edges.clone()).is_sorted
+        assert graph_of(SAGEConv(256, 256), 256, edges.clone()).is_sorted
         assert graph_of(GATConv(8, 8, add_self_loops=False), 8, edges.clone()).is_sorted
     assert graph_of(SAGEConv(8, 8), 8, edges.clone()).is_sorted
 
