@@ -56,7 +56,10 @@ def test_the_tests_that_works_with_names_are_there():
 
 
 # what `pygfuse.conv` and `pygfuse.transforms` hold has pages of their own
-PACKAGES = ('pygfuse', 'pygfuse.conv', 'pygfuse.memory', 'pygfuse.ops', 'pygfuse.program', 'pygfuse.transforms')
+PACKAGES = (
+    'pygfuse',
+    *(f'pygfuse.{name}' for name in ('conv', 'distributed', 'memory', 'ops', 'program', 'transforms')),
+)
 LINK = re.compile(r'\]\((?!https?://|#)([^)#\s]+)')
 
 
