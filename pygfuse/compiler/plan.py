@@ -27,6 +27,7 @@ from pygfuse.compiler.untouched import guarded_sides, with_edges_only
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.degrees import degrees
+from pygfuse.ops.eager import are_plain
 from pygfuse.program.products import Product
 
 # in what forms the values of edges are computed
@@ -208,13 +209,18 @@ def _walked(walk: Form, node: Node, edges: Edges, found: dict[int, Any], note: N
         else:
             operands[name] = found[id(operand)]
     if not isinstance(walk, Walk):
-        return walk.run(edges, operands)
+        return walk.run(edges, {name: _all_rows(operand) for name, operand in operands.items()})
     seed = None
     if walk.dropout > 0.0:
         seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
     arguments = walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed
     out = aggregate(*arguments, flat=True) if note is None else aggregate_known(*arguments, note)
     return {id(node): out if len(node.shape) == 1 else out.view(out.shape[0], *node.shape)}
+
+
+def _all_rows(x: Tensor) -> Tensor:
+    """A tensor with all its rows, if they were deferred: a chunk reads any of them."""
+    return x if are_plain((x,)) or x.dim() == 0 else x[:]
 
 
 def _steps(output: Node, walks: Mapping[int, Form]) -> list[Node]:

@@ -19,7 +19,6 @@ from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.eager import are_plain
 from pygfuse.ops.edge_mlp.reference import largest_at
 from pygfuse.ops.edges import Edges
 from pygfuse.program.program import EDGE, SOURCE, TARGET
@@ -69,9 +68,7 @@ def edge_values(
                 [0.]])
     """
     work = _Work(function, edges, tuple(side for side, _ in operands), width, widest, reduce, seed)
-    # rows that are not computed yet are, all of them
-    tensors = [tensor if are_plain((tensor,)) or tensor.dim() == 0 else tensor[:] for _, tensor in operands]
-    return _EdgeValues.apply(work, edges.token, *tensors)[0]
+    return _EdgeValues.apply(work, edges.token, *(tensor for _, tensor in operands))[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,10 +1,12 @@
 """Layers of a user's own: compiled, guarded by what they read, or refused by name."""
 
+import contextlib
 import copy
 
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 import pygfuse
@@ -243,4 +245,18 @@ def test_what_is_explained_with_an_index_of_int32_has_the_right_gradients():
         conv(x, edge_index).square().sum().backward()
         found.append(x.grad)
         clear_masks(conv)
+    torch.testing.assert_close(*found)
+
+
+def test_a_network_that_is_checkpointed_within_active_has_the_right_gradients():
+    torch.manual_seed(0)
+    conv, example = pygfuse.compile(own_convs.Network()), GRAPHS['random']()
+    mask, found = torch.arange(60) % 3 == 0, []
+    for block in (contextlib.nullcontext(), pygfuse.active(mask)):
+        x = example.x(8).requires_grad_()
+        with block:
+            out = checkpoint(lambda x: conv(example.edge_index, x=x), x, use_reentrant=False)
+        out[mask].square().sum().backward()
+        found.append(x.grad)
+    assert conv.note.reason is None
     torch.testing.assert_close(*found)

@@ -135,7 +135,7 @@ KNOWN: tuple[Known, ...] = (
         {'context': ('compiled',), 'adjacency': ('CSR', 'CSR, weights')},
     ),
     Known(
-        ONLY_OURS, r'RGATConv: BackendCompilerFailed',
+        ONLY_OURS, r'BackendCompilerFailed',
         'torch.compile takes no EdgeIndex that lacks one of the tensors it may hold, where PyG breaks the graph before',
         {'context': ('compiled',), 'adjacency': _EDGE_INDEX['adjacency']},
     ),

@@ -271,8 +271,9 @@ class _Watched(Mapping):
         self.values, self.dimensions, self.read = values, dimensions, read
 
     def __getitem__(self, name: str) -> Any:
+        found = self.values[name]  # a rule may ask for an option that other layers have
         self.read.add(self.dimensions.get(name, name))
-        return self.values[name]
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.values)
