@@ -71,8 +71,8 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         ONLY_PYG, r'RuntimeError: expected (scalar type Double but found Float|m# and m# to have the same dtype)',
-        'what the old weight_norm computed before stays narrow in float64, with which a case of float32 is compared',
-        {'state': ('the old weight_norm', 'the old spectral_norm')},
+        'what a weight was computed to before stays narrow in float64, with which a case of float32 is compared',
+        {'state': ('the old weight_norm', 'the old spectral_norm', 'pruning')},
     ),
     Known(
         ONLY_PYG, r'ClusterGCNConv: RuntimeError: expected scalar type Double but found Float',
