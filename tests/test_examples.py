@@ -295,6 +295,7 @@ def test_meshgraphnet_learns_the_same_with_less():
     assert found['MB saved for backward'][1] < found['MB saved for backward'][0]
 
 
+@pytest.mark.slow
 def test_force_field_learns_the_same_with_less(tmp_path):
     picture = tmp_path / 'force_field.png'
     output = run_example(
@@ -314,6 +315,7 @@ def test_force_field_learns_the_same_with_less(tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_an_explanation_finds_the_planted_houses(tmp_path):
     picture = tmp_path / 'explanation.png'
     output = run_example(
@@ -330,6 +332,7 @@ def test_an_explanation_finds_the_planted_houses(tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_an_explanation_on_cora(planetoid_root, tmp_path):
     picture = tmp_path / 'explanation.png'
     output = run_example(
@@ -361,6 +364,7 @@ def test_aotinductor_runs_an_exported_model(tmp_path):
     assert float(re.search(r'^AOTInductor .* outputs (\S+) apart', output, re.MULTILINE)[1]) < 1e-4
 
 
+@pytest.mark.slow
 def test_monet_classifies_papers(planetoid_root, tmp_path):
     picture = tmp_path / 'monet.png'
     output = run_example('monet_cora.py', '--root', planetoid_root, '--epochs', 60, '--output', picture)
@@ -374,6 +378,7 @@ def test_monet_classifies_papers(planetoid_root, tmp_path):
 SMALL_MONET = ('--superpixels', 16, '--channels', 8, '--kernels', 5)
 
 
+@pytest.mark.slow
 def test_monet_tells_digits_apart_by_their_superpixels(tmp_path):
     picture = tmp_path / 'monet.png'
     output = run_example(
@@ -386,6 +391,7 @@ def test_monet_tells_digits_apart_by_their_superpixels(tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_monet_reads_the_files_of_mnist(tmp_path):
     generator = np.random.default_rng(0)
     for name, header, values in (
