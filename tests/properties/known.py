@@ -117,7 +117,8 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         ONLY_PYG, r'modified by an inplace operation: \[torch.LongTensor',
-        'torch counts each look at the indices of a COO matrix as a write to them', {'adjacency': ('COO',)},
+        'torch counts each look at the indices of a COO matrix as a write to them',
+        {'adjacency': ('COO', 'sparse COO, repeats')},
     ),
     Known(
         ONLY_OURS, r'CheckpointError.*(different metadata|different number of tensors)',
