@@ -13,13 +13,13 @@ from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, text
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges, new_seed
-from pygfuse.ops.degrees import degrees
+from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_values import DTYPES, edge_values
 
 # what a chunk does not hold all edges of
 _OF_ALL_EDGES = ('softmax', 'reduce')
-_KINDS = {'mean': 'sum'}
-_REDUCTIONS = ('sum', 'mean', 'max', 'min')
+# a reduction by another one
+_BY = {'sum': 'sum', 'mean': 'sum', 'max': 'max', 'min': 'max'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Chunked:
         sides = [(self.operands[name].residency, tensor) for name, tensor in operands.items()]
         widest = max(one.width for one in self.order)
         seed = int(new_seed()) if draws else None
-        function, kind = (self._negated, 'max') if reduce == 'min' else (self._values, _KINDS.get(reduce, reduce))
-        out = edge_values(function, edges, sides, self.message.width, widest, kind, seed)
+        function = self._negated if reduce == 'min' else self._values
+        out = edge_values(function, edges, sides, self.message.width, widest, _BY.get(reduce, reduce), seed)
         if reduce == 'mean':
-            out = out / degrees(edges, out)[0].clamp(min=1).unsqueeze(1)
+            out = mean_of(out, edges)
         if reduce == 'min':
             out = -out
         return {id(node): out.view(out.shape[0], *self.message.shape)}
@@ -104,7 +104,7 @@ def chunked(message: Node, reduction: Node | None = None) -> Chunked:
         >>> chunked(message, value('reduce', message, reduce='sum')).title
         'operators on chunks of edges'
     """
-    if reduction is not None and reduction.attributes['reduce'] not in _REDUCTIONS:
+    if reduction is not None and reduction.attributes['reduce'] not in _BY:
         raise Refused(f'the reduction {reduction.attributes["reduce"]!r} of values that each edge has of its own')
     if message.dtype not in DTYPES or message.residency != EDGE:
         raise Refused('messages that are no floating values of edges')

@@ -10,7 +10,7 @@ from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges
-from pygfuse.ops.degrees import degrees
+from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import (
     Begin,
     EdgeStage,
@@ -136,7 +136,7 @@ class Network:
         else:
             out, found = edge_reduce(stages, edges, reduce), {}
         if self.reduce == 'mean':
-            out = out / degrees(edges, out)[0].clamp(min=1).unsqueeze(1)
+            out = mean_of(out, edges)
         return {id(self.reduction): out, **found}
 
     def _stages(self, operands: dict[str, Tensor]) -> list[EdgeStage]:

@@ -59,17 +59,14 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         first = _first_map(self.nn, inputs.x[0].shape[1]) if has_a_choice(inputs, edges) else None
         if first is None or order_of(self, first, inputs, edges) == AGGREGATE_FIRST:
             out, weights = super().aggregate_edges(inputs, edges, prepared)
-            return self._with_itself(out, inputs.x[1]), weights
+            return _with_itself(out, inputs.x[1], self.eps), weights
         source, target = _both_mapped(inputs, edges, first.weight)
         out, weights = super().aggregate_edges(inputs._replace(x=(source, target)), edges, prepared)
-        return total(self._with_itself(out, target), first.bias), weights
+        return total(_with_itself(out, target, self.eps), first.bias), weights
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         # rows of another width are those that the first map has given
         return self.nn(out) if out.shape[1] == x[0].shape[1] else _after_first_map(self.nn, out)
-
-    def _with_itself(self, out: Tensor, x: OptTensor) -> Tensor:
-        return out if x is None else out + _times_one_plus(self.eps, x)
 
 
 def _first_map(nn: Module, width: int) -> Module | None:
@@ -99,6 +96,11 @@ def _both_mapped(inputs: Inputs, edges: Edges, weight: Tensor) -> tuple[Tensor, 
         both = apply_weight(source, weight)
         return both, both
     return mapped_sources(weight, source, edges), None if target is None else apply_weight(target, weight)
+
+
+def _with_itself(out: Tensor, x: OptTensor, eps: Tensor) -> Tensor:
+    """Sums of neighbours and, if there are targets, one and `eps` times themselves."""
+    return out if x is None else out + _times_one_plus(eps, x)
 
 
 def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:
@@ -155,4 +157,4 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         return {'x': x[0] if bias is None else x[0] + bias, 'edge': edge.times(weight.t())}
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return self.nn(out if x[1] is None else out + _times_one_plus(self.eps, x[1]))
+        return self.nn(_with_itself(out, x[1], self.eps))

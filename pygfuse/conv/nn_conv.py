@@ -14,7 +14,7 @@ from pygfuse.conv._edge_mlp.filters import FilterConv
 from pygfuse.conv._edge_mlp.network import Linear, Stage, on_chunks
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.degrees import degrees
+from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import Begin, Contract, edge_reduce
 
 
@@ -70,7 +70,7 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
         stages = [features, *before, Contract(inputs.x[0], self._matrices(prepared[-1].module))]
         out = edge_reduce(stages, edges, 'sum')
         if self.reduction == 'mean':
-            out = out / degrees(edges, out)[0].clamp(min=1).unsqueeze(1)
+            out = mean_of(out, edges)
         return out, None
 
     def _matrices(self, last: torch.nn.Module) -> Tensor:

@@ -8,6 +8,12 @@ import torch
 
 from pygfuse.graph.csr import Csr
 
+# of the widest value of a chunk
+CHUNK_BYTES = 2**19
+LEAST_EDGES = 256
+# float32 loses digits in the long sums of a larger chunk
+MOST_EDGES = 8192
+
 
 @dataclasses.dataclass(frozen=True)
 class EdgeChunk:
@@ -21,6 +27,17 @@ class EdgeChunk:
     @property
     def edges(self) -> int:
         return self.last - self.first
+
+
+def chunk_size(value_bytes: int, most: int | None = None) -> int:
+    """How many edges a chunk has, so that it stays in a core's cache.
+
+    Args:
+        value_bytes: Bytes of an edge in the widest value.
+        most: How many edges it has at most, if fewer than usual.
+    """
+    most = MOST_EDGES if most is None else most
+    return min(most, max(LEAST_EDGES, CHUNK_BYTES // max(1, value_bytes)))
 
 
 def chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:

@@ -16,16 +16,13 @@ from torch import Tensor
 from pygfuse._lib.backends import edge_chunks_of
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunks_of
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.reference import largest_at
 from pygfuse.ops.edges import Edges
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
-# of the widest value of a chunk
-CHUNK_BYTES = 2**19
-LEAST_EDGES = 256
 DTYPES = (torch.float32, torch.float64)
 
 # of operands as a chunk has them, and a generator of random numbers that are the chunk's own: [edges, *]
@@ -90,8 +87,7 @@ class _Work:
 
     def chunks(self, like: Tensor) -> list[EdgeChunk]:
         """The chunks of values of a tensor's type."""
-        fitting = CHUNK_BYTES // max(1, self.widest * like.element_size())
-        return chunks_of(self.csr, min(ROWS_AT_ONCE, max(LEAST_EDGES, fitting)))
+        return chunks_of(self.csr, chunk_size(self.widest * like.element_size(), ROWS_AT_ONCE))
 
     def values(self, rows: Sequence[Tensor], chunk: EdgeChunk) -> Tensor:
         """The values of a chunk, of its operands' rows."""

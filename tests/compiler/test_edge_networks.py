@@ -142,7 +142,7 @@ def measured(conv, num_edges: int) -> tuple[int, int]:
     ('kind', 'of_saved', 'of_peak'), [(Block, 0, EDGES), (OfSources, 1, 0), (Updated, EDGES, EDGES)]
 )
 def test_memory_holds_states_of_edges_and_nothing_hidden(kind, of_saved, of_peak, monkeypatch):
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', 2**10)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 2**10)
     conv = pygfuse.compile(kind())
     (saved, peak), (saved_of_more, peak_of_more) = measured(conv, 6000), measured(conv, 12000)
     assert saved_of_more - saved <= of_saved * 6000 * 4

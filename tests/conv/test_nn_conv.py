@@ -55,7 +55,7 @@ def test_a_network_of_another_width_is_named():
 
 
 def test_no_matrix_of_an_edge_is_in_memory(monkeypatch):
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', 2**10)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 2**10)
     conv = NNConv(IN, OUT, NETWORKS['three maps']())
     x = torch.randn(100, IN, requires_grad=True)
 

@@ -49,8 +49,8 @@ CHUNKS = {'whole': (2**21, 256), 'small': (1, 7)}
 @pytest.fixture(params=CHUNKS)
 def setting(request, monkeypatch):
     chunk_bytes, least = CHUNKS[request.param]
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', chunk_bytes)
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.LEAST_EDGES', least)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', chunk_bytes)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', least)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 2)
 
 

@@ -17,7 +17,7 @@ WIDTH = 3
 @pytest.fixture(params=[True, False], ids=['several chunks', 'one chunk'])
 def chunks(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(module, 'LEAST_EDGES', 4)
+        monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', 4)
         monkeypatch.setattr(module, 'ROWS_AT_ONCE', 5)
 
 

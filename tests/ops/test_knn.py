@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import concurrent.futures
-import os
 import re
 import sys
 
@@ -305,57 +303,6 @@ def test_the_graph_is_known_without_a_look_at_the_edges(flow, monkeypatch):
         torch.testing.assert_close(getattr(graph.csr, name), getattr(expected.csr, name))
         torch.testing.assert_close(getattr(graph.csc, name), getattr(expected.csc, name))
     torch.testing.assert_close(graph.coo(), edge_index)
-
-
-def test_threads_and_runs_give_the_same():
-    x = points(3000, 8)
-    batch = torch.arange(3).repeat_interleave(1000)
-    before = torch.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2, 3, 1):
-            torch.set_num_threads(threads)
-            found.append(knn_graph(x, 20, batch))
-    finally:
-        torch.set_num_threads(before)
-    for other in found[1:]:
-        assert torch.equal(found[0], other)
-
-
-def test_several_threads_at_once():
-    x = points(500, 5)
-    expected = knn_graph(x, 9)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: knn_graph(x, 9), range(16)):
-            assert torch.equal(found, expected)
-
-
-@pytest.mark.skipif(not hasattr(os, 'fork'), reason='there is no fork')
-@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
-def test_after_a_fork():
-    x = points(500, 5)
-    expected = knn_graph(x, 9)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if torch.equal(knn_graph(x, 9), expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def test_no_gradient_flows():
-    x = points(30, 3).requires_grad_()
-    assert not knn_graph(x, 3).requires_grad
-    assert not knn(x, x, 3).requires_grad
-
-
-def test_torch_compile_sees_no_break():
-    x = points(64, 3)
-    batch = torch.arange(2).repeat_interleave(32)
-
-    def neighbours(x, batch):
-        return knn_graph(x, 4, batch) + 0
-
-    compiled = torch.compile(neighbours, fullgraph=True, backend='aot_eager')
-    torch.testing.assert_close(compiled(x, batch), neighbours(x, batch))
 
 
 @pytest.mark.parametrize('without_self', [False, True])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import concurrent.futures
-import os
 import re
 import sys
 
@@ -311,56 +309,6 @@ def test_flows():
 def test_layers_take_the_edges_as_they_come():
     edge_index = radius_graph(points(60, 3), 1.0)
     assert Graph.of(edge_index, num_sources=60, num_targets=60).csr.edge_id is None
-
-
-def test_threads_and_runs_give_the_same():
-    x = points(3000, 3)
-    batch = torch.arange(3).repeat_interleave(1000)
-    before = torch.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2, 3, 1):
-            torch.set_num_threads(threads)
-            found.append(radius_graph(x, 0.7, batch))
-    finally:
-        torch.set_num_threads(before)
-    for other in found[1:]:
-        assert torch.equal(found[0], other)
-
-
-def test_several_threads_at_once():
-    x = points(500, 3)
-    expected = radius_graph(x, 0.7)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: radius_graph(x, 0.7), range(16)):
-            assert torch.equal(found, expected)
-
-
-@pytest.mark.skipif(not hasattr(os, 'fork'), reason='there is no fork')
-@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
-def test_after_a_fork():
-    x = points(1500, 3)
-    expected = radius_graph(x, 0.7)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if torch.equal(radius_graph(x, 0.7), expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def test_no_gradient_flows():
-    x = points(30, 3).requires_grad_()
-    assert not radius_graph(x, 1.0).requires_grad
-    assert not radius(x, x, 1.0).requires_grad
-
-
-def test_torch_compile_sees_no_break():
-    x, batch = points(64, 3), torch.arange(2).repeat_interleave(32)
-
-    def neighbours(x, batch):
-        return radius_graph(x, 1.0, batch) + 0
-
-    compiled = torch.compile(neighbours, fullgraph=True, backend='aot_eager')
-    torch.testing.assert_close(compiled(x, batch), neighbours(x, batch))
 
 
 @pytest.mark.parametrize('r', [1e-9, 1e-3])

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunks_of
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.operands import Operands
-from pygfuse.ops.edge_mlp.stages import features_of, held_apart, read, widths_of
+from pygfuse.ops.edge_mlp.stages import features_of, held_apart, read, widest_of, widths_of
 from pygfuse.ops.edge_mlp.tangent_steps import tangent_steps_of
 from pygfuse.ops.edge_mlp.tangents import Tangents
-from pygfuse.ops.edge_mlp.tape import chunk_size
+from pygfuse.ops.edge_mlp.tape import StagedTape
 from pygfuse.ops.edges import Edges
 
 
@@ -117,7 +117,7 @@ def _in_chunks(
             tape.kernels.add_to_targets(tape.csr, chunk, changed, of_out)
         if of_state is not None:
             tape.kernels.put_edges(tape.csr, chunk, changed, of_state)
-        of_values, of_tangents = tape.grads(chunk)
+        of_values, of_tangents = tape.grad_of_values(chunk)
         of_values.zero_()
         if is_summed:
             tape.kernels.spread(tape.csr, chunk, grad_out, None, of_tangents)
@@ -128,7 +128,7 @@ def _in_chunks(
     return [of_out, of_state, *(grad if is_needed else None for grad, is_needed in found)]
 
 
-class _Tape:
+class _Tape(StagedTape):
     """The stages with tangents of their operands, forward and backward on one chunk at a time."""
 
     def __init__(
@@ -142,16 +142,16 @@ class _Tape:
         tensors = held_apart(operands)
         stages = read(network.text, tensors)
         self.csr = network.edges(token).graph().csr
-        size = chunk_size(stages, tensors[0].element_size())
+        size = chunk_size(widest_of(stages) * tensors[0].element_size())
         self.chunks = chunks_of(self.csr, size)
         size = min(size, self.csr.num_edges)
-        self._operands = Operands(tensors, features_of(stages), self.csr, size, True, needed)
+        operands = Operands(tensors, features_of(stages), self.csr, size, True, needed)
         given = [None if t is None else t.contiguous().detach() for t in tangents]
-        self._tangents = Tangents(self._operands, tensors, given, size)
-        self.kernels = self._operands.kernels
-        self._steps = tangent_steps_of(stages, self._operands, self._tangents)
+        self._tangents = Tangents(operands, tensors, given, size)
+        super().__init__(operands, tangent_steps_of(stages, operands, self._tangents))
+        self.kernels = operands.kernels
         self._channels = widths_of(stages)[-1]
-        self._grads = self._operands.new_rows(2 * self._channels).flatten()
+        self._grads = operands.new_rows(2 * self._channels).flatten()
 
     def forward(self, chunk: EdgeChunk) -> list[Tensor]:
         """The values and tangents after each stage."""
@@ -163,18 +163,6 @@ class _Tape:
             values.append(step.forward(chunk, values[-1] if values else None))
         return values
 
-    def grads(self, chunk: EdgeChunk) -> Tensor:
+    def grad_of_values(self, chunk: EdgeChunk) -> Tensor:
         """Where the gradients of the last values and tangents go before `backward`."""
         return self._grads[: 2 * chunk.edges * self._channels].view(2, chunk.edges, self._channels)
-
-    def backward(self, chunk: EdgeChunk, values: Sequence[Tensor]) -> None:
-        """Adds the gradients that a chunk gives to those of the operands."""
-        grad, before = self.grads(chunk), [None, *values]
-        for i in reversed(range(len(self._steps))):
-            grad = self._steps[i].backward(chunk, before[i], values[i], grad)
-        for rows in self._operands.all_edge_rows():
-            rows.end(chunk)
-
-    def found(self) -> list[Tensor]:
-        """The gradients of all tensors, in their order."""
-        return self._operands.found()

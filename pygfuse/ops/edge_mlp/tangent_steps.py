@@ -13,20 +13,10 @@ import torch
 from torch import Tensor
 
 from pygfuse.mapping.edge_chunks import EdgeChunk
+from pygfuse.ops.edge_mlp import stages as kinds
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.reference import applied_alone
-from pygfuse.ops.edge_mlp.stages import (
-    Affine,
-    Begin,
-    Contract,
-    EdgeStage,
-    Map,
-    Normalise,
-    Plus,
-    Rectifier,
-    Times,
-    widths_of,
-)
+from pygfuse.ops.edge_mlp.stages import EdgeStage, widths_of
 from pygfuse.ops.edge_mlp.tangents import Tangents
 from pygfuse.program.activation import Activation
 
@@ -108,7 +98,7 @@ class _Map(TangentStep):
         operands, weight, rows = self.operands, self.stage.weight, grad.flatten(0, 1)
         operands.add_product(weight, rows, before.flatten(0, 1))
         operands.add_total(self.stage.bias, grad[0])
-        if isinstance(self.previous, Begin):
+        if isinstance(self.previous, kinds.Begin):
             # nobody asks for the gradients of tangents there
             found = operands.kernels.mapped_back(grad[0], weight).unsqueeze(0)
         else:
@@ -274,15 +264,15 @@ class _ByTorch(TangentStep):
 
 
 _STEPS = {
-    Begin: _Begin,
-    Map: _Map,
+    kinds.Begin: _Begin,
+    kinds.Map: _Map,
     Activation: _Activation,
-    Plus: _Plus,
-    Times: _Times,
-    Affine: _ByTorch,
-    Rectifier: _ByTorch,
-    Normalise: _ByTorch,
-    Contract: _ByTorch,
+    kinds.Plus: _Plus,
+    kinds.Times: _Times,
+    kinds.Affine: _ByTorch,
+    kinds.Rectifier: _ByTorch,
+    kinds.Normalise: _ByTorch,
+    kinds.Contract: _ByTorch,
 }
 
 

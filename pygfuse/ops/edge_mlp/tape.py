@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunks_of
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.stages import EdgeStage, features_of, widest_of, widths_of
 from pygfuse.ops.edge_mlp.steps import steps_of
 from pygfuse.ops.edges import Edges
 
-# of the widest value of a chunk
-CHUNK_BYTES = 2**19
-LEAST_EDGES = 256
-# float32 loses digits in the long sums of a larger chunk
-MOST_EDGES = 8192
+
+class StagedTape:
+    """Stages that run on one chunk at a time; what their values are is a subclass's to say.
+
+    Args:
+        operands: What they read and differentiate.
+        steps: The stages as they run.
+    """
+
+    def __init__(self, operands: Operands, steps: Sequence[Any]) -> None:
+        self._operands, self._steps = operands, steps
+
+    def grad_of_values(self, chunk: EdgeChunk) -> Tensor:
+        """Where the gradient of a chunk's values goes before `backward`."""
+        raise NotImplementedError
+
+    def backward(self, chunk: EdgeChunk, values: Sequence[Tensor]) -> None:
+        """Adds the gradients that a chunk gives to those of the operands."""
+        grad, before = self.grad_of_values(chunk), [None, *values]
+        for i in reversed(range(len(self._steps))):
+            grad = self._steps[i].backward(chunk, before[i], values[i], grad)
+        for rows in self._operands.all_edge_rows():
+            rows.end(chunk)
+
+    def found(self) -> list[Tensor]:
+        """The gradients of all tensors, in their order."""
+        return self._operands.found()
 
 
-def chunk_size(stages: Sequence[EdgeStage], value_bytes: int) -> int:
-    """How many edges a chunk has, where a value takes so many bytes."""
-    return min(MOST_EDGES, max(LEAST_EDGES, CHUNK_BYTES // (widest_of(stages) * value_bytes)))
-
-
-class Tape:
+class Tape(StagedTape):
     """The stages run forward and backward on one chunk at a time, in buffers that all chunks share.
 
     Args:
@@ -50,14 +68,14 @@ class Tape:
         wanted: Sequence[bool] | None = None,
     ) -> None:
         self.csr = edges.graph().csr
-        size = chunk_size(stages, tensors[0].element_size())
+        size = chunk_size(widest_of(stages) * tensors[0].element_size())
         self.chunks, self.channels = chunks_of(self.csr, size), widths_of(stages)[-1]
         size = min(size, self.csr.num_edges)
         wanted = [True] * len(tensors) if wanted is None else wanted
-        self._operands = Operands(tensors, features_of(stages), self.csr, size, is_backward, wanted)
-        self.kernels = self._operands.kernels
-        self._steps = steps_of(stages, self._operands)
-        self._grad = self._operands.new_rows(self.channels) if is_backward else None
+        operands = Operands(tensors, features_of(stages), self.csr, size, is_backward, wanted)
+        super().__init__(operands, steps_of(stages, operands))
+        self.kernels = operands.kernels
+        self._grad = operands.new_rows(self.channels) if is_backward else None
 
     def forward(self, chunk: EdgeChunk, with_last: bool = True) -> list[Tensor]:
         """The values after each stage; without `is_backward`, those after the last alone are right.
@@ -78,15 +96,3 @@ class Tape:
     def grad_of_values(self, chunk: EdgeChunk) -> Tensor:
         """Where the gradient of a chunk's values goes before `backward`."""
         return self._grad[: chunk.edges]
-
-    def backward(self, chunk: EdgeChunk, values: Sequence[Tensor]) -> None:
-        """Adds the gradients that a chunk gives to those of the operands."""
-        grad, before = self.grad_of_values(chunk), [None, *values]
-        for i in reversed(range(len(self._steps))):
-            grad = self._steps[i].backward(chunk, before[i], values[i], grad)
-        for rows in self._operands.all_edge_rows():
-            rows.end(chunk)
-
-    def found(self) -> list[Tensor]:
-        """The gradients of all tensors, in their order."""
-        return self._operands.found()

@@ -40,7 +40,7 @@ def measured(nn: Module, k: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize('name', NETWORKS_OF_MEMORY)
 def test_memory_does_not_grow_with_neighbours(name, monkeypatch):
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', 2**16)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 2**16)
     (saved, peak), (saved_of_more, peak_of_more) = (measured(NETWORKS_OF_MEMORY[name](), k) for k in (20, 40))
     assert saved_of_more == saved
     assert peak_of_more == peak

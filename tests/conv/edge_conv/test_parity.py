@@ -74,8 +74,8 @@ def test_networks_in_float32(graph, name, aggr):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Chunks so small that rows are cut."""
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.CHUNK_BYTES', 1)
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.LEAST_EDGES', 7)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 1)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', 7)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 3)
 
 
