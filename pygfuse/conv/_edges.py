@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
-from torch_geometric.typing import SparseTensor
 
 from pygfuse.conv._checks import NodePair, check_rows, is_edge_index
 from pygfuse.graph.graph import Graph
@@ -65,15 +64,10 @@ def edges_of(
     # torch.export hands over tensors of classes of its own
     if not is_known and torch.compiler.is_compiling() and is_plain and not isinstance(adjacency, EdgeIndex):
         return Edges(adjacency, first, second, flow, num_loops)
-    # operators of torch_sparse do not run on the tensors that torch.compile traces with
-    of_matrix = torch.compiler.is_compiling() and isinstance(adjacency, SparseTensor)
-    graph = (_of_untraced if of_matrix else Graph.of)(adjacency, None, flow, first, second)
+    graph = Graph.of(adjacency, None, flow, first, second)
     walked = graph if num_loops is None else graph.with_self_loops(num_loops)
     token = adjacency if graph.is_of(adjacency) else graph.token
     return Edges(token, first, second, flow, num_loops, walked)
-
-
-_of_untraced = torch.compiler.disable(Graph.of)
 
 
 def user_rows(edges: Edges) -> tuple[Tensor, Tensor]:

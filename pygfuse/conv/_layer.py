@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import EdgeIndex
+from torch_geometric.typing import SparseTensor
 
 from pygfuse._lib.hooks import some_parameter
 from pygfuse._lib.modes import modes
@@ -156,6 +157,8 @@ class FusedConv(Noted, InPlaceOfPyG):
             edge_index: Any adjacency.
             given: The other arguments by PyG's names.
         """
+        if torch.compiler.is_compiling() and isinstance(edge_index, _UNTRACED):
+            return _fused_untraced(self, x, edge_index, **given)
         prepared = self.prepare()
         kind = None if torch.compiler.is_compiling() else self._kind_of(x, edge_index, given, prepared)
         is_known = kind is not None and self._note is not None and is_like(kind, self._note.kind)
@@ -354,6 +357,11 @@ class FusedConv(Noted, InPlaceOfPyG):
             given['edge_attr'] = inputs.edge
         given |= inputs.others
         return {name: tensor for name, tensor in given.items() if tensor is not None}
+
+
+# torch.compile can trace neither the operators of torch_sparse nor the kept graph of an EdgeIndex
+_UNTRACED = (SparseTensor, EdgeIndex)
+_fused_untraced = torch.compiler.disable(FusedConv.fused)
 
 
 def width_of(linear: Module | None) -> int | None:

@@ -38,7 +38,7 @@ def gcn_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Tenso
 
 def num_edge_ids(edges: Edges) -> int:
     """Length of a tensor of one row for each edge id."""
-    return edges.token.shape[1] + (edges.loops or 0)
+    return edges.num_user_edges + (edges.loops or 0)
 
 
 def with_remaining_loops(edge_weight: Tensor, edges: Edges, fill: float) -> Tensor:

@@ -59,10 +59,10 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         first = _first_map(self.nn, inputs.x[0].shape[1]) if has_a_choice(inputs, edges) else None
         if first is None or order_of(self, first, inputs, edges) == AGGREGATE_FIRST:
             out, weights = super().aggregate_edges(inputs, edges, prepared)
-            return _with_itself(out, inputs.x[1], self.eps), weights
+            return _with_itself(self, out, inputs.x[1]), weights
         source, target = _both_mapped(inputs, edges, first.weight)
         out, weights = super().aggregate_edges(inputs._replace(x=(source, target)), edges, prepared)
-        return total(_with_itself(out, target, self.eps), first.bias), weights
+        return total(_with_itself(self, out, target), first.bias), weights
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         # rows of another width are those that the first map has given
@@ -98,9 +98,10 @@ def _both_mapped(inputs: Inputs, edges: Edges, weight: Tensor) -> tuple[Tensor, 
     return mapped_sources(weight, source, edges), None if target is None else apply_weight(target, weight)
 
 
-def _with_itself(out: Tensor, x: OptTensor, eps: Tensor) -> Tensor:
+def _with_itself(conv: Module, out: Tensor, x: OptTensor) -> Tensor:
     """Sums of neighbours and, if there are targets, one and `eps` times themselves."""
-    return out if x is None else out + _times_one_plus(eps, x)
+    # a parametrised `eps` is computed each time it is read
+    return out if x is None else out + _times_one_plus(conv.eps, x)
 
 
 def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:
@@ -157,4 +158,4 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         return {'x': x[0] if bias is None else x[0] + bias, 'edge': edge.times(weight.t())}
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return self.nn(_with_itself(out, x[1], self.eps))
+        return self.nn(_with_itself(self, out, x[1]))

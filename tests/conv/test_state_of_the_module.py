@@ -16,7 +16,7 @@ import torch
 import torch_geometric.nn as pyg
 from torch.distributed.fsdp import fully_shard
 from torch.nn import Module
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize, prune
 from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.explain.metric import fidelity
@@ -521,6 +521,20 @@ def test_weights_are_evaluated_as_often_as_in_pyg(case):
     assert len(found) > 0
     for buffer, right in zip(found, expected, strict=True):
         torch.testing.assert_close(buffer, right)
+
+
+@pytest.mark.parametrize('layer', [table.GIN, table.GINE], ids=str)
+def test_a_learned_number_is_read_only_with_targets(layer):
+    """Each read of it draws: what the network draws after it would be others."""
+    found = []
+    for conv in layer.pair(torch.float64, train_eps=True):
+        parametrize.register_parametrization(conv, 'eps', Noisy())
+        parametrize.register_parametrization(conv.nn[0], 'weight', Noisy())
+        given = {name: value.double() for name, value in layer.inputs(RANDOM).items()}
+        torch.manual_seed(3)
+        x = given.pop('x')
+        found.append(conv((x, None), RANDOM.edge_index, **given, size=(len(x), len(x))))
+    torch.testing.assert_close(found[1], found[0])
 
 
 def test_a_copy_of_an_unfused_layer_has_plans_of_its_own():

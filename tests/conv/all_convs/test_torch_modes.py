@@ -48,6 +48,17 @@ def test_compiled_over_a_matrix_in_inference_mode():
         torch.testing.assert_close(torch.compile(conv, backend='aot_eager')(x, matrix), conv(x, matrix))
 
 
+@pytest.mark.parametrize('add_self_loops', [False, True])
+@pytest.mark.parametrize('name', ['EdgeIndex by row', 'EdgeIndex by column'])
+def test_compiled_over_an_edge_index_that_knows_its_order(name, add_self_loops):
+    """Its edges are known by a token, which has no row for each of them."""
+    torch._dynamo.reset()
+    conv = table.GCN.fused(add_self_loops=add_self_loops).double()
+    x, edge_index = RANDOM.x(FEATURES).double(), ADJACENCIES[name](RANDOM)
+    compiled = torch.compile(conv, backend='aot_eager')
+    torch.testing.assert_close(compiled(x, edge_index), conv(x, edge_index))
+
+
 @every
 def test_exported(layer):
     _, fused = layer.pair()
