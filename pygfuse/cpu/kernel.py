@@ -17,7 +17,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from pygfuse._lib import disk as cache
 from pygfuse._lib.announcement import announce
-from pygfuse._lib.compile_once import compile_once
+from pygfuse._lib.compile_once import compile_once, interruptible
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse._lib.private_files import warn_not_kept, why_not_kept
 from pygfuse.codegen.arguments import Arguments
@@ -79,10 +79,13 @@ class Kernel:
             block = launch.pack(parts, *arguments)
         launch.run(block, min(parts, torch.get_num_threads() if threads is None else threads))
 
+    @torch.compiler.disable
     def untested(self, arguments: tuple) -> Launch:
         """A launch for arguments of the types of these, for a caller that has no others."""
         return Launch.of(self._code_for(arguments), arguments, tested=False)
 
+    # of a frame that torch.compile leaves to Python it traces what that calls, and would trace the compiler
+    @torch.compiler.disable
     def _launch(self, arguments: tuple) -> Launch:
         launch = Launch.of(self._code_for(arguments), arguments)
         self._launches = (*self._launches, launch)
@@ -95,6 +98,7 @@ class Kernel:
         kinds = kinds_of(arguments)
         return self._compiled.get(kinds) or self._compile(kinds)
 
+    @interruptible()
     def _compile(self, kinds: tuple) -> tuple[int, object]:
         path = cache.entry_path(self.body.__module__, self.body.__qualname__, self.name, repr(kinds), *self.constants)
 

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 import torch
+from llvmlite.binding import ffi
 
 from pygfuse._lib import disk as cache
 from pygfuse._lib.machine_code import MachineCode
@@ -19,6 +21,7 @@ from tests.support.faults import of_anything, out_of_memory
 
 SCRIPT = """
 import torch
+from llvmlite.binding import ffi
 from pygfuse.conv import GATConv
 torch.manual_seed(0)
 conv = GATConv(3, 2, heads=2)
@@ -182,6 +185,39 @@ def test_an_interrupt_at_any_time(folder, delay):
         signal.signal(signal.SIGALRM, before)
     assert adds_one()
     assert [path.suffix for path in folder.iterdir()] == ['.kernel']
+
+
+def test_an_interrupt_while_a_lock_is_released(folder):
+    """LLVM's would stay closed, and every other thread would wait."""
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupt():
+        for error in interrupts:
+            raise error
+
+    ffi.register_lock_callback(lambda: None, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            adds_one()
+    finally:
+        ffi.unregister_lock_callback(*ffi.lib._lock._cblist[-1])
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(adds_one).result(timeout=60)
+
+
+def test_torch_compile_does_not_trace_the_compiler(folder):
+    torch._dynamo.reset()
+    x, out, kernel = torch.arange(10.0), torch.zeros(10), Kernel(add_one, 'test of a traced caller')
+
+    def caller(x):
+        torch._dynamo.graph_break()
+        kernel(1, x, 1.0, out)
+        return x + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert torch.equal(torch.compile(caller, backend='eager')(x), x + 1)
+    assert torch.equal(out, x + 1)
 
 
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
