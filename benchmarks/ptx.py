@@ -26,6 +26,7 @@ import torch
 
 import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
+from pygfuse.call.gradient import Gradient
 from pygfuse.codegen.arguments import Operands
 from pygfuse.cuda import backend, kernels
 from pygfuse.cuda.arguments import describe
@@ -162,7 +163,7 @@ def recorded(graph: Graph, chosen: Iterable[Call]) -> dict[tuple, tuple[Kernel, 
     try:
         for call in chosen:
             out, statistics = backend.forward(call)
-            backend.backward(call, out, statistics, torch.zeros_like(out), list(call.tensors))
+            backend.backward(Gradient(call, out, statistics, torch.zeros_like(out), list(call.tensors)))
             if call.bound.score is not None:
                 backend.weights(call, statistics)
     finally:

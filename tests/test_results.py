@@ -175,6 +175,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'typed'],
         ['run.py', 'map_order'],
         ['run.py', 'reddit_scale', '--communities', '4'],
+        ['run.py', 'local_order'],
         ['run.py', 'compiled', '--convs', 'LGConv'],
         ['run.py', 'edge_networks'],
         ['run.py', 'force_training'],

@@ -157,6 +157,14 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('chosen / better', 'chosen / better', number(2)),
         Column('PyG / chosen', 'PyG / chosen', number(1, 'x')),
     ],
+    'local_order': [
+        Column('layer', 'layer'),
+        Column('step as it is', 'as it is', spread()),
+        Column('in local order', 'local order', spread()),
+        Column('ratio', 'as it is / local order', number(2, 'x')),
+        Column('search, s', 'search s', number(2)),
+        Column('search / step', 'search / step', number(1)),
+    ],
     'typed': [
         Column('two layers of', 'model'),
         Column('graph', 'graph'),

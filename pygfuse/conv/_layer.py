@@ -40,6 +40,7 @@ from pygfuse.hag.hag import Hag
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.hag import hag_aggregate
+from pygfuse.ops.large_results import added
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
@@ -141,7 +142,7 @@ class FusedConv(Noted, InPlaceOfPyG):
 
     def with_bias(self, out: Tensor) -> Tensor:
         """The output and the layer's bias, if it has one; both reads are PyG's, of which each may compute it."""
-        return out if self.bias is None else out + self.bias
+        return out if self.bias is None else added(out, self.bias)
 
     def finish(self, out: Tensor, x: NodePair, begun: Tensor | None) -> Tensor:
         """The layer's output, from the aggregation: ``[targets, channels]``, heads side by side."""
@@ -374,7 +375,7 @@ def total(*terms: Tensor | None) -> Tensor:
     """The sum of the terms that are there, in their order."""
     first, *others = (term for term in terms if term is not None)
     for term in others:
-        first = first + term
+        first = added(first, term)
     return first
 
 

@@ -17,6 +17,7 @@ from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, USUAL_DEGREE, 
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.intercepted import is_intercepted
+from pygfuse.ops.large_results import added
 from pygfuse.ops.linear import apply_linear, apply_weight
 from pygfuse.ops.sparse_features import SparseFeatures
 from pygfuse.partial.rows.session import is_deferring
@@ -59,7 +60,7 @@ class MappedSums(FusedConv):
         """Mapped sums and, if the layer adds them, mapped targets."""
         if target is None or not self.has_root():
             return out
-        return out + apply_linear(self._modules[self.root_mapped_by], target)
+        return added(out, apply_linear(self._modules[self.root_mapped_by], target))
 
 
 def _is_like(linear: Module, other: Module) -> bool:

@@ -19,6 +19,7 @@ from pygfuse.conv._map_first import has_a_choice, mapped_sources, mapped_width, 
 from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
+from pygfuse.ops.large_results import added
 from pygfuse.ops.linear import apply_weight
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
@@ -101,7 +102,7 @@ def _both_mapped(inputs: Inputs, edges: Edges, weight: Tensor) -> tuple[Tensor, 
 def _with_itself(conv: Module, out: Tensor, x: OptTensor) -> Tensor:
     """Sums of neighbours and, if there are targets, one and `eps` times themselves."""
     # a parametrised `eps` is computed each time it is read
-    return out if x is None else out + _times_one_plus(conv.eps, x)
+    return out if x is None else added(out, _times_one_plus(conv.eps, x))
 
 
 def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:

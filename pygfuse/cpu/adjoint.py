@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection
 
 from torch import Tensor
 
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.call.call import Call
+from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, paths
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
 from pygfuse.cpu.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
@@ -32,84 +33,61 @@ from pygfuse.program.program import SOURCE, TARGET, BoundProgram
 _plans = functools.lru_cache(maxsize=256)(backward_plans)
 
 
-def backward(
-    call: Call,
-    out: Tensor,
-    statistics: Tensor | None,
-    grad_out: Tensor,
-    needed: Collection[str],
-    features: Collection[str] = (),
-) -> dict[str, Tensor | Product]:
-    """The gradients of the operands `needed`, by name, in the shapes of the operands.
-
-    Args:
-        call: What `forward` was called with.
-        out: Its first result.
-        statistics: Its second result.
-        grad_out: The gradient that reaches the output, contiguous.
-        needed: Names of operands.
-        features: Those of them that are products whose features need a gradient; else it is None.
-    """
-    graph, reduce = call.graph, call.reduce
+def backward(asked: Gradient) -> dict[str, Tensor | Product]:
+    """The gradients of operands, by name, in the shapes of the operands."""
+    call, graph, reduce = asked.call, asked.call.graph, asked.call.reduce
     coo = unsorted(graph, call.row_bytes, call.bound.softmax, reduce)
-    path = path_of(graph, grad_out, call.row_bytes) if coo is None else None
-    found = backward_of_few(call, out, statistics, grad_out, needed, features) if path is None else None
+    path = path_of(graph, asked.grad_out, call.row_bytes) if coo is None else None
+    found = backward_of_few(asked) if path is None else None
     if found is not None:
         return found
     counts = None
     if reduce == 'mean':
         counts = divisors_of(graph) if coo is None else divisors(coo.degree())
-    of_messages = _of_messages(grad_out, statistics, reduce, counts)
+    of_messages = _of_messages(asked, counts)
     summed = call.bound.summed_sources
     if summed is not None and path is None and reduce in ('sum', 'mean') and coo is None:
         return {summed: _sum_transposed(call, summed, of_messages)}
-    of_targets = _of_targets(call, out, statistics, grad_out, of_messages)
+    of_targets = _of_targets(asked, of_messages)
     gradients: dict[str, Tensor | Product] = {}
-    for plan in _plans(
-        call.bound, frozenset(needed), frozenset(features), coo is not None or copies_of_heads(call) > 0
-    ):
+    for plan in _plans_of(asked, coo is not None or copies_of_heads(call) > 0):
         gradients |= _walk(call, plan, walked_by(call, plan, path), path, of_targets)
     return gradients
 
 
-def _of_messages(grad_out: Tensor, statistics: Tensor | None, reduce: str, counts: Tensor | None) -> Tensor:
+def _plans_of(asked: Gradient, adds_heads: bool) -> tuple[BackwardPlan, ...]:
+    return _plans(asked.call.bound, frozenset(asked.needed), frozenset(asked.features), adds_heads)
+
+
+def _of_messages(asked: Gradient, counts: Tensor | None) -> Tensor:
     """The gradient of what the messages are reduced to, before means are divided or ties counted."""
-    if reduce == 'mean':
-        return grad_out / counts
+    if asked.call.reduce == 'mean':
+        return asked.grad_out / counts
     # no edge attains NaN, and what is divided by 0 there goes nowhere
-    return grad_out / statistics if reduce in ('max', 'min') else grad_out
+    return asked.grad_out / asked.statistics if asked.call.reduce in ('max', 'min') else asked.grad_out
 
 
-def _of_targets(
-    call: Call, out: Tensor, statistics: Tensor | None, grad_out: Tensor, of_messages: Tensor
-) -> shared.OfTargets:
+def _of_targets(asked: Gradient, of_messages: Tensor) -> shared.OfTargets:
     """What walks of the adjoint read of targets."""
+    call, out = asked.call, asked.out
     if not call.bound.softmax:
         return shared.OfTargets(of_messages, out, None, None)
-    return shared.OfTargets(of_messages, out, statistics, head_dots(out, grad_out, call.heads))
+    return shared.OfTargets(of_messages, out, asked.statistics, head_dots(out, asked.grad_out, call.heads))
 
 
-def backward_of_few(
-    call: Call,
-    out: Tensor,
-    statistics: Tensor | None,
-    grad_out: Tensor,
-    needed: Collection[str],
-    features: Collection[str] = (),
-) -> dict[str, Tensor | Product] | None:
+def backward_of_few(asked: Gradient) -> dict[str, Tensor | Product] | None:
     """As `backward`, of the whole graph; None where its edges are not few, or not sorted."""
+    call = asked.call
     if not call.graph.is_sorted or not is_single_part(call.graph, call.row_bytes):
         return None
-    bound, single = call.bound, single_part_of(call)
-    counts = divisors_of(call.graph) if call.reduce == 'mean' else None
-    of_messages = _of_messages(grad_out, statistics, call.reduce, counts)
-    summed = bound.summed_sources
+    single = single_part_of(call)
+    of_messages = _of_messages(asked, divisors_of(call.graph) if call.reduce == 'mean' else None)
+    summed = call.bound.summed_sources
     if summed is not None and call.reduce in ('sum', 'mean'):
         return {summed: single.sum_transposed(call.graph, of_messages)}
-    of_targets = _of_targets(call, out, statistics, grad_out, of_messages)
-    plans = _plans(bound, frozenset(needed), frozenset(features), True)
+    of_targets = _of_targets(asked, of_messages)
     gradients: dict[str, Tensor | Product] = {}
-    for plan in plans:
+    for plan in _plans_of(asked, True):
         gradients |= _walk(call, plan, single.walked(call, plan.side), None, of_targets)
     return gradients
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.call.call import Call, Dropout
 from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.adjoint import backward, backward_of_few, sum_of_few  # noqa: F401  part of what a backend has
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.row_sums import divisors, sum_rows
 from pygfuse.cpu.rows import added_up, zeros

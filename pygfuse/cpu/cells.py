@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.ordered import begin_buckets
 from pygfuse.cpu.sort import CHUNK_MINIMUM, order_of
 from pygfuse.cpu.translation.functions import inlined
 
@@ -149,15 +150,7 @@ def _sort_points(
         from_cells[point] = _cell_of(point, points, dims, cloud, axes, lows, scales, sizes, reach)
     for digit in range(passes):
         shift = digit * DIGIT
-        for i in range(1 << DIGIT):
-            buckets[i] = 0
-        for i in range(count):
-            buckets[(from_cells[i] >> shift) & ((1 << DIGIT) - 1)] += 1
-        place = 0
-        for i in range(1 << DIGIT):
-            held = buckets[i]
-            buckets[i] = place
-            place += held
+        begin_buckets(from_cells, count, shift, DIGIT, buckets)
         for i in range(count):
             bucket = (from_cells[i] >> shift) & ((1 << DIGIT) - 1)
             place = buckets[bucket]

@@ -12,19 +12,24 @@ from pygfuse.cpu.memory import INT1, INT64, alignment, pointer_to
 from pygfuse.cpu.simd import ChannelRow
 
 
+def _with_number(context, builder, signature, arguments, combine) -> ir.Value:
+    """What `combine` makes of the registers of two rows, and of a number in all lanes."""
+    kind = signature.return_type
+    first, second = (simd.unpack(builder, kind, argument) for argument in arguments[:2])
+    value = llvm.splat(builder, arguments[2], kind.lanes)
+    return simd.pack(builder, context, kind, [combine(*both, value) for both in zip(first, second, strict=True)])
+
+
 @intrinsic
 def add_squared_difference(total, row, value):
     """``total + (row - value)^2``, lane by lane, each operation rounded."""
 
     def emit(context, builder, signature, arguments):
-        kind = signature.return_type
-        totals, rows = (simd.unpack(builder, kind, argument) for argument in arguments[:2])
-        value = llvm.splat(builder, arguments[2], kind.lanes)
-        sums = []
-        for total, row in zip(totals, rows, strict=True):
+        def added(total, row, value):
             difference = builder.fsub(row, value)
-            sums.append(builder.fadd(total, builder.fmul(difference, difference)))
-        return simd.pack(builder, context, kind, sums)
+            return builder.fadd(total, builder.fmul(difference, difference))
+
+        return _with_number(context, builder, signature, arguments, added)
 
     return total(total, row, total.element), emit
 
@@ -102,15 +107,11 @@ def count_if_below(counts, row, value):
     """`counts`, and one more in the lanes of a register `row` that `value` is below."""
 
     def emit(context, builder, signature, arguments):
-        kind = signature.return_type
-        totals, rows = (simd.unpack(builder, kind, argument) for argument in arguments[:2])
-        value = llvm.splat(builder, arguments[2], kind.lanes)
-        one, zero = (llvm.constant(value.type, number) for number in (1.0, 0.0))
-        counted = []
-        for total, row in zip(totals, rows, strict=True):
-            more = builder.select(builder.fcmp_ordered('<', value, row), one, zero)
-            counted.append(builder.fadd(total, more))
-        return simd.pack(builder, context, kind, counted)
+        def counted(count, row, value):
+            one, zero = (llvm.constant(value.type, number) for number in (1.0, 0.0))
+            return builder.fadd(count, builder.select(builder.fcmp_ordered('<', value, row), one, zero))
+
+        return _with_number(context, builder, signature, arguments, counted)
 
     return counts(counts, row, counts.element), emit
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
+from pygfuse._lib.pages import on_huge_pages  # noqa: F401  of results as long as all edges
 from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cpu.activation_tangents import (  # noqa: F401  for stages
     activated_with_tangent,
@@ -22,7 +23,6 @@ from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.matrix_products import add_mapped, add_over_rows, mapped, mapped_back  # noqa: F401  for stages
 from pygfuse.cpu.memory import place_at
-from pygfuse.cpu.pages import on_huge_pages  # noqa: F401  of results as long as all edges
 from pygfuse.cpu.row_blocks import blocks
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk

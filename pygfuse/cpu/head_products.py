@@ -6,10 +6,10 @@ import functools
 
 from torch import Tensor
 
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.cpu import row_tiling
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.rows import total
 from pygfuse.cpu.walks.parts import piece_of
 from pygfuse.program.vocabulary import sum_channels

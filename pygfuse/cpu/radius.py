@@ -17,13 +17,14 @@ import functools
 import torch
 from torch import Tensor
 
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.cpu.cells import CellPoints, Grid, grid_of, in_cells
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
-from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.walks.radius import DIGIT, PART_QUERIES, SPARE, TOGETHER, count_body, write_body
+from pygfuse.graph.within import Within
 
 # dimensions for which kernels of their own are compiled
 MOST_KNOWN = 3
@@ -61,75 +62,44 @@ def _grid(x: Tensor, y: Tensor, clouds: int, r: float) -> Grid:
     return grid_of(lows.double(), highs.double(), clouds, r)
 
 
-def within(
-    x: Tensor,
-    y: Tensor,
-    ptr_x: Tensor,
-    ptr_y: Tensor,
-    r: float,
-    wanted: int | None,
-    without_self: bool,
-    queries_first: bool,
-) -> Tensor:
-    """The points within a distance of each query, query by query, in the order of their numbers.
-
-    Args:
-        x: The points, ``[N, F]``, float32 or float64, contiguous, finite.
-        y: The queries, ``[M, F]``, of the same type.
-        ptr_x: Where each cloud's points begin, and the end, ``[clouds + 1]``, int64.
-        ptr_y: Where each cloud's queries begin, and the end.
-        r: The distance, at least 0.
-        wanted: How many of them a query takes at most: the nearest, of equal ones those of the lower numbers. None
-            for all.
-        without_self: Whether point i is no neighbour of query i.
-        queries_first: Which row of the result holds the queries.
-
-    Returns:
-        ``[2, edges]``, int64: queries and neighbours.
-    """
+def within(search: Within) -> Tensor:
+    """The edges that a search finds: ``[2, edges]``, int64, queries and neighbours."""
+    x, y = search.x, search.y
     if len(x) == 0 or len(y) == 0:
         return torch.empty(2, 0, dtype=torch.int64)
     if x.shape[1] == 0:
         x, y = x.new_zeros(len(x), 1), y.new_zeros(len(y), 1)
-    grid = _grid(x, y, len(ptr_x) - 1, r)
-    points = in_cells(grid, x, _clouds_of(ptr_x))
-    queries = points if y is x else in_cells(grid, y, _clouds_of(ptr_y))
-    return _walked(grid, points, queries, r * r, wanted, without_self, queries_first)
+    grid = _grid(x, y, len(search.ptr_x) - 1, search.r)
+    points = in_cells(grid, x, _clouds_of(search.ptr_x))
+    queries = points if search.y is search.x else in_cells(grid, y, _clouds_of(search.ptr_y))
+    return _walked(grid, points, queries, search)
 
 
-def _walked(
-    grid: Grid,
-    points: CellPoints,
-    queries: CellPoints,
-    limit: float,
-    wanted: int | None,
-    without_self: bool,
-    queries_first: bool,
-) -> Tensor:
+def _walked(grid: Grid, points: CellPoints, queries: CellPoints, search: Within) -> Tensor:
     dims, count = len(points.coordinates), len(queries.order)
     known = dims if dims <= MOST_KNOWN else None
     parts = -(-count // PART_QUERIES)
     cells = (points.occupied, points.starts, *grid.columns)
     around = (points.coordinates, points.coordinates.shape[1])
-    asked = (queries.cells, queries.order, queries.coordinates, queries.coordinates.shape[1], dims, limit)
+    asked = (queries.cells, queries.order, queries.coordinates, queries.coordinates.shape[1], dims, search.r * search.r)
     counts = torch.empty(count, dtype=torch.int64)
     # waking others takes longer than few queries do
     threads = 1 if count < FEW_QUERIES else None
-    _count_kernel(known)(parts, *cells, *around, *asked, int(without_self), counts, threads=threads)
+    _count_kernel(known)(parts, *cells, *around, *asked, int(search.without_self), counts, threads=threads)
     most = int(counts.max())
-    limited = wanted is not None and most > wanted
+    limited = search.wanted is not None and most > search.wanted
     room = most + TOGETHER + lanes_of(torch.float64)
     if limited:
-        counts.clamp_(max=wanted)
-        room = min(room, 2 * wanted + SPARE)
+        counts.clamp_(max=search.wanted)
+        room = min(room, 2 * search.wanted + SPARE)
     offsets = torch.zeros(count + 1, dtype=torch.int64)
     torch.cumsum(counts, 0, out=offsets[1:])
     pair = on_huge_pages(torch.empty(2, int(offsets[-1]), dtype=torch.int64))
-    targets, sources = (pair[0], pair[1]) if queries_first else (pair[1], pair[0])
+    targets, sources = (pair[0], pair[1]) if search.queries_first else (pair[1], pair[0])
     passes = -(-len(points.order).bit_length() // DIGIT)
     _write_kernel(known, limited)(
-        parts, *cells, *around, points.numbers, *asked, int(without_self),
-        *(wanted or 0, room, len(points.order), passes, offsets, sources, targets),
+        parts, *cells, *around, points.numbers, *asked, int(search.without_self),
+        *(search.wanted or 0, room, len(points.order), passes, offsets, sources, targets),
         threads=threads,
     )  # fmt: skip
     return pair

@@ -7,10 +7,10 @@ import math
 
 from torch import Tensor
 
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.cpu import row_tiling as plan
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.pages import on_huge_pages
 from pygfuse.cpu.walks.parts import piece_of
 from pygfuse.program.vocabulary import sum_channels
 

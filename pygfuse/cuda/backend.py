@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.call.call import Call, Dropout, statistics_dtype
+from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.operands import names_of
 from pygfuse.codegen.philox import threshold_and_scale
@@ -190,26 +191,12 @@ def sum_of_few(*call: object) -> None:
     """Few edges are walked as many are; see `pygfuse.cpu.backend.sum_of_few`."""
 
 
-def backward(
-    call: Call,
-    out: Tensor,
-    statistics: Tensor | None,
-    grad_out: Tensor,
-    needed: Collection[str],
-    features: Collection[str] = (),
-) -> dict[str, Tensor | Product]:
-    """The gradients of the operands `needed`, by name, in the shapes of the operands.
+def backward(asked: Gradient) -> dict[str, Tensor | Product]:
+    """The gradients of operands, by name, in the shapes of the operands.
 
     Weights are always computed again: reading them would take as long.
-
-    Args:
-        call: What `forward` was called with.
-        out: Its first result.
-        statistics: Its second result.
-        grad_out: The gradient that reaches the output, contiguous.
-        needed: Names of operands.
-        features: Those of them that are products whose features need a gradient; else it is None.
     """
+    call, out, statistics, grad_out = asked.call, asked.out, asked.statistics, asked.grad_out
     path = path_of(call.graph, grad_out, call.row_bytes)
     out, grad_out = _aligned(out), _aligned(grad_out)
     delta = _head_dots(call, out, grad_out) if call.bound.softmax else None
@@ -225,7 +212,7 @@ def backward(
         return {summed: _sum_rows(call, call.graph.csc, call.graph.csc.index, grad_out)}
     normalisers = statistics if call.bound.softmax else None
     gradients: dict[str, Tensor | Product] = {}
-    for plan in backward_plans(call.bound, needed, features):
+    for plan in backward_plans(call.bound, asked.needed, asked.features):
         gradients |= _walk_backward(call, plan, out, normalisers, grad_out, delta)
     return gradients
 

@@ -19,6 +19,7 @@ from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
 from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
+from pygfuse.ops.large_results import product
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -111,7 +112,7 @@ class _LinearOfFewGradients(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.counts, ctx.counted = counts, counted
-        return F.linear(x, weight, bias)
+        return product(x, weight.t(), bias)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -120,7 +121,7 @@ class _LinearOfFewGradients(torch.autograd.Function):
         whole, of_x, of_weight, of_bias = grad, None, None, None
         if rows is None:
             if ctx.needs_input_grad[0]:
-                of_x = grad @ weight
+                of_x = product(grad, weight)
             if ctx.needs_input_grad[1]:
                 of_weight = sum_over_rows(grad, x)
         else:
@@ -187,8 +188,10 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling() or not _is_large(x) or has_torch_function((x,)) or not is_plain_linear(module):
         return module(x)
-    if not torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type) or module.weight.dtype != x.dtype:
+    if torch.is_autocast_enabled(x.device.type) or module.weight.dtype != x.dtype:
         return module(x)
+    if not torch.is_grad_enabled():
+        return product(x, module.weight.t(), module.bias)
     if not (module.weight.requires_grad or x.requires_grad):
         return module(x)
     return applied(_LinearOfFewGradients, x, module.weight, module.bias, None, None)

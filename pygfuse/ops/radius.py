@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import radius_search_of
 from pygfuse.graph.adjacency import FLOWS
+from pygfuse.graph.within import Within
 from pygfuse.ops.clouds import (
     check_alike,
     check_batch_size,
@@ -166,7 +167,7 @@ def _radius(
     ptr_x, ptr_y = pointers(batch_x, batch_y, points, queries, batch_size)
     own = radius_search_of(points.device)
     search = within_by_torch if own is None else own.within
-    return search(points, queries, ptr_x, ptr_y, r, max_num_neighbors, y is None, flow == FLOWS[1])
+    return search(Within(points, queries, ptr_x, ptr_y, r, max_num_neighbors, y is None, flow == FLOWS[1]))
 
 
 @_radius.register_fake
@@ -184,28 +185,20 @@ def _check_limits(r: float, max_num_neighbors: int | None) -> None:
         raise ValueError(f"Expected 'max_num_neighbors' to be None or a positive integer (got {max_num_neighbors!r})")
 
 
-def within_by_torch(
-    x: Tensor,
-    y: Tensor,
-    ptr_x: Tensor,
-    ptr_y: Tensor,
-    r: float,
-    wanted: int | None,
-    without_self: bool,
-    queries_first: bool,
-) -> Tensor:
+def within_by_torch(search: Within) -> Tensor:
     """The same as `pygfuse.cpu.radius.within` by torch's own operators, on any device: all distances, in chunks."""
-    x, y = x.double(), y.double()
+    x, y, ptr_x, ptr_y = search.x.double(), search.y.double(), search.ptr_x, search.ptr_y
     pairs = [torch.empty(2, 0, dtype=torch.int64, device=x.device)]
     for cloud in range(len(ptr_x) - 1):
         first, end = ptr_x[cloud].item(), ptr_x[cloud + 1].item()
         rows = max(1, _TORCH_CHUNK // max(1, end - first))
         for query in range(ptr_y[cloud].item(), ptr_y[cloud + 1].item(), rows):
             last = min(query + rows, ptr_y[cloud + 1].item())
-            found = _pairs_by_torch(x[first:end], y[query:last], r * r, wanted, query - first if without_self else None)
+            diagonal = query - first if search.without_self else None
+            found = _pairs_by_torch(x[first:end], y[query:last], search.r * search.r, search.wanted, diagonal)
             pairs.append(found + found.new_tensor([[query], [first]]))
     pair = torch.cat(pairs, dim=1)
-    return pair if queries_first else pair.flip(0)
+    return pair if search.queries_first else pair.flip(0)
 
 
 def _pairs_by_torch(x: Tensor, y: Tensor, limit: float, wanted: int | None, diagonal: int | None) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import backend_of
 from pygfuse.call.call import Call
+from pygfuse.call.gradient import Gradient
 from pygfuse.ops import autocast
 from pygfuse.ops.binding import Needed, gradients_of
 from pygfuse.partial.paths.attach import prepare
@@ -45,7 +46,8 @@ def walk_back(
     prepare(call.graph, token)
     device = grad_out.device
     with autocast.off(device):
-        found = backend_of(device).backward(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+        asked = Gradient(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+        found = backend_of(device).backward(asked)
         return gradients_of(operands, found, needed.flags) if call.products or operands is not call.tensors else found
 
 
@@ -60,8 +62,8 @@ def walk_few_back(
     """As `walk_back`, where nothing is said by a ``with`` block and autocast is off; None where edges are not few."""
     if torch.is_autocast_enabled(grad_out.device.type):
         return None
-    backend = backend_of(grad_out.device)
-    found = backend.backward_of_few(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+    asked = Gradient(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+    found = backend_of(grad_out.device).backward_of_few(asked)
     if found is None or (operands is call.tensors and not call.products):
         return found
     return gradients_of(operands, found, needed.flags)

@@ -8,6 +8,7 @@ import torch_geometric.nn
 
 from pygfuse.call import reference
 from pygfuse.call.call import Dropout
+from pygfuse.call.gradient import Gradient
 from pygfuse.conv import GATConv
 from pygfuse.cpu import random
 from pygfuse.cuda import backend, kernels, sort
@@ -101,7 +102,7 @@ def test_maxima_of_narrow_types_find_their_edges_again(dtype):
     call = random_call(PROGRAMS['gine'], random_graph(6, 3, 30), 1, 16, dtype, reduce='max')
     out, statistics = backend.forward(call)
     assert bool((statistics[:2] >= 1).all())
-    found = backend.backward(call, out, statistics, torch.ones_like(out), ['x'])['x']
+    found = backend.backward(Gradient(call, out, statistics, torch.ones_like(out), ['x']))['x']
     rises = (out > 0).sum(dim=0)  # where the rectifier lets a gradient through
     torch.testing.assert_close(found.float().sum(dim=0), rises.float(), rtol=2e-2, atol=2e-2)
 

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 import pygfuse
 import pygfuse.conv
+from pygfuse.call.gradient import Gradient
 from pygfuse.cuda.capture import capture
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping
@@ -111,7 +112,7 @@ def test_the_same_bits_in_every_run(backend):
     runs = []
     for _ in range(3):
         out, statistics = backend.forward(moved)
-        runs.append([out, *backend.backward(moved, out, statistics, grad, list(call.tensors)).values()])
+        runs.append([out, *backend.backward(Gradient(moved, out, statistics, grad, list(call.tensors))).values()])
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
 

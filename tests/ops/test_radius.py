@@ -14,6 +14,7 @@ from torch import Tensor
 import pygfuse
 from pygfuse import radius, radius_graph
 from pygfuse.graph.graph import Graph
+from pygfuse.graph.within import Within
 from pygfuse.memory import peak_bytes
 from pygfuse.ops.radius import within_by_torch
 
@@ -272,9 +273,10 @@ def test_the_search_by_torch_is_the_same(monkeypatch):
     for x, r in ((points(156, 3), 1.0), (lattice(156, 2), 1.0)):
         for without_self in (False, True):
             for wanted in (None, 3, 20):
-                found = within_by_torch(x, x, ptr, ptr, r, wanted, without_self, True)
+                found = within_by_torch(Within(x, x, ptr, ptr, r, wanted, without_self, True))
                 assert lists_of(found, 156) == reference(x, x, r, batch, batch, wanted, without_self)
-                assert torch.equal(within_by_torch(x, x, ptr, ptr, r, wanted, without_self, False), found.flip(0))
+                reverse = within_by_torch(Within(x, x, ptr, ptr, r, wanted, without_self, False))
+                assert torch.equal(reverse, found.flip(0))
 
 
 def test_other_layouts_and_types():

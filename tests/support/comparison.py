@@ -15,6 +15,7 @@ from torch import Tensor
 import pygfuse.program.library
 from pygfuse.call import reference
 from pygfuse.call.call import Call, Dropout
+from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import backend as cpu
 from pygfuse.cpu import random
 from pygfuse.graph.graph import Graph
@@ -110,7 +111,9 @@ def check(
         # which score near the greatest a softmax's sum is relative to depends on the order of edges
         pair = map(_log_sum_exp, pair) if call.bound.softmax else pair
         close(*pair, tolerance, 'statistics')
-    gradients = parts_of(backend.backward(there, found, statistics, grad.to(device), needed, list(call.products)))
+    gradients = parts_of(
+        backend.backward(Gradient(there, found, statistics, grad.to(device), needed, list(call.products)))
+    )
     given = parts_of({**call.tensors, **call.products})
     for name, expected in wanted.items():
         assert gradients[name].dtype == given[name].dtype
@@ -153,7 +156,7 @@ def moved(call: Call, device: str) -> Call:
 def by_cpu(call: Call, grad: Tensor, needed: Collection[str]) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
     """Output, statistics and gradients of the CPU backend."""
     out, statistics = cpu.forward(call)
-    return out, statistics, parts_of(cpu.backward(call, out, statistics, grad, needed, list(call.products)))
+    return out, statistics, parts_of(cpu.backward(Gradient(call, out, statistics, grad, needed, list(call.products))))
 
 
 def by_reference(call: Call, grad: Tensor, needed: Collection[str]) -> tuple[Tensor, None, dict[str, Tensor]]:

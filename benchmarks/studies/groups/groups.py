@@ -37,6 +37,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pygfuse.call.call import Call
+from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import backend as target
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
@@ -179,7 +180,7 @@ def backward_times(edge_index: Tensor, width: int, refitted: Regression) -> dict
         for name, found in times.items():
             with contexts[name](), execution_paths(True):
                 start = time.perf_counter()
-                target.backward(call, grad, None, grad, ['x'])
+                target.backward(Gradient(call, grad, None, grad, ['x']))
                 if i > 1:  # the first ones compile, make the path and choose
                     found.append(time.perf_counter() - start)
     return times

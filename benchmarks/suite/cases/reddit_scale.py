@@ -97,7 +97,7 @@ def edges_held(plain: torch.nn.Module, layer: Layer, options: Options) -> int:
     """The most edges, up to those of the graph, with which PyG's step fits into the memory that is free."""
     held, free = edges_of(options), free_bytes(options)
     while (needed := pyg_bytes(plain, layer, options.nodes, held)) > free and held > FEW_EDGES:
-        held = int(min(0.95, free / needed) * held)
+        held = max(FEW_EDGES, int(min(0.95, free / needed) * held))
     return held
 
 

@@ -16,6 +16,7 @@ from pygfuse.cpu.distances import (
     lanes_not_above,
 )
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.ordered import begin_buckets, first_not_below
 from pygfuse.cpu.translation.functions import inlined
 
 # queries of one part of the work
@@ -30,23 +31,10 @@ SPARE = 128
 
 
 @inlined
-def _first_not_below(values, value):
-    """The first place in ascending values whose value is not below `value`."""
-    low, high = 0, len(values)
-    while low < high:
-        middle = (low + high) // 2
-        if values[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@inlined
 def _start_runs(cell, cells, columns, runs):
     """Sets the first cell of each run around a cell."""
     for c in range(len(columns)):
-        runs[c] = _first_not_below(cells, cell + columns[c])
+        runs[c] = first_not_below(cells, 0, len(cells), cell + columns[c])
 
 
 @inlined
@@ -154,15 +142,7 @@ def _put_ascending(line: Layout) -> Callable:
         numbers, others = found, spare
         for digit in range(passes):
             shift = digit * DIGIT
-            for i in range(1 << DIGIT):
-                buckets[i] = 0
-            for i in range(count):
-                buckets[(np.int64(numbers[i]) >> shift) & ((1 << DIGIT) - 1)] += 1
-            place = 0
-            for i in range(1 << DIGIT):
-                held = buckets[i]
-                buckets[i] = place
-                place += held
+            begin_buckets(numbers, count, shift, DIGIT, buckets)
             for i in range(count):
                 bucket = (np.int64(numbers[i]) >> shift) & ((1 << DIGIT) - 1)
                 others[buckets[bucket]] = numbers[i]

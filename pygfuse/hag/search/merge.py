@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.ordered import first_not_below
 from pygfuse.cpu.translation.functions import inlined
 
 # slots for aggregation nodes beside those of a block's sources; nodes that are used up leave theirs
@@ -56,14 +57,7 @@ def _intersect(columns, first, length, second, other_length, shared):
         while q + step < end and columns[q + step] < wanted:
             q += step
             step *= 2
-        low, high = q, min(q + step, end)
-        while low < high:
-            middle = (low + high) // 2
-            if columns[middle] < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        q = low
+        q = first_not_below(columns, q, min(q + step, end), wanted)
         if q >= end:
             break
         if columns[q] == wanted:

@@ -70,6 +70,17 @@ def _remove(nexts, items, after, owner, item):
     nexts[0] = entry
 
 
+@inlined
+def _take_out(nexts, items, ones, others, node, counts, more):
+    """Takes a node out of the `others` lists of the `ones` that it has, whose counts rise."""
+    entry = ones[node]
+    while entry >= 0:
+        one = np.int64(items[entry])
+        counts[one] += more
+        _remove(nexts, items, others, one, node)
+        entry = nexts[entry]
+
+
 def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inputs, target_users, loss, rank):
     """Drops the nodes of one component, the cheapest first: the loss at which each goes, and when."""
     component = order[part]
@@ -113,11 +124,11 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
         highest = max(highest, now)
         loss[begin + node], rank[begin + node] = highest, done
         done += 1
+        _take_out(nexts, items, above, below, node, inputs, inputs[node] - 1)
+        _take_out(nexts, items, below, above, node, users, users[node] - 1)
         entry = above[node]
         while entry >= 0:
             user = np.int64(items[entry])
-            inputs[user] += inputs[node] - 1
-            _remove(nexts, items, below, user, node)
             child_entry = below[node]
             while child_entry >= 0:
                 child = np.int64(items[child_entry])
@@ -125,12 +136,6 @@ def _drop_one_by_one(part, order, bounds, num_sources, first_inputs, second_inpu
                 nexts, items = _insert(nexts, items, above, child, user)
                 child_entry = nexts[child_entry]
             entry = nexts[entry]
-        child_entry = below[node]
-        while child_entry >= 0:
-            child = np.int64(items[child_entry])
-            users[child] += users[node] - 1
-            _remove(nexts, items, above, child, node)
-            child_entry = nexts[child_entry]
 
 
 @inlined

@@ -7,6 +7,7 @@ from pygfuse._lib.modes import changed
 from pygfuse._lib.note import Note
 from pygfuse.call import reference
 from pygfuse.call.call import Dropout
+from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import random
 from pygfuse.cuda import backend, kernels
 from pygfuse.cuda import hag as levels
@@ -181,7 +182,7 @@ def test_maxima_of_narrow_types_tie_where_they_round_alike():
     call.tensors['edge'].fill_(0.0)[1] = 2**-10
     out, ties = backend.forward(call)
     assert torch.equal(ties[0], torch.full((4,), 2.0))
-    found = backend.backward(call, out, ties, torch.ones_like(out), ['x'])['x']
+    found = backend.backward(Gradient(call, out, ties, torch.ones_like(out), ['x']))['x']
     assert torch.equal(found, torch.full((2, 4), 0.5, dtype=torch.bfloat16))
 
 
@@ -254,7 +255,7 @@ def check_along_a_path(name, options, loops, active, monkeypatch, against=by_ref
         monkeypatch.setattr(module, 'row_search_of', lambda device: active_rows)
     note = Note()
     with execution_paths(True), changed(note=note):
-        found = parts_of(backend.backward(call, out, statistics, grad, needed, list(call.products)))
+        found = parts_of(backend.backward(Gradient(call, out, statistics, grad, needed, list(call.products))))
     for operand, tensor in parts_of({**call.tensors, **call.products}).items():
         assert found[operand].shape == tensor.shape
         close(found[operand], expected[operand], 1e-10, operand)
@@ -292,7 +293,7 @@ def test_edges_that_a_path_leaves_out_have_no_gradient():
     of_edges = [name for name, tensor in call.tensors.items() if tensor.shape[0] == call.graph.num_edge_ids]
     assert of_edges
     with execution_paths(True):
-        found = backend.backward(call, out, statistics, grad, of_edges)
+        found = backend.backward(Gradient(call, out, statistics, grad, of_edges))
     walked = call.graph.coo()[1] == 1
     for name in of_edges:
         assert not found[name][~walked].any()

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 _HUGE_PAGE = 2**21
-_LEAST = 2 * _HUGE_PAGE
+# smaller results have no whole huge page in them, or hardly any
+LEAST_BYTES = 2 * _HUGE_PAGE
 
 
 @functools.cache
@@ -35,7 +36,7 @@ def on_huge_pages(tensor: Tensor) -> Tensor:
     It is only advice: where the system does not take it, nothing changes.
     """
     size = tensor.numel() * tensor.element_size()
-    if size >= _LEAST and tensor.device.type == 'cpu':
+    if size >= LEAST_BYTES and tensor.device.type == 'cpu':
         madvise = _madvise()
         if madvise is not None:
             begin = -(-tensor.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE

@@ -5,8 +5,8 @@ import mmap
 import pytest
 import torch
 
-from pygfuse.cpu import pages
-from pygfuse.cpu.pages import on_huge_pages
+from pygfuse._lib import pages
+from pygfuse._lib.pages import on_huge_pages
 
 HUGE = 2**21
 linux = pytest.mark.skipif(not hasattr(mmap, 'MADV_HUGEPAGE'), reason='the system has no such advice')

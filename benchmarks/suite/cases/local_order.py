@@ -1,0 +1,76 @@
+"""Numbers of nodes in a local order (`pygfuse.transforms.ToLocalOrder`) beside those they came with.
+
+A training step of one layer, 64 channels in and out, 4 heads of 16 where there are heads, on 233,000 nodes and 20 M
+edges in 500 communities with shuffled numbers, or on a list of edges from a file. Both sides in turn, in one process;
+medians in ms with the quartiles in brackets. The transform includes the sort of the edges by target; `search / step` is
+its time in steps with the numbers as they came.
+
+    python benchmarks/run.py local_order
+    python benchmarks/run.py local_order --snap web-NotreDame.txt.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+from torch_geometric.data import Data
+
+from pygfuse.transforms import ToLocalOrder
+from suite.case import Measurement, Options, benchmark
+from suite.cases.reddit_scale import LAYERS, WIDTH, training_step
+from suite.graphs import GraphData, chosen_graph, graph_settings, like_reddit
+from suite.layers import check_fused
+from suite.timing import Step
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(repeats=7, power_law=None, planetoid=None)
+    parser.add_argument('--nodes', type=int, default=233_000)
+    parser.add_argument('--edges', type=int, default=20_000_000)
+    parser.add_argument('--communities', type=int, default=500)
+    parser.add_argument('--snap', metavar='FILE', help='a list of edges in text instead, for example web-NotreDame')
+    parser.add_argument('--convs', nargs='*', default=['GCNConv', 'GATConv'], choices=LAYERS, help='which layers')
+
+
+def graph_of(options: Options) -> GraphData:
+    """The graph, which is drawn or read once."""
+    if options.snap:
+        return chosen_graph(options)
+    if not hasattr(options, 'drawn'):
+        options.drawn = like_reddit(options.edges, options.communities, shuffled=True, nodes=options.nodes)[0]
+    return options.drawn, options.nodes
+
+
+def settings(options: Options) -> dict[str, Any]:
+    drawn = {'nodes': options.nodes, 'edges': options.edges, 'communities': options.communities}
+    return {**(graph_settings(options) if options.snap else drawn), 'channels': WIDTH}
+
+
+@benchmark(
+    'local_order',
+    parameters=lambda options: [{'layer': name} for name in options.convs],
+    arguments=arguments,
+    settings=settings,
+    ratios=[('as it is', 'local order')],
+    quick={'edges': 2000, 'nodes': 200, 'communities': 4},
+)
+def local_order(options: Options, layer: str) -> Measurement:
+    """One layer."""
+    edge_index, nodes = graph_of(options)
+    begin = time.perf_counter()
+    data = ToLocalOrder()(Data(edge_index=edge_index, num_nodes=nodes))
+    seconds = time.perf_counter() - begin
+    made = LAYERS[layer]
+    fused = made.pair()[1]
+    sides = {'as it is': edge_index, 'local order': data.edge_index}
+    samples = yield [Step(name, training_step(fused, made, edges, nodes), warmup=2) for name, edges in sides.items()]
+    check_fused(fused)
+    step = statistics.median(samples['as it is'])
+    return {
+        'reordered': 'original_node' in data,
+        'search s': round(seconds, 3),
+        'search / step': round(seconds / step, 2),
+    }
