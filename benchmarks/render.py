@@ -10,6 +10,8 @@ The figure is the value to as many digits as are written, times 100 before a per
 
     python benchmarks/render.py            # fills the tables; fails if a figure is not what its result says
     python benchmarks/render.py --check    # changes nothing; fails if a table is stale, too
+
+It runs where torch is not installed, too.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import sys
 from pathlib import Path
 
 from suite.columns import rendered
-from suite.schema import Result
-from suite.timing import Spread
+
+from pygfuse.bench.schema import Result
+from pygfuse.bench.timing import Spread
 
 ROOT = Path(__file__).resolve().parents[1]
 REGION = re.compile(r'(<!-- rendered: ([\w-]+)(?:, ([^>]+?))? -->\n).*?(\n<!-- end -->)', re.DOTALL)

@@ -3,8 +3,8 @@
     python benchmarks/run.py convs --root data/Tolokers --out benchmarks/results/convs.json
     python benchmarks/run.py hag --help
 
-Benchmarks and studies take ``--repeats``, ``--out`` and ``--quick``; what measures and fits choosers of group sizes has
-options of its own. Without a name, all names are listed.
+Those of ``python -m pygfuse.bench`` are among them. Benchmarks and studies take ``--repeats``, ``--out`` and
+``--quick``; what measures and fits choosers of group sizes has options of its own. Without a name, all are listed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import importlib
 import sys
 from pathlib import Path
 
-from suite.case import BENCHMARKS
-from suite.runner import run
+import suite.columns  # noqa: F401  (the runner shows their tables)
+
+from pygfuse.bench import cases
+from pygfuse.bench.case import BENCHMARKS
+from pygfuse.bench.runner import run
 
 FOLDERS = ('suite/cases', 'studies', 'studies/groups')
 HELPERS = ('__init__', 'group_graphs')
@@ -24,7 +27,8 @@ def modules() -> dict[str, str]:
     """By name, the module of each benchmark and study."""
     here = Path(__file__).parent
     files = [path for folder in FOLDERS for path in sorted((here / folder).glob('*.py')) if path.stem not in HELPERS]
-    return {path.stem: '.'.join(path.relative_to(here).with_suffix('').parts) for path in files}
+    found = {path.stem: '.'.join(path.relative_to(here).with_suffix('').parts) for path in files}
+    return {**cases.modules(), **found}
 
 
 def main(name: str | None = None) -> None:

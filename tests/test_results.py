@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from pygfuse.bench.schema import Result
+
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / 'benchmarks'
 TEXT = """# A library
@@ -109,48 +111,22 @@ def test_figures_are_compared_to_their_digits(render, value, text, equal):
     assert render.quoted(value, text) is equal
 
 
-@pytest.fixture
-def schema(render) -> ModuleType:
-    return importlib.import_module('suite.schema')
-
-
-def test_results_are_read_as_written(schema, tmp_path):
+def test_results_are_read_as_written(tmp_path):
     for path in sorted((BENCHMARKS / 'results').glob('*.json')):
         if not path.name.startswith('group-'):  # records for choosers, of a form of their own
-            schema.Result.read(path).write(tmp_path / path.name)
+            Result.read(path).write(tmp_path / path.name)
             assert (tmp_path / path.name).read_text() == path.read_text()
 
 
-@pytest.mark.parametrize(
-    ('change', 'expected'),
-    [
-        ({'machine': {'processor': 'x'}}, "Expected 'machine' to name"),
-        ({'date': 'today'}, "Expected 'date' to be YYYY-MM-DD"),
-        ({'rows': [{'parameters': {'layer': 'GATConv'}}] * 2}, "Expected 'rows' to have different parameters"),
-    ],
-)
-def test_results_that_say_too_little_are_refused(schema, tmp_path, change, expected):
-    stored = json.loads((BENCHMARKS / 'results/knn.json').read_text())
-    (tmp_path / 'some.json').write_text(json.dumps({**stored, **change}))
-    with pytest.raises(ValueError, match=expected):
-        schema.Result.read(tmp_path / 'some.json')
-
-
-def test_quartiles_lie_among_the_samples(schema):
-    spread = importlib.import_module('suite.timing').Spread.of([0.001, 0.003])
-    assert (spread.low, spread.median, spread.high) == (1.5, 2.0, 2.5)
-
-
-def test_sides_run_in_turn(schema):
-    timing = importlib.import_module('suite.timing')
-    seen: list[str] = []
-    steps = [
-        timing.Step('slow', lambda: seen.append('slow'), repeats=1),
-        timing.Step('fast', lambda: seen.append('fast'), before=lambda: seen.append('before'), warmup=0),
-    ]
-    samples = timing.interleaved(steps, 2)
-    assert seen == ['slow', 'slow', 'before', 'fast', 'before', 'fast']
-    assert {side: len(times) for side, times in samples.items()} == {'slow': 1, 'fast': 2}
+def test_without_torch():
+    code = (
+        'import runpy, sys\n'
+        'sys.modules["torch"] = None\n'
+        f'sys.argv, sys.path[0] = [{str(BENCHMARKS / "render.py")!r}, "--check"], {str(BENCHMARKS)!r}\n'
+        'runpy.run_path(sys.argv[0], run_name="__main__")'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, '')
 
 
 def run(*command: object) -> subprocess.CompletedProcess:
@@ -185,16 +161,17 @@ def run(*command: object) -> subprocess.CompletedProcess:
         ['run.py', 'hag_search', '--graphs', 'small hub'],
         ['run.py', 'execution_paths'],
         ['run.py', 'partial_forward'],
+        ['run.py', 'aggregations'],
     ],
     ids=' '.join,
 )
-def test_benchmarks_run_and_write_results(schema, tmp_path, command, request):
+def test_benchmarks_run_and_write_results(render, tmp_path, command, request):
     if 'mini_batches' in command:
         request.getfixturevalue('needs_sampler')
     script, *options = command
     done = run(BENCHMARKS / script, *options, '--quick', '--out', tmp_path / 'found.json')
     assert done.returncode == 0, done.stderr
-    result = schema.Result.read(tmp_path / 'found.json')
+    result = Result.read(tmp_path / 'found.json')
     assert result.rows
     assert str(tmp_path) not in result.command
     assert importlib.import_module('suite.columns').rendered(result) in done.stdout

@@ -1,1 +1,1 @@
-"""Larger studies: those of the papers, and what choosers of group sizes are worth."""
+"""Larger studies: what choosers of group sizes are worth."""

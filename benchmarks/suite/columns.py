@@ -1,18 +1,14 @@
-"""The tables of each benchmark, and the shorter ones that texts show."""
+"""The tables of this folder's benchmarks, beside those of `pygfuse.bench`, and the shorter ones that texts show."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from suite.schema import Result, Row
-from suite.tables import Column, grouped, number, share, spread, table
-from suite.timing import Spread
-
-
-def fewer(count: int, times: float) -> str:
-    """A count, and how many times fewer that is."""
-    return f'{count:,} ({times:.2f}x)'
+from pygfuse.bench.columns import COLUMNS, MEGABYTES, columns_of
+from pygfuse.bench.schema import Result, Row
+from pygfuse.bench.tables import Column, grouped, number, spread, table
+from pygfuse.bench.timing import Spread
 
 
 def milliseconds(value: Spread) -> str:
@@ -20,43 +16,17 @@ def milliseconds(value: Spread) -> str:
     return f'{value.median:.0f} ms' if value.median >= 100 else f'{value.median:.1f} ms'
 
 
-def spread_or_word(value: Spread | str) -> str:
-    """A time, or a word where there is none."""
-    return value if isinstance(value, str) else value.text(1)
-
-
 def accuracy(mean: float, deviation: float) -> str:
     """Per cent, with the standard deviation."""
     return f'{mean:.2f} ± {deviation:.2f} %'
-
-
-def whole_and_active(what: str) -> list[Column]:
-    """Three columns of `partial_forward`: times of whole graphs and of active rows, and their ratio."""
-    names = f'{what} whole', f'{what} active'
-    return [
-        Column(f'{what}: whole', names[0], spread()),
-        Column('active', names[1], spread()),
-        Column('ratio', f'{names[1]} / {names[0]}', share),
-    ]
-
-
-def on_paths(what: str) -> list[Column]:
-    """Five columns of `execution_paths`: times of its three sides, and ratios."""
-    sides = 'prepared', 'on the fly'
-    return [
-        Column(f'{what}: off', f'{what} off', spread()),
-        *(Column(side, f'{what} {side}', spread()) for side in sides),
-        *(Column(f'ratio, {side}', f'{what} off / {what} {side}', number(2, 'x')) for side in sides),
-    ]
 
 
 COMPILED = [
     Column('PyG compiled step', 'PyG compiled', spread(), optional=True),
     Column('ratio to compiled', 'PyG compiled / pygfuse', number(1, 'x'), optional=True),
 ]
-MEGABYTES = [Column('saved, MB', 'saved MB', number()), Column('peak, MB', 'peak MB', number())]
 
-COLUMNS: dict[str, Sequence[Column]] = {
+COLUMNS |= {
     'convs': [
         Column('layer', 'layer'),
         Column('width', 'width'),
@@ -67,19 +37,6 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('fused forward', 'forward', spread()),
         Column('one product', 'product', spread()),
         Column('forward / product', 'forward / product', number(2)),
-    ],
-    'compiled': [
-        Column('layer', 'layer'),
-        Column('graph', 'graph'),
-        Column('PyG step', 'PyG', spread_or_word),
-        Column('PyG compiled step', 'PyG compiled', spread_or_word),
-        Column('pygfuse step', 'pygfuse', spread()),
-        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
-        Column('ratio to compiled', 'PyG compiled / pygfuse', number(1, 'x')),
-        Column('written step', 'written', spread(), optional=True),
-        Column('ratio to written', 'pygfuse / written', number(2), optional=True),
-        Column('products', 'product', spread()),
-        Column('step / products', 'pygfuse / product', number(1)),
     ],
     'memory': [Column('layer', 'layer'), Column('', 'side'), *MEGABYTES],
     'scaling': [
@@ -133,17 +90,6 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('ratio', 'PyG / pygfuse', number(2, 'x')),
         Column('linear maps alone', 'linear maps', spread(2)),
     ],
-    'bags_of_words': [
-        Column('data', 'data'),
-        Column('model', 'model'),
-        Column('features', 'features', grouped),
-        Column('not zero', 'not_zero', share),
-        Column('PyG epoch', 'PyG', spread(2)),
-        Column('PyG, sparse', 'PyG, sparse', spread(2), optional=True),
-        Column('pygfuse epoch', 'pygfuse', spread(2)),
-        Column('pygfuse, sparse', 'pygfuse, sparse', spread(2)),
-        Column('best / best', 'best', number(1, 'x')),
-    ],
     'map_order': [
         Column('graph', 'graph'),
         Column('features', 'features', grouped),
@@ -164,17 +110,6 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('ratio', 'as it is / local order', number(2, 'x')),
         Column('search, s', 'search s', number(2)),
         Column('search / step', 'search / step', number(1)),
-    ],
-    'typed': [
-        Column('two layers of', 'model'),
-        Column('graph', 'graph'),
-        Column('edges', 'edges', grouped),
-        Column('PyG step', 'PyG', spread()),
-        Column('pygfuse step', 'pygfuse', spread()),
-        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
-        Column('dense maps alone', 'dense maps', spread()),
-        Column('pygfuse / dense maps', 'pygfuse / dense maps', number(2)),
-        *(Column(f'{side} saved, MB', f'{side} saved MB', number()) for side in ('PyG', 'pygfuse')),
     ],
     'edge_networks': [
         Column('layer', 'layer'),
@@ -235,72 +170,6 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('pygfuse step', 'pygfuse', spread()),
         Column('ratio', 'DGL / pygfuse', number(1, 'x')),
     ],
-    'ablation': [
-        Column('layer', 'layer'),
-        Column('', 'side'),
-        Column('step, ms', 'step', spread()),
-        Column('PyG / this', 'PyG / this', number(1, 'x')),
-        *MEGABYTES,
-    ],
-    'dgcnn': [
-        Column('network', 'network'),
-        Column('layer', 'layer', optional=True),
-        Column('k', 'k', optional=True),
-        Column('PyG step', 'PyG', spread(), optional=True),
-        Column('pygfuse step', 'pygfuse', spread(), optional=True),
-        Column('ratio', 'PyG / pygfuse', number(1, 'x'), optional=True),
-        *(
-            Column(f'{side} {what}, MB', f'{side} {what} MB', number(), optional=True)
-            for side in ('PyG', 'pygfuse')
-            for what in ('saved', 'peak')
-        ),
-        Column('ratio of peaks', 'PyG peak / pygfuse peak', number(1, 'x'), optional=True),
-    ],
-    'partial_forward': [
-        Column('graph', 'graph'),
-        Column('model', 'model'),
-        Column('layers', 'layers'),
-        Column('train', 'train'),
-        Column('rows by layer', 'rows by layer'),
-        Column('edges', 'edges', share),
-        *whole_and_active('layers'),
-        *whole_and_active('forward'),
-        *whole_and_active('step'),
-        Column('first forward', 'first forward', number(0)),
-    ],
-    'execution_paths': [
-        Column('graph', 'graph'),
-        Column('layers', 'layers'),
-        Column('train', 'train'),
-        Column('edges walked, by layer', 'edges walked'),
-        *on_paths('backward aggregation'),
-        *on_paths('step'),
-        Column('preparation', ('preparation ms', 'preparation steps'), '{:.1f} ({:.1f} steps)'.format),
-        Column('paths', ('paths MB', 'paths share'), '{:.1f} MB ({:.0%})'.format),
-    ],
-    'hag': [
-        Column('graph', 'graph'),
-        Column('HAG', 'kind'),
-        Column('nodes', 'nodes', grouped),
-        Column('levels', 'levels'),
-        Column('aggregations', ('aggregations', 'aggregations saved'), fewer),
-        Column('transfers', ('transfers', 'transfers saved'), fewer),
-        Column('search s', 'search s', number()),
-        Column('plain ms', 'plain', spread(2)),
-        Column('HAG ms', 'HAG', spread(2)),
-        Column('HAG / plain', 'HAG / plain', number(2)),
-        Column('HAG / levels alone', 'HAG / levels alone', number(2)),
-        Column('expected', 'expected', number(2)),
-    ],
-    'hag_search': [
-        Column('graph', 'graph'),
-        Column('limit', 'limit'),
-        Column('blocks of', 'blocks of', grouped, optional=True),
-        Column('whole search s', 'search s', number(2)),
-        Column('aggregations', ('aggregations before', 'aggregations'), '{:,} -> {:,}'.format),
-        Column('times fewer', 'aggregations saved', number(2, 'x')),
-        Column('memory', 'peak GB', number(2, ' GB')),
-    ],
     'gat_planetoid': [
         Column('', 'dataset'),
         Column('PyG', ('PyG accuracy', 'PyG deviation'), accuracy),
@@ -346,11 +215,6 @@ VIEWS: dict[str, View] = {
         lambda row: row.get('edge_dim') is not None,
     ),
 }
-
-
-def columns_of(result: Result) -> Sequence[Column]:
-    """The columns of the whole table."""
-    return COLUMNS[result.benchmark]
 
 
 def rendered(result: Result, view: str | None = None) -> str:

@@ -32,10 +32,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
-from suite.machine import described, machine
 from torch import Tensor
 from tqdm import tqdm
 
+from pygfuse.bench.machine import described, machine
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import backend as target

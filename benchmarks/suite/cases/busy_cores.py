@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import power_law
-from suite.layers import Training, check_fused, layers
-from suite.timing import Step
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.graphs import power_law
+from pygfuse.bench.layers import Training, check_fused, layers
+from pygfuse.bench.timing import Step
 
 HEADS, CHANNELS = 4, 16
 ALONE, BESIDE = 'alone', 'beside another'

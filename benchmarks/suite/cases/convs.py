@@ -16,11 +16,18 @@ import argparse
 
 import torch
 
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import SMALL, add_graph_options, chosen_graph, layer_settings
-from suite.layers import Training, add_layer_options, check_fused, chosen_layers, product
-from suite.timing import Step
-from suite.walks import Walks
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.layers import Training, check_fused, product
+from pygfuse.bench.options import (
+    SMALL,
+    add_graph_options,
+    add_layer_options,
+    chosen_graph,
+    chosen_layers,
+    layer_settings,
+)
+from pygfuse.bench.timing import Step
+from pygfuse.bench.walks import Walks
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

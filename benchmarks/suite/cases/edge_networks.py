@@ -24,9 +24,9 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
 import pygfuse
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.timing import Step
 from pygfuse.memory import peak_bytes, saved_bytes
-from suite.case import Measurement, Options, benchmark
-from suite.timing import Step
 
 
 def network(features: int, hidden: int) -> Sequential:

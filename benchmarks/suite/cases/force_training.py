@@ -24,9 +24,9 @@ from torch.nn import Embedding, Linear, Module, ModuleList
 from torch_geometric.nn.models.schnet import GaussianSmearing, SchNet
 
 import pygfuse
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.timing import Step
 from pygfuse.memory import peak_bytes, saved_bytes
-from suite.case import Measurement, Options, benchmark
-from suite.timing import Step
 
 GAUSSIANS = 50
 

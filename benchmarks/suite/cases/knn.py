@@ -23,8 +23,8 @@ from torch import Tensor
 
 import pygfuse
 import pygfuse.cpu.knn as search
-from suite.case import Measurement, Options, benchmark
-from suite.timing import Step
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.timing import Step
 
 # clouds, points of each, dimensions, neighbours, sorted
 CASES = [

@@ -19,11 +19,12 @@ from typing import Any
 from torch_geometric.data import Data
 
 from pygfuse.transforms import ToLocalOrder
-from suite.case import Measurement, Options, benchmark
+from pygfuse.bench.case import Measurement, Options, benchmark
 from suite.cases.reddit_scale import LAYERS, WIDTH, training_step
-from suite.graphs import GraphData, chosen_graph, graph_settings, like_reddit
-from suite.layers import check_fused
-from suite.timing import Step
+from pygfuse.bench.graphs import GraphData, like_reddit
+from pygfuse.bench.options import chosen_graph, graph_settings
+from pygfuse.bench.layers import check_fused
+from pygfuse.bench.timing import Step
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.datasets import Amazon, FakeDataset, Planetoid
 
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.layers import Layer, check_fused
+from pygfuse.bench.timing import Step
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, force_order
-from suite.case import Measurement, Options, benchmark
-from suite.layers import Layer, check_fused
-from suite.timing import Step
 
 GRAPHS = ('Computers', 'Cora', 'PubMed')
 KINDS = ('SAGEConv', 'GraphConv', 'GINConv', 'GCNConv')

@@ -9,11 +9,18 @@ import argparse
 
 import torch
 
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.layers import Training
+from pygfuse.bench.options import (
+    SMALL,
+    add_graph_options,
+    add_layer_options,
+    chosen_graph,
+    chosen_layers,
+    layer_settings,
+)
+from pygfuse.bench.schema import Row
 from pygfuse.memory import peak_bytes, saved_bytes
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import SMALL, add_graph_options, chosen_graph, layer_settings
-from suite.layers import Training, add_layer_options, chosen_layers
-from suite.schema import Row
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,9 +24,9 @@ from torch_geometric.loader import NeighborLoader
 from torch_geometric.utils import to_undirected
 
 import pygfuse
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import power_law
-from suite.timing import Step
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.graphs import power_law
+from pygfuse.bench.timing import Step
 
 CHANNELS = 64
 LAYERS: dict[str, Callable[[], torch.nn.Module]] = {

@@ -21,8 +21,8 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 import pygfuse
-from suite.case import Measurement, Options, benchmark
-from suite.timing import Step
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.timing import Step
 
 # points, dimensions, how they lie, distance
 CASES = [

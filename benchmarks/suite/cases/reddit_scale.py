@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.graphs import REDDIT_EDGES, REDDIT_NODES, like_reddit
+from pygfuse.bench.layers import IN_CHANNELS, Layer, Training, check_fused
+from pygfuse.bench.timing import Step
 from pygfuse.memory import peak_bytes
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import REDDIT_EDGES, REDDIT_NODES, like_reddit
-from suite.layers import IN_CHANNELS, Layer, Training, check_fused
-from suite.timing import Step
 
 HEADS, CHANNELS = 4, 16
 WIDTH = HEADS * CHANNELS

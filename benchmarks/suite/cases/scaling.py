@@ -15,10 +15,10 @@ import statistics
 import torch
 from torch import Tensor
 
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import power_law
-from suite.layers import IN_CHANNELS, Layer, Training, check_fused, product
-from suite.timing import Step
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.graphs import power_law
+from pygfuse.bench.layers import IN_CHANNELS, Layer, Training, check_fused, product
+from pygfuse.bench.timing import Step
 
 HEADS, CHANNELS = 4, 16
 GAT = Layer('GATConv', (IN_CHANNELS, CHANNELS), {'heads': HEADS, 'add_self_loops': False})

@@ -14,68 +14,41 @@ has ours.
 from __future__ import annotations
 
 import argparse
-import time
+import dataclasses
 from collections.abc import Callable
 
 import torch
 
-from pygfuse import conv
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import SMALL, add_graph_options, chosen_graph, layer_settings
-from suite.layers import IN_CHANNELS, check_fused
-from suite.timing import Step
+import pygfuse
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.layers import Layer, Training, check_fused, layers
+from pygfuse.bench.options import SMALL, add_graph_options, chosen_graph, layer_settings
+from pygfuse.bench.providers import dgl as theirs
+from pygfuse.bench.providers.self_loops import WITH_LOOPS
+from pygfuse.bench.timing import Step
 
-# each library brings a team of OpenMP threads: before one runs, the other's has to fall asleep
-PAUSE = 0.05
+NAMES = {
+    'GAT': 'GATConv',
+    'GATv2': 'GATv2Conv',
+    'GCN': 'GCNConv',
+    'SAGE mean': 'SAGEConv',
+    'GIN': 'GINConv',
+    'GMM': 'GMMConv',
+    'EdgeConv': 'EdgeConv',
+}
 
-NAMES = ['GAT', 'GATv2', 'GCN', 'SAGE mean', 'GIN', 'GMM', 'EdgeConv']
 
-
-def layers(heads: int, channels: int) -> dict[str, tuple[Callable, Callable, int]]:
-    """For each layer: DGL's, ours, and the width of a further input of edges."""
-    import dgl.nn as dgl_nn
-
-    width, features = heads * channels, IN_CHANNELS
-    linear = torch.nn.Linear
-    return {
-        'GAT': (
-            lambda: dgl_nn.GATConv(features, channels, heads, allow_zero_in_degree=True),
-            lambda: conv.GATConv(features, channels, heads=heads, add_self_loops=False),
-            0,
-        ),
-        'GATv2': (
-            lambda: dgl_nn.GATv2Conv(features, channels, heads, allow_zero_in_degree=True),
-            lambda: conv.GATv2Conv(features, channels, heads=heads, add_self_loops=False),
-            0,
-        ),
-        'GCN': (
-            lambda: dgl_nn.GraphConv(features, width, allow_zero_in_degree=True),
-            lambda: conv.GCNConv(features, width, add_self_loops=False),
-            0,
-        ),
-        'SAGE mean': (lambda: dgl_nn.SAGEConv(features, width, 'mean'), lambda: conv.SAGEConv(features, width), 0),
-        'GIN': (
-            lambda: dgl_nn.GINConv(linear(features, width), 'sum'),
-            lambda: conv.GINConv(linear(features, width)),
-            0,
-        ),
-        'GMM': (
-            lambda: dgl_nn.GMMConv(features, width, 3, 3, 'mean', allow_zero_in_degree=True),
-            lambda: conv.GMMConv(features, width, 3, 3),
-            3,
-        ),
-        'EdgeConv': (
-            lambda: dgl_nn.EdgeConv(features, width, allow_zero_in_degree=True),
-            lambda: conv.EdgeConv(linear(2 * features, width)),
-            0,
-        ),
-    }
+def layer_of(options: Options, kind: str) -> Layer:
+    """A layer without self-loops."""
+    layer = layers(options.heads, options.channels)[kind]
+    without = {'add_self_loops': False} if kind in WITH_LOOPS else {}
+    return dataclasses.replace(layer, options={**layer.options, **without})
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(repeats=10)
     add_graph_options(parser)
-    parser.add_argument('--layers', nargs='*', choices=NAMES, default=NAMES, help='which layers (default: all)')
+    parser.add_argument('--layers', nargs='*', choices=NAMES, default=[*NAMES], help='which layers (default: all)')
     parser.add_argument('--heads', type=int, default=4)
     parser.add_argument('--channels', type=int, default=16)
 
@@ -91,29 +64,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 )
 def with_dgl(options: Options, layer: str) -> Measurement:
     """One layer."""
-    import dgl
-
-    edge_index, num_nodes = chosen_graph(options)
-    make_theirs, make_ours, edge_width = layers(options.heads, options.channels)[layer]
-    theirs, ours = make_theirs(), make_ours()
-    graph = dgl.graph((edge_index[0], edge_index[1]), num_nodes=num_nodes)
-    graph.create_formats_()
-    x = torch.randn(num_nodes, IN_CHANNELS, requires_grad=True)
-    of_edges = (torch.rand(edge_index.shape[1], edge_width),) if edge_width else ()
+    made = layer_of(options, NAMES[layer])
+    training = Training(made, *chosen_graph(options))
+    module = theirs.modules(made.features, options.heads, options.channels)[NAMES[layer]]()
+    ours = pygfuse.fuse(made.plain())
 
     def side(name: str, call: Callable[[], torch.Tensor]) -> Step:
         grad = torch.randn_like(call())
 
         def step() -> None:
-            x.grad = None
+            training.x.grad = None
             call().backward(grad)
 
         def wait() -> None:
-            time.sleep(PAUSE)
+            theirs.wait()
             step()
 
         return Step(name, step, wait)
 
-    yield [side('DGL', lambda: theirs(graph, x, *of_edges)), side('pygfuse', lambda: ours(x, edge_index, *of_edges))]
+    graph = theirs.graph_of(training, with_loops=False)
+    yield [side('DGL', theirs.forward_of(module, graph, training)), side('pygfuse', lambda: training.forward(ours))]
     check_fused(ours)
     return {}

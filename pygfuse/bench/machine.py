@@ -28,6 +28,8 @@ def machine(*more_packages: str) -> dict[str, str | int]:
         'threads': torch.get_num_threads(),
         'python': platform.python_version(),
     }
+    if torch.cuda.is_available():
+        found['gpu'] = torch.cuda.get_device_name()
     for name in (*PACKAGES, *more_packages):
         version = _version(name)
         if version is not None:
@@ -50,5 +52,6 @@ def _version(name: str) -> str | None:
 
 def described(machine: dict[str, str | int]) -> str:
     """One line for people."""
-    versions = [f'{name} {machine[name]}' for name in machine if name not in ('processor', 'cores', 'threads')]
-    return f'{machine["processor"]}, {machine["threads"]} threads of {machine["cores"]} cores; {", ".join(versions)}'
+    versions = [f'{name} {machine[name]}' for name in machine if name not in ('processor', 'cores', 'threads', 'gpu')]
+    devices = f'{machine["processor"]}, {machine["threads"]} threads of {machine["cores"]} cores'
+    return f'{devices}{", " * ("gpu" in machine)}{machine.get("gpu", "")}; {", ".join(versions)}'

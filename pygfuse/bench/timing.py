@@ -21,6 +21,7 @@ class Step:
         before: What is done before each call, not timed.
         repeats: How often it is timed at most, if not as often as the others.
         warmup: How many calls come first, not timed.
+        wait: Returns once what was called has run, on a device that runs behind its calls.
     """
 
     side: str
@@ -28,13 +29,18 @@ class Step:
     before: Callable[[], Any] | None = None
     repeats: int | None = None
     warmup: int = 1
+    wait: Callable[[], Any] | None = None
 
     def __call__(self) -> float:
         """Seconds of one call."""
         if self.before is not None:
             self.before()
+        if self.wait is not None:
+            self.wait()
         start = time.perf_counter()
         self.run()
+        if self.wait is not None:
+            self.wait()
         return time.perf_counter() - start
 
 

@@ -2,8 +2,8 @@
 
 The peak of the process's memory is that of all graphs so far, so that one is given at a time.
 
-    python benchmarks/run.py hag_search --data DATA --graphs Tolokers --budget 1
-    python benchmarks/run.py hag_search --data DATA --graphs Tolokers --capacity none --block-size 1024
+    python -m pygfuse.bench hag_search --data DATA --graphs Tolokers --budget 1
+    python -m pygfuse.bench hag_search --data DATA --graphs Tolokers --capacity none --block-size 1024
 
 DATA is as for ``hag``.
 """
@@ -14,10 +14,9 @@ import argparse
 import resource
 import time
 
-from suite.case import Measurement, Options, benchmark
-
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.cases.hag import GRAPHS, add_options
 from pygfuse.transforms import find_hag
-from studies.hag import GRAPHS, add_options
 
 
 def capacity(text: str) -> float | None:

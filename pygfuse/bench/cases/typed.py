@@ -8,7 +8,7 @@ saved for backward. MUTAG is PyG's ``Entities``, IMDB its ``IMDB``; ACM is HeCo'
 ``ps.txt``. Without any of them a small random graph stands for each. All run on 140 relations of four random edges,
 too.
 
-    python benchmarks/run.py typed --mutag data/Entities --imdb data/IMDB --acm data/ACM
+    python -m pygfuse.bench typed --mutag data/Entities --imdb data/IMDB --acm data/ACM
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 import pygfuse
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.timing import Step
 from pygfuse.memory import saved_bytes
-from suite.case import Measurement, Options, benchmark
-from suite.timing import Step
 
 CHANNELS, HEADS, BASES = 64, 8, 30
 NODE_TYPES, EDGE_DIM, EMBEDDING, HEAT_HEADS = 4, 8, 16, 4

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pygfuse.bench.timing import Recorded
 from pygfuse.call.call import Call
 from pygfuse.cpu import backend
-from suite.timing import Recorded
 
 # by direction; what walks few edges gives None for many
 _ENTRIES = {'forward': ('forward',), 'backward': ('backward', 'backward_of_few', 'sum_of_few')}

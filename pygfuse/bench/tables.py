@@ -1,4 +1,4 @@
-"""Rows of results as Markdown tables."""
+"""Rows of results as tables: in Markdown, and aligned for a terminal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from suite.schema import Row
-from suite.timing import Spread
+from pygfuse.bench.schema import Row
+from pygfuse.bench.timing import Spread
 
 Cell = Callable[..., str]
 
@@ -64,8 +64,27 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
-    """A table, without optional columns that are empty."""
-    columns = [column for column in columns if not column.optional or any(map(column.text, rows))]
-    lines = [[column.header for column in columns], *([column.text(row) for column in columns] for row in rows)]
+    """A table in Markdown, without optional columns that are empty."""
+    lines = _cells(columns, rows)
     header, *body = (f'| {" | ".join(cells)} |' for cells in lines)
-    return '\n'.join([header, f'|{" --- |" * len(columns)}', *body])
+    return '\n'.join([header, f'|{" --- |" * len(lines[0])}', *body])
+
+
+def aligned(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """The same for a terminal: columns side by side, what two lines have in common at their beginnings said once."""
+    lines = _cells(columns, rows)
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    shown = []
+    for before, cells in zip([[], *lines[:1], *lines[1:]], lines, strict=False):
+        repeated = 0
+        while before and repeated < len(cells) and cells[: repeated + 1] == before[: repeated + 1]:
+            repeated += 1
+        texts = ['' if i < repeated else cell for i, cell in enumerate(cells)]
+        shown.append('  '.join(f'{text:<{width}}' for text, width in zip(texts, widths, strict=True)).rstrip())
+    return '\n'.join([shown[0], '  '.join('-' * width for width in widths), *shown[1:]])
+
+
+def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[list[str]]:
+    """The headers and the rows, without optional columns that are empty."""
+    columns = [column for column in columns if not column.optional or any(map(column.text, rows))]
+    return [[column.header for column in columns], *([column.text(row) for column in columns] for row in rows)]

@@ -7,16 +7,14 @@ torch.compile raises, or takes longer than a limit, there is the error in place 
 measured on Amazon Photo, the others on Tolokers; without these a small random graph stands for both. A GAT as a user
 writes it stands beside the written one, too.
 
-    python benchmarks/run.py compiled --tolokers data/Tolokers --photo data/Photo
+    python -m pygfuse.bench compiled --tolokers data/Tolokers --photo data/Photo
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,12 +22,14 @@ from torch import Tensor
 from torch.nn import Module
 
 import pygfuse
-from suite.case import RATIOS, Measurement, Options, benchmark
-from suite.compiled_layers import ATTENTION, CHANNELS, layers
-from suite.graphs import GraphData, amazon, power_law, tolokers
-from suite.layers import check_fused, product
-from suite.timing import Step
-from suite.walks import Walks
+from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
+from pygfuse.bench.compiled_layers import ATTENTION, CHANNELS, layers
+from pygfuse.bench.datasets import amazon, tolokers
+from pygfuse.bench.graphs import GraphData, power_law
+from pygfuse.bench.layers import check_fused, product
+from pygfuse.bench.limits import within
+from pygfuse.bench.timing import Step
+from pygfuse.bench.walks import Walks
 
 TOLOKERS, PHOTO, RANDOM = 'Tolokers', 'Photo', 'random'
 
@@ -76,22 +76,6 @@ def step_of(module: Module, given: Mapping[str, Any], x: Tensor, grad: Tensor) -
         output_of(module, given).backward(grad)
 
     return run
-
-
-@contextmanager
-def within(seconds: int) -> Iterator[None]:
-    """Raises a TimeoutError in what takes longer."""
-
-    def stop(*_: Any) -> None:
-        raise TimeoutError(f'longer than {seconds} s')
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def compiled_step(

@@ -7,9 +7,9 @@ run pygfuse, step by step in turn: *off* walks whole graphs, *prepared* has been
 fly* has not. Backward aggregation is the time of the adjoints' walks, the look for zero rows included; a step is
 forward, loss, backward and Adam. Figures are medians in ms, with quartiles in brackets.
 
-    python benchmarks/run.py execution_paths --data DATA
-    python benchmarks/run.py execution_paths --data DATA --graphs web-NotreDame --layers 2 3 4 5 6
-    python benchmarks/run.py execution_paths --data DATA --ratios 0.1 0.2 0.4 0.8
+    python -m pygfuse.bench execution_paths --data DATA
+    python -m pygfuse.bench execution_paths --data DATA --graphs web-NotreDame --layers 2 3 4 5 6
+    python -m pygfuse.bench execution_paths --data DATA --ratios 0.1 0.2 0.4 0.8
 
 DATA has ``planetoid/PubMed/raw``, ``snap/web-NotreDame/web-NotreDame.txt.gz``,
 ``snap/ego-twitter-undirected/ego-twitter-undirected.npz`` and ``musae/git_edges.csv.gz``.
@@ -28,15 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import ego_twitter, github, power_law, raw_planetoid, web_notredame
-from suite.timing import Step
-from suite.walks import Walks
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, to_undirected
 
 from pygfuse import execution_paths as switched
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.files import ego_twitter, github, raw_planetoid, web_notredame
+from pygfuse.bench.graphs import power_law
+from pygfuse.bench.timing import Step
+from pygfuse.bench.walks import Walks
 from pygfuse.conv import GCNConv
 from pygfuse.graph.graph import Graph
 from pygfuse.memory import peak_bytes
@@ -54,8 +55,9 @@ GRAPHS: dict[str, tuple[Callable[[Path], Tensor], int]] = {
     'ego-Twitter': (ego_twitter, 10),
     'web-NotreDame': (web_notredame, 10),
     'power law': (lambda data: power_law(500, 4000)[0], 3),
+    'large power law': (lambda data: power_law(100_000, 1_000_000)[0], 10),
 }
-REAL = [name for name in GRAPHS if name != 'power law']
+REAL = [name for name in GRAPHS if 'power law' not in name]
 
 
 class Model(torch.nn.Module):

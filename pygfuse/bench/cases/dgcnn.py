@@ -6,8 +6,8 @@ in ms with quartiles in brackets, of a step (forward and backward, gradients of 
 counted exactly (`pygfuse.memory`); the peak is that of all four layers in a row, or of the last layer alone where
 PyG's four do not fit (--peak-of-last).
 
-    python benchmarks/run.py dgcnn
-    python benchmarks/run.py dgcnn --networks two --k 20
+    python -m pygfuse.bench dgcnn
+    python -m pygfuse.bench dgcnn --networks two --k 20
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
-from suite.case import RATIOS, Measurement, Options, benchmark
-from suite.layers import check_fused
-from suite.schema import Row
-from suite.timing import Spread, Step
 from torch import Tensor
 from torch.nn import BatchNorm1d, LeakyReLU, Linear, ReLU, Sequential
 
 import pygfuse.conv
+from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
+from pygfuse.bench.layers import check_fused
+from pygfuse.bench.schema import Row
+from pygfuse.bench.timing import Spread, Step
 from pygfuse.memory import peak_bytes, saved_bytes
 
 WIDTHS = ((3, 64), (64, 64), (64, 128), (128, 256))

@@ -4,7 +4,7 @@ The table of "Understanding GNN Computational Graph" (MLSys 2022, section 7.3): 
 for backward, and its peak memory, for PyG, for the same layer with all switches off, and with one more on in each row.
 All run in one process, in turn. Medians with the quartiles in brackets.
 
-    python benchmarks/run.py ablation --root data/Tolokers
+    python -m pygfuse.bench ablation --root data/Tolokers
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import SMALL, add_graph_options, chosen_graph, layer_settings
-from suite.layers import Training, add_layer_options, chosen_layers
-from suite.schema import Row
-from suite.timing import Spread, Step
 from torch import Tensor
 
 import pygfuse
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.layers import Training
+from pygfuse.bench.options import (
+    SMALL,
+    add_graph_options,
+    add_layer_options,
+    chosen_graph,
+    chosen_layers,
+    layer_settings,
+)
+from pygfuse.bench.schema import Row
+from pygfuse.bench.timing import Spread, Step
 from pygfuse.memory import peak_bytes, saved_bytes
 
 SWITCHES = {

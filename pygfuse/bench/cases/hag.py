@@ -5,10 +5,10 @@ two kinds: with the paper's capacity, a quarter of the nodes, whatever a node sa
 32 aggregations, as `ToHAG` keeps them. "levels alone" is the HAG without aggregation nodes: the same walks over the
 plain edges. "expected" is what the cost model says of the ratio to that. The search alone: ``hag_search``.
 
-    python benchmarks/run.py hag --data DATA --graphs COLLAB IMDB-BINARY
+    python -m pygfuse.bench hag --data DATA --graphs COLLAB IMDB-BINARY
 
 DATA has ``tu/other/COLLAB.npz``, ``tu/NAME/raw``, ``amazon/Computers/raw``, ``heterophilous/tolokers/raw`` and
-``snap/ego-twitter-undirected``; the hubs are generated.
+``snap/ego-twitter-undirected``; hubs and cliques are generated.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from suite.case import Measurement, Options, benchmark
-from suite.graphs import GraphData, ego_twitter, raw_amazon, raw_tolokers, raw_tu
-from suite.schema import Row
-from suite.timing import Spread, Step
 from torch import Tensor
-from torch_geometric.utils import remove_self_loops, to_undirected
+from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.files import ego_twitter, raw_amazon, raw_tolokers, raw_tu
+from pygfuse.bench.graphs import GraphData
+from pygfuse.bench.schema import Row
+from pygfuse.bench.timing import Spread, Step
 from pygfuse.hag.hag import Hag
 from pygfuse.hag.prefix_tree import find_prefix_tree
 from pygfuse.hag.search.find import expected_gain
@@ -84,6 +85,13 @@ def with_hub(edge_index: Tensor, degree: int) -> Tensor:
     return torch.cat([into, into.flip(0), edge_index], dim=1)
 
 
+def cliques(data: Path, count: int = 200, size: int = 40, nodes: int = 4000) -> GraphData:
+    """Random groups of nodes, all of each connected with one another, as those of who works with whom are."""
+    members = torch.randint(nodes, (count, size), generator=torch.Generator().manual_seed(0))
+    pairs = torch.stack([members.repeat_interleave(size, 1).flatten(), members.repeat(1, size).flatten()])
+    return remove_self_loops(coalesce(pairs, num_nodes=nodes))[0].contiguous(), nodes
+
+
 GRAPHS: dict[str, Callable[[Path], GraphData]] = {
     'COLLAB': collab,
     'IMDB-BINARY': without_loops(partial(raw_tu, name='IMDB-BINARY')),
@@ -94,8 +102,9 @@ GRAPHS: dict[str, Callable[[Path], GraphData]] = {
     'hub': hub,
     'random hub': random_hub,
     'small hub': partial(hub, degree=SMALL_HUB_DEGREE),
+    'cliques': cliques,
 }
-LARGE = [name for name in GRAPHS if name != 'small hub']
+LARGE = [name for name in GRAPHS if name not in ('small hub', 'cliques')]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.timing import Samples, Spread
+from pygfuse.bench.timing import Samples, Spread
 
 MACHINE = ('processor', 'cores', 'threads', 'python', 'torch', 'pygfuse')  # what a machine must say at least
 
@@ -69,7 +69,7 @@ class Result:
         benchmark: Its name.
         command: What was typed, paths of data left out.
         date: As YYYY-MM-DD.
-        machine: As `suite.machine.machine` says it.
+        machine: As `pygfuse.bench.machine.machine` says it.
         settings: What holds for all rows.
         rows: What was found.
         transcribed: Where the figures were read from a table that the command printed, the file with the table.

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from suite.schema import Row
-from suite.timing import Recorded, Samples, Step
+from pygfuse.bench.schema import Row
+from pygfuse.bench.timing import Recorded, Samples, Step
 
 Options = argparse.Namespace
 # yields the sides once, is sent their samples, and returns further values, or rows where one case gives several
@@ -29,6 +29,7 @@ class Benchmark:
         quick: Options of a run that only shows that it runs.
         packages: Packages whose versions matter beside the usual ones.
         rotate: Whether another side comes first each time.
+        remarks: Lines to say beforehand.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Benchmark:
     quick: Mapping[str, Any]
     packages: Sequence[str]
     rotate: bool
+    remarks: Callable[[Options], Sequence[str]]
 
 
 BENCHMARKS: dict[str, Benchmark] = {}
@@ -55,11 +57,12 @@ def benchmark(
     quick: Mapping[str, Any] | None = None,
     packages: Sequence[str] = (),
     rotate: bool = False,
+    remarks: Callable[[Options], Sequence[str]] = lambda options: [],
 ) -> Callable[[Callable[..., Measurement]], Callable[..., Measurement]]:
     """Registers a function as the case of a benchmark; `Benchmark` says what the arguments are."""
 
     def register(case: Callable[..., Measurement]) -> Callable[..., Measurement]:
-        chosen = (parameters, arguments, settings, ratios, quick or {}, packages, rotate)
+        chosen = (parameters, arguments, settings, ratios, quick or {}, packages, rotate, remarks)
         BENCHMARKS[name] = Benchmark(name, case, *chosen)
         return case
 

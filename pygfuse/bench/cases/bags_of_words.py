@@ -6,7 +6,7 @@ normalised by row. PyG's sparse side takes a ``torch.sparse`` CSR matrix whose v
 takes one; pygfuse's `pygfuse.transforms.ToSparseFeatures`. All sides in turn, in one process; medians in ms with the
 quartiles in brackets. The ratio of a table is that of dense features; `best` is that of each side's faster layout.
 
-    python benchmarks/run.py bags_of_words --root data/Planetoid
+    python -m pygfuse.bench bags_of_words --root data/Planetoid
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch_geometric.data import Data
 from torch_geometric.datasets import FakeDataset, Planetoid
 
 import pygfuse
-from suite.case import Measurement, Options, benchmark
-from suite.timing import Samples, Step
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.timing import Samples, Step
 
 NAMES = ('Cora', 'CiteSeer', 'PubMed')
 SIDES = {'PyG': 'dense', 'PyG, sparse': 'csr', 'pygfuse': 'dense', 'pygfuse, sparse': 'sparse'}
@@ -91,7 +91,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parameters(options: Options) -> Iterator[dict[str, Any]]:
-    for name in options.names:
+    for name in ['random'] if options.fake else options.names:
         for model in ('GCN', 'GAT', 'SAGE'):
             yield {'data': name, 'model': model}
 

@@ -5,8 +5,8 @@ to train on. *whole* computes all outputs and walks whole graphs backward, *acti
 ``pygfuse.active(train_mask)``. "Edges" is the share of all layers' edges that *active* walks: what it promises.
 "Layers" times the forward aggregations alone. Figures are medians in ms, with quartiles in brackets.
 
-    python benchmarks/run.py partial_forward --data DATA
-    python benchmarks/run.py partial_forward --data DATA --layers 2 3 --ratios 0.01 0.1 --directed
+    python -m pygfuse.bench partial_forward --data DATA
+    python -m pygfuse.bench partial_forward --data DATA --layers 2 3 --ratios 0.01 0.1 --directed
 
 DATA is as for ``execution_paths``.
 """
@@ -19,16 +19,16 @@ import itertools
 from typing import Any
 
 import torch
-from suite.case import Measurement, Options, benchmark
-from suite.timing import Step
-from suite.walks import Walks
 from torch import Tensor
 from torch_geometric.data import Data
 
 import pygfuse
 from pygfuse import execution_paths
+from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.cases.execution_paths import Model, add_data_options, data_of
+from pygfuse.bench.timing import Step
+from pygfuse.bench.walks import Walks
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
-from studies.execution_paths import Model, add_data_options, data_of
 
 CONVS = {'GCN': GCNConv, 'GAT': GATConv, 'SAGE': SAGEConv}
 FIRST_STEPS = 3
