@@ -46,7 +46,7 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('graph', 'graph'),
         Column('layer', 'layer'),
         Column('', 'side'),
-        Column('time, ms', 'time', spread()),
+        Column('time, ms', 'time', spread(2)),
         Column('PyG / this', 'PyG / this', number(1, 'x')),
         Column('this / product', 'this / product', number(1)),
         *MEGABYTES,

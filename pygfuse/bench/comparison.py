@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ def _run(provider: Provider, problem: Problem, rules: Rules) -> Contestant | Non
         return out
 
     grads: dict[str, Tensor] = {}
-    step = Step(provider.name, infer if rules.inference else train, provider.before, wait=rules.wait)
+    step = Step(provider.name, infer if rules.inference else train, wait=rules.wait)
     width = step.run().shape[-1]
     if step.wait is not None:
         step.wait()
@@ -123,6 +124,17 @@ def _run(provider: Provider, problem: Problem, rules: Rules) -> Contestant | Non
     step.repeats = rules.repeats_of(step())
     given = [*side.module.parameters(), training.x, training.edge_index, *training.inputs.values()]
     return Contestant(step, side.module, side.forward, width, first, given, rules)
+
+
+def let_settle(steps: Iterable[Step], seconds: float) -> None:
+    """Has each step wait before it is timed, and run once: so long another library's threads may compute on."""
+
+    def settle(step: Step) -> None:
+        time.sleep(seconds)
+        step.run()
+
+    for step in steps:
+        step.before = partial(settle, step)
 
 
 def rows_of(parameters: Mapping[str, Any], samples: Samples, values: Mapping[str, Mapping[str, Any]]) -> list[Row]:

@@ -6,10 +6,11 @@ import time
 import pytest
 import torch
 
-from pygfuse.bench.comparison import PRODUCT, Rules, contestant, rows_of
+from pygfuse.bench.comparison import PRODUCT, Rules, contestant, let_settle, rows_of
 from pygfuse.bench.graphs import power_law
 from pygfuse.bench.layers import Layer, Training, check_fused
 from pygfuse.bench.providers import PROVIDERS, Problem, Provider
+from pygfuse.bench.timing import Step, interleaved
 
 RULES = Rules(torch.device('cpu'), inference=False, repeats=5, seconds=1.0, limit=60)
 
@@ -59,6 +60,15 @@ def test_a_side_that_fails_says_why(problem, side, expected):
 @pytest.mark.parametrize(('seconds', 'repeats'), [(1e-4, 5), (0.3, 3), (0.25, 4), (60.0, 3)])
 def test_slow_sides_run_less_often(seconds, repeats):
     assert RULES.repeats_of(seconds) == repeats
+
+
+def test_sides_wait_for_the_threads_of_others():
+    seen: list[str] = []
+    steps = [Step(name, lambda name=name: seen.append(name), warmup=0) for name in 'ab']
+    let_settle(steps, 0.02)
+    samples = interleaved(steps, 1)
+    assert seen == ['a', 'a', 'b', 'b']
+    assert all(times[0] < 0.02 for times in samples.values())
 
 
 def test_rows_have_ratios_to_pyg_and_to_the_product():

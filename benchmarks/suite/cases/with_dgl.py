@@ -21,6 +21,7 @@ import torch
 
 import pygfuse
 from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.comparison import let_settle
 from pygfuse.bench.layers import Layer, Training, check_fused, layers
 from pygfuse.bench.options import SMALL, add_graph_options, chosen_graph, layer_settings
 from pygfuse.bench.providers import dgl as theirs
@@ -76,13 +77,11 @@ def with_dgl(options: Options, layer: str) -> Measurement:
             training.x.grad = None
             call().backward(grad)
 
-        def wait() -> None:
-            theirs.wait()
-            step()
-
-        return Step(name, step, wait)
+        return Step(name, step)
 
     graph = theirs.graph_of(training, with_loops=False)
-    yield [side('DGL', theirs.forward_of(module, graph, training)), side('pygfuse', lambda: training.forward(ours))]
+    steps = [side('DGL', theirs.forward_of(module, graph, training)), side('pygfuse', lambda: training.forward(ours))]
+    let_settle(steps, theirs.PAUSE)
+    yield steps
     check_fused(ours)
     return {}

@@ -21,7 +21,7 @@ import torch
 from tqdm import tqdm
 
 from pygfuse.bench.case import Measurement, Options, benchmark
-from pygfuse.bench.comparison import PRODUCT, Contestant, Rules, contestant, rows_of
+from pygfuse.bench.comparison import PRODUCT, Contestant, Rules, contestant, let_settle, rows_of
 from pygfuse.bench.datasets import DATASETS
 from pygfuse.bench.graphs import GraphData, power_law
 from pygfuse.bench.layers import Layer, Training, check_fused, layers, models, product
@@ -117,6 +117,9 @@ def side_by_side(options: Options, graph: str, layer: str) -> Measurement:
     steps = [side.step for side in sides]
     if sides:
         steps.append(Step(PRODUCT, product(edge_index, nodes, sides[0].width), wait=rules.wait))
+    pause = max((PROVIDERS[side.name].pause for side in sides), default=0.0)
+    if pause:
+        let_settle(steps, pause)
     samples: Samples = yield steps
     for side in sides:
         if side.name == 'pygfuse':

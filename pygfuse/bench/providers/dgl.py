@@ -6,7 +6,6 @@ its own. Its parameters are its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -66,9 +65,4 @@ def side(problem: Problem) -> Side | None:
     return Side(module, forward_of(module, graph, training))
 
 
-def wait() -> None:
-    """Lets the threads of other libraries fall asleep."""
-    time.sleep(PAUSE)
-
-
-DGL = Provider('DGL', side, {'dgl': 'pip install packaging dgl==1.1.3, in an environment of its own'}, before=wait)
+DGL = Provider('DGL', side, {'dgl': 'pip install packaging dgl==1.1.3, in an environment of its own'}, pause=PAUSE)

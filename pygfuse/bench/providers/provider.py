@@ -55,14 +55,14 @@ class Provider:
         side: Its layer for a problem, or None if it has none.
         needs: By module, what has to be installed for it.
         device: The kind of device that it runs on alone, if there is one.
-        before: What is done before each step, not timed.
+        pause: Seconds until its threads are asleep, in which all sides wait.
     """
 
     name: str
     side: Callable[[Problem], Side | None]
     needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str | None = None
-    before: Callable[[], None] | None = None
+    pause: float = 0.0
 
     def why_not(self, device: torch.device) -> str | None:
         """Why it cannot run on a device, and what to install; None if it can."""
