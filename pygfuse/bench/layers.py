@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -102,10 +101,8 @@ def product(edge_index: Tensor, num_nodes: int, width: int) -> Callable[[], Tens
     """The floor: a function that multiplies the graph's CSR matrix by features of a width."""
     csr, device = csr_of(edge_index, num_nodes), edge_index.device
     values = torch.rand(csr.num_edges, device=device)
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
-        shape = num_nodes, num_nodes
-        matrix = torch.sparse_csr_tensor(csr.indptr, csr.index, values, shape, check_invariants=False)
+    shape = num_nodes, num_nodes
+    matrix = torch.sparse_csr_tensor(csr.indptr, csr.index, values, shape, check_invariants=False)
     dense = torch.randn(num_nodes, width, device=device)
     if device.type == 'cpu':
         return lambda: matrix @ dense

@@ -47,13 +47,18 @@ def bars_of(rows: Sequence[Row]) -> dict[str, Bars]:
     times: dict[str, dict[str, Spread]] = {}
     peaks: dict[str, dict[str, float]] = {}
     for row in rows:
-        case = ', '.join(str(value) for name, value in row.parameters.items() if name != 'side')
+        case = ', '.join(label_of(name, value) for name, value in row.parameters.items() if name != 'side')
         side, peak = row.parameters.get('side'), row.get('peak MB')
         for name, spread in row.times.items():
             times.setdefault(case, {})[side or name] = spread
         if side is not None and peak is not None:
             peaks.setdefault(case, {})[side] = peak
     return {title: bars for title, bars in (('ms', times), ('MB at the peak', peaks)) if bars}
+
+
+def label_of(name: str, value: Any) -> str:
+    """A parameter in the name of a case; a number says of what."""
+    return f'{value:,} {name}' if isinstance(value, int) else str(value)
 
 
 def draw(result: Result, file: Path) -> None:
@@ -116,7 +121,8 @@ def _panel(
             )
     least = min((median for median in medians if median > 0), default=1)
     axes.set(title=f'{title} (logarithmic)', xscale='log')
-    axes.set_xlim(10 ** math.floor(math.log10(least / 2)), 3 * max(*medians, 2 * least))
+    axes.set_xlim(10 ** math.floor(math.log10(0.8 * least)), 3 * max(*medians, 2 * least))
+    axes.margins(y=0.01)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(left=False)
     axes.spines[['top', 'right', 'left']].set_visible(False)

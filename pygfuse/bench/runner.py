@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -78,10 +79,12 @@ def run(
     print(described(where), said, *benchmark.remarks(options), sep='\n')
     rows: list[Row] = []
     result = Result(name, typed(), date, where, settings, rows)
-    for parameters in tqdm(list(benchmark.parameters(options)), name, disable=None):
-        rows += rows_of(benchmark, options, dict(parameters))
-        if options.out is not None:
-            result.write(options.out)  # after each case: a run that is cut short keeps what it has
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+        for parameters in tqdm(list(benchmark.parameters(options)), name, disable=None):
+            rows += rows_of(benchmark, options, dict(parameters))
+            if options.out is not None:
+                result.write(options.out)  # after each case: a run that is cut short keeps what it has
     print(f'\n{shown(columns_of(result), rows)}')
     if options.plot is not None:
         plots.draw(result, options.plot)

@@ -73,7 +73,7 @@ SUITES: dict[str, Suite] = {
             Part(
                 'bags_of_words',
                 'epochs of GCN and GAT on citation graphs',
-                ['--fake', '--names', 'Cora'],
+                ['--fake', '3000'],
                 lambda root: ['--root', f'{root}/planetoid'],
             ),
             Part('aggregations', 'edges sorted by target, or added up as they came'),

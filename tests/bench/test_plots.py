@@ -37,6 +37,11 @@ def test_a_row_is_a_side_or_a_case():
     assert 'MB at the peak' not in plots.bars_of(CASES)
 
 
+def test_numbers_say_of_what():
+    row = Row({'edges': 10_000, 'edge_index': 'new'}, {'PyG': Spread(3.0)})
+    assert [*plots.bars_of([row])['ms']] == ['10,000 edges, new']
+
+
 @pytest.mark.parametrize('rows', [SIDES, CASES], ids=['sides', 'cases'])
 @pytest.mark.parametrize(('suffix', 'begin'), [('png', b'\x89PNG'), ('svg', b'<?xml')])
 def test_plots_are_written(tmp_path, rows, suffix, begin):
