@@ -96,7 +96,7 @@ SUITES: dict[str, Suite] = {
             ),
             Part(
                 'hag_search',
-                'time of the search by its capacity',
+                'time and memory of the search, and what it finds',
                 ['--graphs', 'cliques'],
                 lambda root: ['--data', root, '--graphs', 'IMDB-BINARY'],
             ),

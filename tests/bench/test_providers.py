@@ -1,5 +1,6 @@
 """The libraries that are compared: each computes what PyG's layer does, and says what is missing."""
 
+import importlib
 import sys
 import types
 
@@ -11,6 +12,7 @@ from pygfuse.bench.graphs import power_law
 from pygfuse.bench.layers import Training, layers, models
 from pygfuse.bench.providers import PROVIDERS, Problem, Provider
 from pygfuse.bench.providers.cudnn import LAYERS as CUDNN_LAYERS
+from pygfuse.bench.providers.provider import is_there
 from pygfuse.bench.providers.turbo_gnn import LAYERS as TURBO_LAYERS
 
 HEADS, CHANNELS, FEATURES = 2, 4, 6
@@ -145,6 +147,15 @@ def test_turbo_gnn_between_linear_maps(monkeypatch, name):
 @pytest.mark.parametrize(('provider', 'name'), [('cuDNN', 'GMMConv'), ('turbo-gnn', 'GCNConv')])
 def test_what_a_library_has_not(provider, name):
     assert PROVIDERS[provider].side(problem_of(name)) is None
+
+
+def test_a_folder_of_its_name_is_no_library(monkeypatch, tmp_path):
+    (tmp_path / 'some_library').mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_there('some_library')
+    (tmp_path / 'some_library' / '__init__.py').touch()
+    importlib.invalidate_caches()
+    assert is_there('some_library')
 
 
 def test_what_is_missing_is_said(monkeypatch):

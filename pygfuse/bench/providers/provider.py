@@ -75,6 +75,7 @@ class Provider:
 def is_there(module: str) -> bool:
     """Whether a module can be imported, as far as that is known without doing so."""
     try:
-        return importlib.util.find_spec(module) is not None
+        found = importlib.util.find_spec(module)
+        return found is not None and found.origin is not None  # a mere folder of that name has no origin
     except (ImportError, OSError, ValueError):  # no package around it, or one that cannot be loaded
         return False
