@@ -49,7 +49,8 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('time, ms', 'time', spread(2)),
         Column('PyG / this', 'PyG / this', number(1, 'x')),
         Column('this / product', 'this / product', number(1)),
-        *MEGABYTES,
+        Column('saved, MB', 'saved MB', number(), optional=True),
+        Column('peak, MB', 'peak MB', number()),
         Column('first call, s', 'first call s', number(2)),
     ],
     'aggregations': [

@@ -61,6 +61,11 @@ def label_of(name: str, value: Any) -> str:
     return f'{value:,} {name}' if isinstance(value, int) else str(value)
 
 
+def in_short(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f'{value:,.0f}' if value >= 100 else f'{value:.3g}'
+
+
 def draw(result: Result, file: Path) -> None:
     """Writes the plot of a result; nothing where it has no times."""
     import matplotlib
@@ -85,7 +90,8 @@ def draw(result: Result, file: Path) -> None:
     axes[0][0].set(yticks=list(ticks.values()), yticklabels=list(ticks))
     axes[0][0].invert_yaxis()
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours[name]) for name in names]
-    figure.legend(handles, names, loc='outside lower center', ncols=min(len(names), 5), frameon=False, fontsize=9)
+    side_by_side = max(1, int(11 * size[0] / (max(map(len, names)) + 8)))  # about 11 letters an inch
+    figure.legend(handles, names, loc='outside lower center', ncols=side_by_side, frameon=False, fontsize=9)
     figure.savefig(file, dpi=150)
     plt.close(figure)
 
@@ -117,7 +123,7 @@ def _panel(
                 axes.plot([spread.low, spread.high], [height, height], color='black', linewidth=1)
             end = spread.high or spread.median
             axes.annotate(
-                f'{spread.median:.3g}', (end, height), (3, 0), textcoords='offset points', va='center', fontsize=8
+                in_short(spread.median), (end, height), (3, 0), textcoords='offset points', va='center', fontsize=8
             )
     least = min((median for median in medians if median > 0), default=1)
     axes.set(title=f'{title} (logarithmic)', xscale='log')

@@ -42,6 +42,11 @@ def test_numbers_say_of_what():
     assert [*plots.bars_of([row])['ms']] == ['10,000 edges, new']
 
 
+@pytest.mark.parametrize(('value', 'shown'), [(0.01234, '0.0123'), (12.34, '12.3'), (123.4, '123'), (6663.5, '6,664')])
+def test_values_are_written_in_short(value, shown):
+    assert plots.in_short(value) == shown
+
+
 @pytest.mark.parametrize('rows', [SIDES, CASES], ids=['sides', 'cases'])
 @pytest.mark.parametrize(('suffix', 'begin'), [('png', b'\x89PNG'), ('svg', b'<?xml')])
 def test_plots_are_written(tmp_path, rows, suffix, begin):
