@@ -125,7 +125,7 @@ SUITES: dict[str, Suite] = {
             Part(
                 'compiled',
                 'messages as users write them, compiled',
-                ['--convs', 'GAT, own message', 'FeaStConv', 'LEConv'],
+                ['--edges', '50000', '--convs', 'GAT, own message', 'FeaStConv', 'LEConv'],
                 lambda root: [
                     *('--tolokers', f'{root}/heterophilous', '--photo', f'{root}/amazon'),
                     *('--convs', 'GAT, own message', 'FeaStConv', 'LEConv'),
@@ -134,7 +134,7 @@ SUITES: dict[str, Suite] = {
             Part(
                 'typed',
                 'RGCN and HGT on typed edges',
-                ['--models', 'RGCNConv', 'HGTConv'],
+                ['--edges', '20000', '--models', 'RGCNConv', 'HGTConv'],
                 lambda root: [
                     *('--mutag', f'{root}/entities', '--imdb', f'{root}/imdb', '--models', 'RGCNConv', 'HGTConv')
                 ],

@@ -4,7 +4,7 @@ A training step (forward and backward, gradients of inputs and parameters), 64 t
 process: PyG's layer, the same under torch.compile, and pygfuse's; medians in ms with the quartiles in brackets. Where
 torch.compile raises, or takes longer than a limit, there is the error in place of a time. The floor is one CSR product
 (``torch.sparse``, MKL) for each walk of the fused forward, of its width. Layers of which PyG holds much for edges are
-measured on Amazon Photo, the others on Tolokers; without these a small random graph stands for both. A GAT as a user
+measured on Amazon Photo, the others on Tolokers; without these a random graph stands for both. A GAT as a user
 writes it stands beside the written one, too.
 
     python -m pygfuse.bench compiled --tolokers data/Tolokers --photo data/Photo
@@ -37,6 +37,7 @@ TOLOKERS, PHOTO, RANDOM = 'Tolokers', 'Photo', 'random'
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--tolokers', help='where PyG keeps Tolokers, or downloads it to')
     parser.add_argument('--photo', help="where PyG keeps Amazon's Photo, or downloads it to")
+    parser.add_argument('--edges', type=int, default=2_000, help='of the random graph (default: %(default)s)')
     parser.add_argument('--convs', nargs='*', help='which layers (default: all)')
     parser.add_argument('--pyg-repeats', type=int, default=4, help="how often PyG's layers run (default: 4)")
     parser.add_argument('--limit', type=int, default=300, help='seconds for torch.compile, a layer (default: 300)')
@@ -55,7 +56,7 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
 def graph_of(options: Options, name: str) -> GraphData:
     """A graph by its name."""
     if name == RANDOM:
-        return power_law(200, 2_000)
+        return power_law(options.edges // 10, options.edges)
     return tolokers(options.tolokers) if name == TOLOKERS else amazon(options.photo, PHOTO)
 
 
@@ -99,7 +100,7 @@ def compiled_step(
     arguments=arguments,
     settings=lambda options: {'channels': CHANNELS},
     ratios=(*RATIOS, ('pygfuse', 'written'), ('pygfuse', 'product')),
-    quick={'pyg_repeats': 2},
+    quick={'pyg_repeats': 2, 'edges': 500},
 )
 def compiled(options: Options, layer: str, graph: str) -> Measurement:
     """One layer."""

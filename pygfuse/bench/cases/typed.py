@@ -5,7 +5,7 @@ edges and types of nodes), with gradients of inputs and parameters; RGCN also wi
 30 bases. One side more is HGT's dense maps alone: those of nodes to keys, queries and values, of these by types of
 edges, and of outputs. All sides in turn, in one process; medians in ms with the quartiles in brackets, and what is
 saved for backward. MUTAG is PyG's ``Entities``, IMDB its ``IMDB``; ACM is HeCo's, a folder with ``pa.txt`` and
-``ps.txt``. Without any of them a small random graph stands for each. All run on 140 relations of four random edges,
+``ps.txt``. Without any of them a random graph stands for each. All run on 140 relations of four random edges,
 too.
 
     python -m pygfuse.bench typed --mutag data/Entities --imdb data/IMDB --acm data/ACM
@@ -59,7 +59,8 @@ def relational(options: Options, graph: str) -> Relational:
         types = torch.arange(RELATIONS).repeat_interleave(EDGES_OF_ONE)[torch.randperm(count)]
         return Relational(NODES, RELATIONS, torch.randint(NODES, (2, count)), types)
     if graph == RANDOM:
-        return Relational(100, 5, torch.randint(100, (2, 500)), torch.randint(5, (500,)))
+        edges, nodes = options.edges, options.edges // 5
+        return Relational(nodes, 5, torch.randint(nodes, (2, edges)), torch.randint(5, (edges,)))
     from torch_geometric.datasets import Entities
 
     data = Entities(options.mutag, MUTAG)[0]
@@ -85,7 +86,8 @@ def heterogeneous(options: Options, graph: str) -> Heterogeneous:
         }
     else:
         pairs = {
-            kind: torch.stack([torch.randint(50, (90,)), torch.randint(9, (90,))]) for kind in ('author', 'subject')
+            kind: torch.stack([torch.randint(options.edges // end, (options.edges // 5,)) for end in (10, 50)])
+            for kind in ('author', 'subject')
         }
     sizes = {'paper': max(int(pair[0].max()) for pair in pairs.values()) + 1}
     sizes |= {kind: int(pair[1].max()) + 1 for kind, pair in pairs.items()}
@@ -98,6 +100,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--mutag', help="the root of PyG's Entities")
     parser.add_argument('--imdb', help="the root of PyG's IMDB")
     parser.add_argument('--acm', help='a folder with pa.txt and ps.txt')
+    parser.add_argument('--edges', type=int, default=500, help='of random graphs (default: %(default)s)')
     parser.add_argument('--models', nargs='*', default=[*RELATIONAL, *BY_TYPE], help='which')
     parser.add_argument('--pyg-repeats', type=int, default=3, help="how often PyG's relational layers run (default: 3)")
 
@@ -175,7 +178,7 @@ def step_of(model: torch.nn.Module, loss: Callable[[torch.nn.Module], Tensor]) -
         'bases of embeddings': BASES,
     },
     ratios=(('PyG', 'pygfuse'), ('pygfuse', 'dense maps')),
-    quick={'pyg_repeats': 2},
+    quick={'pyg_repeats': 2, 'edges': 500},
 )
 def typed(options: Options, model: str, graph: str) -> Measurement:
     """Two layers on one graph."""
