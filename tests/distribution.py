@@ -66,7 +66,7 @@ def built(folder: Path) -> tuple[Path, Path]:
 
 
 def tried(package: Path, folder: Path, libraries: str) -> None:
-    """Installs a package into an environment of its own and runs a training step there."""
+    """Installs a package into an environment of its own, and runs a training step and a benchmark there."""
     home = folder / package.suffix[1:]
     venv.create(home, with_pip=False)
     python = home / 'bin' / 'python'
@@ -78,7 +78,8 @@ def tried(package: Path, folder: Path, libraries: str) -> None:
     empty = home / 'empty'
     empty.mkdir()
     environment = {**os.environ, 'PYGFUSE_CACHE_DIR': str(home / 'kernels')}
-    subprocess.run([python, '-I', '-c', TRIAL], check=True, cwd=empty, env=environment)
+    for trial in (['-c', TRIAL], ['-m', 'pygfuse.bench', '--quick']):
+        subprocess.run([python, '-I', *trial], check=True, cwd=empty, env=environment)
     print(f'{package.name}: installed and tried')
 
 
