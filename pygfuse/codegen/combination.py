@@ -67,22 +67,40 @@ def writers(lanes: Any) -> tuple[Callable, Callable]:
     return made(lanes.put_heads), made(lanes.put_row)
 
 
-def combiner(lanes: Any, element: str, reduce: str, normalises: bool, sums: bool = True) -> Callable:
-    """``combine_row(split, ...)``: finishes a row from what its parts left, in the order of edges.
+def leaver(lanes: Any, reduce: str, normalises: bool) -> Callable:
+    """``leave(slot, ...)``: leaves the state of a row, or of some edges of it, in a slot.
+
+    Args:
+        lanes, reduce, normalises: As for `finisher`.
+    """
+    extreme, put_heads, put_row = reduce in ('max', 'min'), lanes.put_heads, lanes.put_row
+
+    @lanes.inlined
+    def leave(slot, head, channel, total_heads, width, result, ties, top, total, partial):
+        put_row(partial.partial_rows, slot * width + channel, result)
+        if extreme:
+            put_row(partial.partial_tops, slot * width + channel, ties)
+        if normalises:
+            put_heads(partial.partial_tops, slot * total_heads + head, top)
+            put_heads(partial.partial_totals, slot * total_heads + head, total)
+
+    return leave
+
+
+def folder(lanes: Any, element: str, reduce: str, normalises: bool) -> Callable:
+    """``fold(split, ...)``: the state of a row, or of some edges of it, from what was left in slots, in their order.
 
     Args:
         lanes: The device's instructions.
         element: The type of arithmetic.
-        reduce, normalises, sums: As for `finisher`.
+        reduce, normalises: As for `finisher`.
     """
-    extreme, finish, least = reduce in ('max', 'min'), finisher(lanes, reduce, normalises, sums), lowest(element)
-    place_at, load_heads, load_row = lanes.place_at, lanes.load_heads, lanes.load_row
-    heads_full, row_full = lanes.heads_full, lanes.row_full
+    extreme, least, place_at = reduce in ('max', 'min'), lowest(element), lanes.place_at
+    load_heads, load_row, heads_full, row_full = lanes.load_heads, lanes.load_row, lanes.heads_full, lanes.row_full
     exp, maximum, equal = vocabulary.exp, vocabulary.maximum, vocabulary.equal
 
     @lanes.inlined
-    def combine_row(split, head, channel, left, indptr, total_heads, width, partial, results):
-        v = place_at(left.split_rows, split)
+    def fold(split, head, channel, left, total_heads, width, partial):
         top, total, result, ties = heads_full(least), heads_full(0.0), row_full(0.0), row_full(0.0)
         if extreme:
             result = row_full(-np.inf)
@@ -101,6 +119,27 @@ def combiner(lanes: Any, element: str, reduce: str, normalises: bool, sums: bool
                 total = total * mine + load_heads(partial.partial_totals, slot * total_heads + head) * theirs
             else:
                 result = result + found
+        return result, ties, top, total
+
+    return fold
+
+
+def combiner(lanes: Any, element: str, reduce: str, normalises: bool, sums: bool = True) -> Callable:
+    """``combine_row(split, ...)``: finishes a row from what its parts left, in the order of edges.
+
+    Args:
+        lanes: The device's instructions.
+        element: The type of arithmetic.
+        reduce, normalises, sums: As for `finisher`.
+    """
+    fold, finish, place_at = (
+        folder(lanes, element, reduce, normalises), finisher(lanes, reduce, normalises, sums), lanes.place_at,
+    )  # fmt: skip
+
+    @lanes.inlined
+    def combine_row(split, head, channel, left, indptr, total_heads, width, partial, results):
+        v = place_at(left.split_rows, split)
+        result, ties, top, total = fold(split, head, channel, left, total_heads, width, partial)
         degree = place_at(indptr, v + 1) - place_at(indptr, v)
         finish(v, head, channel, total_heads, width, degree, result, ties, top, total, results)
 

@@ -16,10 +16,10 @@ from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cuda import kernels
 from pygfuse.cuda import row_tiling as planning
+from pygfuse.cuda.combination import combine, num_slots
 from pygfuse.cuda.layout import LOAD_BYTES
 from pygfuse.cuda.walks.arguments import (
     BACKWARD,
-    COMBINE,
     FORWARD,
     WEIGHTS,
     NumTiles,
@@ -126,7 +126,7 @@ def _walk_forward(
     wide = statistics_dtype(out.dtype)
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     sizes = (call.width, tops, call.heads)
-    partial = shared.PartialStates(*(out.new_empty(parts.num_slots, size, dtype=wide) for size in sizes))
+    partial = shared.PartialStates(*(out.new_empty(num_slots(parts), size, dtype=wide) for size in sizes))
     kernel = kernels.forward_kernel(call.bound, tiling.layout, call.reduce)
     kernel(
         *(device, kernel.blocks(parts.count), tiling.count),
@@ -141,20 +141,8 @@ def _walk_forward(
             partial,
         ),
     )
-    if not parts.num_slots:
-        return
-    combine = kernels.combine_kernel(tiling.layout, call.bound.softmax, call.reduce)
-    combine(
-        *(device, combine.blocks(len(parts.split_rows)), tiling.count),
-        len(parts.split_rows),
-        *COMBINE(
-            shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            shared.RowPointer(csr.indptr),
-            shared.Row(call.heads, call.width),
-            partial,
-            shared.Results(out, statistics),
-        ),
-    )
+    of_row = shared.Row(call.heads, call.width)
+    combine(parts, csr, tiling, of_row, partial, shared.Results(out, statistics), call.bound.softmax, call.reduce)
 
 
 def weights(call: Call, statistics: Tensor | None) -> Tensor:
@@ -263,8 +251,8 @@ def _walk_backward(
     sums = {name: zeros(workers, call.width) for name in plan.parameters}
     head_sums = {name: zeros(workers, call.heads) for name in plan.parameter_heads}
     edge_scalars = {name: zeros(graph.num_edge_ids, tiling.count) for name in plan.edge_scalars}
-    partial_heads = tuple(empty(parts.num_slots, call.heads) for _ in plan.heads)
-    partial_rows = tuple(empty(parts.num_slots, call.width) for _ in plan.channels)
+    partial_heads = tuple(empty(num_slots(parts), call.heads) for _ in plan.heads)
+    partial_rows = tuple(empty(num_slots(parts), call.width) for _ in plan.channels)
     kernel(
         *(like.device, blocks, tiling.count),
         parts.count,
@@ -313,22 +301,10 @@ def _named(tensors: dict[str, Tensor], names: Collection[str]) -> tuple[Tensor, 
 
 def _combine_sums(edges: Csr, parts: Cut, partial: Tensor, whole: Tensor) -> None:
     """Adds up what the parts left of the rows that lie in several."""
-    if not parts.num_slots:
-        return
     width = whole.shape[1]
     tiling = planning.tiling(partial.dtype, whole.device, 1, width, planning.FORWARD_VALUES, True)
-    kernel = kernels.combine_kernel(tiling.layout, False, 'sum')
-    kernel(
-        *(whole.device, kernel.blocks(len(parts.split_rows)), tiling.count),
-        len(parts.split_rows),
-        *COMBINE(
-            shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-            shared.RowPointer(edges.indptr),
-            shared.Row(1, width),
-            shared.PartialStates(partial, partial, partial),
-            shared.Results(whole, None),
-        ),
-    )
+    states = shared.PartialStates(partial, partial, partial)
+    combine(parts, edges, tiling, shared.Row(1, width), states, shared.Results(whole, None))
 
 
 def _sum_passed(call: Call, passed: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.walks.backward import backward_body
-from pygfuse.cuda.walks.forward import combine_body, dots_body, forward_body
+from pygfuse.cuda.walks.forward import combine_body, dots_body, fold_body, forward_body
 from pygfuse.cuda.walks.random import factors_body
 from pygfuse.cuda.walks.weights import weights_body
 from pygfuse.program.adjoint import BackwardPlan
@@ -49,6 +49,13 @@ def _made(body: Callable, bound: BoundProgram, rest: tuple, lanes: Any) -> Calla
 def combine_kernel(layout: Layout, softmax: bool, reduce: str) -> Kernel:
     return _kernel(
         lambda lanes: combine_body(lanes, softmax, reduce), layout, 'rows of parts', (repr((softmax, reduce)),)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def fold_kernel(layout: Layout, softmax: bool, reduce: str) -> Kernel:
+    return _kernel(
+        lambda lanes: fold_body(lanes, softmax, reduce), layout, 'pieces of rows', (repr((softmax, reduce)),)
     )
 
 

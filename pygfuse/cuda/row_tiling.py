@@ -40,7 +40,8 @@ def tiling(
 ) -> Tiling:
     """Tiles of whole heads, as many as fit; a wider head is split if the program allows it.
 
-    The last of a head's tiles may overlap the one before it: both compute the same values there.
+    A head's tiles are alike, so the last of them may overlap the one before it by some vectors: both compute the same
+    values there.
 
     Args:
         dtype: Type of the features.
@@ -60,13 +61,25 @@ def tiling(
         starts = [(head, head * channels) for head in range(0, heads, held)]
         layout = Layout(element, held, channels)
     else:
-        offsets = [min(start, channels - widest) for start in range(0, channels, widest)]
+        held = _even_share(channels, widest, Layout(element, 1, channels).vector)
+        offsets = [min(start, channels - held) for start in range(0, channels, held)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
-        layout = Layout(element, 1, widest, stride=channels)
+        layout = Layout(element, 1, held, stride=channels)
     subteams = min(WARP // layout.lanes, degree)
     batch = max(1, min(LARGEST_BATCH, VALUES_IN_FLIGHT // (layout.values * max(1, rows))))
     tiles = torch.tensor([number for start in starts for number in start], device=device)
     return Tiling(dataclasses.replace(layout, subteams=subteams, batch=batch), tiles)
+
+
+def _even_share(channels: int, most: int, vector: int) -> int:
+    """Channels of each of as few tiles as may be, all alike: whole vectors.
+
+    Example:
+        >>> _even_share(602, 512, 2), _even_share(520, 512, 4), _even_share(1024, 512, 4)
+        (302, 260, 512)
+    """
+    tiles = -(-channels // most)
+    return -(-channels // (tiles * vector)) * vector
 
 
 def typical_degree(mean: float) -> int:

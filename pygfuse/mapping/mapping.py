@@ -16,6 +16,7 @@ import itertools
 import torch
 from torch import Tensor
 
+from pygfuse._lib.memo import Memo
 from pygfuse._lib.modes import changed, modes
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
@@ -81,12 +82,14 @@ class Cut:
         split_rows: The rows that lie in several parts, int64.
         split_indptr: For each of them, where its slots begin in `slots`, and the end, int64.
         slots: Slots of the partial results, in the order of edges, int64.
+        memo: What a device derives from it.
     """
 
     bounds: Tensor
     split_rows: Tensor
     split_indptr: Tensor
     slots: Tensor
+    memo: Memo = dataclasses.field(default_factory=Memo, repr=False)
 
     @functools.cached_property
     def count(self) -> int:

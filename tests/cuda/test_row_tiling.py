@@ -1,8 +1,12 @@
 """How much a team of lanes takes at a time."""
 
+import pytest
 import torch
 
 from pygfuse import force_mapping, group_sizes
+from pygfuse.cuda import row_tiling
+from pygfuse.cuda.arguments import KINDS
+from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.row_tiling import SMALLEST_PART, parts_of
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.group_sizes.regression import PUBLISHED
@@ -37,3 +41,19 @@ def test_groups_are_no_more_than_rows():
     for size, count in ((1, 40_000), (31, 40_000), (62, 20_000)):
         with group_sizes(lambda csr, row_bytes, size=size: size):
             assert parts_of(csr, 64).count == count
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize('channels', [513, 520, 602, 768, 1000, 1030, 1433, 2049, 3703])
+def test_wide_rows_are_cut_evenly(channels, dtype):
+    tiling = row_tiling.tiling(dtype, torch.device('cpu'), 1, channels, row_tiling.FORWARD_VALUES, True)
+    starts, held = tiling.tiles[1::2].tolist(), tiling.layout.channels
+    assert held * tiling.count <= 1.05 * channels
+    assert tiling.layout.values <= row_tiling.FORWARD_VALUES
+    assert tiling.layout.vector == Layout(KINDS[dtype], 1, channels).vector  # loads are as wide as they were
+    assert all(start % tiling.layout.vector == 0 for start in starts)
+    covered = torch.zeros(channels, dtype=torch.bool)
+    for start in starts:
+        covered[start : start + held] = True
+    assert bool(covered.all())
+    assert starts[-1] + held == channels

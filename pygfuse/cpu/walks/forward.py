@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pygfuse.codegen.combination import combiner, finisher
+from pygfuse.codegen.combination import combiner, finisher, leaver
 from pygfuse.codegen.precision import SLACK, lowest
 from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher
 from pygfuse.cpu.instructions import Instructions
@@ -55,10 +55,11 @@ def forward_body(
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
     fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
-    finish, least = finisher(layout, reduce, softmax, sums), lowest(str(layout.element))
+    finish, leave = finisher(layout, reduce, softmax, sums), leaver(layout, reduce, softmax)
+    least = lowest(str(layout.element))
     step, heads = layout.step, layout.heads
     load_heads, load_row, mask_edges = layout.load_heads, layout.load_row, layout.mask_edges
-    store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
+    store_row, store_edges = layout.store_row, layout.store_edges
     rows_of, row_at = row_walkers(scattered)
     any_above, max_edges, sum_edges = layout.any_above, layout.max_edges, layout.sum_edges
     heads_full, edges_full, row_full = layout.heads_full, layout.edges_full, layout.row_full
@@ -128,12 +129,7 @@ def forward_body(
                     v, head, channel, total_heads, width, end - begin, result, ties, top, over_edges, results
                 )  # fmt: skip
             else:
-                store_row(partial.partial_rows, slot * width + channel, result)
-                if extreme:
-                    store_row(partial.partial_tops, slot * width + channel, ties)
-                if softmax:
-                    store_heads(partial.partial_tops, slot * total_heads + head, top)
-                    store_heads(partial.partial_totals, slot * total_heads + head, over_edges)
+                leave(slot, head, channel, total_heads, width, result, ties, top, over_edges, partial)
 
     return forward
 

@@ -32,5 +32,6 @@ _GRADS = Whole('grads', shared.Gradients)
 
 FORWARD = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, shared.Draws, _RESULTS, _PARTIAL)
 COMBINE = Arguments('splits', _LEFT, shared.RowPointer, shared.Row, _PARTIAL, _RESULTS)
+FOLD = Arguments('runs', _LEFT, shared.Row, _PARTIAL)
 WEIGHTS = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, Weights)
 BACKWARD = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, NumTiles, shared.Draws, _OF_TARGETS, _GRADS)

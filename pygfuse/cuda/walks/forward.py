@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pygfuse.codegen.combination import combiner, finisher
+from pygfuse.codegen.combination import combiner, finisher, folder, leaver
 from pygfuse.codegen.parts import row_reader, rows_reader
 from pygfuse.codegen.precision import SLACK, lowest
-from pygfuse.cuda.walks.arguments import COMBINE, FORWARD
+from pygfuse.cuda.walks.arguments import COMBINE, FOLD, FORWARD
 from pygfuse.cuda.walks.edges import RESIDENT, Batch, tile_reader
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
@@ -91,7 +91,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     """
     has_score, softmax, extreme = bound.score is not None, bound.softmax, reduce in ('max', 'min')
     load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
-    put_heads, put_row, heads_full, row_full = lanes.put_heads, lanes.put_row, lanes.heads_full, lanes.row_full
+    heads_full, row_full, leave = lanes.heads_full, lanes.row_full, leaver(lanes, reduce, softmax)
     choose, any_above, dropout, place_at = lanes.choose, lanes.any_above, lanes.dropout, lanes.place_at
     team_number, team_count, subteam_number, tile_of = (
         lanes.team_number, lanes.team_count, lanes.subteam_number, tile_reader(lanes),
@@ -169,12 +169,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                         v, head, channel, total_heads, width, end - begin, result, ties, top, total, results
                     )  # fmt: skip
                 else:
-                    put_row(partial.partial_rows, slot * width + channel, result)
-                    if extreme:
-                        put_row(partial.partial_tops, slot * width + channel, ties)
-                    if softmax:
-                        put_heads(partial.partial_tops, slot * total_heads + head, top)
-                        put_heads(partial.partial_totals, slot * total_heads + head, total)
+                    leave(slot, head, channel, total_heads, width, result, ties, top, total, partial)
 
     return forward
 
@@ -191,6 +186,24 @@ def combine_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
             combine_row(split, head, channel, left, indptr, total_heads, width, partial, results)
 
     return combine
+
+
+def fold_body(lanes: Any, softmax: bool, reduce: str) -> Callable:
+    """Leaves, of each run of pieces of a row, what these leave together."""
+    fold, leave = folder(lanes, lanes.layout.compute, reduce, softmax), leaver(lanes, reduce, softmax)
+    team_number, team_count, tile_of, place_at = (
+        lanes.team_number, lanes.team_count, tile_reader(lanes), lanes.place_at,
+    )  # fmt: skip
+
+    @FOLD.of
+    def fold_pieces(runs, left, total_heads, width, partial):
+        _, head, channel = tile_of(left.tiles)
+        for run in range(team_number(), runs, team_count()):
+            result, ties, top, total = fold(run, head, channel, left, total_heads, width, partial)
+            slot = place_at(left.split_rows, run)
+            leave(slot, head, channel, total_heads, width, result, ties, top, total, partial)
+
+    return fold_pieces
 
 
 def dots_body(lanes: Any) -> Callable:

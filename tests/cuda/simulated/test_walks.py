@@ -45,6 +45,7 @@ def _simulated(monkeypatch):
 def small_parts(request, monkeypatch):
     """Forces a mapping, with parts so small that rows are cut."""
     monkeypatch.setattr('pygfuse.mapping.mapping.HEAVY_PARTS', 1)
+    monkeypatch.setattr('pygfuse.cuda.combination.FAN_IN', 2)
     with force_mapping(Mapping(request.param, part_work=3)):
         yield request.param
 
