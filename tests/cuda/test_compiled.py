@@ -1,5 +1,6 @@
 """The walks as they are compiled for a GPU, interpreted on a machine without one: outputs and all gradients."""
 
+import itertools
 import os
 
 import pytest
@@ -11,17 +12,18 @@ from pygfuse.call.call import Dropout
 from pygfuse.call.gradient import Gradient
 from pygfuse.conv import GATConv
 from pygfuse.cpu import random
-from pygfuse.cuda import backend, kernels, sort
+from pygfuse.cuda import backend, combination, kernels, sort
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.program.program import PROGRAMS
 from tests.support.comparison import NAMES, check, random_call, random_graph
+from tests.support.device_memory import unwritten
 
 if os.environ.get('CI', '').lower() not in ('1', 'true'):
     pytest.importorskip('numba_cuda')
-from tests.support.interpreter import InterpretedKernel
+from tests.support.interpreter import InterpretedKernel, forget_kernels
 
 TOLERANCE = 2e-5
 
@@ -29,9 +31,10 @@ TOLERANCE = 2e-5
 @pytest.fixture(autouse=True)
 def _interpreted(monkeypatch):
     monkeypatch.setattr(kernels, 'Kernel', InterpretedKernel)
-    for value in vars(kernels).values():
-        if hasattr(value, 'cache_clear'):
-            value.cache_clear()
+    forget_kernels()
+    with unwritten():
+        yield
+    forget_kernels()
 
 
 # together they have every kind of operand and of word; the simulator walks all programs
@@ -58,13 +61,34 @@ def test_edge_operands_as_products(name):
     check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
 
 
-@pytest.mark.parametrize('name', ['gat', pytest.param('transformer', marks=pytest.mark.slow)])
-def test_rows_in_several_parts(name, monkeypatch):
+IN_PARTS = [(name, balance) for name in NAMES for balance in ('vertex', 'edge')]
+
+
+@pytest.mark.parametrize(
+    ('name', 'balance'),
+    [pair if pair == ('gat', 'edge') else pytest.param(*pair, marks=pytest.mark.slow) for pair in IN_PARTS],
+)
+def test_rows_in_several_parts(name, balance, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.mapping.HEAVY_PARTS', 1)
+    monkeypatch.setattr(combination, 'FAN_IN', 2)
     graph = random_graph(5, 4, 10, hub=12, seed=1)
-    with force_mapping(Mapping('edge', part_work=3)):
-        assert len(plan.parts_of(graph.csr, 32).split_rows) > 0
+    with force_mapping(Mapping(balance, part_work=3)):
+        levels = combination.levels_of(plan.parts_of(graph.csr, 32))
+        assert len(levels.inner) > 0
         check(backend, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
+
+
+def test_the_same_bits_in_any_order_of_warps():
+    call, runs = random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 8, torch.float32), []
+    for seed in (1, 2, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(InterpretedKernel, 'seeds', itertools.count(1000 * seed))
+            out, statistics = backend.forward(call)
+            runs.append(
+                [out, *backend.backward(call, out, statistics, torch.ones_like(out), list(call.tensors)).values()]
+            )
+    for run in runs[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(run, runs[0], strict=True))
 
 
 @pytest.mark.parametrize('reduce', [pytest.param('mean', marks=pytest.mark.slow), 'max', 'min'])

@@ -1,110 +1,29 @@
-"""An interpreter of PTX: runs compiled kernels on a machine without a GPU, every thread of the grid in step.
+"""An interpreter of PTX: runs compiled kernels on a machine without a GPU, their warps in random order.
 
-It knows the instructions that the walks compile to and no others. Memory is that of tensors of the CPU; an access
-outside of them, one that is not aligned to its width, or a shuffle whose lanes are not together is an error. Of the
-threads that wait at different instructions, those at the first go on: that brings them together after branches.
+Of the threads of a warp that wait at different instructions, those at the first go on: that brings them together after
+branches. Which warps run, and for how long, is drawn anew again and again. A shuffle whose lanes are not together is
+an error, and so is what `tests.support.device_memory` says of memory.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from pygfuse.cuda import kernels
 from pygfuse.cuda.arguments import describe, words
 from pygfuse.cuda.kernel import Kernel
+from tests.support.device_memory import DeviceMemory
+from tests.support.ptx import ARITHMETIC, COMPARISONS, REGISTERS, TYPES, UNORDERED, Program, number
 
 WARP = 32
-REGISTERS = {
-    '%temp': np.uint32,  # in doubles taken apart
-    '%p': np.bool_,
-    '%rs': np.uint16,
-    '%h': np.uint16,
-    '%rd': np.uint64,
-    '%r': np.uint32,
-    '%fd': np.float64,
-    '%f': np.float32,
-}
-TYPES = {
-    'u8': np.uint8, 'u16': np.uint16, 'u32': np.uint32, 'u64': np.uint64, 's16': np.int16, 's32': np.int32,
-    's64': np.int64, 'b16': np.uint16, 'b32': np.uint32, 'b64': np.uint64, 'f16': np.float16, 'f32': np.float32,
-    'f64': np.float64, 'pred': np.bool_,
-}  # fmt: skip
-COMPARISONS = {
-    'eq': np.equal, 'ne': np.not_equal, 'lt': np.less, 'le': np.less_equal, 'gt': np.greater, 'ge': np.greater_equal,
-    'lo': np.less, 'ls': np.less_equal, 'hi': np.greater, 'hs': np.greater_equal,
-}  # fmt: skip
-# what a comparison becomes if it is to be true of NaN
-UNORDERED = {'equ': 'eq', 'neu': 'ne', 'ltu': 'lt', 'leu': 'le', 'gtu': 'gt', 'geu': 'ge'}
-
-
-class Memory:
-    """The memory of some tensors, by address."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        found = {tensor.data_ptr(): tensor for tensor in tensors if tensor.numel()}
-        self.starts = np.array(sorted(found), dtype=np.uint64)
-        flat = [found[int(start)].detach().reshape(-1).view(torch.uint8).numpy() for start in self.starts]
-        self.parts = flat
-        self.sizes = np.array([len(part) for part in flat], dtype=np.uint64)
-
-    def _places(self, address: np.ndarray, size: int) -> np.ndarray:
-        """The part that holds each address."""
-        part = np.searchsorted(self.starts, address, side='right') - 1
-        assert (part >= 0).all(), 'an access below all tensors'
-        offset = address - self.starts[part]
-        assert (offset + np.uint64(size) <= self.sizes[part]).all(), 'an access outside of all tensors'
-        return part
-
-    def load(self, address: np.ndarray, kind: type, count: int) -> np.ndarray:
-        size = np.dtype(kind).itemsize * count
-        assert (address % np.uint64(size) == 0).all(), 'a load that is not aligned'
-        result = np.empty((len(address), count), dtype=kind)
-        part = self._places(address, size)
-        for i in np.unique(part):
-            mine = part == i
-            first = ((address[mine] - self.starts[i]) // np.dtype(kind).itemsize).astype(np.int64)
-            values = self.parts[i][: len(self.parts[i]) // np.dtype(kind).itemsize * np.dtype(kind).itemsize].view(kind)
-            result[mine] = values[first[:, None] + np.arange(count)]
-        return result
-
-    def store(self, address: np.ndarray, values: np.ndarray) -> None:
-        size = values.dtype.itemsize * values.shape[1]
-        assert (address % np.uint64(size) == 0).all(), 'a store that is not aligned'
-        part = self._places(address, size)
-        for i in np.unique(part):
-            mine = part == i
-            first = ((address[mine] - self.starts[i]) // values.dtype.itemsize).astype(np.int64)
-            whole = self.parts[i][: len(self.parts[i]) // values.dtype.itemsize * values.dtype.itemsize]
-            whole.view(values.dtype)[first[:, None] + np.arange(values.shape[1])] = values[mine]
-
-
-class Program:
-    """The instructions of a kernel, as ``(predicate, opcode, operands)``, and where its labels are."""
-
-    def __init__(self, text: str) -> None:
-        body = text[text.index('{', text.index('.entry')) + 1 : text.rindex('}')]
-        self.instructions: list[tuple[str | None, str, list[str]]] = []
-        self.labels: dict[str, int] = {}
-        for line in body.split('\n'):
-            line = line.split('//')[0].strip()
-            if re.fullmatch(r'[$\w]+:', line):
-                self.labels[line[:-1]] = len(self.instructions)
-            elif line and not line.startswith('.') and line not in '{}':
-                self.instructions.append(_parsed(line))
-        self.joins = {*self.labels.values()}
-
-
-def _parsed(line: str) -> tuple[str | None, str, list[str]]:
-    match = re.fullmatch(r'(?:@(!?%p\d+)\s+)?([a-z0-9_.]+)\s*(.*?)\s*;', line)
-    assert match, f'not an instruction: {line}'
-    predicate, opcode, rest = match.groups()
-    operands = [operand.strip() for operand in re.findall(r'\{[^}]*\}|\[[^\]]*\]|[^,\s]+', rest)]
-    return predicate, opcode, operands
+# runs of instructions without a branch, before other warps have their turn
+LONGEST_BURST = 64
 
 
 class Threads:
@@ -116,10 +35,20 @@ class Threads:
         block: Threads of a block.
         parameters: 64-bit words.
         memory: What the kernel may touch.
+        seed: Decides which warps run when.
     """
 
-    def __init__(self, program: Program, grid: tuple[int, int], block: int, parameters: list[int], memory: Memory):
+    def __init__(
+        self,
+        program: Program,
+        grid: tuple[int, int],
+        block: int,
+        parameters: Sequence[int],
+        memory: DeviceMemory,
+        seed: int = 0,
+    ) -> None:
         self.program, self.memory, self.parameters = program, memory, parameters
+        self.order = np.random.default_rng(seed)
         self.count = grid[0] * grid[1] * block
         thread = np.arange(self.count)
         which = thread // block
@@ -134,9 +63,20 @@ class Threads:
     def run(self) -> None:
         end = len(self.program.instructions)
         with np.errstate(all='ignore'):
-            while (here := int(self.at.min())) < end:
-                active = np.flatnonzero(self.at == here)
-                self._run_block(here, active)
+            while (unfinished := np.flatnonzero(self.at < end)).size:
+                awake = self._woken(np.unique(unfinished // WARP))
+                for _ in range(self.order.integers(1, LONGEST_BURST)):
+                    here = int(self.at[awake].min())
+                    if here == end:
+                        break
+                    self._run_block(here, awake[self.at[awake] == here])
+
+    def _woken(self, warps: np.ndarray) -> np.ndarray:
+        """The threads of some warps, at least one, taken at random."""
+        chosen = warps[self.order.random(len(warps)) < self.order.random()]
+        if not len(chosen):
+            chosen = self.order.choice(warps, 1)
+        return (chosen[:, None] * WARP + np.arange(WARP)).reshape(-1)
 
     def _run_block(self, at: int, active: np.ndarray) -> None:
         """Runs threads that are together up to a branch or a label where others may join them."""
@@ -171,7 +111,7 @@ class Threads:
         if operand in self.special:
             return self.special[operand][some].astype(kind)
         if not operand.startswith('%'):
-            return np.full(len(some), _number(operand, kind), dtype=kind)
+            return np.full(len(some), number(operand, kind), dtype=kind)
         values = self.registers[operand][some]
         if values.dtype == kind:
             return values
@@ -214,7 +154,7 @@ class Threads:
             self.write(operands[0], np.full(len(some), self.parameters[which], dtype=np.int64).view(kind), some)
             return
         targets = [target.strip() for target in operands[0].strip('{}').split(',')]
-        values = self.memory.load(self._address(operands[1], some), kind, len(targets))
+        values = self.memory.load(self._address(operands[1], some), kind, len(targets), 'nc' in flags, some)
         for i, target in enumerate(targets):
             self.write(target, np.ascontiguousarray(values[:, i]), some)
 
@@ -222,7 +162,7 @@ class Threads:
         kind = TYPES[flags[-1]]
         sources = [source.strip() for source in operands[1].strip('{}').split(',')]
         values = np.stack([self.read(source, kind, some) for source in sources], axis=1)
-        self.memory.store(self._address(operands[0], some), values)
+        self.memory.store(self._address(operands[0], some), values, some)
 
     def _mov(self, flags: list[str], operands: list[str], some: np.ndarray) -> None:
         target, source = operands
@@ -285,97 +225,54 @@ class Threads:
         self.write(target.split('|')[0], values[partner], some)
 
 
-def _number(operand: str, kind: type) -> Any:
-    if operand.startswith('0f'):
-        return np.array(int(operand[2:], 16), dtype=np.uint32).view(np.float32).astype(kind)
-    if operand.startswith('0d'):
-        return np.array(int(operand[2:], 16), dtype=np.uint64).view(np.float64).astype(kind)
-    if kind == np.bool_:
-        return bool(int(operand))
-    size = np.dtype(kind).itemsize
-    return np.array(int(operand, 0) & ((1 << 8 * size) - 1), dtype=f'u{size}').view(kind)
+def forget_kernels() -> None:
+    """Has kernels made anew."""
+    for value in vars(kernels).values():
+        if hasattr(value, 'cache_clear'):
+            value.cache_clear()
 
 
-def _rounded(flags: list[str], exact: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """A float64 result in its type, rounded as the flags say."""
-    result = exact.astype(kind)
-    if 'rm' in flags:
-        return np.where(result.astype(np.float64) > exact, np.nextafter(result, kind.type(-np.inf)), result)
-    if 'rz' in flags:
-        beyond = np.abs(result.astype(np.float64)) > np.abs(exact)
-        return np.where(beyond, np.nextafter(result, kind.type(0)), result)
-    return result
+def leaves(argument: Any) -> Iterator[Any]:
+    """The tensors and numbers of an argument, in order."""
+    if isinstance(argument, tuple):
+        for item in argument:
+            yield from leaves(item)
+    elif argument is not None:
+        yield argument
 
 
-def _floating(function: Callable) -> Callable:
-    """Computes float32 in float64 and rounds once, so that a multiply-add is fused."""
+def interpret(
+    program: Program,
+    grid: tuple[int, int],
+    block: int,
+    parameters: Sequence[int],
+    arguments: Sequence[Any],
+    team: int,
+    seed: int = 0,
+) -> DeviceMemory:
+    """Runs a launch on tensors of the CPU and returns what it has seen of their memory.
 
-    @functools.wraps(function)
-    def computed(flags: list[str], *values: np.ndarray) -> np.ndarray:
-        kind = values[0].dtype
-        if kind.kind != 'f':
-            return function(*values)
-        return _rounded(flags, function(*(value.astype(np.float64) for value in values)), kind)
-
-    return computed
-
-
-def _multiplied(flags: list[str], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if 'wide' in flags:
-        wider = {np.dtype(np.uint32): np.uint64, np.dtype(np.int32): np.int64}[x.dtype]
-        return x.astype(wider) * y.astype(wider)
-    return _floating(lambda a, b: a * b)(flags, x, y)
-
-
-def _divided(flags: list[str], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if x.dtype.kind == 'f':
-        return _floating(lambda a, b: a / b)(flags, x, y)
-    safe = np.where(y == 0, y.dtype.type(1), y)
-    quotient = np.abs(x) // np.abs(safe)
-    return np.where((x < 0) != (safe < 0), -quotient, quotient).astype(x.dtype) if x.dtype.kind == 'i' else x // safe
-
-
-def _shifted(left: bool) -> Callable:
-    def shift(flags: list[str], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        distance = y.astype(np.uint64).astype(x.dtype)
-        return x << distance if left else x >> distance
-
-    return shift
-
-
-def _plain(function: Callable) -> Callable:
-    return lambda flags, *values: function(*values)
-
-
-ARITHMETIC: dict[str, Callable] = {
-    'add': _floating(lambda x, y: x + y),
-    'sub': _floating(lambda x, y: x - y),
-    'mul': _multiplied,
-    'mad': _floating(lambda x, y, z: x * y + z),
-    'fma': _floating(lambda x, y, z: x * y + z),
-    'div': _divided,
-    'rcp': _floating(lambda x: 1.0 / x),
-    'sqrt': _floating(np.sqrt),
-    'ex2': _floating(np.exp2),
-    'lg2': _floating(np.log2),
-    'neg': _plain(lambda x: -x if x.dtype.kind != 'u' else (~x + x.dtype.type(1))),
-    'abs': _plain(np.abs),
-    'min': _plain(np.minimum),
-    'max': _plain(np.maximum),
-    'copysign': _plain(lambda sign, x: np.copysign(x, sign)),
-    'and': _plain(lambda x, y: x & y),
-    'or': _plain(lambda x, y: x | y),
-    'xor': _plain(lambda x, y: x ^ y),
-    'not': _plain(lambda x: ~x),
-    'shl': _shifted(True),
-    'shr': _shifted(False),
-}
-
-
-def _tensors(argument: Any) -> list[torch.Tensor]:
-    if isinstance(argument, torch.Tensor):
-        return [argument]
-    return [found for item in argument for found in _tensors(item)] if isinstance(argument, tuple) else []
+    Args:
+        program: The kernel.
+        grid: Blocks in two directions.
+        block: Threads of a block.
+        parameters: 64-bit words.
+        arguments: The tensors and numbers that these stand for.
+        team: Threads that work in step.
+        seed: Decides the order of warps.
+    """
+    assert len(parameters) == len(arguments) == program.parameters, 'as many parameters as the kernel takes'
+    assert block == program.threads, 'as many threads as the kernel was compiled for'
+    tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    memory, addresses = DeviceMemory(tensors, team), list(parameters)
+    found = itertools.count()
+    for i, argument in enumerate(arguments):
+        if isinstance(argument, torch.Tensor):
+            assert parameters[i] == argument.data_ptr(), 'the address of the tensor'
+            addresses[i] = memory.address(next(found))
+    Threads(program, grid, block, addresses, memory, seed).run()
+    memory.finish()
+    return memory
 
 
 _programs: dict[tuple, Program] = {}
@@ -384,6 +281,9 @@ _programs: dict[tuple, Program] = {}
 class InterpretedKernel(Kernel):
     """Compiles as for a GPU, once for all kernels of one key, and interprets the PTX on tensors of the CPU."""
 
+    # each launch has an order of its own, the same in every run of a test
+    seeds = itertools.count()
+
     def _program(self, description: tuple) -> Program:
         key = (self.key, self.layout, description)
         if key not in _programs:
@@ -391,5 +291,6 @@ class InterpretedKernel(Kernel):
         return _programs[key]
 
     def __call__(self, device: torch.device, blocks: int, tiles: int, *arguments: Any) -> None:
-        program = self._program(tuple(describe(argument) for argument in arguments))
-        Threads(program, (blocks, tiles), self.block, [*words(arguments)], Memory(_tensors(arguments))).run()
+        program, team = self._program(tuple(describe(argument) for argument in arguments)), self.layout.team
+        given, seed = [*leaves(arguments)], next(InterpretedKernel.seeds)
+        interpret(program, (blocks, tiles), self.block, [*words(arguments)], given, team, seed)
