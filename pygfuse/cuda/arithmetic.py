@@ -6,14 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cuda import memory
 from pygfuse.cuda.lanes import LaneHeads, LaneRow, broadcast
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32
+from pygfuse.cuda.numba_cuda import intrinsic, types
 from pygfuse.cuda.packs import items_of, made, of_one
 
 

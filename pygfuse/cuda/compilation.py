@@ -7,19 +7,14 @@ parameters are 64-bit words, passed by value: nothing is copied to the device fo
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
-import types as python_types
-from collections.abc import Callable, Iterator
-
-import numba.cuda.dispatcher
-from numba import cuda
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
+from collections.abc import Callable
 
 from pygfuse.cuda.arguments import KINDS
 from pygfuse.cuda.memory import Memory, float_of
+from pygfuse.cuda.numba_cuda import compile, compiling_for, intrinsic, jit, types
+from pygfuse.cuda.toolkit import check_assembler
 
 # a kernel may take the registers of a multiprocessor that fewer blocks would leave unused, rather than spill
 _BLOCKS_AT_LEAST = 2
@@ -28,7 +23,7 @@ _lock = threading.Lock()
 
 def _entry(description: tuple, body: Callable) -> tuple[Callable, int]:
     """The kernel, whose parameters are words, and their number."""
-    scope: dict[str, object] = {'body': cuda.jit(device=True)(body), 'float_of': float_of}
+    scope: dict[str, object] = {'body': jit(device=True)(body), 'float_of': float_of}
     count = 0
 
     def read(kind: object) -> str:
@@ -66,22 +61,11 @@ def _memory_maker(kind: str) -> Callable:
     return at
 
 
-@contextlib.contextmanager
-def _compiling_for(architecture: tuple[int, int]) -> Iterator[None]:
-    """Functions called from a kernel are compiled for the current device, which may not be there."""
-    module = numba.cuda.dispatcher
-    before = module.get_current_device
-    module.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=architecture)
-    try:
-        yield
-    finally:
-        module.get_current_device = before
-
-
 def to_machine_code(text: str, architecture: tuple[int, int]) -> bytes:
     """PTX assembled for an architecture, by the linker of CUDA's toolkit: a driver may be older than the toolkit."""
     from cuda.bindings import nvjitlink
 
+    check_assembler(text, nvjitlink.version())
     linker = nvjitlink.create(1, [f'-arch=sm_{architecture[0]}{architecture[1]}'])
     try:
         source = text.encode()
@@ -107,8 +91,8 @@ def to_ptx(body: Callable, description: tuple, architecture: tuple[int, int], th
         The text, and the name of the kernel in it.
     """
     entry, count = _entry(description, body)
-    with _lock, _compiling_for(architecture):
-        text, _ = cuda.compile(
+    with _lock, compiling_for(architecture):
+        text, _ = compile(
             entry,
             types.void(*[types.int64] * count),
             device=False,

@@ -10,14 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from numba import cuda
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
-
 from pygfuse.cuda.arithmetic import Values
 from pygfuse.cuda.lanes import LaneHeads, LaneRow
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.loads import Loads
+from pygfuse.cuda.numba_cuda import intrinsic, jit, types
 from pygfuse.cuda.random import Random
 from pygfuse.cuda.shuffles import Shuffles
 from pygfuse.cuda.thread import number_of, shift, special, thread
@@ -40,7 +37,7 @@ class Instructions(Loads, Values, Shuffles, Random):
     @staticmethod
     def inlined(function: Callable) -> Callable:
         """A function of Python that bodies call."""
-        return cuda.jit(device=True)(function)
+        return jit(device=True)(function)
 
     def compiled(self, text: str, **scope: object) -> Callable:
         """The function of a text that speaks the vocabulary."""

@@ -14,14 +14,18 @@ import operator
 from collections.abc import Callable, Sequence
 
 from llvmlite import ir
-from numba.cuda import cudadecl, cudaimpl, types
-from numba.cuda.datamodel.models import PrimitiveModel
-from numba.cuda.extending import register_model
-from numba.cuda.typing import signature
-from numba.cuda.typing.templates import AbstractTemplate
 
 from pygfuse.codegen import llvm
 from pygfuse.cuda.layout import Layout
+from pygfuse.cuda.numba_cuda import (
+    AbstractTemplate,
+    PrimitiveModel,
+    lowering_registry,
+    register_model,
+    signature,
+    types,
+    typing_registry,
+)
 from pygfuse.program import vocabulary
 
 ELEMENTS = {'float32': types.float32, 'float64': types.float64}
@@ -166,9 +170,9 @@ def _elementwise(word: Callable, emit: Callable) -> None:
         operands = [broadcast(context, builder, kind, value, to) for kind, value in zip(sig.args, args, strict=True)]
         return emit(builder, *operands)
 
-    cudadecl.registry.register_global(word)(Template)
+    typing_registry.register_global(word)(Template)
     for kinds in _operand_kinds(_arity(word)):
-        cudaimpl.registry.lower(word, *kinds)(lower)
+        lowering_registry.lower(word, *kinds)(lower)
 
 
 for _word, _emit in ELEMENTWISE.items():

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cuda import memory
 from pygfuse.cuda.lanes import ELEMENTS, LLVM_ELEMENTS, LaneHeads, LaneRow, broadcast
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32
+from pygfuse.cuda.numba_cuda import intrinsic, types
 from pygfuse.cuda.packs import items_of, like, made
 from pygfuse.cuda.thread import Place, number_of
 

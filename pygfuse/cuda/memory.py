@@ -6,11 +6,9 @@ Arithmetic is in float32 or float64; values of 16 bits are converted where they 
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.datamodel.models import PrimitiveModel
-from numba.cuda.extending import intrinsic, register_model
 
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
+from pygfuse.cuda.numba_cuda import PrimitiveModel, intrinsic, register_model, types
 
 INT16, INT32, INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _GLOBAL = 1  # LLVM's number of the address space of global memory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
+
+from pygfuse.cuda.numba_cuda import intrinsic, types
 
 
 def of_one(kind: types.Type, result: types.Type, emit: Callable):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
 
 from pygfuse.codegen import llvm, philox
 from pygfuse.cuda.lanes import LaneHeads, broadcast
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32, INT64
+from pygfuse.cuda.numba_cuda import intrinsic, types
 from pygfuse.cuda.thread import Place
 
 

@@ -6,13 +6,12 @@ import functools
 from collections.abc import Callable
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
 
 from pygfuse.codegen import llvm
 from pygfuse.cuda.lanes import ELEMENTS, LaneHeads, LaneRow
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32, INT64
+from pygfuse.cuda.numba_cuda import intrinsic, types
 from pygfuse.cuda.packs import of_one
 from pygfuse.cuda.thread import Place, number_of, thread
 from pygfuse.program import vocabulary
