@@ -1,0 +1,160 @@
+"""Launches through a stand-in for the CUDA driver: what is passed, and forward and backward of the fused layers."""
+
+import struct
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pygfuse.call.call import Call, Dropout
+from pygfuse.cuda import backend, sort
+from pygfuse.cuda.arguments import words
+from pygfuse.program.library.neighbours import NEIGHBOURS
+from pygfuse.program.program import PROGRAMS
+from tests.support.cases import EDGES, GAT, GAT_EDGES, NN, PLAIN, SAGE
+from tests.support.comparison import check, random_call, random_graph
+from tests.support.device_memory import unwritten
+from tests.support.parity import GRAPHS, assert_close, results
+
+pytest.importorskip('numba_cuda')
+from tests.support.driver import StandIn
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _machine_code_of_its_own(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path_factory.mktemp('kernels')))
+        yield
+
+
+@pytest.fixture
+def driver():
+    with StandIn().installed() as driver, unwritten():
+        yield driver
+
+
+def neighbours(channels=4):
+    """A sum over neighbours: the call that takes the least to compile."""
+    torch.manual_seed(0)
+    graph = random_graph(5, 4, 14)
+    return Call(NEIGHBOURS.bind(('x',)), graph, {'x': torch.randn(5, channels)}, {}, 1, channels)
+
+
+def summed(call):
+    edges = call.graph.coo()
+    found = torch.zeros(call.graph.num_targets, call.width)
+    return found.index_add(0, edges[1], call.tensors['x'][edges[0]])
+
+
+def test_a_launch_passes_what_it_should(driver):
+    call = neighbours()
+    torch.testing.assert_close(backend.forward(call)[0], summed(call))
+    (launch,) = driver.launches
+    assert launch.grid == (1, 1)
+
+
+def test_arguments_become_words():
+    x = torch.randn(3)
+    half = struct.unpack('q', struct.pack('d', 0.5))[0]
+    assert [*words(((x, None, -1), 0.5, 2**40))] == [x.data_ptr(), -1, half, 2**40]
+
+
+def test_kernels_are_compiled_and_loaded_once(driver):
+    call = neighbours()
+    for _ in range(3):
+        backend.forward(call)
+    assert len(driver.modules) == 1
+    assert len(driver.launches) == 3
+    call.tensors['x'] = call.tensors['x'].double()
+    backend.forward(call)
+    assert len(driver.modules) == 2
+    assert len({launch.function for launch in driver.launches}) == 2
+
+
+@pytest.mark.parametrize('channels', [602, pytest.param(520, marks=pytest.mark.slow)])
+def test_wide_rows_are_read_once(driver, channels):
+    call = neighbours(channels)
+    torch.testing.assert_close(backend.forward(call)[0], summed(call))
+    (launch,) = driver.launches
+    assert launch.grid == (1, 2)  # blocks lie along the first axis, tiles along the second
+    rows = call.graph.num_edges * channels * 4
+    assert rows <= launch.loaded[call.tensors['x'].data_ptr()] <= 1.05 * rows
+
+
+def test_a_thread_without_a_context_takes_that_of_its_device():
+    with StandIn(device=0).installed() as driver:
+        call, found = neighbours(), []
+        thread = threading.Thread(target=lambda: found.append(backend.forward(call)[0]))
+        thread.start()
+        thread.join()
+        torch.testing.assert_close(found[0], summed(call))
+        assert len(driver.launches) == 1
+
+
+def test_a_failure_of_the_driver_is_told(driver, monkeypatch):
+    monkeypatch.setattr(driver, 'stream', lambda device: 0)
+    monkeypatch.setattr(torch.cuda, 'current_stream', lambda device: SimpleNamespace(cuda_stream=1))
+    with pytest.raises(RuntimeError, match='CUDA could not launch a kernel: AssertionError: the current stream'):
+        backend.forward(neighbours())
+
+
+def test_rows_that_begin_anywhere(driver):
+    call = neighbours()
+    call.tensors['x'] = shifted(call.tensors['x'])
+    torch.testing.assert_close(backend.forward(call)[0], summed(call))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['gatv2', 'gat'])
+def test_operands_that_begin_anywhere(driver, name):
+    call = random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, dropout=0.3)
+    call.tensors.update({key: shifted(tensor) for key, tensor in call.tensors.items()})
+    assert all(tensor.data_ptr() % 16 == 4 for tensor in call.tensors.values())
+    check(backend, call, 2e-5)
+
+
+def shifted(tensor):
+    """The same numbers behind the beginning of an allocation."""
+    memory = torch.empty(tensor.numel() + 4, dtype=tensor.dtype)
+    begin = (4 - memory.data_ptr() % 16 // 4) % 4 + 1
+    return memory[begin : begin + tensor.numel()].view(tensor.shape).copy_(tensor)
+
+
+@pytest.mark.parametrize('seed', [7, torch.tensor(7)])
+def test_all_that_a_kernel_reads_is_on_its_device(seed):
+    call = random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 8, torch.float32)
+    tensors = {name: tensor.to('meta') for name, tensor in call.tensors.items()}
+    call = Call(call.bound, call.graph, tensors, call.scalars, 2, 8, dropout=Dropout(0.5, seed))
+    assert backend._draws(call).seed.device.type == 'meta'
+
+
+@pytest.fixture
+def _in_place_of_the_cpu(monkeypatch):
+    """The operator, sorting and walks of the CUDA backend, in place of the CPU's."""
+    for module in ('walks', 'operator', 'dropout', 'eager'):
+        monkeypatch.setattr(f'pygfuse.ops.{module}.backend_of', lambda device: backend)
+    monkeypatch.setattr('pygfuse.graph.build.sorting_of', lambda device: sort)
+
+
+# networks of several maps on edges (NNConv's) run PyG's path on a GPU
+QUICK = (SAGE,)
+LAYERS = [
+    pytest.param(layer, marks=() if layer in QUICK else pytest.mark.slow)
+    for layer in (GAT, GAT_EDGES, *PLAIN, *EDGES)
+    if layer is not NN
+]
+
+
+@pytest.mark.parametrize('layer', LAYERS, ids=str)
+@pytest.mark.usefixtures('_in_place_of_the_cpu')
+def test_layers_forward_and_backward(driver, layer):
+    example = GRAPHS['self-loops']()
+    inputs = {**layer.inputs(example), 'edge_index': example.edge_index}
+    pyg, fused = layer.pair()
+    reference = results(pyg.double(), inputs, torch.float64, 0)
+    plain = results(layer.pair()[0], inputs, torch.float32, 0)
+    assert_close(results(fused, inputs, torch.float32, 0), reference, plain)
+    assert fused.note.reason is None
+    names = [launch.name for launch in driver.launches]
+    assert any('backward' in name for name in names) or names.count(names[0]) > 1
