@@ -3,8 +3,9 @@ to."""
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 
@@ -36,6 +37,7 @@ class IdentityCache:
         self._entries: dict[int, _Entry] = {}
         # what is never kept is asked for as often as the rest: then no object's state is read
         self._kinds: set[Hashable] = set()
+        self._noted: list[tuple[object, Hashable, Any]] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,6 +53,8 @@ class IdentityCache:
         found = entry.values.get(key)
         if found is None or entry.state != self._state_of(owner):
             return None
+        if self._noted is not None:
+            self._noted.append((owner, entry.state, found[0]))
         return found[0]
 
     def keep(self, owner: object, key: tuple, state: Hashable | None, value: Any, held: object = None) -> Any:
@@ -75,7 +79,19 @@ class IdentityCache:
             if self._state_of(owner) != state:
                 return value
             entry = self._entries[identity] = self._new_entry(owner, identity, state)
-        return entry.values.setdefault(key, (value, held))[0]
+        kept = entry.values.setdefault(key, (value, held))[0]
+        if self._noted is not None:
+            self._noted.append((owner, state, kept))
+        return kept
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[list[tuple[object, Hashable, Any]]]:
+        """A ``with`` block in which what is found or kept is noted: the object, its state and the value."""
+        before, self._noted = self._noted, []
+        try:
+            yield self._noted
+        finally:
+            self._noted = before
 
     def _new_entry(self, owner: object, identity: int, state: Hashable) -> _Entry:
         entries = self._entries

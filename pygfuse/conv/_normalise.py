@@ -46,11 +46,21 @@ def with_remaining_loops(edge_weight: Tensor, edges: Edges, fill: float) -> Tens
 
     A node that had a self-loop keeps its weight, the others get `fill`: PyG's ``add_remaining_self_loops``.
     """
+    if torch.compiler.is_compiling():
+        places, nodes = _loops_among(edges)
+    else:
+        # found once: whoever looks waits for a GPU, and nobody may while a CUDA graph is captured
+        places, nodes = edges.graph().memo.get_or_make(('loops among edges',), lambda: _loops_among(edges))
+    loops = edge_weight.new_full((edges.loops, 1), fill)
+    loops = loops.index_put((nodes,), edge_weight[places])
+    return torch.cat([edge_weight, loops])
+
+
+def _loops_among(edges: Edges) -> tuple[Tensor, Tensor]:
+    """Which of the user's edges are self-loops, and of which nodes."""
     first, second = user_rows(edges)
     places = (first == second).nonzero().flatten()
-    loops = edge_weight.new_full((edges.loops, 1), fill)
-    loops = loops.index_put((first[places],), edge_weight[places])
-    return torch.cat([edge_weight, loops])
+    return places, first[places]
 
 
 def cached_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Tensor:

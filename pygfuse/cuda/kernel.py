@@ -15,6 +15,7 @@ from pygfuse._lib import disk as cache
 from pygfuse._lib.compile_once import compile_once
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse.cuda.arguments import describe, words
+from pygfuse.cuda.holding import hold
 from pygfuse.cuda.layout import Layout
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Kernel:
         """
         from pygfuse.cuda import driver
 
+        hold(arguments)
         description = tuple(describe(argument) for argument in arguments)
         with torch.cuda.device(device):
             function = self._loaded.get((device.index, description)) or self._load(device, description)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.tags import OF_EDGES
 
 
 def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,7 +35,7 @@ def counts_of(edges: Edges, like: Tensor) -> tuple[Callable[[], Tensor], Callabl
     return (lambda: degrees(edges, like)[0]), (lambda: degrees(edges, like)[1])
 
 
-@torch.library.custom_op('pygfuse::degrees', mutates_args=())
+@torch.library.custom_op('pygfuse::degrees', mutates_args=(), tags=OF_EDGES)
 def _degrees(
     token: Tensor, num_sources: int, num_targets: int, flow: str, loops: int | None, like: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from pygfuse._lib.backends import DTYPES, hag_walks_of
 from pygfuse.hag.hag import Hag
 from pygfuse.ops.aggregation import aggregate
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.tags import OF_EDGES
 from pygfuse.program.library.neighbours import NEIGHBOURS
 
 
@@ -77,7 +78,7 @@ def _hag(serial: int, backwards: bool = False) -> Hag:
     return hag.reversed if backwards else hag
 
 
-@torch.library.custom_op('pygfuse::hag_sum', mutates_args=())
+@torch.library.custom_op('pygfuse::hag_sum', mutates_args=(), tags=OF_EDGES)
 def _hag_sum(
     x: Tensor, factors: Tensor | None, row_factors: Tensor | None, serial: int, backwards: bool, rows: int
 ) -> Tensor:
@@ -106,7 +107,7 @@ def _sum_backward(ctx, grad):
 _hag_sum.register_autograd(_sum_backward, setup_context=_keep_sum)
 
 
-@torch.library.custom_op('pygfuse::hag_extreme', mutates_args=())
+@torch.library.custom_op('pygfuse::hag_extreme', mutates_args=(), tags=OF_EDGES)
 def _hag_extreme(x: Tensor, serial: int, rows: int, smallest: bool) -> tuple[Tensor, Tensor]:
     return hag_walks_of(x.device).extremes(_hag(serial), x.contiguous(), smallest)
 
@@ -116,7 +117,7 @@ def _(x, serial, rows, smallest):
     return x.new_empty(rows, x.shape[1]), x.new_empty(rows, x.shape[1])
 
 
-@torch.library.custom_op('pygfuse::hag_extreme_backward', mutates_args=())
+@torch.library.custom_op('pygfuse::hag_extreme_backward', mutates_args=(), tags=OF_EDGES)
 def _hag_extreme_backward(x: Tensor, out: Tensor, ties: Tensor, grad: Tensor, serial: int, smallest: bool) -> Tensor:
     levels = hag_walks_of(x.device)
     return levels.extremes_backward(_hag(serial), x.contiguous(), out, ties, grad.contiguous(), smallest)

@@ -12,6 +12,7 @@ from pygfuse._lib.backends import neighbour_search_of
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.graph.graph import Graph
 from pygfuse.ops.clouds import check_alike, check_batch_size, check_flow, checked_batch, pointers, prepared
+from pygfuse.ops.tags import OF_EDGES
 
 __all__ = ['knn', 'knn_graph']
 
@@ -154,7 +155,7 @@ def neighbours_of(
     return edge_index
 
 
-@torch.library.custom_op('pygfuse::knn', mutates_args=())
+@torch.library.custom_op('pygfuse::knn', mutates_args=(), tags=OF_EDGES)
 def _knn(
     x: Tensor,
     y: Tensor | None,

@@ -23,6 +23,7 @@ from pygfuse.ops.clouds import (
     pointers,
     prepared,
 )
+from pygfuse.ops.tags import OF_EDGES
 
 __all__ = ['radius', 'radius_graph']
 
@@ -143,7 +144,7 @@ def radius_graph(
     )
 
 
-@torch.library.custom_op('pygfuse::radius', mutates_args=())
+@torch.library.custom_op('pygfuse::radius', mutates_args=(), tags=OF_EDGES)
 def _radius(
     x: Tensor,
     y: Tensor | None,

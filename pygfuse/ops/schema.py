@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import CustomOpDef
 
+from pygfuse.ops.tags import OF_EDGES
 from pygfuse.program.products import Product
 
 
@@ -54,7 +55,7 @@ SCHEMA = (
 def operator(name: str, more: str, result: str) -> Callable[[Callable], CustomOpDef]:
     """Makes a function of the arguments of a call, and of `more`, an operator."""
     schema = f'({SCHEMA}, {more}) -> {result}'
-    return torch.library.custom_op(f'pygfuse::{name}', mutates_args=(), schema=schema)
+    return torch.library.custom_op(f'pygfuse::{name}', mutates_args=(), schema=schema, tags=OF_EDGES)
 
 
 def parted(arguments: Sequence) -> tuple[Arguments, Sequence]:

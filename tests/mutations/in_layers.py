@@ -92,7 +92,7 @@ OF_LAYERS = (
     Mutation(
         'loops that keep their weights',
         'conv/_normalise.py',
-        'loops = loops.index_put((first[places],), edge_weight[places])',
+        'loops = loops.index_put((nodes,), edge_weight[places])',
         'pass',
         'tests/conv/test_gcn_conv.py -k weights_of_self_loops',
     ),

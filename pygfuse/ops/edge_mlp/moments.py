@@ -11,9 +11,10 @@ from pygfuse.ops.edge_mlp.autograd import backward, keep
 from pygfuse.ops.edge_mlp.stages import held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.tags import OF_EDGES
 
 
-@torch.library.custom_op('pygfuse::edge_moments', mutates_args=())
+@torch.library.custom_op('pygfuse::edge_moments', mutates_args=(), tags=OF_EDGES)
 def _edge_moments(
     tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str
 ) -> tuple[Tensor, Tensor]:
@@ -46,7 +47,7 @@ def _(tensors, text, token, num_sources, num_targets, flow):
     return mean, token.new_empty(channels, channels, dtype=torch.float64)
 
 
-@torch.library.custom_op('pygfuse::edge_moments_backward', mutates_args=())
+@torch.library.custom_op('pygfuse::edge_moments_backward', mutates_args=(), tags=OF_EDGES)
 def _edge_moments_backward(
     tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str,
     mean: Tensor, grad_mean: Tensor, grad_covariance: Tensor,

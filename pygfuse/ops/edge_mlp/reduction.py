@@ -13,12 +13,13 @@ from pygfuse.ops.edge_mlp.autograd import backward, keep
 from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.tags import OF_EDGES
 
 # sums over so many chunks join the sum of such sums: float32 would lose digits in one long sum
 SETTLED_AFTER = 32
 
 
-@torch.library.custom_op('pygfuse::edge_network', mutates_args=())
+@torch.library.custom_op('pygfuse::edge_network', mutates_args=(), tags=OF_EDGES)
 def _edge_network(
     tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str, reduce: str,
     with_state: bool,
@@ -58,7 +59,7 @@ def _(tensors, text, token, num_sources, num_targets, flow, reduce, with_state):
     return _results(tensors[0], widths_of(stages)[-1], num_targets, num_edges, reduce, with_state)
 
 
-@torch.library.custom_op('pygfuse::edge_network_backward', mutates_args=())
+@torch.library.custom_op('pygfuse::edge_network_backward', mutates_args=(), tags=OF_EDGES)
 def _edge_network_backward(
     tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str, reduce: str,
     wanted: Sequence[bool], winners: Tensor, grad_out: Tensor, grad_state: Tensor | None,
