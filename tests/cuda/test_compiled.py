@@ -12,7 +12,7 @@ from pygfuse.call.call import Dropout
 from pygfuse.call.gradient import Gradient
 from pygfuse.conv import GATConv
 from pygfuse.cpu import random
-from pygfuse.cuda import backend, combination, kernels, sort
+from pygfuse.cuda import backend, combination, kernels
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
@@ -158,14 +158,6 @@ def test_dropout_draws_what_the_cpu_draws():
     assert torch.equal(found, random.dropout_factors(40, 3, dropout, torch.float32))
 
 
-@pytest.fixture
-def _in_place_of_the_cpu(monkeypatch):
-    """The operator, sorting and walks of the CUDA backend, in place of the CPU's."""
-    for module in ('walks', 'operator', 'dropout', 'eager'):
-        monkeypatch.setattr(f'pygfuse.ops.{module}.backend_of', lambda device: backend)
-    monkeypatch.setattr('pygfuse.graph.build.sorting_of', lambda device: sort)
-
-
 def _layers():
     torch.manual_seed(0)
     conv, pyg = GATConv(8, 8, heads=2, edge_dim=3), torch_geometric.nn.GATConv(8, 8, heads=2, edge_dim=3)
@@ -173,7 +165,7 @@ def _layers():
     return conv, pyg, (torch.randn(6, 8), torch.randint(6, (2, 20)), torch.randn(20, 3))
 
 
-@pytest.mark.usefixtures('_in_place_of_the_cpu')
+@pytest.mark.usefixtures('in_place_of_the_cpu')
 def test_a_layer_from_end_to_end():
     conv, pyg, inputs = _layers()
     found, expected = conv(*inputs), pyg(*inputs)
@@ -186,7 +178,7 @@ def test_a_layer_from_end_to_end():
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.usefixtures('_in_place_of_the_cpu')
+@pytest.mark.usefixtures('in_place_of_the_cpu')
 def test_under_autocast_operands_keep_their_types(monkeypatch):
     monkeypatch.setattr('pygfuse.ops.autocast.MIXING', ('cpu',))
     conv, pyg, inputs = _layers()

@@ -1,0 +1,191 @@
+"""What is broken in kernels for a GPU and in how they are launched; no GPU is needed to notice."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+COMPILED = 'tests/cuda/test_compiled.py'
+LAUNCH = 'tests/cuda/test_launch.py'
+PASSED = f'{LAUNCH} -k passes_what_it_should'
+
+OF_CUDA = (
+    Mutation(
+        'a non-coherent reload of rows',
+        'cuda/loads.py',
+        'functools.partial(self._load_row, constant=False)',
+        'functools.partial(self._load_row, constant=True)',
+        f'{COMPILED} -k "rows_of_any_shape and 3-12"',
+    ),
+    Mutation(
+        'a non-coherent reload of heads',
+        'cuda/loads.py',
+        'functools.partial(self._load_heads, constant=False)',
+        'functools.partial(self._load_heads, constant=True)',
+        f'{COMPILED} -k "every_program and gaussian_2"',
+    ),
+    Mutation(
+        'sums of parameters that are loaded non-coherently',
+        'cuda/instructions.py',
+        'self._adder(self.reload_row, self.store_row)',
+        'self._adder(self.load_row, self.store_row)',
+        f'{COMPILED} -k "rows_of_any_shape and 3-12"',
+    ),
+    Mutation(
+        'sums of parameters of heads that are loaded non-coherently',
+        'cuda/instructions.py',
+        'self._adder(self.reload_heads, self.store_heads)',
+        'self._adder(self.load_heads, self.store_heads)',
+        f'{COMPILED} -k "every_program and gaussian_2"',
+    ),
+    Mutation(
+        'sums of weights of products that are loaded non-coherently',
+        'cuda/walks/backward.py',
+        'store_row(sums, place, reload_row(sums, place) +',
+        'store_row(sums, place, load_row(sums, place) +',
+        f'{COMPILED} -k "edge_operands_as_products and crystal"',
+    ),
+    Mutation(
+        'workers that share their sums',
+        'cuda/walks/backward.py',
+        'worker = team_number() * subteams + subteam',
+        'worker = team_number()',
+        f'{COMPILED} -k "every_program and gaussian_2"',
+    ),
+    Mutation(
+        'rows that begin anywhere',
+        'cuda/backend.py',
+        'return tensor if tensor.data_ptr() % LOAD_BYTES == 0 else tensor.clone()',
+        'return tensor',
+        f'{LAUNCH} -k rows_that_begin_anywhere',
+    ),
+    Mutation(
+        'the axes of the grid',
+        'cuda/kernel.py',
+        'driver.launch(function, (blocks, tiles),',
+        'driver.launch(function, (tiles, blocks),',
+        f'{LAUNCH} -k "wide_rows and 602"',
+    ),
+    Mutation(
+        'the axes of the grid where the driver is called',
+        'cuda/driver.py',
+        'function, grid[0], grid[1], 1, block,',
+        'function, grid[1], grid[0], 1, block,',
+        f'{LAUNCH} -k "wide_rows and 602"',
+    ),
+    Mutation('the stream', 'cuda/driver.py', 'ctypes.c_void_p(stream), pointers', 'None, pointers', PASSED),
+    Mutation(
+        'a stream of 32 bits',
+        'cuda/driver.py',
+        'ctypes.c_void_p(stream), pointers',
+        'ctypes.c_int(stream), pointers',
+        PASSED,
+    ),
+    Mutation('the size of a block', 'cuda/kernel.py', '    block = BLOCK\n', '    block = BLOCK // 2\n', PASSED),
+    Mutation('blocks of a warp', 'cuda/driver.py', '1, block, 1, 1, 0,', '1, 32, 1, 1, 0,', PASSED),
+    Mutation(
+        'the seed of dropout on the CPU',
+        'cuda/backend.py',
+        'return seed.to(device).view(1)',
+        'return seed.view(1)',
+        f'{LAUNCH} -k all_that_a_kernel_reads_is_on_its_device',
+    ),
+    Mutation('the device of a launch', 'cuda/kernel.py', 'with torch.cuda.device(device):', 'if True:', PASSED),
+    Mutation(
+        'the context of a thread',
+        'cuda/driver.py',
+        "_check(_library().cuCtxSetCurrent(context), 'set its context')",
+        'pass',
+        f'{LAUNCH} -k a_thread_without_a_context',
+    ),
+    Mutation(
+        'parameters of 32 bits',
+        'cuda/driver.py',
+        'range(base, base + 8 * len(words), 8)',
+        'range(base, base + 4 * len(words), 4)',
+        PASSED,
+    ),
+    Mutation(
+        'numbers as their integral part',
+        'cuda/arguments.py',
+        "return struct.unpack('q', struct.pack('d', argument))",
+        'return (int(argument),)',
+        f'{LAUNCH} -k arguments_become_words',
+    ),
+    Mutation(
+        'kernels that are loaded in each launch',
+        'cuda/kernel.py',
+        'found = self._loaded[device.index, description] = driver.load(code, name)',
+        'found = driver.load(code, name)',
+        f'{LAUNCH} -k compiled_and_loaded_once',
+    ),
+    Mutation(
+        'one kernel for all types',
+        'cuda/kernel.py',
+        'function = self._loaded.get((device.index, description)) or',
+        'function = next(iter(self._loaded.values()), None) or',
+        f'{LAUNCH} -k compiled_and_loaded_once',
+    ),
+    Mutation(
+        'tiles of a wide row that overlap',
+        'cuda/row_tiling.py',
+        'held = _even_share(channels, widest, Layout(element, 1, channels).vector)',
+        'held = widest',
+        'tests/cuda/test_row_tiling.py -k cut_evenly',
+    ),
+    Mutation(
+        'pieces of a row out of their order',
+        'cuda/combination.py',
+        'begins = indptr[row] + (places - first[row]) * fan_in',
+        'begins = indptr[row] + (places - first[row])',
+        'tests/cuda/test_combination.py -k keep_their_order',
+    ),
+    Mutation(
+        'slots of pieces that are written over',
+        'cuda/combination.py',
+        'indptr, slots, num_slots = first, into, num_slots + len(places)',
+        'indptr, slots = first, into',
+        'tests/cuda/test_combination.py -k keep_their_order',
+    ),
+    Mutation(
+        'one team for all pieces of a hub',
+        'cuda/combination.py',
+        'FAN_IN = 32',
+        'FAN_IN = 2**30',
+        'tests/cuda/test_combination.py -k hub',
+    ),
+    Mutation(
+        'a replay after a write',
+        'cuda/capture.py',
+        'if state_of(owner) != state:',
+        'if False:',
+        'tests/cuda/test_capture.py -k after_a_write',
+    ),
+    Mutation(
+        'rows that a captured step reads',
+        'cuda/capture.py',
+        'return _Captured(graph, result, used, read)',
+        'return _Captured(graph, result, [], read)',
+        'tests/cuda/test_capture.py -k lives_as_long',
+    ),
+    Mutation(
+        'self-loops that are looked for in every call',
+        'conv/_normalise.py',
+        "places, nodes = edges.graph().memo.get_or_make(('loops among edges',), lambda: _loops_among(edges))",
+        'places, nodes = _loops_among(edges)',
+        'tests/cuda/test_capture.py -k make_nobody_wait',
+    ),
+    Mutation(
+        'operators in CUDA graphs of torch.compile',
+        'ops/tags.py',
+        '(torch.Tag.cudagraph_unsafe,)',
+        '()',
+        'tests/ops/test_tags.py',
+    ),
+    Mutation(
+        'an assembler that is older than the compiler',
+        'cuda/toolkit.py',
+        '_OF_CUDA_12.get(minor, minor) if major == 12 else minor',
+        'minor',
+        'tests/cuda/test_toolkit.py',
+    ),
+)
