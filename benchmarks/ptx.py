@@ -28,7 +28,7 @@ import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
 from pygfuse.call.gradient import Gradient
 from pygfuse.codegen.arguments import Operands
-from pygfuse.cuda import backend, kernels
+from pygfuse.cuda import backend, combination, kernels
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
@@ -159,7 +159,9 @@ def recorded(graph: Graph, chosen: Iterable[Call]) -> dict[tuple, tuple[Kernel, 
             description = tuple(describe(argument) for argument in arguments)
             found.setdefault((self.key, self.layout, description), (self, description))
 
-    before, kernels.Kernel = kernels.Kernel, Recorder
+    before = kernels.Kernel, combination.FAN_IN
+    # few pieces are many: what combines them level by level is launched, too
+    kernels.Kernel, combination.FAN_IN = Recorder, 2
     try:
         for call in chosen:
             out, statistics = backend.forward(call)
@@ -167,7 +169,7 @@ def recorded(graph: Graph, chosen: Iterable[Call]) -> dict[tuple, tuple[Kernel, 
             if call.bound.score is not None:
                 backend.weights(call, statistics)
     finally:
-        kernels.Kernel = before
+        kernels.Kernel, combination.FAN_IN = before
         for value in vars(kernels).values():
             if hasattr(value, 'cache_clear'):
                 value.cache_clear()

@@ -24,7 +24,7 @@ from pygfuse.partial.paths.path import known_paths
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import ToExecutionPaths, find_hag
-from tests.support.cases import LAYERS
+from tests.support.cases import GAT, GAT_EDGES, LAYERS
 from tests.support.comparison import NAMES, check, random_call, random_graph
 from tests.support.parity import GRAPHS, assert_close
 
@@ -152,7 +152,7 @@ def results(conv, inputs, device, dtype):
 
 
 @pytest.mark.parametrize('graph', ['random', 'isolated nodes', 'no edges', 'repeated edges', 'self-loops', 'hub'])
-@pytest.mark.parametrize('layer', LAYERS, ids=str)
+@pytest.mark.parametrize('layer', [GAT, GAT_EDGES, *LAYERS], ids=str)
 def test_layers_equal_pyg(layer, graph):
     example = GRAPHS[graph]()
     inputs = {**layer.inputs(example), 'edge_index': example.edge_index}

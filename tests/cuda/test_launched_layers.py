@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch_geometric.utils import scatter
 
+import pygfuse.conv
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.transforms import find_hag
 from tests.conv import test_gate_conv
@@ -13,7 +14,7 @@ from tests.support.cases import EDGES, GAT, GAT_EDGES, NN, PLAIN, SAGE
 from tests.support.parity import GRAPHS, assert_close, results
 
 SMALL = GRAPHS['self-loops']()
-# networks of several maps on edges (NNConv's) run PyG's path on a GPU
+# it launches one kernel
 QUICK = (SAGE,)
 LAYERS = [
     pytest.param(layer, marks=() if layer in QUICK else pytest.mark.slow)
@@ -50,6 +51,15 @@ OTHERS = {
     'HANConv': checked('test_han_conv'),
     'GATEConv': lambda: test_gate_conv.PARITY.check(test_gate_conv.OPTIONS, **test_gate_conv.inputs(SMALL)),
 }
+
+# networks on edges run PyG's path on a GPU; DynamicEdgeConv is EdgeConv between neighbours that are searched for
+ELSEWHERE = {'CFConv', 'MetaLayer', 'NNConv', 'DynamicEdgeConv'}
+
+
+def test_every_class_is_here():
+    classes = {name for name in pygfuse.conv.__all__ if isinstance(getattr(pygfuse.conv, name), type)}
+    layers = {name for name in classes if issubclass(getattr(pygfuse.conv, name), torch.nn.Module)} - {'FusedConv'}
+    assert layers == {layer.name for layer in (GAT, *PLAIN, *EDGES)} | {*OTHERS} | ELSEWHERE
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from pygfuse.cuda import kernels
 from pygfuse.cuda.arguments import describe, words
 from pygfuse.cuda.kernel import Kernel
 from tests.support.device_memory import DeviceMemory
-from tests.support.ptx import ARITHMETIC, COMPARISONS, REGISTERS, TYPES, UNORDERED, Program, number
+from tests.support.ptx import ARITHMETIC, COMPARISONS, INTEGRAL, REGISTERS, TYPES, UNORDERED, Program, number
 
 WARP = 32
 # runs of instructions without a branch, before other warps have their turn
@@ -199,8 +199,9 @@ class Threads:
         values = self.read(operands[1], source, some)
         if 'sat' in flags:
             values = np.where(np.isnan(values), 0, np.clip(values, 0, 1)).astype(source)
-        elif any(flag in flags for flag in ('rni', 'rzi', 'rmi', 'rpi')):
-            raise NotImplementedError(flags)
+        for flag in INTEGRAL.keys() & set(flags):
+            assert np.dtype(to).kind == 'f', flags
+            values = INTEGRAL[flag](values)
         self.write(operands[0], values.astype(to), some)
 
     def _bfi(self, flags: list[str], operands: list[str], some: np.ndarray) -> None:

@@ -34,6 +34,9 @@ COMPARISONS = {
 # what a comparison becomes if it is to be true of NaN
 UNORDERED = {'equ': 'eq', 'neu': 'ne', 'ltu': 'lt', 'leu': 'le', 'gtu': 'gt', 'geu': 'ge'}
 
+# conversions to integral values
+INTEGRAL = {'rni': np.rint, 'rzi': np.trunc, 'rmi': np.floor, 'rpi': np.ceil}
+
 
 class Program:
     """A kernel.
