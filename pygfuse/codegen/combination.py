@@ -35,11 +35,13 @@ def finisher(lanes: Any, reduce: str, normalises: bool, sums: bool = True) -> Ca
             put_row(results.statistics, v * width + channel, equal(result, 0.0, ties + 1.0, ties))
             if smallest:
                 result = -result
+        if normalises:
+            # of a row without edges too, of which the adjoint may load them
+            put_heads(results.statistics, 2 * v * total_heads + head, top)
+            put_heads(results.statistics, (2 * v + 1) * total_heads + head, 1.0 / total)
         if degree > 0:
             if normalises:
                 result = result * (1.0 / total)
-                put_heads(results.statistics, 2 * v * total_heads + head, top)
-                put_heads(results.statistics, (2 * v + 1) * total_heads + head, 1.0 / total)
             if mean:
                 result = result / degree
         if sums:

@@ -154,6 +154,13 @@ OF_CUDA = (
         'tests/cuda/test_combination.py -k hub',
     ),
     Mutation(
+        'statistics of rows without edges',
+        'codegen/combination.py',
+        '        if normalises:\n            # of a row',
+        '        if normalises and degree > 0:\n            # of a row',
+        f'{COMPILED} -k "every_program and gate_attention"',
+    ),
+    Mutation(
         'a replay after a write',
         'cuda/capture.py',
         'if state_of(owner) != state:',
