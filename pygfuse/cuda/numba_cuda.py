@@ -8,7 +8,7 @@ By its documentation `jit`, `compile`, `types`, `intrinsic` and `register_model`
 - ``dispatcher.get_current_device``, which is asked while functions are compiled, see `compiling_for`;
 - the calling convention ``'numba'`` of `compile`, the only one for kernels, "not considered stable".
 
-Therefore ``pyproject.toml`` allows the releases that were tested and no others.
+Therefore ``pyproject.toml`` allows the release that was tested and its patches, and no others.
 """
 
 from __future__ import annotations
