@@ -69,13 +69,25 @@ IN_PARTS = [(name, balance) for name in NAMES for balance in ('vertex', 'edge')]
     [pair if pair == ('gat', 'edge') else pytest.param(*pair, marks=pytest.mark.slow) for pair in IN_PARTS],
 )
 def test_rows_in_several_parts(name, balance, monkeypatch):
+    graph = _in_several_parts(monkeypatch)
+    with force_mapping(Mapping(balance, part_work=3)):
+        assert len(combination.levels_of(plan.parts_of(graph.csr, 32)).inner) > 0
+        check(backend, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
+
+
+def _in_several_parts(monkeypatch):
+    """A graph of whose rows one is cut into many small parts, whose pieces are combined level by level."""
     monkeypatch.setattr('pygfuse.mapping.mapping.HEAVY_PARTS', 1)
     monkeypatch.setattr(combination, 'FAN_IN', 2)
-    graph = random_graph(5, 4, 10, hub=12, seed=1)
-    with force_mapping(Mapping(balance, part_work=3)):
-        levels = combination.levels_of(plan.parts_of(graph.csr, 32))
-        assert len(levels.inner) > 0
-        check(backend, random_call(PROGRAMS[name], graph, 2, 8, torch.float32), TOLERANCE)
+    return random_graph(5, 4, 10, hub=12, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+def test_reductions_of_rows_in_several_parts(reduce, monkeypatch):
+    graph = _in_several_parts(monkeypatch)
+    with force_mapping(Mapping('edge', part_work=3)):
+        check(backend, random_call(PROGRAMS['gine'], graph, 1, 8, torch.float32, reduce=reduce), TOLERANCE)
 
 
 def test_the_same_bits_in_any_order_of_warps():
