@@ -18,13 +18,13 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from pygfuse.transforms import ToLocalOrder
 from pygfuse.bench.case import Measurement, Options, benchmark
-from suite.cases.reddit_scale import LAYERS, WIDTH, training_step
 from pygfuse.bench.graphs import GraphData, like_reddit
-from pygfuse.bench.options import chosen_graph, graph_settings
 from pygfuse.bench.layers import check_fused
+from pygfuse.bench.options import chosen_graph, graph_settings
 from pygfuse.bench.timing import Step
+from pygfuse.transforms import ToLocalOrder
+from suite.cases.reddit_scale import LAYERS, WIDTH, training_step
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
