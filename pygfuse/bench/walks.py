@@ -10,14 +10,16 @@ from typing import Any
 
 from pygfuse.bench.timing import Recorded
 from pygfuse.call.call import Call
+from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import backend
 
 # by direction; what walks few edges gives None for many
 _ENTRIES = {'forward': ('forward',), 'backward': ('backward', 'backward_of_few', 'sum_of_few')}
 
 
-def _width_of(call: Any, *rest: Any) -> int:
-    """The width of a row, of a call or of a program with heads and channels."""
+def _width_of(asked: Any, *rest: Any) -> int:
+    """The width of a row, of a call, its gradient or a program with heads and channels."""
+    call = asked.call if isinstance(asked, Gradient) else asked
     return call.width if isinstance(call, Call) else rest[0] * rest[1]
 
 
