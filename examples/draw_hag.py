@@ -35,7 +35,7 @@ def main() -> None:
         hag.draw(axes, names=list(NEIGHBOURS))
         axes.set_title(f'{title}: {hag.num_aggregations.after} aggregations, {hag.data_transfers.after} transfers')
     figure.savefig(arguments.output, dpi=150)
-    print(hag)
+    print(f'{hag}\nPicture: {arguments.output}')
 
 
 if __name__ == '__main__':

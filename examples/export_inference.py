@@ -38,7 +38,7 @@ program, aot, given = sys.argv[1:]
 x, edge_index, expected = torch.load(given)
 run = torch._inductor.aoti_load_package(aot) if aot else torch.export.load(program).module()
 with torch.no_grad():
-    print(float((run(x, edge_index) - expected).abs().max()))
+    print('%.1e' % (run(x, edge_index) - expected).abs().max())
 """
 
 

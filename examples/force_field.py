@@ -157,6 +157,7 @@ def train(model: SchNet, backend: str, held: Clusters, scale: Scale, options: ar
     clusters, after = drawn(), errors(model, held, scale)
     given = [*clusters, *model.parameters(), *model.buffers()]
     saved = saved_bytes(lambda: loss(clusters), exclude=given) / 1e6
+    optimizer.zero_grad()  # the profiler would not recognise gradients of before
     peak = peak_bytes(lambda: step(clusters), warmup=1) / 1e6
     forces = predicted(model, held, train=False)[1].detach()
     return Learned(losses, before, after, statistics.median(times), saved, peak, forces)

@@ -1,7 +1,8 @@
-"""``python -m pygfuse.bench [NAME] [OPTIONS]``: a benchmark, or a paper's suite of them, by name."""
+"""``python -m pygfuse.bench [NAME] [OPTIONS]``: a benchmark by name, or with ``--suite NAME`` those of a paper."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -20,7 +21,7 @@ def names() -> str:
     """What can be run, for people."""
     others = ', '.join(name for name in modules() if name != DEFAULT)
     papers = '\n'.join(f'  {name:<14} {suite.paper}' for name, suite in SUITES.items())
-    return f'Suites, {PROG} SUITE --help:\n{papers}\nOther benchmarks, {PROG} NAME --help:\n  {others}'
+    return f'Suites, {PROG} --suite SUITE --help:\n{papers}\nOther benchmarks, {PROG} NAME --help:\n  {others}'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,11 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    name = words.pop(0) if words and not words[0].startswith('-') else DEFAULT
-    if name in SUITES:
-        run_suite(name, words, f'{PROG} {name}')
+    parser = argparse.ArgumentParser(PROG, add_help=False, allow_abbrev=False)
+    parser.add_argument('--suite', choices=SUITES)
+    options, words = parser.parse_known_args(arguments)
+    if options.suite is not None:
+        run_suite(options.suite, words, f'{PROG} --suite {options.suite}')
         return 0
+    name = words.pop(0) if words and not words[0].startswith('-') else DEFAULT
     if name not in modules():
         print(f"{PROG}: expected a name of what can be run (got '{name}')\n{names()}", file=sys.stderr)
         return 2

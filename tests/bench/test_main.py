@@ -56,7 +56,9 @@ def test_unknown_names_are_refused_with_those_there_are(capsys):
         (['--repeats', '0'], "expected a number of at least 1 (got '0')"),
         (['--layers', 'NoConv'], "invalid choice: 'NoConv'"),
         (['--plot', 'found.gif'], 'ends in .png or .svg'),
-        (['epp', '--plot', 'found.gif'], 'ends in .png or .svg'),
+        (['--suite', 'epp', '--plot', 'found.gif'], 'ends in .png or .svg'),
+        (['--suite', 'epp', '--unknown'], 'unrecognized arguments: --unknown'),
+        (['--suite', 'unknown'], "invalid choice: 'unknown'"),
     ],
 )
 def test_wrong_options(arguments, expected, capsys):
@@ -65,10 +67,19 @@ def test_wrong_options(arguments, expected, capsys):
     assert expected in capsys.readouterr().err
 
 
-def test_help_names_suites(capsys):
+@pytest.mark.parametrize(
+    ('arguments', 'expected'),
+    [
+        ([], 'graphiler'),
+        (['hag'], '--sequences'),
+        (['--suite', 'hag'], 'hag_search: '),
+        (['--root', 'data', '--suite', 'epp'], 'partial_forward: '),
+    ],
+)
+def test_help(arguments, expected, capsys):
     with pytest.raises(SystemExit, match='0'):
-        main(['--help'])
-    assert 'graphiler' in capsys.readouterr().out
+        main([*arguments, '--help'])
+    assert expected in capsys.readouterr().out
 
 
 def test_the_package_does_not_import_it():

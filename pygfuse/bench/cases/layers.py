@@ -37,16 +37,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--layers', nargs='+', choices=known, default=DEFAULT_LAYERS, metavar='LAYER', help=f'of {", ".join(known)}'
     )
-    parser.add_argument('--edges', nargs='+', type=positive, default=[10_000, 100_000], help='of generated graphs')
+    parser.add_argument(
+        '--edges',
+        nargs='+',
+        type=positive,
+        default=[10_000, 100_000],
+        help='of generated graphs (default: 10000 100000)',
+    )
     parser.add_argument('--degree', type=positive, default=10, help='their edges a node (default: %(default)s)')
-    parser.add_argument('--data', nargs='+', choices=DATASETS, default=[], help="PyG's data sets, instead")
+    parser.add_argument(
+        '--data',
+        nargs='+',
+        choices=DATASETS,
+        default=[],
+        metavar='NAME',
+        help=f"PyG's data sets instead, of {', '.join(DATASETS)}",
+    )
     parser.add_argument('--root', default='data', help='where these lie or are downloaded to (default: %(default)s)')
     parser.add_argument('--features', type=positive, default=64, help='channels of the input (default: %(default)s)')
     parser.add_argument('--heads', type=positive, default=4, help='default: %(default)s')
     parser.add_argument('--channels', type=positive, default=16, help='of a head (default: %(default)s)')
     parser.add_argument(
         '--providers', nargs='+', choices=PROVIDERS, default=[*PROVIDERS], metavar='NAME',
-        help=f'of {", ".join(PROVIDERS)} (default: all that are there)',
+        help=f'of {"; ".join(PROVIDERS)} (default: all that are there)',
     )  # fmt: skip
     parser.add_argument('--device', type=torch.device, default='cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument('--inference', action='store_true', help='forward alone, without gradients')
