@@ -37,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--suite', choices=SUITES)
     options, words = parser.parse_known_args(arguments)
     if options.suite is not None:
-        run_suite(options.suite, words, f'{PROG} --suite {options.suite}')
-        return 0
+        return int(run_suite(options.suite, words, f'{PROG} --suite {options.suite}') > 0)
     name = words.pop(0) if words and not words[0].startswith('-') else DEFAULT
     if name not in modules():
         print(f"{PROG}: expected a name of what can be run (got '{name}')\n{names()}", file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -150,8 +151,12 @@ def of_part(file: Path, benchmark: str) -> Path:
     return file.with_stem(f'{file.stem}-{benchmark}')
 
 
-def run_suite(name: str, arguments: Sequence[str], prog: str) -> None:
-    """Runs all parts of a suite, each with a table, a file and a plot of its own."""
+def run_suite(name: str, arguments: Sequence[str], prog: str) -> int:
+    """Runs all parts of a suite, each with a table, a file and a plot of its own.
+
+    Returns:
+        How many parts failed, for want of data or of a package, say.
+    """
     suite = SUITES[name]
     lines = [f'  {part.benchmark}: {part.asks}' for part in suite.parts]
     text = '\n'.join([suite.paper, '', *lines])
@@ -163,6 +168,7 @@ def run_suite(name: str, arguments: Sequence[str], prog: str) -> None:
     parser.add_argument('--quick', action='store_true', help='a tiny setting, to see that it runs')
     options = parser.parse_args(arguments)
     print(suite.paper)
+    failed = 0
     for part in suite.parts:
         print(f'\n{part.benchmark}: {part.asks}')
         given = part.arguments(options.root) + ['--quick'] * options.quick
@@ -170,4 +176,9 @@ def run_suite(name: str, arguments: Sequence[str], prog: str) -> None:
         for option, file in (('--json', options.json), ('--plot', options.plot)):
             given += [] if file is None else [option, str(of_part(file, part.benchmark))]
         module = import_module(modules()[part.benchmark])
-        run(part.benchmark, given, module.__doc__, shown=aligned)
+        try:
+            run(part.benchmark, given, module.__doc__, shown=aligned)
+        except Exception as error:
+            failed += 1
+            print(f'{part.benchmark} fails: {type(error).__name__}: {error}', file=sys.stderr)
+    return failed
