@@ -121,7 +121,9 @@ def side_by_side(options: Options, graph: str, layer: str) -> Measurement:
     rules = Rules(options.device, options.inference, options.repeats, options.seconds, options.limit)
     chosen = [name for name in options.providers if PROVIDERS[name].why_not(options.device) is None]
     sides: list[Contestant] = []
-    for name in tqdm(chosen, f'{layer}, {graph}', leave=False, disable=None):
+    bar = tqdm(chosen, f'{layer}, {graph}', leave=False, disable=None)
+    for name in bar:
+        bar.set_postfix_str(name)
         found = contestant(PROVIDERS[name], problem, rules)
         if isinstance(found, Contestant):
             sides.append(found)
