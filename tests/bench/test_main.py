@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from pygfuse.bench.__main__ import main
+from pygfuse.bench.datasets import DATASETS
+from pygfuse.bench.graphs import power_law
 from pygfuse.bench.schema import Result
 
 SMALL = ['--edges', '300', '--layers', 'GATConv', '--repeats', '3', '--providers', 'PyG', 'DGL', 'pygfuse']
@@ -30,6 +32,19 @@ def test_layers_beside_one_another(without_dgl, tmp_path, capsys):
     for name in ('PyG / this', 'this / product', 'saved MB', 'peak MB', 'first call s'):
         assert sides['pygfuse'].get(name) > 0
     assert str(tmp_path) not in result.command
+
+
+def test_data_sets(monkeypatch, capsys):
+    roots: list[str] = []
+
+    def load(root):
+        roots.append(root)
+        return power_law(20, 100)
+
+    monkeypatch.setitem(DATASETS, 'Cora', load)
+    assert main([*SMALL, '--data', 'Cora', '--root', 'somewhere', '--layers', 'GCNConv', 'SAGEConv']) == 0
+    assert roots == ['somewhere']  # read once for all layers
+    assert 'Cora   GCNConv' in capsys.readouterr().out
 
 
 def test_inference(capsys):
