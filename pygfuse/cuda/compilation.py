@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pygfuse.cuda.arguments import KINDS
 from pygfuse.cuda.memory import Memory, float_of
 from pygfuse.cuda.numba_cuda import compile, compiling_for, intrinsic, jit, types
-from pygfuse.cuda.toolkit import check_assembler
 
 # a kernel may take the registers of a multiprocessor that fewer blocks would leave unused, rather than spill
 _BLOCKS_AT_LEAST = 2
@@ -65,7 +64,6 @@ def to_machine_code(text: str, architecture: tuple[int, int]) -> bytes:
     """PTX assembled for an architecture, by the linker of CUDA's toolkit: a driver may be older than the toolkit."""
     from cuda.bindings import nvjitlink
 
-    check_assembler(text, nvjitlink.version())
     linker = nvjitlink.create(1, [f'-arch=sm_{architecture[0]}{architecture[1]}'])
     try:
         source = text.encode()

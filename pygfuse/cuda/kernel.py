@@ -80,8 +80,9 @@ class Kernel:
         path = cache.entry_path('pygfuse.cuda.kernels', self.name, *facts, *self.key)
 
         def compile_new() -> MachineCode:
-            from pygfuse.cuda import compilation
+            from pygfuse.cuda import compilation, toolkit
 
+            toolkit.check()
             _log.info('compiling %s', self.name)
             text, name = self.ptx(description, architecture)
             stored = MachineCode((name,), (compilation.to_machine_code(text, architecture),))

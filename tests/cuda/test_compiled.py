@@ -216,6 +216,7 @@ def test_assembled_code_is_read_from_disk(monkeypatch, tmp_path):
     monkeypatch.setenv('PYGFUSE_CACHE_DIR', str(tmp_path))
     assembled = []
     monkeypatch.setattr(Kernel, 'ptx', lambda *arguments: ('text', 'entry'))
+    monkeypatch.setattr('pygfuse.cuda.toolkit.check', lambda: None)
     monkeypatch.setattr(
         'pygfuse.cuda.compilation.to_machine_code', lambda *arguments: assembled.append(arguments) or b'\x7fELF\0'
     )

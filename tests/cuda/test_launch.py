@@ -33,6 +33,7 @@ def test_a_launch_passes_what_it_should(driver):
     torch.testing.assert_close(backend.forward(call)[0], summed(call))
     (launch,) = driver.launches
     assert launch.grid == (1, 1)
+    assert driver.checks == [0]  # that the toolkit's versions fit is known before anything is compiled
 
 
 def test_arguments_become_words():

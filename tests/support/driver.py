@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from pygfuse.cuda import compilation, driver
+from pygfuse.cuda import compilation, driver, toolkit
 from pygfuse.cuda.kernel import Kernel
 from tests.support.interpreter import forget_kernels, interpret, leaves
 from tests.support.ptx import Program
@@ -57,10 +57,11 @@ class StandIn:
     Attributes:
         launches: All that were made.
         modules: The texts that were loaded.
+        checks: How many those were whenever the toolkit's versions were compared.
     """
 
     def __init__(self, device: int = 1) -> None:
-        self.device, self.launches, self.modules = device, [], []
+        self.device, self.launches, self.modules, self.checks = device, [], [], []
         self._functions: list[tuple[int, Program]] = []
         self._expected: tuple[Kernel, tuple[int, int], list[Any]] | None = None
         self._failure = ''
@@ -175,6 +176,7 @@ class StandIn:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(driver, '_library', lambda: self)
             patch.setattr(compilation, 'to_machine_code', lambda text, architecture: text.encode())
+            patch.setattr(toolkit, 'check', lambda: self.checks.append(len(self.modules)))
             patch.setattr(Kernel, '__call__', lambda kernel, *arguments: self._call(kernel, *arguments))
             patch.setattr(torch.cuda, 'device', self._guard)
             patch.setattr(torch.cuda, 'current_device', self.current_device)
