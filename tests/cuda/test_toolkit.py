@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +37,17 @@ def test_the_compiler_that_is_installed_writes_what_its_release_reads():
     pytest.importorskip('numba_cuda')
     release = re.match(r'(\d+)\.(\d+)', importlib.metadata.version('nvidia-nvvm')).groups()
     assert toolkit.written_by_compiler() == toolkit.readable_by(tuple(map(int, release)))
+
+
+def test_the_installed_versions_are_compared(monkeypatch):
+    bindings = pytest.importorskip('cuda.bindings')
+    linker = SimpleNamespace(version=lambda: (12, 4))
+    monkeypatch.setitem(sys.modules, 'cuda.bindings.nvjitlink', linker)
+    monkeypatch.setattr(bindings, 'nvjitlink', linker, raising=False)
+    with pytest.raises(RuntimeError, match=r'nvidia-nvjitlink-cu12 12\.4 reads PTX 8\.4'):
+        toolkit.check.__wrapped__()
+    linker.version = lambda: (99, 0)
+    toolkit.check.__wrapped__()
 
 
 def test_one_module_knows_numba_cuda():

@@ -189,6 +189,13 @@ OF_CUDA = (
         'tests/ops/test_tags.py',
     ),
     Mutation(
+        'versions that nobody compares',
+        'cuda/kernel.py',
+        '            toolkit.check()\n',
+        '',
+        PASSED,
+    ),
+    Mutation(
         'an assembler that is older than the compiler',
         'cuda/toolkit.py',
         '_OF_CUDA_12.get(minor, minor) if major == 12 else minor',
