@@ -90,6 +90,7 @@ def test_reductions_of_rows_in_several_parts(reduce, monkeypatch):
         check(backend, random_call(PROGRAMS['gine'], graph, 1, 8, torch.float32, reduce=reduce), TOLERANCE)
 
 
+@pytest.mark.slow
 def test_the_same_bits_in_any_order_of_warps():
     call, runs = random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 8, torch.float32), []
     for seed in (1, 2, 3):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pygfuse.call.call import Call, Dropout
+from pygfuse.call.gradient import Gradient
 from pygfuse.cuda import backend
 from pygfuse.cuda.arguments import words
 from pygfuse.program.library.neighbours import NEIGHBOURS
@@ -96,6 +97,13 @@ def test_operands_that_begin_anywhere(driver, name):
     call.tensors.update({key: shifted(tensor) for key, tensor in call.tensors.items()})
     assert all(tensor.data_ptr() % 16 == 4 for tensor in call.tensors.values())
     check(backend, call, 2e-5)
+    out, statistics = backend.forward(call)
+    grad = torch.randn_like(out)
+    found, expected = (
+        backend.backward(Gradient(call, one, statistics, other, [*call.tensors]))
+        for one, other in ((shifted(out), shifted(grad)), (out, grad))
+    )
+    assert all(torch.equal(found[name], expected[name]) for name in call.tensors)
 
 
 def shifted(tensor):

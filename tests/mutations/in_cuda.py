@@ -59,6 +59,13 @@ OF_CUDA = (
         f'{LAUNCH} -k rows_that_begin_anywhere',
     ),
     Mutation(
+        'gradients that begin anywhere',
+        'cuda/backend.py',
+        'out, grad_out = _aligned(out), _aligned(grad_out)',
+        'pass',
+        f'{LAUNCH} -k "operands_that_begin_anywhere and gatv2"',
+    ),
+    Mutation(
         'the axes of the grid',
         'cuda/kernel.py',
         'driver.launch(function, (blocks, tiles),',
