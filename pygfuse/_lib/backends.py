@@ -77,6 +77,12 @@ def why_no_edge_chunks(kind: str) -> str | None:
     return None if kind == 'cpu' else f'networks of several stages have no fused kernels for the device {kind!r}'
 
 
+def forms_products_by_chunks(kind: str) -> bool:
+    """Whether walks on devices of a kind multiply features of edges by a weight for chunks of edges, as fast as one
+    matrix product would be."""
+    return kind == 'cpu'
+
+
 def neighbour_search_of(device: torch.device) -> ModuleType | None:
     """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
     return _module('cpu', 'knn') if device.type == 'cpu' else None

@@ -71,7 +71,10 @@ def _values_on_edges(call: Call, places: Mapping[str, Tensor]) -> dict[str, Tens
 
 def _rows(call: Call, name: str) -> Tensor:
     product = call.products.get(name)
-    return call.tensors[name] if product is None else product.features @ product.weight
+    if product is None:
+        return call.tensors[name]
+    features, weight, loops = product
+    return (features if loops is None else torch.cat([features, loops])) @ weight
 
 
 def _apply(function: Callable, values: Mapping[str, Tensor | float]) -> Tensor:

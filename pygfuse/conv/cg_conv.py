@@ -30,7 +30,7 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
         \mathrm{softplus} (\mathbf{W}_s \mathbf{z}_{ij} + \mathbf{b}_s), \quad
         \mathbf{z}_{ij} = [\mathbf{x}_i, \mathbf{x}_j, \mathbf{e}_{ij}]
 
-    Each linear map is taken apart: the ends' parts once a node, the edge's part edge by edge in registers.
+    Each linear map is taken apart: the ends' parts once a node, the part of edges within the walk.
 
     Args:
         channels, dim, aggr, batch_norm, bias: As in PyG.

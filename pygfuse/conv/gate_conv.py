@@ -30,7 +30,7 @@ class GATEConv(FusedConv, attentive_fp.GATEConv):
         \alpha_{ij} = \underset{j}{\mathrm{softmax}} \; \mathrm{LeakyReLU} \left( \mathbf{a}_l^{\top} \mathrm{LeakyReLU}
         (\mathbf{W}_1 [\mathbf{x}_j, \mathbf{e}_{ij}]) + \mathbf{a}_r^{\top} \mathbf{x}_i \right)
 
-    The first linear map is taken apart: its part of nodes once a node, its part of edges edge by edge in registers.
+    The first linear map is taken apart: its part of nodes once a node, its part of edges within the walk.
 
     Args:
         in_channels, out_channels, edge_dim, dropout: As in PyG.

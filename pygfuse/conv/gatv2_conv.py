@@ -28,7 +28,7 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         \mathbf{\Theta}_s \mathbf{x}_j + \mathbf{\Theta}_t \mathbf{x}_i + \mathbf{\Theta}_e \mathbf{e}_{ij} \right)
 
     The linear maps of nodes are taken once a node; what is nonlinear in both ends, the edge's linear map included, is
-    computed edge by edge in registers, and again in backward.
+    computed within the walk, and again in backward.
 
     Args:
         in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).

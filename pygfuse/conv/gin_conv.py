@@ -122,7 +122,7 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         \mathbf{x}^{\prime}_i = h \left( (1 + \epsilon) \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathrm{ReLU}
         (\mathbf{x}_j + \mathbf{W} \mathbf{e}_{ji} + \mathbf{b}) \right)
 
-    With ``edge_dim`` the edge's linear map is computed edge by edge in registers.
+    With ``edge_dim`` the edge's linear map is computed within the walk.
 
     Args:
         nn, eps, train_eps, edge_dim: As in PyG.

@@ -34,7 +34,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         \mathbf{x}^{\prime}_i = \mathbf{W}_1 \mathbf{x}_i + \sum_j \sigma (\mathbf{W}_3 \mathbf{x}_i + \mathbf{W}_4
         \mathbf{x}_j) \odot \mathbf{W}_2 \mathbf{x}_j
 
-    The linear maps are taken once a node; their parts for edge features are computed edge by edge in registers. The
+    The linear maps are taken once a node; their parts for edge features are computed within the walk. The
     gate may be a ``Sigmoid``, ``Tanh`` or ``ReLU``; other activations run PyG's own path.
 
     Args:

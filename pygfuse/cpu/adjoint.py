@@ -14,11 +14,12 @@ from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, paths
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.operands import draws_of, operands_of
+from pygfuse.cpu.panels import lanes_of, pack
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
 from pygfuse.cpu.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
 from pygfuse.cpu.walked_edges import Walked, copies_of_heads, edges_of, nothing, rows_of_path, walked_by
-from pygfuse.cpu.walks.arguments import Added, Ends, KeptWeights, Passed, RowsWalked, Sums
+from pygfuse.cpu.walks.arguments import Added, Ends, KeptWeights, Panels, Passed, RowsWalked, Sums
 from pygfuse.cpu.walks.forward import ONE_PASS
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.graph import Graph
@@ -139,9 +140,9 @@ def _walk(
         found[name] = zeros(like, *call.tensors[name].shape)
     products = [name for name in plan.edge_channels if name in bound.edge_products]
     weight_sums = _each(products, lambda name: zeros(like, pieces, *call.products[name].weight.shape))
-    features = _each(
-        plan.features, lambda name: zeros(like, graph.num_edge_ids, tiling.count, call.products[name].features.shape[1])
-    )
+    # edges of the user that are not walked have no gradient
+    features_like = like.new_empty if edges.num_edges == graph.num_edge_ids else functools.partial(zeros, like)
+    features = _each(plan.features, lambda name: _for_features(call.products[name], tiling.count, features_like))
     passed = _each(plan.passed, lambda _: on_huge_pages(like.new_empty(edges.num_edges, call.heads)))
     added = _each(plan.added, lambda _: zeros(like, pieces, num_others, call.heads))
     sums = _each(plan.parameters, lambda _: zeros(like, pieces, call.width))
@@ -175,6 +176,7 @@ def _walk(
             partial_rows=partial_rows,
         ),
         Added(added),
+        Panels(_each(plan.features, lambda name: pack(call.products[name].weight, lanes_of(like.dtype)))),
     )
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
@@ -190,10 +192,26 @@ def _walk(
         found[name] = total(values).unsqueeze(0)
     for name, values in zip(plan.edge_scalars, edge_scalars, strict=True):
         found[name] = values.sum(dim=1, keepdim=True)
-    of_features = {name: values.sum(dim=1) for name, values in zip(plan.features, features, strict=True)}
+    of_features = dict(zip(plan.features, features, strict=True))
     for name, values in zip(products, weight_sums, strict=True):
-        found[name] = Product(of_features.get(name), total(values))
+        of_rows, of_loops = of_features.get(name, (None, None))
+        found[name] = Product(
+            None if of_rows is None else _over_tiles(of_rows),
+            total(values),
+            None if of_loops is None or call.products[name].loops is None else _over_tiles(of_loops),
+        )
     return found
+
+
+def _for_features(product: Product, tiles: int, new: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
+    """Room for the gradients of features and of those of loops: a row for each tile of channels."""
+    (rows, size), loops = product.features.shape, 0 if product.loops is None else len(product.loops)
+    return on_huge_pages(new(rows, tiles, size)), on_huge_pages(new(loops, tiles, size))
+
+
+def _over_tiles(values: Tensor) -> Tensor:
+    """The sum over tiles of channels."""
+    return values.squeeze(1) if values.shape[1] == 1 else values.sum(dim=1)
 
 
 def _each(names: Collection[str], make: Callable[[str], Tensor]) -> tuple[Tensor, ...]:

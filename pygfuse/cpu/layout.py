@@ -175,20 +175,7 @@ class Layout(EdgeVectors):
     @functools.cached_property
     def buffer(self):
         """``buffer()``: room on the stack for the values of one vector of edges."""
-        edges = self.edges
-
-        @intrinsic
-        def buffer():
-            def emit(context, builder, signature, arguments):
-                vector = simd.llvm_vector(edges.element, edges.lanes)
-                with builder.goto_entry_block():
-                    room = builder.alloca(vector)
-                    room.align = 64
-                return builder.bitcast(room, simd.llvm_element(edges.element).as_pointer())
-
-            return types.CPointer(edges.element)(), emit
-
-        return buffer
+        return memory.room_for(self.element, self.edges.lanes)
 
 
 def _full(kind: simd.SimdType):

@@ -7,7 +7,7 @@ from numba import types
 
 from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
-from pygfuse.cpu.intrinsics import intrinsic
+from pygfuse.cpu.intrinsics import Intrinsic, intrinsic
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
 INT1, INT64 = ir.IntType(1), ir.IntType(64)
@@ -101,6 +101,33 @@ def place_at(index, position):
         return builder.sext(found, INT64) if found.type.width < 64 else found
 
     return types.int64(index, types.int64), emit
+
+
+@intrinsic
+def pointer_at(memory, offset):
+    """``pointer_at(memory, offset)``: a pointer to an element."""
+
+    def emit(context, builder, signature, arguments):
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return memory(memory, types.int64), emit
+
+
+def room_for(element: types.Float, length: int) -> Intrinsic:
+    """``room()``: that many values on the stack."""
+
+    @intrinsic
+    def room():
+        def emit(context, builder, signature, arguments):
+            kind = simd.llvm_element(element)
+            with builder.goto_entry_block():
+                found = builder.alloca(ir.ArrayType(kind, length))
+                found.align = 64
+            return builder.bitcast(found, kind.as_pointer())
+
+        return types.CPointer(element)(), emit
+
+    return room
 
 
 @intrinsic

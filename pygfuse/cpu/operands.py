@@ -11,6 +11,8 @@ from pygfuse.call.call import Call
 from pygfuse.codegen.arguments import Draws, Operands
 from pygfuse.codegen.operands import names_of
 from pygfuse.codegen.philox import threshold_and_scale
+from pygfuse.cpu.walked_edges import nothing
+from pygfuse.program.products import Product
 from pygfuse.program.program import BoundProgram
 
 NO_DRAWS = Draws(None, None, None)
@@ -25,7 +27,7 @@ def operands_of(call: Call, side: str) -> Operands:
 def _gatherer(bound: BoundProgram, side: str) -> Callable[..., Operands]:
     """``gather(tensors, products, scalars)``: written out for a program, since it runs in every walk."""
     item = {
-        'edge_features': 'products[{!r}].features',
+        'edge_features': 'rows_of(products[{!r}])',
         'edge_weights': 'products[{!r}].weight',
         'scalars': 'float(scalars[{!r}])',
     }
@@ -33,9 +35,15 @@ def _gatherer(bound: BoundProgram, side: str) -> Callable[..., Operands]:
     fields = [
         f'({"".join(item.get(field, "tensors[{!r}]").format(name) + ", " for name in found)})' for field, found in names
     ]
-    scope = {'Operands': Operands}
+    scope = {'Operands': Operands, 'rows_of': _rows_of}
     exec(f'def gather(tensors, products, scalars):\n    return Operands({", ".join(fields)})\n', scope)
     return scope['gather']
+
+
+def _rows_of(product: Product) -> tuple[Tensor, ...]:
+    """Features of edges, and those of loops behind them: always both, as launches are known by the program alone."""
+    features, _, loops = product
+    return features, nothing(features.dtype) if loops is None else loops
 
 
 def rows_gathered(rows: Tensor) -> Operands:

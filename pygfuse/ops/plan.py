@@ -20,7 +20,7 @@ from pygfuse.ops.given import Given, expected_of, given_of
 from pygfuse.ops.programs import program_named
 from pygfuse.ops.schema import Arguments, with_parts
 from pygfuse.program.adjoint import unread_rows
-from pygfuse.program.products import Product, as_walked
+from pygfuse.program.products import Product, as_walked, rows_in
 from pygfuse.program.program import EDGE, SOURCE, EdgeProgram
 
 
@@ -106,7 +106,7 @@ class Plan:
                 walked = as_walked(self.program, name, product)
                 (products if isinstance(walked, Product) else given)[name] = walked
         for name in self._of_edges:
-            rows = (products[name].features if name in products else given[name]).shape[0]
+            rows = rows_in(products[name] if name in products else given[name])
             if rows != graph.num_edge_ids:
                 raise ValueError(f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {rows})")
         drawn = None if seed is None else Dropout(dropout, drawn_seed(seed))

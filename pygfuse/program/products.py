@@ -1,8 +1,9 @@
 """Operands of edges given as features times a weight: kept in parts, formed when a walk needs them.
 
 What autograd keeps are the features and the weight, which the user has anyway.
-Values of heads ``[edges, H]`` exist only during a walk. Channels are formed edge by edge within it; where they are no
-wider than the features, so that the user holds a larger tensor, they exist during a walk, as one matrix product.
+Values of heads ``[edges, H]`` exist only during a walk. Channels are formed within it; on a device whose walks form
+them edge by edge and where they are no wider than the features, so that the user holds a larger tensor, they exist
+during a walk, as one matrix product.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pygfuse._lib.backends import forms_products_by_chunks
 from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import HEADS
@@ -58,14 +60,26 @@ def tensors_in(operands: Mapping[str, OperandValue]) -> list[Tensor]:
 def is_formed(program: EdgeProgram, name: str, product: Product) -> bool:
     """Whether a walk takes a product multiplied out: values of heads, and rows that are no wider than the features."""
     features, weight = product.features, product.weight
-    return program.operands[name].level == HEADS or features.shape[1] >= weight.shape[1]
+    if program.operands[name].level == HEADS:
+        return True
+    return not forms_products_by_chunks(features.device.type) and features.shape[1] >= weight.shape[1]
 
 
 def as_walked(program: EdgeProgram, name: str, product: Product) -> Tensor | Product:
-    """A product as a walk takes it: multiplied out, or its features with those of loops."""
+    """A product as a walk takes it: as it is, with its features and those of loops in one, or multiplied out."""
     features, weight, loops = product
+    in_parts = not is_formed(program, name, product)
+    if in_parts and forms_products_by_chunks(features.device.type):
+        return product
     features = features if loops is None else torch.cat([features, loops])
-    return features @ weight if is_formed(program, name, product) else Product(features, weight)
+    return Product(features, weight) if in_parts else features @ weight
+
+
+def rows_in(value: Tensor | Product) -> int:
+    """How many rows an operand has, those of loops too."""
+    if isinstance(value, Product):
+        return len(value.features) + (0 if value.loops is None else len(value.loops))
+    return len(value)
 
 
 def gradient_of(product: Product, found: Tensor | Product, needed: Product) -> Product:
@@ -76,18 +90,16 @@ def gradient_of(product: Product, found: Tensor | Product, needed: Product) -> P
         found: The gradient of its values, or of its features (None if nobody needs it) and its weight.
         needed: Which parts need a gradient; the others have None.
     """
-    rows = product.features.shape[0]
     if isinstance(found, Product):
-        of_features, of_weight = found.features, found.weight
+        of_features, of_weight, of_loops = found
     else:
         of_features = found @ product.weight.t() if needed.features or needed.loops else None
-        of_weight = _gradient_of_weight(product, found) if needed.weight else None
-    # copies: the gradients of an operator's arguments may not share memory
-    return Product(
-        of_features[:rows].clone() if needed.features else None,
-        of_weight if needed.weight else None,
-        of_features[rows:].clone() if needed.loops else None,
-    )
+        of_weight, of_loops = _gradient_of_weight(product, found) if needed.weight else None, None
+    if product.loops is not None and of_loops is None and of_features is not None:
+        # copies: the gradients of an operator's arguments may not share memory
+        of_features, of_loops = (part.clone() for part in of_features.tensor_split([len(product.features)]))
+    found = Product(of_features, of_weight, of_loops)
+    return Product(*(part if is_needed else None for part, is_needed in zip(found, needed, strict=True)))
 
 
 def _gradient_of_weight(product: Product, grad: Tensor) -> Tensor:

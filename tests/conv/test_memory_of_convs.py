@@ -105,6 +105,34 @@ def test_edge_features_are_all_that_grows_with_edges(name, options, argument, wi
     assert saved[1] - saved[0] <= 1000 * 4 * copied
 
 
+WIDE = 48
+WIDE_HEADED = {'in_channels': 32, 'out_channels': 8, 'heads': 4, 'edge_dim': WIDE}
+WITH_WIDE_FEATURES = [
+    ('GATv2Conv', WIDE_HEADED, False),
+    # without loops, whose means give features of edges another gradient
+    ('GATv2Conv', {**WIDE_HEADED, 'add_self_loops': False}, True),
+    ('TransformerConv', WIDE_HEADED, True),
+    ('GINEConv', {'nn': torch.nn.Linear(32, CHANNELS), 'edge_dim': WIDE}, True),
+]
+
+
+@pytest.mark.parametrize(('name', 'options', 'of_features'), WITH_WIDE_FEATURES, ids=str)
+def test_wide_edge_features_are_multiplied_without_a_row_for_each_edge(name, options, of_features):
+    """Neither what is saved nor the peak has a row of the layer's 32 channels for each edge."""
+    conv, num_edges, x = getattr(pygfuse.conv, name)(**options), 20_000, torch.randn(100, 32, requires_grad=True)
+    edge_index = random_edges(100, 100, num_edges)
+    edge_attr = torch.randn(num_edges, WIDE, requires_grad=of_features)
+
+    def step() -> None:
+        out = conv(x, edge_index, edge_attr=edge_attr)
+        torch.autograd.grad(out.sum(), [x, *([edge_attr] if of_features else []), *conv.parameters()])
+
+    row = num_edges * 4
+    assert saved_bytes(step, exclude=[x, edge_index, edge_attr, *conv.parameters()]) < row * 4
+    assert peak_bytes(step, warmup=1) < row * (4 + (WIDE if of_features else 0))
+    assert conv.note.reason is None
+
+
 def _power_law_edges(num_nodes: int, num_edges: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     weights = torch.arange(1, num_nodes + 1, dtype=torch.float64) ** -0.7

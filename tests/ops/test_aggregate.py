@@ -165,19 +165,59 @@ def test_program_equals_its_reference(name, heads, channels):
     check(chosen, edges, random_operands(used(chosen), edges, heads, channels), heads, channels)
 
 
-# 16 features are as wide as a row: the product is formed before the walk
-@pytest.mark.parametrize('features', [3, 16])
+# 16 features are as wide as a row
+@pytest.mark.parametrize('features', [3, 16, 41])
 @pytest.mark.parametrize('name', ['gate', 'rectified', 'dot', 'deep', 'weighted', 'additive'])
 def test_edge_operands_may_be_products(name, features):
     chosen, edges = PROGRAMS[name], random_edges()
     check(chosen, edges, random_operands(used(chosen), edges, 2, 8, products=features), 2, 8)
 
 
-def test_products_are_formed_where_features_are_as_wide():
-    for features, is_formed in ((15, False), (16, True)):
-        operands = random_operands(['x', 'e', 'p'], random_edges(), 2, 8, products=features)
-        walked = as_walked(PROGRAMS['rectified'], 'e', operands['e'])
-        assert isinstance(walked, torch.Tensor if is_formed else Product)
+# several chunks, with edges of a row in two of them; rows of several blocks of registers, the last of which is not full
+@pytest.mark.parametrize(('heads', 'channels'), [(1, 8), (3, 17), (1, 300), (4, 64)])
+@pytest.mark.parametrize('features', [1, 17])
+@pytest.mark.parametrize('name', ['rectified', 'dot', 'deep'])
+def test_products_of_many_edges(name, features, heads, channels):
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=400)
+    operands = random_operands(used(chosen), edges, heads, channels, products=features)
+    for value in operands.values():
+        if isinstance(value, Product):
+            value.weight.data /= heads * channels
+    check(chosen, edges, operands, heads, channels)
+
+
+@pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
+def test_reductions_of_products(reduce):
+    chosen, edges = PROGRAMS['rectified'], random_edges(num_edges=400)
+    check(chosen, edges, random_operands(used(chosen), edges, 2, 8, products=17), 2, 8, reduce)
+
+
+def test_an_extreme_of_products_is_found_again_in_float32():
+    """Backward asks which edges attain it: chunks that begin elsewhere, by other kernels, round alike."""
+    chosen, edges = PROGRAMS['rectified'], random_edges(num_edges=400)
+    operands = random_operands(used(chosen), edges, 2, 8, products=17)
+    given = {
+        name: Product(*(part.detach().float().requires_grad_() for part in value[:2]))
+        if isinstance(value, Product)
+        else value.detach().float().requires_grad_()
+        for name, value in operands.items()
+    }
+    out = aggregate(chosen, edges, given, 2, 8, 'max')
+    (found,) = torch.autograd.grad(out.sum(), given['p'])
+    right = expected(chosen, edges, operands, 2, 8, 'max')
+    (wanted,) = torch.autograd.grad(right.sum(), operands['p'])
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_products_of_channels_are_formed_in_walks(monkeypatch):
+    edges = random_edges()
+    for features, elsewhere in ((15, Product), (16, torch.Tensor)):
+        operands = random_operands(['x', 'e', 'p', 'c'], edges, 2, 8, products=features)
+        assert isinstance(as_walked(PROGRAMS['rectified'], 'e', operands['e']), Product)
+        assert isinstance(as_walked(PROGRAMS['weighted'], 'c', operands['c']), torch.Tensor)
+        with monkeypatch.context() as patched:
+            patched.setattr('pygfuse.program.products.forms_products_by_chunks', lambda kind: False)
+            assert isinstance(as_walked(PROGRAMS['rectified'], 'e', operands['e']), elsewhere)
 
 
 @pytest.mark.parametrize('features', [3, 16])

@@ -48,6 +48,12 @@ class Added(NamedTuple):
     grad_added: tuple[Tensor, ...]
 
 
+class Panels(NamedTuple):
+    """The weights by which gradients of features are multiplied, in panels (`pygfuse.cpu.panels`)."""
+
+    panels: tuple[Tensor, ...]
+
+
 class Sums(NamedTuple):
     """Partial sums, and the rows that they are added up in."""
 
@@ -82,7 +88,7 @@ COMBINE = Arguments('part', _LEFT, shared.RowPointer, shared.Row, _PARTIAL, _RES
 WEIGHTS = Arguments('part', _WALKED, _OPERANDS, shared.Row, Weights)
 BACKWARD = Arguments(
     *('part', Whole('walked', RowsWalked), _OPERANDS, shared.Row, Ends, shared.Draws),
-    *(_OF_TARGETS, KeptWeights, _GRADS, Added),
+    *(_OF_TARGETS, KeptWeights, _GRADS, Added, Panels),
 )
 COMBINE_SUMS = Arguments('part', _LEFT, shared.Row, Whole('sums', Sums))
 PASSED_SUM = Arguments('part', Whole('walked', Passed))

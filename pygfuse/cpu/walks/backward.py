@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from pygfuse.codegen.combination import writers
 from pygfuse.codegen.precision import SETTLED_AFTER
+from pygfuse.cpu.edge_products import EdgeProducts
 from pygfuse.cpu.inlining import (
     add_tuples,
     compiled,
     copies,
     edge_row_loader,
     edge_row_prefetcher,
-    product_adjoint,
     spread,
 )
 from pygfuse.cpu.instructions import Instructions
@@ -84,20 +84,24 @@ def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, side
 
 
 def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) -> Callable:
-    """``write(gradients, ...)``: what the gradients of an edge's channels become, see `BackwardPlan`."""
+    """``write(gradients, ...)``: where the gradients of an edge's channels go, those of products into their chunk."""
     rows = [i for i, name in enumerate(plan.edge_channels) if name in bound.edge_rows]
     products = [i for i, name in enumerate(plan.edge_channels) if name in bound.edge_products]
-    positions = [bound.edge_products.index(plan.edge_channels[i]) for i in products]
-    with_features = [products.index(plan.edge_channels.index(name)) for name in plan.features]
-    adjoint, store_row = product_adjoint(layout, positions, with_features), layout.store_row
-    stores = '\n'.join(
-        f'    store_row(grads.grad_edge_rows[{j}], edge * width + channel, gradients[{i}])' for j, i in enumerate(rows)
-    )
-    of_products = ''.join(f'gradients[{i}], ' for i in products)
-    header = 'gradients, operands, grads, edge, width, channel, piece, tiles, tile'
-    rest = 'operands, grads, edge, width, channel, piece, tiles, tile'
-    text = f'def write({header}):\n{stores}\n    adjoint(({of_products}), {rest})\n    return'
-    return compiled(text, store_row=store_row, adjoint=adjoint)
+    lines = [
+        *(f'store_row(grads.grad_edge_rows[{j}], edge * width + channel, gradients[{i}])' for j, i in enumerate(rows)),
+        *(
+            f'store_row(of_formed[{j}], place * {layout.heads * layout.channels}, gradients[{i}])'
+            for j, i in enumerate(products)
+        ),
+    ]
+    text = '\n    '.join(['def write(gradients, grads, edge, width, channel, of_formed, place):', *lines, 'return'])
+    return compiled(text, store_row=layout.store_row)
+
+
+def _edge_products(layout: Layout, bound: BoundProgram, plan: BackwardPlan) -> EdgeProducts:
+    names = [name for name in plan.edge_channels if name in bound.edge_products]
+    derived = [bound.edge_products.index(name) for name in names]
+    return EdgeProducts(layout, len(bound.edge_products), derived, [names.index(name) for name in plan.features])
 
 
 def backward_body(
@@ -128,8 +132,11 @@ def backward_body(
     score = edge_scorer(bound, layout, sides) if has_score else None
     score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
-    with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
-    fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
+    with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
+    with_products, products = len(bound.edge_products) > 0, _edge_products(layout, bound, plan)
+    room, gradient_room, fill, differentiate = (
+        products.room, products.gradient_room, products.fill, products.differentiate,
+    )  # fmt: skip
     write_edge_rows = _edge_row_writer(layout, bound, plan)
     copy_heads, copy_channels = copies(len(plan.heads)), copies(len(plan.channels))
     copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
@@ -146,10 +153,21 @@ def backward_body(
     (rows_of, row_at), (write_heads, write_row) = row_walkers(scattered), writers(layout)
     edges_full, row_full, dropout, exp = layout.edges_full, layout.row_full, dropout_edges(layout), vocabulary.exp
 
+    @inlined
+    def next_chunk(
+        q, last_edge, walked, operands, grads, panels, formed, of_formed, chunk_first, width, channel, piece, tile
+    ):  # fmt: skip
+        """Takes the gradients of a chunk's edges up to `q`, and makes the products of the chunk that begins there."""
+        differentiate(
+            of_formed, operands, grads, panels, walked.edge_id, chunk_first, q - chunk_first, width, channel, piece,
+            len(walked.tiles) // 2, tile,
+        )  # fmt: skip
+        return fill(operands, walked.edge_id, q, last_edge, width, channel, formed)
+
     @BACKWARD.of
     def backward(
         part, walked, operands, total_heads, width, num_rows, num_others, num_walked, seed, threshold, scale,
-        of_targets, edge_alpha, grads, grad_added,
+        of_targets, edge_alpha, grads, grad_added, panels,
     ):  # fmt: skip
         num_tiles = len(walked.tiles) // 2
         tile, piece, head, channel = piece_of(part, walked.tiles)
@@ -158,6 +176,7 @@ def backward_body(
         parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(edges_full(0.0))
         weights, dots, reached, unsettled = buffer(), buffer(), row_full(0.0), 0
         first, last, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
+        formed, of_formed, chunk_first, chunk_last = room(), gradient_room(), first_edge, first_edge
         for i in range(first, last):
             v, begin, end, is_whole, slot = row_at(i, walked.rows, piece, walked.indptr, first_edge, last_edge)
             own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
@@ -175,10 +194,16 @@ def backward_body(
             for q in range(begin, end, step):
                 count = min(step, end - q)
                 if has_score:
+                    if with_products and q + count > chunk_last:
+                        chunk_last = next_chunk(
+                            q, last_edge, walked, operands, grads, panels, formed, of_formed, chunk_first, width,
+                            channel, piece, tile,
+                        )  # fmt: skip
+                        chunk_first = q
                     if edge_alpha is None:
                         alpha, others, on_edges = score(
                             q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
-                            total_heads, width, head, channel, weights,
+                            total_heads, width, head, channel, weights, formed, chunk_first,
                         )  # fmt: skip
                         if softmax:
                             if not by_target:
@@ -204,9 +229,15 @@ def backward_body(
                     if with_edge_rows:
                         ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
                         fetch_edge_rows(operands, ahead, width)
+                    if with_products and not has_score and q + k >= chunk_last:
+                        chunk_last = next_chunk(
+                            q + k, last_edge, walked, operands, grads, panels, formed, of_formed, chunk_first, width,
+                            channel, piece, tile,
+                        )  # fmt: skip
+                        chunk_first = q + k
                     at, edge = place_at(walked.gathered, q + k) * width + channel, place_at(walked.edge_id, q + k)
                     other = load_row(operands.gathered_channels, at)
-                    row = load_edge_rows(operands, edge, width, channel)
+                    row = load_edge_rows(operands, edge, width, channel, formed, q + k - chunk_first)
                     if not by_target:
                         grad = load_row(of_targets.grad_out, at)
                         if extreme:
@@ -220,9 +251,7 @@ def backward_body(
                     row_sums = add_tuples(row_sums, found[1])
                     parameter_sums = add_tuples(parameter_sums, found[3])
                     if edges_by_message:
-                        write_edge_rows(
-                            found[2], operands, grads, edge, width, channel, piece, num_tiles, tile,
-                        )  # fmt: skip
+                        write_edge_rows(found[2], grads, edge, width, channel, of_formed, q + k - chunk_first)
                 if through_score:
                     through = load_edges(dots, 0)
                     if seed is not None:
@@ -250,7 +279,7 @@ def backward_body(
                         for k in range(count):
                             u, e = place_at(walked.gathered, q + k), place_at(walked.edge_id, q + k)
                             other = load_row(operands.gathered_channels, u * width + channel)
-                            row = load_edge_rows(operands, e, width, channel)
+                            row = load_edge_rows(operands, e, width, channel, formed, q + k - chunk_first)
                             flow = score_adjoint(
                                 load_heads(dots, k * heads),
                                 (),
@@ -277,9 +306,7 @@ def backward_body(
                                         parameter_rows, operands.scalars,
                                     )  # fmt: skip
                                     edge_grads = add_tuples(edge_grads, found[2])
-                                write_edge_rows(
-                                    edge_grads, operands, grads, e, width, channel, piece, num_tiles, tile,
-                                )  # fmt: skip
+                                write_edge_rows(edge_grads, grads, e, width, channel, of_formed, q + k - chunk_first)
                 if q + step - settled >= SETTLED_AFTER:
                     settled_heads = add_tuples(settled_heads, head_sums)
                     settled_rows = add_tuples(settled_rows, row_sums)
@@ -303,6 +330,10 @@ def backward_body(
                     v, slot, is_whole, head, total_heads, sum_edges(head_sums), grads.grad_heads, grads.partial_heads
                 )
                 write_row(v, slot, is_whole, channel, width, row_sums, grads.grad_channels, grads.partial_rows)
+        differentiate(
+            of_formed, operands, grads, panels, walked.edge_id, chunk_first, last_edge - chunk_first, width, channel,
+            piece, num_tiles, tile,
+        )  # fmt: skip
         if with_parameters:
             add_row(grads.grad_parameters, piece * width + channel, parameter_sums)
             add_heads(grads.grad_parameter_heads, piece * total_heads + head, head_parameter_sums)

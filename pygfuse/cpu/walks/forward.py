@@ -8,6 +8,7 @@ import numpy as np
 
 from pygfuse.codegen.combination import combiner, finisher, leaver
 from pygfuse.codegen.precision import SLACK, lowest
+from pygfuse.cpu.edge_products import EdgeProducts
 from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher
 from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.memory import place_at
@@ -53,8 +54,9 @@ def forward_body(
     score = edge_scorer(bound, layout, BY_TARGET) if has_score else None
     message = compiled(bound.text(bound.message, 'message', BY_TARGET))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
-    with_edge_rows = len(bound.edge_rows) + len(bound.edge_products) > 0
-    fetch_edge_rows = edge_row_prefetcher(len(bound.edge_rows), len(bound.edge_products))
+    with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
+    with_products, products = len(bound.edge_products) > 0, EdgeProducts(layout, len(bound.edge_products))
+    room, fill = products.room, products.fill
     finish, leave = finisher(layout, reduce, softmax, sums), leaver(layout, reduce, softmax)
     least = lowest(str(layout.element))
     step, heads = layout.step, layout.heads
@@ -73,6 +75,7 @@ def forward_body(
         head_parameters = repeat(load_heads(operands.parameter_heads, head))
         weights = buffer()
         first, last, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
+        formed, chunk_first, chunk_last = room(), first_edge, first_edge
         for i in range(first, last):
             v, begin, end, is_whole, slot = row_at(i, (), piece, walked.indptr, first_edge, last_edge)
             own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
@@ -86,9 +89,14 @@ def forward_body(
             for q in range(begin, end, step):
                 count = min(step, end - q)
                 if has_score:
+                    if with_products and q + count > chunk_last:
+                        chunk_first, chunk_last = (
+                            q,
+                            fill(operands, walked.edge_id, q, last_edge, width, channel, formed),
+                        )
                     s, _, _ = score(
                         q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
-                        total_heads, width, head, channel, weights,
+                        total_heads, width, head, channel, weights, formed, chunk_first,
                     )  # fmt: skip
                     if softmax:
                         s = mask_edges(s, end - q, -np.inf)
@@ -107,8 +115,12 @@ def forward_body(
                     if with_edge_rows:
                         ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
                         fetch_edge_rows(operands, ahead, width)
+                    if with_products and not has_score and q + k >= chunk_last:
+                        chunk_first = q + k
+                        chunk_last = fill(operands, walked.edge_id, chunk_first, last_edge, width, channel, formed)
                     other = load_row(operands.gathered_channels, place_at(walked.gathered, q + k) * width + channel)
-                    row = load_edge_rows(operands, place_at(walked.edge_id, q + k), width, channel)
+                    edge = place_at(walked.edge_id, q + k)
+                    row = load_edge_rows(operands, edge, width, channel, formed, q + k - chunk_first)
                     weight = load_heads(weights, k * heads)
                     found = message(weight, (), own_row, (), other, (), row, (), parameter_rows, operands.scalars)
                     if extreme:

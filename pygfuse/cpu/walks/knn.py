@@ -6,35 +6,15 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
-from pygfuse.cpu import simd
 from pygfuse.cpu.distances import add_squared_difference, count_if_ahead, lanes_not_above, lowest_bit, smaller
-from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import room_for
 from pygfuse.cpu.translation.functions import inlined
 
 # queries whose distances to a panel are in registers together
 QUERIES_TOGETHER = 4
 INFINITY = float('inf')
-
-
-def _room(element: types.Float, length: int) -> Callable:
-    """``room()``: that many values on the stack."""
-
-    @intrinsic
-    def room():
-        def emit(context, builder, signature, arguments):
-            kind = simd.llvm_element(element)
-            with builder.goto_entry_block():
-                found = builder.alloca(ir.ArrayType(kind, length))
-                found.align = 64
-            return builder.bitcast(found, kind.as_pointer())
-
-        return types.CPointer(element)(), emit
-
-    return room
 
 
 def _distances(layout: Layout, stride: int) -> Callable:
@@ -123,7 +103,11 @@ def nearest_body(layout: Layout, line: Layout, stride: int) -> Callable:
     """
     width = layout.channels
     load_row = layout.load_row
-    room, distances_of, rank = _room(layout.element, QUERIES_TOGETHER * stride), _distances(layout, stride), _rank(line)
+    room, distances_of, rank = (
+        room_for(layout.element, QUERIES_TOGETHER * stride),
+        _distances(layout, stride),
+        _rank(line),
+    )
     bound = _bound(line, rank)
 
     @inlined

@@ -15,7 +15,8 @@ def edge_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -
     """``score(...)``: the scores of some of a row's edges side by side, and the values of heads they came from.
 
     Scores of heads are computed for all of them at once. Scores of channels are computed edge by edge, each from
-    the rows of both ends, and pass through the few bytes of `buffer`.
+    the rows of both ends, and pass through the few bytes of `buffer`. Products of edges are `formed` for the chunk that
+    begins with edge `chunk_first`.
 
     Args:
         bound: A program with a score.
@@ -32,7 +33,7 @@ def edge_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -
     @inlined
     def score_edges(
         q, end, walked, operands, own_heads, own_row, head_parameters, parameters, total_heads, width, head, channel,
-        buffer,
+        buffer, formed, chunk_first,
     ):  # fmt: skip
         if of_heads:
             others = gather_edges(operands.gathered_heads, walked.gathered, q, end, total_heads, head)
@@ -43,7 +44,7 @@ def edge_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -
         for k in range(min(step, end - q)):
             other = load_row(operands.gathered_channels, place_at(walked.gathered, q + k) * width + channel)
             edge = place_at(walked.edge_id, q + k)
-            row = load_edge_rows(operands, edge, width, channel)
+            row = load_edge_rows(operands, edge, width, channel, formed, q + k - chunk_first)
             store_heads(buffer, k * heads, score((), own_row, (), other, (), row, (), parameters, operands.scalars))
         return load_edges(buffer, 0), (), ()
 

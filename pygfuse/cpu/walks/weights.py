@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pygfuse.cpu.edge_products import EdgeProducts
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.walks.arguments import WEIGHTS
 from pygfuse.cpu.walks.parts import piece_of, row_at, rows_of
@@ -23,6 +24,8 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
     softmax, score, exp = bound.softmax, edge_scorer(bound, layout, BY_TARGET), vocabulary.exp
     step, load_heads, load_row = layout.step, layout.load_heads, layout.load_row
     repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
+    with_products, products = len(bound.edge_products) > 0, EdgeProducts(layout, len(bound.edge_products))
+    formed_room, fill = products.room, products.fill
 
     @WEIGHTS.of
     def weights(part, walked, operands, total_heads, width, statistics, result):
@@ -31,6 +34,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
         head_parameters = repeat(load_heads(operands.parameter_heads, head))
         room = buffer()
         first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
+        formed, chunk_first, chunk_last = formed_room(), first_edge, first_edge
         for v in range(first_row, end_row):
             begin, end, _, _ = row_at(v, piece, walked.indptr, first_edge, last_edge)
             own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
@@ -39,9 +43,11 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
                 top = repeat(load_heads(statistics, 2 * v * total_heads + head))
                 factor = repeat(load_heads(statistics, (2 * v + 1) * total_heads + head))
             for q in range(begin, end, step):
+                if with_products and min(q + step, end) > chunk_last:
+                    chunk_first, chunk_last = q, fill(operands, walked.edge_id, q, last_edge, width, channel, formed)
                 s, _, _ = score(
                     q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
-                        total_heads, width, head, channel, room,
+                        total_heads, width, head, channel, room, formed, chunk_first,
                 )  # fmt: skip
                 if softmax:
                     s = exp(s - top) * factor
