@@ -17,7 +17,7 @@ from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_values import DTYPES, edge_values
 
 # what a chunk does not hold all edges of
-_OF_ALL_EDGES = ('softmax', 'reduce')
+_OF_ALL_EDGES = ('softmax', 'reduce', 'batch_norm')
 # a reduction by another one
 _BY = {'sum': 'sum', 'mean': 'sum', 'max': 'max', 'min': 'max'}
 

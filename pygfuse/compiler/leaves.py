@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch_geometric.utils
+from torch.nn import BatchNorm1d
 from torch_geometric.nn.aggr import Aggregation
 
 from pygfuse.compiler.ir import SHARED, TARGET, Node
@@ -68,6 +69,15 @@ def aggregation_call(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_
                      **kwargs: Any) -> Any:  # fmt: skip
     """``Aggregation.__call__`` of symbols."""
     return self.forward(x, index=index, ptr=None, dim_size=dim_size, dim=dim, **kwargs)
+
+
+def batch_norm_call(module: BatchNorm1d, x: Any) -> Any:
+    """``BatchNorm1d.__call__`` of symbols: the module is read, and its statistics move, when the plan runs."""
+    if not isinstance(x, Symbol) or x.rows != NUM_EDGES or x.dim() != 2 or x.is_stacked:
+        raise Refused('a batch normalisation of something that is no row of values for each edge')
+    if x.shape[1] != module.num_features:
+        raise Refused(f'a batch normalisation of {module.num_features} features where there are {x.shape[1]}')
+    return made('batch_norm', x, module=module)
 
 
 def _or_real(leaf: Callable, real: Callable) -> Callable:

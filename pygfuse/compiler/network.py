@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeAlias
 
 from torch import Tensor
+from torch.nn import BatchNorm1d
 
 from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, value
@@ -20,6 +22,7 @@ from pygfuse.ops.edge_mlp import (
     edge_network,
     edge_reduce,
     edge_states,
+    normalised,
     why_no_places,
 )
 from pygfuse.program.activation import SELU, Activation
@@ -56,11 +59,21 @@ class Norm:
 
 
 @dataclasses.dataclass(frozen=True)
+class Batch:
+    """A batch normalisation over all edges among the stages, by its module."""
+
+    module: BatchNorm1d
+
+
+@dataclasses.dataclass(frozen=True)
 class Term:
     """Features of edges, or a linear map of them, that are added, by the names of operands."""
 
     features: str
     weight: str | None
+
+
+Stage: TypeAlias = Layer | Norm | Batch | Term | Activation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +88,7 @@ class Network:
         is_returned: Whether the values themselves are wanted.
     """
 
-    stages: tuple[Layer | Norm | Term | Activation, ...]
+    stages: tuple[Stage, ...]
     operands: dict[str, Node]
     message: Node
     reduction: Node | None
@@ -116,17 +129,23 @@ class Network:
                 found.append(node.args[1])
         return found
 
+    @property
+    def batch_norms(self) -> list[BatchNorm1d]:
+        """The modules that normalise over all edges."""
+        return [stage.module for stage in self.stages if isinstance(stage, Batch)]
+
     def why_edges_tie(self, weights: list[Tensor]) -> str | None:
         """The reason, if any, for which edges tie in a maximum, which then divides a gradient as PyG does not."""
         if self.reduce != 'max':
             return None
+        weights = [*weights, *(module.weight for module in self.batch_norms if module.weight is not None)]
         # a scale is a number for each channel
         rows = [weight if weight.dim() > 1 else weight.unsqueeze(1) for weight in weights]
         return None if all(bool(of.any(dim=1).all()) for of in rows) else 'all edges tie where a row of weights is zero'
 
     def run(self, edges: Edges, operands: dict[str, Tensor]) -> dict[int, Tensor]:
         """The values of the reduction and of the message, of these what is wanted, by the identity of their nodes."""
-        stages = self._stages(operands)
+        stages = self._stages(operands, edges)
         if self.reduction is None:
             return {id(self.message): edge_states(stages, edges)}
         reduce = 'max' if self.reduce == 'max' else 'sum'
@@ -139,7 +158,7 @@ class Network:
             out = mean_of(out, edges)
         return {id(self.reduction): out, **found}
 
-    def _stages(self, operands: dict[str, Tensor]) -> list[EdgeStage]:
+    def _stages(self, operands: dict[str, Tensor], edges: Edges) -> list[EdgeStage]:
         given = {name: tensor if tensor.dim() > 1 else tensor.unsqueeze(1) for name, tensor in operands.items()
                  if name.startswith('features')}  # fmt: skip
         ends = {name: operands[name] for name in self._ends}
@@ -151,6 +170,8 @@ class Network:
                 stages.append(Map(weight, bias))
             elif isinstance(stage, Norm):
                 stages.append(Normalise(operands.get(stage.weight), operands.get(stage.bias), stage.eps))
+            elif isinstance(stage, Batch):
+                stages = normalised(stages, edges, stage.module)
             elif isinstance(stage, Term):
                 stages.append(Plus(given[stage.features], operands.get(stage.weight)))
             else:
@@ -158,11 +179,13 @@ class Network:
         return stages
 
 
-def _said(stage: Layer | Norm | Term | Activation) -> str:
+def _said(stage: Stage) -> str:
     if isinstance(stage, Layer):
         return f'linear({stage.weight})'
     if isinstance(stage, Norm):
         return 'layer_norm'
+    if isinstance(stage, Batch):
+        return 'batch_norm'
     if isinstance(stage, Term):
         return f'+ {stage.features}' if stage.weight is None else f'+ linear({stage.features}, {stage.weight})'
     return stage.name
@@ -201,7 +224,7 @@ class _Reader:
     """Takes a network apart, from its values back to its beginning."""
 
     def __init__(self) -> None:
-        self.stages: list[Layer | Norm | Term | Activation] = []
+        self.stages: list[Stage] = []
         self.operands: dict[str, Node] = {}
 
     def read(self, node: Node) -> None:
@@ -241,7 +264,10 @@ class _Reader:
             x, _, weight, bias, eps = node.args
             self.stages.append(Norm(self._named('scale', weight), self._named('shift', bias), float(eps)))
             return x
-        self.stages.append(_activation(node))
+        if node.op == 'batch_norm':
+            self.stages.append(Batch(node.attributes['module']))
+        else:
+            self.stages.append(_activation(node))
         return node.args[0]
 
     def _without_addend(self, node: Node) -> tuple[Node, Node | None]:
@@ -283,9 +309,9 @@ class _Reader:
         self.stages.append(Layer(self._named('weight', weight), self._named('bias', constant)))
 
 
-def _has_map(stage: Layer | Norm | Term | Activation) -> bool:
-    """Whether a stage reads all values of an edge for each one."""
-    return isinstance(stage, (Layer, Norm)) or (isinstance(stage, Term) and stage.weight is not None)
+def _has_map(stage: Stage) -> bool:
+    """Whether a stage reads other values than each one by itself."""
+    return isinstance(stage, (Layer, Norm, Batch)) or (isinstance(stage, Term) and stage.weight is not None)
 
 
 def _features(node: Node) -> tuple[Node, Node | None] | None:

@@ -129,6 +129,8 @@ for _name in ('amax', 'amin', 'prod', 'norm', 'softmax_of_row', 'log_softmax_of_
 for _name in ('cross', 'cumsum', 'cumprod'):
     OPERATIONS[_name] = Operation(getattr(torch, _name))
 OPERATIONS['einsum'] = Operation(lambda *tensors, equation: torch.einsum(equation, *tensors))
+# over all edges, wherever its argument resides
+OPERATIONS['batch_norm'] = Operation(lambda x, module: x, residency='edge')
 # what is computed of shared values alone, whatever it is
 OPERATIONS['call'] = Operation(_call, row_wise=False)
 OPERATIONS['columns'] = Operation(_columns)

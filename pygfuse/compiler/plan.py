@@ -77,6 +77,7 @@ class Plan:
         output, walks = _lowered(output)
         if not walks:
             raise Refused('it reduces nothing')
+        _check_normalised_once(walks)
         steps = _steps(output, walks)
         for node in steps:
             if node.residency == EDGE and node.op not in ('input', 'columns') and id(node) not in walks:
@@ -168,6 +169,14 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
                 break
         else:
             return output, walks
+
+
+def _check_normalised_once(walks: Mapping[int, Form]) -> None:
+    """Raises a Refused if a batch normalisation would see values, and move its statistics, twice."""
+    networks = {id(form): form for form in walks.values() if isinstance(form, Network)}.values()
+    modules = [id(module) for network in networks for module in network.batch_norms]
+    if len(set(modules)) < len(modules):
+        raise Refused('a batch normalisation that is taken twice')
 
 
 def _walk_of(reduction: Node) -> Form:

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from torch.nn import BatchNorm1d, Module, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.ir import SHARED, leaf
-from pygfuse.compiler.leaves import METHODS, aggregation_call
+from pygfuse.compiler.leaves import METHODS, aggregation_call, batch_norm_call
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, watched_value
 from pygfuse.compiler.symbols import Symbol
@@ -143,6 +143,9 @@ class Watched:
         call = type(module).__call__
         if isinstance(module, Aggregation):
             return aggregation_call(self, *args, **kwargs)
+        if type(module) is BatchNorm1d:
+            guards.add(module, '__class__', BatchNorm1d)  # another one where a parametrization is registered
+            return batch_norm_call(module, *args, **kwargs)
         if call is not Module.__call__:
             return rebound(call, guards)(self, *args, **kwargs)
         return self.forward(*args, **kwargs)

@@ -26,7 +26,8 @@ class CFConv(FilterConv, schnet.CFConv):
         \mathbf{x}^{\prime}_i = \mathbf{W}_2 \sum_{j \in \mathcal{N}(i)} \mathbf{W}_1 \mathbf{x}_j \odot
         h_{\mathbf{\Theta}}(\mathbf{e}_{i,j}) \cdot \tfrac{1}{2} \left( \cos(\pi d_{i,j} / c) + 1 \right)
 
-    The filter :math:`h_{\mathbf{\Theta}}` runs on chunks of edges. Fused are networks of linear maps and activations.
+    The filter :math:`h_{\mathbf{\Theta}}` runs on chunks of edges. Fused are networks of linear maps,
+    activations and batch normalisations.
 
     Args:
         in_channels, out_channels, num_filters, nn, cutoff: As in PyG.
@@ -54,7 +55,8 @@ class CFConv(FilterConv, schnet.CFConv):
         if distance is None:
             raise ValueError("Expected 'edge_weight' to be given, the length of each edge (got None)")
         cutoff = 0.5 * ((distance * pi / self.cutoff).cos() + 1.0)
-        stages = [Begin(features=features), *on_chunks(prepared), Times(self.lin1(inputs.x[0]), cutoff)]
+        stages = on_chunks(Begin(features=features), prepared, edges)
+        stages.append(Times(self.lin1(inputs.x[0]), cutoff))
         return edge_reduce(stages, edges, 'sum'), None
 
     def finish(self, out: Tensor, x: NodePair, begun: Tensor | None) -> Tensor:

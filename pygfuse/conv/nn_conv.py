@@ -66,8 +66,9 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
             raise ValueError(f"Expected 'nn' to give {expected} values, a matrix for each edge (got {width})")
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> tuple[Tensor, None]:
-        features, *before = Begin(features=self.edge_input(inputs, edges).values), *on_chunks(prepared[:-1])
-        stages = [features, *before, Contract(inputs.x[0], self._matrices(prepared[-1].module))]
+        begin = Begin(features=self.edge_input(inputs, edges).values)
+        contract = Contract(inputs.x[0], self._matrices(prepared[-1].module))
+        stages = [*on_chunks(begin, prepared[:-1], edges), contract]
         out = edge_reduce(stages, edges, 'sum')
         if self.reduction == 'mean':
             out = mean_of(out, edges)

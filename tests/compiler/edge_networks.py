@@ -2,6 +2,7 @@
 
 import torch
 from torch.nn import ELU, GELU, SELU, BatchNorm1d, Dropout, LayerNorm, Linear, ReLU, Sequential, SiLU
+from torch_geometric.nn import BatchNorm as PyGBatchNorm
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
@@ -117,6 +118,27 @@ class Largest(OfSources):
         return scatter(inputs, index, dim=0, dim_size=dim_size, reduce='max')
 
 
+class Batch(Block):
+    """Batch normalisations over all edges: of a sum of both ends and features, and at the end."""
+
+    def __init__(self, aggr='sum'):
+        super().__init__(aggr, middle=lambda: Sequential(BatchNorm1d(HIDDEN), SiLU()), last=BatchNorm1d)
+
+
+class BatchOfEnds(OfSources):
+    """A batch normalisation before the first map, of values that reside with sources; PyG's at the end of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.pyg_norm = BatchNorm1d(NODES), PyGBatchNorm(4)
+
+    def message(self, x_j, edge_attr):
+        return self.pyg_norm(self.edge_mlp[2](self.edge_mlp[1](self.map(self.norm(x_j)))))
+
+    def map(self, x):
+        return torch.nn.functional.linear(x, self.edge_mlp[0].weight[:, :NODES])
+
+
 LAYERS = {
     'block': Block,
     'block of means': lambda: Block('mean'),
@@ -127,15 +149,20 @@ LAYERS = {
     'edges alone': OfEdgesAlone,
     'sources and edges': OfSources,
     'a maximum of scaled values': Largest,
+    'batch normalisation': Batch,
+    'maxima of batch normalisation': lambda: Batch('max'),
+    'batch normalisation of sources': BatchOfEnds,
 }
 
 
 # What is refused
 
 
-class Batch(Block):
-    def __init__(self):
-        super().__init__(last=BatchNorm1d)
+class BatchTwice(Batch):
+    """Values of edges, and a sum of others made of them."""
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return scatter(inputs.relu(), index, dim=0, dim_size=dim_size, reduce='sum'), inputs
 
 
 class Dropped(Block):
@@ -169,7 +196,7 @@ class Twice(Block):
 
 
 REFUSED = {
-    Batch: 'it writes into a tensor that something else may share',
+    BatchTwice: 'a batch normalisation that is taken twice',
     Dropped: 'dropout of values that each edge has of its own',
     BySource: 'it reads edge_index',
     Ends: 'it returns values of nodes for each edge',

@@ -8,7 +8,18 @@ from torch.nn import LayerNorm, Linear, ReLU, Sequential
 
 import pygfuse
 from pygfuse.memory import peak_bytes, saved_bytes
-from tests.compiler.edge_networks import EDGES, LAYERS, NODES, REFUSED, Block, Largest, OfSources, Updated
+from tests.compiler.edge_networks import (
+    EDGES,
+    LAYERS,
+    NODES,
+    REFUSED,
+    Batch,
+    BatchOfEnds,
+    Block,
+    Largest,
+    OfSources,
+    Updated,
+)
 from tests.support import parity
 from tests.support.parity import GRAPHS, Example, random_edges
 
@@ -118,6 +129,39 @@ def test_gradients_of_gradients(kind):
     assert conv.note.reason is None
 
 
+@pytest.mark.parametrize('kind', [Batch, BatchOfEnds])
+def test_batch_norms_move_their_statistics_as_torch_does(kind):
+    torch.manual_seed(0)
+    plain = kind().double()
+    fused = pygfuse.compile(copy.deepcopy(plain))
+    for graph in ('random', 'path', 'random'):
+        given = arguments(GRAPHS[graph]())
+        given |= {name: given[name].double() for name in ('x', 'edge_attr')}
+        torch.testing.assert_close(fused(**given), plain(**given))
+        torch.testing.assert_close(dict(fused.named_buffers()), dict(plain.named_buffers()))
+    for conv in (plain, fused):
+        conv.eval()
+    torch.testing.assert_close(fused(**given), plain(**given))
+    torch.testing.assert_close(dict(fused.named_buffers()), dict(plain.named_buffers()))
+    assert fused.note.reason is None
+
+
+def test_gradients_of_batch_norms():
+    torch.manual_seed(0)
+    conv, example = pygfuse.compile(Batch()).double(), GRAPHS['path']()
+    given = [t.double().requires_grad_() for t in (example.x(NODES)[:7], example.edge_attr(EDGES)[:5])]
+    assert torch.autograd.gradcheck(lambda x, edge_attr: conv(x, example.edge_index[:, :5], edge_attr), given)
+    assert conv.note.reason is None
+
+
+def test_a_batch_norm_of_one_edge_is_an_error_as_in_torch():
+    conv, example = pygfuse.compile(Batch()), GRAPHS['path']()
+    given = example.x(NODES), example.edge_index[:, :1], example.edge_attr(EDGES)[:1]
+    with pytest.raises(ValueError, match='Expected more than 1 value per channel'):
+        conv(*given)
+    assert conv.eval()(*given)[1].shape == (1, EDGES)
+
+
 NUM_NODES = 300
 
 
@@ -137,10 +181,12 @@ def measured(conv, num_edges: int) -> tuple[int, int]:
     return saved_bytes(lambda: conv(x, edge_index, edge_attr), exclude=kept), peak_bytes(step, warmup=1)
 
 
-# numbers an edge: the length that the layer's own forward takes a root of, the new state where a walk sums it
-@pytest.mark.parametrize(
-    ('kind', 'of_saved', 'of_peak'), [(Block, 0, EDGES), (OfSources, 1, 0), (Updated, EDGES, EDGES)]
-)
+# numbers an edge: the length that the layer's own forward takes a root of, the new state where a walk sums it, and
+# gradients of features by another pass
+OF_MEMORY = [(Block, 0, EDGES), (OfSources, 1, 0), (Updated, EDGES, EDGES), (Batch, 0, 2 * EDGES)]
+
+
+@pytest.mark.parametrize(('kind', 'of_saved', 'of_peak'), OF_MEMORY)
 def test_memory_holds_states_of_edges_and_nothing_hidden(kind, of_saved, of_peak, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 2**10)
     conv = pygfuse.compile(kind())

@@ -45,7 +45,7 @@ def _arguments(args: Any) -> Any:
         return 'value', id(args)
     if isinstance(args, tuple):
         return tuple(_arguments(argument) for argument in args)
-    return type(args), args
+    return _hashable(args)
 
 
 def _hashable(item: Any) -> Any:

@@ -13,7 +13,6 @@ from pygfuse.conv._edge_mlp.network import (
     Stage,
     UnsupportedNetwork,
     check_widths,
-    on_chunks,
     stages_of,
     tensors_of_stages,
 )
@@ -26,11 +25,9 @@ class FilterConv(FusedConv):
 
     def prepare(self) -> list[Stage] | str:
         try:
-            stages = stages_of(self.nn)
-            on_chunks(stages)
+            return stages_of(self.nn)
         except UnsupportedNetwork as reason:
             return str(reason)
-        return stages
 
     def edge_width(self, x: NodePair) -> int | None:
         return width_of(next((module for module in self.nn.modules() if type(module) in LINEAR), None)) or -1

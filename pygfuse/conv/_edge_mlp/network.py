@@ -12,7 +12,8 @@ from torch import Tensor
 from torch_geometric.nn.models.schnet import ShiftedSoftplus
 
 from pygfuse._lib.hooks import LINEAR, has_hooks, is_plain
-from pygfuse.ops.edge_mlp import EdgeStage, Map, Rectifier
+from pygfuse.ops import Edges
+from pygfuse.ops.edge_mlp import Begin, EdgeStage, Map, Rectifier, normalised
 from pygfuse.program.activation import SELU, Activation
 
 
@@ -203,18 +204,14 @@ def _check_untouched(module: torch.nn.Module, name: str) -> None:
         raise UnsupportedNetwork(f'forward of {name} is overridden')
 
 
-def on_chunks(stages: list[Stage]) -> list[EdgeStage]:
-    """Stages without batch normalisation as they run on chunks of edges.
-
-    Raises:
-        UnsupportedNetwork: If there is a batch normalisation.
-    """
-    found: list[EdgeStage] = []
-    width = stages[0].module.weight.shape[1] if stages else 0
+def on_chunks(begin: Begin, stages: list[Stage], edges: Edges) -> list[EdgeStage]:
+    """Stages behind the first as they run on chunks of edges."""
+    found: list[EdgeStage] = [begin]
+    width = begin.width
     for stage in stages:
         if isinstance(stage, Norm):
-            raise UnsupportedNetwork(f'{stage.name} normalises over edges')
-        if isinstance(stage, Linear):
+            found = normalised(found, edges, stage.module, stage.allow_single)
+        elif isinstance(stage, Linear):
             found.append(Map(stage.module.weight, stage.module.bias))
             width = stage.module.weight.shape[0]
         else:

@@ -9,7 +9,8 @@ from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.conv._edge_mlp.network import Linear, Norm, Slope, Stage
 from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.degrees import counts_of, degrees
-from pygfuse.ops.edge_mlp import Affine, Begin, EdgeStage, Map, Rectifier, edge_moments, edge_reduce
+from pygfuse.ops.edge_mlp import Affine, Begin, EdgeStage, Map, Rectifier, edge_reduce
+from pygfuse.ops.edge_mlp.batch_norm import mean_and_variance, scale_of, scaled_and_shifted, statistics_by
 from pygfuse.ops.linear import apply_weight
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_SQUARES, EDGE_VALUES
@@ -84,31 +85,12 @@ class EdgeValues:
     # Batch normalisation
 
     def _normalise(self, norm: Norm) -> None:
-        module = norm.module
-        by_batch = module.training or (module.running_mean is None and module.running_var is None)
-        if norm.allow_single and self.num_edges <= 1:
-            by_batch = False
-        elif module.training and module.track_running_stats and module.num_batches_tracked is not None:
-            module.num_batches_tracked.add_(1)
-        if by_batch and self.num_edges == 1:
-            raise ValueError(
-                f'Expected more than 1 value per channel when training, got input size {torch.Size([1, self.channels])}'
-            )
         if not self.stages:
             self._leave_out_unconnected()
-        if not by_batch or self.num_edges == 0:
-            if module.running_mean is not None:
-                mean, variance = module.running_mean, module.running_var
-            else:
-                mean, variance = self.source.new_zeros(self.channels), self.source.new_ones(self.channels)
-        else:
-            mean, variance = self._statistics()
-            if module.training and module.track_running_stats:
-                _update(module, mean.detach(), variance.detach() * (self.num_edges / (self.num_edges - 1)))
-        scale = torch.rsqrt(variance + module.eps)
-        if module.weight is not None:
-            scale = scale * module.weight
-        self._scale_and_shift(mean, scale, module.bias)
+        like = self.source.new_empty(self.channels)
+        module = norm.module
+        mean, variance = statistics_by(module, self.num_edges, like, self._statistics, norm.allow_single)
+        self._scale_and_shift(mean, scale_of(module, variance), module.bias)
 
     def _statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and (biased) variance of the values over all edges."""
@@ -123,18 +105,11 @@ class EdgeValues:
             # the variance does not change with the shift at the mean: no gradient through it
             squares = self._walk(EDGE_SQUARES[name], {**operands, 'shift': mean.detach().unsqueeze(0)}, 'sum')
             return mean, squares.sum(dim=0) / self.num_edges
-        last = self.stages[-1]
-        if isinstance(last, Activation | Rectifier):
-            mean, covariance = self._moments(self.stages)
-            return mean.to(self.source.dtype), covariance.diagonal().to(self.source.dtype)
-        weight, bias = (last.scale.diag(), last.shift) if isinstance(last, Affine) else (last.weight, last.bias)
-        mean, covariance = self._moments(self.stages[:-1])
-        weight = weight.double()
-        variance = ((weight @ covariance) * weight).sum(dim=1)
-        return (weight @ mean + bias.double()).to(self.source.dtype), variance.to(self.source.dtype)
+        return mean_and_variance(self._begun(), self.edges, self.source.dtype)
 
-    def _moments(self, stages: list[EdgeStage]) -> tuple[Tensor, Tensor]:
-        return edge_moments([Begin(self.source, self.target), *stages], self.edges)
+    def _begun(self) -> list[EdgeStage]:
+        """All stages, as they run on chunks of edges."""
+        return [Begin(self.source, self.target), *self.stages]
 
     def _leave_out_unconnected(self) -> None:
         """Rows that no edge reaches become zeros: what they hold may not be finite."""
@@ -159,14 +134,7 @@ class EdgeValues:
             self.source, self.target = self.source * scale, self.target * scale
             self.target = self.target if bias is None else self.target + bias
             return
-        shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
-        last = self.stages[-1]
-        if isinstance(last, Map):
-            self.stages[-1] = Map(last.weight * scale.unsqueeze(1), torch.addcmul(shift, last.bias, scale))
-        elif isinstance(last, Affine):
-            self.stages[-1] = Affine(last.scale * scale, torch.addcmul(shift, last.shift, scale))
-        else:
-            self.stages.append(Affine(scale, shift))
+        self.stages = scaled_and_shifted(self.stages, mean, scale, bias)
 
     # Aggregation
 
@@ -240,8 +208,7 @@ class EdgeValues:
         if self._is_walked():
             name, operands = self._program_of_last()
             return self._walk(EDGE_VALUES[name], operands, reduce)
-        stages = [Begin(self.source, self.target), *self.stages]
-        out = edge_reduce(stages, self.edges, 'max' if reduce == 'max' else 'sum')
+        out = edge_reduce(self._begun(), self.edges, 'max' if reduce == 'max' else 'sum')
         return out / self.degrees[0].clamp(min=1).unsqueeze(1) if reduce == 'mean' else out
 
     def _program_of_last(self) -> tuple[str, dict[str, Tensor | float]] | None:
@@ -256,13 +223,3 @@ class EdgeValues:
     def _walk(self, program: EdgeProgram, operands: dict[str, Tensor | float], reduce: str) -> Tensor:
         operands = {'x': self.source, 'x_dst': self.target, **operands}
         return aggregate(program, self.edges, operands, 1, self.source.shape[1], reduce).flatten(1)
-
-
-def _update(module: torch.nn.BatchNorm1d, mean: Tensor, variance: Tensor) -> None:
-    """Moves the running statistics as torch does."""
-    factor = module.momentum
-    if factor is None:
-        factor = 1.0 / float(module.num_batches_tracked)
-    with torch.no_grad():
-        module.running_mean.mul_(1 - factor).add_(mean, alpha=factor)
-        module.running_var.mul_(1 - factor).add_(variance, alpha=factor)

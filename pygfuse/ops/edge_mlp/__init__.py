@@ -15,8 +15,10 @@ from torch import Tensor
 
 from pygfuse.graph.graph import Graph
 
-# the operators are registered on import
-from pygfuse.ops.edge_mlp import moments, reduction  # noqa: F401
+# the operator is registered on import
+from pygfuse.ops.edge_mlp import reduction  # noqa: F401
+from pygfuse.ops.edge_mlp.batch_norm import normalised
+from pygfuse.ops.edge_mlp.moments import edge_moments
 from pygfuse.ops.edge_mlp.stages import (
     Affine,
     Begin,
@@ -46,6 +48,7 @@ __all__ = [
     'edge_network',
     'edge_reduce',
     'edge_states',
+    'normalised',
     'why_no_places',
 ]
 
@@ -98,17 +101,3 @@ def edge_reduce(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> Tenso
 def edge_states(stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
     """The second result of `edge_network`."""
     return _run(stages, edges, 'none', True)[1]
-
-
-def edge_moments(stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
-    """Mean ``[channels]`` and (biased) covariance ``[channels, channels]`` of the stages' values, in float64.
-
-    Args:
-        stages: What happens on an edge; the first is a `Begin`.
-        edges: The edges, at least one.
-    """
-    text, tensors = written(stages)
-    mean, covariance = torch.ops.pygfuse.edge_moments(
-        tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow
-    )
-    return mean, covariance

@@ -8,10 +8,24 @@ import torch
 from torch import Tensor
 
 from pygfuse.ops.edge_mlp.autograd import backward, keep
-from pygfuse.ops.edge_mlp.stages import held_apart, like_operands, read, widths_of
+from pygfuse.ops.edge_mlp.stages import EdgeStage, held_apart, like_operands, read, widths_of, written
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.tags import OF_EDGES
+
+
+def edge_moments(stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
+    """Mean ``[channels]`` and (biased) covariance ``[channels, channels]`` of the stages' values, in float64.
+
+    Args:
+        stages: What happens on an edge; the first is a `Begin`.
+        edges: The edges, at least one.
+    """
+    text, tensors = written(stages)
+    mean, covariance = torch.ops.pygfuse.edge_moments(
+        tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow
+    )
+    return mean, covariance
 
 
 @torch.library.custom_op('pygfuse::edge_moments', mutates_args=(), tags=OF_EDGES)
