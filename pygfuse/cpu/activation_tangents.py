@@ -1,4 +1,4 @@
-"""An activation of a chunk's values together with its tangent, and the adjoint of both, each in one pass.
+"""An activation of a chunk's values, alone or together with its tangent, and the adjoint of both, each in one pass.
 
 What is computed of a value is derived from the activation as programs write it.
 """
@@ -21,6 +21,8 @@ from pygfuse.program.trace import CHANNELS, Trace
 from pygfuse.program.vocabulary import positive, softplus
 
 _REGISTERS, _EDGES_A_PART = 4, 128
+# torch takes logarithms one by one
+_SLOW_IN_TORCH = ('softplus', 'shifted_softplus')
 _FUNCTIONS: dict[str, Callable] = {
     **{name: function for name, function in ACTIVATIONS.items() if name not in ('none', 'prelu')},
     # torch's is the identity beyond 20
@@ -39,6 +41,17 @@ def _texts(act: Activation) -> tuple[str, str, str, str]:
         *(trace.text('function'), moved.text('tangent')),
         *(trace.adjoint_text('adjoint', [['z']]), moved.adjoint_text('adjoint_of_tangent', [['t', 'z']])),
     )
+
+
+def _alone_body(act: Activation, layout: Layout) -> Callable:
+    load_row, store_row, function = layout.load_row, layout.store_row, compiled(_texts(act)[0])
+
+    def alone(part, starts, edges, step, width, values, out):
+        channel, piece = starts[part % len(starts)], part // len(starts)
+        for e in range(piece * step, min(edges, (piece + 1) * step)):
+            store_row(out, e * width + channel, function(load_row(values, e * width + channel)))
+
+    return alone
 
 
 def _forward_body(act: Activation, layout: Layout) -> Callable:
@@ -80,7 +93,7 @@ def _kernel(body: Callable, act: Activation, layout: Layout) -> Kernel:
 
 
 def _run(body: Callable, act: Activation, values: Tensor, other: Tensor) -> None:
-    _, edges, width = values.shape
+    *_, edges, width = values.shape
     for layout, starts in blocks(values.dtype, width, _REGISTERS):
         parts = -(-edges // _EDGES_A_PART) * len(starts)
         _kernel(body, act, layout)(parts, starts, edges, _EDGES_A_PART, width, values, other)
@@ -89,6 +102,14 @@ def _run(body: Callable, act: Activation, values: Tensor, other: Tensor) -> None
 def has_tangent(act: Activation) -> bool:
     """Whether there are kernels for an activation."""
     return act.name in _FUNCTIONS
+
+
+def activated(act: Activation, values: Tensor, out: Tensor) -> None:
+    """Writes an activation of values ``[edges, width]`` to `out`, which may be `values`."""
+    if act.name in _SLOW_IN_TORCH:
+        _run(_alone_body, act, values, out)
+    else:
+        act.into(values, out)
 
 
 def activated_with_tangent(act: Activation, values: Tensor, out: Tensor) -> None:

@@ -15,10 +15,12 @@ from torch import Tensor
 from pygfuse._lib.pages import on_huge_pages  # noqa: F401  of results as long as all edges
 from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cpu.activation_tangents import (  # noqa: F401  for stages
+    activated,
     activated_with_tangent,
     activated_with_tangent_back,
     has_tangent,
 )
+from pygfuse.cpu.edge_factors import times, times_back  # noqa: F401  for stages
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.matrix_products import add_mapped, add_over_rows, mapped, mapped_back  # noqa: F401  for stages

@@ -125,7 +125,7 @@ class _Rectifier(Step):
 class _Activation(Step):
     def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
         after = self.place(chunk, before)
-        self.stage.into(before, after)
+        self.operands.kernels.activated(self.stage, before, after)
         return after
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
@@ -177,37 +177,38 @@ class _Plus(Step):
 
 
 class _Times(Step):
-    def __init__(self, stage: EdgeStage, operands: Operands, width: int, previous: EdgeStage | None) -> None:
-        super().__init__(stage, operands, width, previous)
-        self._gathered = None if stage.source is None else operands.new_rows(width)
-
     def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
-        stage, operands, after = self.stage, self.operands, self.place(chunk, before)
-        factor = None
-        if stage.source is not None:
-            factor = self._gathered[: chunk.edges]
-            operands.kernels.add_ends(operands.csr, chunk, stage.source, None, factor)
-        if stage.features is not None:
-            features = operands.edge_rows(stage.features).values
-            factor = features if factor is None else factor.mul_(features)
-        return torch.mul(before, factor, out=after)
+        after, operands = self.place(chunk, before), self.operands
+        operands.kernels.times(operands.csr, chunk, before, self._factors(), after)
+        return after
+
+    def _factors(self) -> tuple[Tensor | None, ...]:
+        features = self.stage.features
+        rows = None if features is None else self.operands.edge_rows(features).values
+        return self.stage.source, rows, None, None
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
-        stage, operands = self.stage, self.operands
-        rows = None if stage.features is None else operands.edge_rows(stage.features)
-        if operands.wants(stage.features):
-            of_features = grad * before
-            if stage.source is not None:
-                source = torch.empty_like(before)
-                operands.kernels.add_ends(operands.csr, chunk, stage.source, None, source)
-                of_features.mul_(source)
-            rows.add(of_features if rows.values.shape[1] > 1 else of_features.sum(dim=1, keepdim=True))
-        if operands.wants(stage.source):
-            of_source = grad * before
-            operands.add_to_sources(chunk, stage.source, of_source if rows is None else of_source.mul_(rows.values))
-        if stage.source is not None:
-            return grad.mul_(self._gathered[: chunk.edges])
-        return grad.mul_(rows.values)
+        return times_back(self.stage, self.operands, chunk, before, self._factors(), grad)
+
+
+def times_back(
+    stage: kinds.Times,
+    operands: Operands,
+    chunk: EdgeChunk,
+    before: Tensor,
+    factors: tuple[Tensor | None, ...],
+    grad: Tensor,
+) -> Tensor:
+    """The gradients before a product with factors, of values or of values and tangents; the factors' are added."""
+    rows = None if stage.features is None else operands.edge_rows(stage.features)
+    of_source = grad.new_empty(before.shape[-2:]) if operands.wants(stage.source) else None
+    of_features = torch.zeros_like(rows.values) if operands.wants(stage.features) else None
+    operands.kernels.times_back(operands.csr, chunk, before, factors, grad, of_source, of_features)
+    if of_source is not None:
+        operands.add_to_sources(chunk, stage.source, of_source)
+    if of_features is not None:
+        rows.add(of_features)
+    return grad
 
 
 class _Contract(Step):

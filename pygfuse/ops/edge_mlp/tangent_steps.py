@@ -17,6 +17,7 @@ from pygfuse.ops.edge_mlp import stages as kinds
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.reference import applied_alone
 from pygfuse.ops.edge_mlp.stages import EdgeStage, widths_of
+from pygfuse.ops.edge_mlp.steps import times_back
 from pygfuse.ops.edge_mlp.tangents import Tangents
 from pygfuse.program.activation import Activation
 
@@ -167,59 +168,17 @@ class _Plus(TangentStep):
 
 class _Times(TangentStep):
     def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
-        source, features = self.stage.source, self.stage.features
-        rows = None if features is None else self.operands.edge_rows(features).values
-        self._source, self._source_tangent = (self._gathered(chunk, t) for t in (source, self.tangents.of(source)))
-        self._factor = _product(self._source, rows)
-        tangents = self._source_tangent, self.tangents.rows_of(features)
-        self._factor_tangent = _tangent_of_product((self._source, rows), tangents)
-        both = torch.mul(before, self._factor, out=self.place(chunk))
-        if self._factor_tangent is not None:
-            both[1].addcmul_(before[0], self._factor_tangent)
+        both, operands = self.place(chunk), self.operands
+        operands.kernels.times(operands.csr, chunk, before, self._factors(), both)
         return both
 
-    def _gathered(self, chunk: EdgeChunk, rows: Tensor | None) -> Tensor | None:
-        if rows is None:
-            return None
-        found = rows.new_empty(chunk.edges, rows.shape[1])
-        self.operands.kernels.add_ends(self.operands.csr, chunk, rows, None, found)
-        return found
+    def _factors(self) -> tuple[Tensor | None, ...]:
+        source, features = self.stage.source, self.stage.features
+        rows = None if features is None else self.operands.edge_rows(features).values
+        return source, rows, self.tangents.of(source), self.tangents.rows_of(features)
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
-        stage, operands = self.stage, self.operands
-        # of the factor, and of its tangent
-        of_factor, of_tangent = (grad * before).sum(dim=0), grad[1] * before[0]
-        rows = None if stage.features is None else operands.edge_rows(stage.features)
-        if operands.wants(stage.source):
-            found = of_factor if rows is None else of_factor * rows.values
-            rows_tangent = self.tangents.rows_of(stage.features)
-            found = found if rows_tangent is None else found + of_tangent * rows_tangent
-            operands.add_to_sources(chunk, stage.source, found)
-        if operands.wants(stage.features):
-            found = of_factor if self._source is None else of_factor * self._source
-            found = found if self._source_tangent is None else found + of_tangent * self._source_tangent
-            rows.add(found if rows.values.shape[1] > 1 else found.sum(dim=1, keepdim=True))
-        found = grad * self._factor
-        if self._factor_tangent is not None:
-            found[0].addcmul_(grad[1], self._factor_tangent)
-        return found
-
-
-def _product(left: Tensor | None, right: Tensor | None) -> Tensor:
-    """The product of the factors that are there."""
-    if left is None or right is None:
-        return right if left is None else left
-    return left * right
-
-
-def _tangent_of_product(factors: tuple[Tensor | None, ...], tangents: tuple[Tensor | None, ...]) -> Tensor | None:
-    """How a product of the factors that are there changes, None if it does not."""
-    (left, right), (of_left, of_right) = factors, tangents
-    terms = [
-        *([] if of_left is None else [_product(of_left, right)]),
-        *([] if of_right is None else [_product(left, of_right)]),
-    ]
-    return sum(terms[1:], terms[0]) if terms else None
+        return times_back(self.stage, self.operands, chunk, before, self._factors(), grad)
 
 
 class _ByTorch(TangentStep):
