@@ -31,6 +31,12 @@ def row_of(source, row, size):
     return pointer_at(source[0], place) if place < length else pointer_at(source[1], place - length)
 
 
+def registers_of_block() -> int:
+    """How many registers a block takes, of which `TOGETHER` are summed side by side."""
+    # AVX-512 has 32 registers, the others 16
+    return 4 if simd.register_bytes() == 64 else 2
+
+
 class EdgeProducts:
     """What walks do with the operands of edges that are features times a weight.
 
@@ -63,15 +69,13 @@ class EdgeProducts:
         self.differentiate = self._differentiator(derived, of_features)
 
     def _rooms(self, count: int, edges: int) -> Function:
-        # edges are multiplied so many at a time, past the last one too
-        room = room_for(self._layout.element, (edges + TOGETHER) * self.width)
+        room = room_for(self._layout.element, edges * self.width)
         return compiled(f'def rooms():\n    return ({"room(), " * count})', room=room)
 
     def _blocks(self) -> Iterator[tuple[Layout, str]]:
         """The channels of a row as many as registers hold, and the range of the first ones of such blocks."""
         element = self._layout.element
-        # AVX-512 has 32 registers, the others 16
-        held = (4 if simd.register_bytes() == 64 else 2) * simd.register_bytes() // alignment(element)
+        held = registers_of_block() * simd.register_bytes() // alignment(element)
         whole = self.width // held * held
         if whole:
             yield Layout(element, 1, held), f'range(0, {whole}, {held})'
@@ -81,11 +85,12 @@ class EdgeProducts:
     def _filler(self, count: int, edges: int) -> Function:
         lines, scope = [f'    last = min(first + {edges}, last_edge)'], {}
         for b, (block, starts) in enumerate(self._blocks() if count else ()):
-            scope[f'multiply{b}'] = _multiplier(block, self.width)
+            scope[f'multiply{b}'] = row_products(block)
             lines.append(f'    for start in {starts}:')
             lines += [
-                f'        multiply{b}(operands.edge_features[{i}], operands.edge_weights[{i}], edge_id, first, last, '
-                f'last_edge, width, channel + start, formed[{i}], start)'
+                f'        multiply{b}(operands.edge_features[{i}], operands.edge_weights[{i}], '
+                f'len(operands.edge_weights[{i}]) // width, width, channel + start, edge_id, first, last, last_edge, '
+                f'formed[{i}], {self.width}, start)'
                 for i in range(count)
             ]
         text = ['def fill(operands, edge_id, first, last_edge, width, channel, formed):', *lines, '    return last']
@@ -94,12 +99,12 @@ class EdgeProducts:
     def _differentiator(self, derived: Sequence[int], of_features: Sequence[int]) -> Function:
         lines, scope = [], {}
         for b, (block, starts) in enumerate(self._blocks() if derived else ()):
-            scope[f'outer{b}'] = _outer(block, self.width)
+            scope[f'outer{b}'] = outer_sums(block)
             lines.append(f'    for start in {starts}:')
             lines += [
-                f'        outer{b}(operands.edge_features[{i}], edge_id, first, count, width, channel + start, '
-                f'gradients[{j}], start, grads.grad_weights[{j}], piece * len(operands.edge_weights[{i}]), '
-                f'len(operands.edge_weights[{i}]) // width)'
+                f'        outer{b}(operands.edge_features[{i}], edge_id, first, count, gradients[{j}], {self.width}, '
+                f'start, grads.grad_weights[{j}], piece * len(operands.edge_weights[{i}]) + channel + start, '
+                f'len(operands.edge_weights[{i}]) // width, width)'
                 for j, i in enumerate(derived)
             ]
         if of_features:
@@ -118,14 +123,19 @@ def _each(line: str, count: int = TOGETHER) -> list[str]:
     return [line.replace('#', str(i)) for i in range(count)]
 
 
-def _multiplier(block: Layout, width: int) -> Function:
-    """``multiply(source, weight, edge_id, first, last, last_edge, width, column, formed, start)``."""
+def row_products(block: Layout) -> Function:
+    """``multiply(source, weight, size, width, column, edge_id, first, last, last_edge, out, stride, place)``.
+
+    Writes ``source[edge_id[q]] @ weight[:, column + c]`` to ``out[(q - first) * stride + place + c]`` for each q from
+    `first` to `last` and the block's c. What is read next, before `last_edge`, is asked for.
+    """
     line = CACHE_LINE // alignment(block.element)
     text = [
-        'def multiply(source, weight, edge_id, first, last, last_edge, width, column, formed, start):',
-        '    size = len(weight) // width',
+        'def multiply(source, weight, size, width, column, edge_id, first, last, last_edge, out, stride, place):',
         f'    for q in range(first, last, {TOGETHER}):',
-        *_each('        row# = row_of(source, place_at(edge_id, min(q + #, last - 1)), size)'),
+        # of the last edge, where there are no more
+        *_each('        q# = min(q + #, last - 1)'),
+        *_each('        row# = row_of(source, place_at(edge_id, q#), size)'),
         *_each(f'        next# = row_of(source, place_at(edge_id, min(q + # + {TOGETHER}, last_edge - 1)), size)'),
         f'        for d in range(0, size, {line}):',
         *_each('            prefetch(next#, d)'),
@@ -133,25 +143,29 @@ def _multiplier(block: Layout, width: int) -> Function:
         '        for d in range(size):',
         '            values = load_row(weight, d * width + column)',
         *_each('            sum# = sum# + row#[d] * values'),
-        *_each(f'        store_row(formed, (q + # - first) * {width} + start, sum#)'),
+        *_each('        store_row(out, (q# - first) * stride + place, sum#)'),
     ]
     return _of(text, block)
 
 
-def _outer(block: Layout, width: int) -> Function:
-    """``outer(source, edge_id, first, count, width, column, gradients, start, sums, base, size)``."""
+def outer_sums(block: Layout) -> Function:
+    """``add(source, edge_id, first, count, values, stride, place, sums, base, size, width)``.
+
+    Adds up ``source[edge_id[first + k], d] * values[k * stride + place + c]`` over k for each d and the block's c, and
+    adds that to ``sums[base + d * width + c]``.
+    """
     text = [
-        'def outer(source, edge_id, first, count, width, column, gradients, start, sums, base, size):',
+        'def add(source, edge_id, first, count, values, stride, place, sums, base, size, width):',
         f'    for d in range(0, size, {TOGETHER}):',
         *_each('        d# = min(d + #, size - 1)'),
         *_each('        sum# = row_full(0.0)'),
         '        for k in range(count):',
         '            row = row_of(source, place_at(edge_id, first + k), size)',
-        f'            values = load_row(gradients, k * {width} + start)',
-        *_each('            sum# = sum# + row[d#] * values'),
+        '            other = load_row(values, k * stride + place)',
+        *_each('            sum# = sum# + row[d#] * other'),
         # the last row may be there several times: all are read before one is written
-        *_each('        sum# = sum# + load_row(sums, base + d# * width + column)'),
-        *_each('        store_row(sums, base + d# * width + column, sum#)'),
+        *_each('        sum# = sum# + load_row(sums, base + d# * width)'),
+        *_each('        store_row(sums, base + d# * width, sum#)'),
     ]
     return _of(text, block)
 

@@ -1,4 +1,4 @@
-"""Products of a chunk's values and a weight, by the faster of the libraries that torch has."""
+"""Products of a chunk's values and a weight, by the faster of the libraries that torch has, or by a kernel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from llvmlite import binding
 from torch import Tensor
 
+from pygfuse.cpu.sums_over_rows import add_sums_over_rows
+
 # below, a call of oneDNN costs more than it saves
 _LEAST_OPERATIONS = 2**20
-# what is narrower on its longer or shorter side is faster in MKL, where rows are summed
-_LEAST_SIDES_OVER_ROWS = 96, 16
 
 
 @functools.cache
@@ -70,9 +70,8 @@ def add_over_rows(grad: Tensor, values: Tensor, out: Tensor) -> None:
         values: ``[rows, D]``.
         out: ``[width, D]``.
     """
-    longer, shorter = _LEAST_SIDES_OVER_ROWS
-    is_wide = max(out.shape) >= longer and min(out.shape) >= shorter
-    if is_wide and _by_onednn(grad.t(), values.t()):
-        out.add_(_onednn(grad.t(), values.t()))
+    # oneDNN would take copies of both, with columns for rows
+    if _by_onednn(grad.t(), values.t()):
+        add_sums_over_rows(grad.contiguous(), values.contiguous(), out)
     else:
         out.addmm_(grad.t(), values)
