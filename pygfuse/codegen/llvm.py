@@ -108,16 +108,6 @@ def magnitude(builder, x):
     return builder.select(builder.fcmp_ordered('<', x, constant(x.type, 0.0)), negate(builder, x), x)
 
 
-def sigmoid(exponential: Callable) -> Callable:
-    """``min(1, exp(x)) / (1 + exp(-|x|))``, by a device's exponential: nothing overflows."""
-
-    def emit(builder, x):
-        one, e = constant(x.type, 1.0), exponential(builder, negate(builder, magnitude(builder, x)))
-        return divide(builder, _positive(builder, x, one, e), add(builder, one, e))
-
-    return emit
-
-
 def sech_squared(exponential: Callable) -> Callable:
     """``4 e / (1 + e)^2`` with ``e = exp(-2 |x|)``, by a device's exponential."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from pygfuse.codegen.llvm import add, constant, divide, multiply, subtract
+from pygfuse.codegen.llvm import INT32, add, call, constant, divide, multiply, negate, splat, subtract, suffix
+from pygfuse.cpu import avx512
 
 
 def odd_series(builder, square: ir.Value, terms: int) -> ir.Value:
@@ -49,7 +52,15 @@ def _reciprocal_factorials(degree: int) -> tuple[float, ...]:
 
 _EXPONENTIALS = {
     'float': _Exponential(
-        12582912.0, 23, -104.0, 88.8, -18.0, 0.693145751953125, 1.42860682030941723e-6, _reciprocal_factorials(7)
+        12582912.0,
+        23,
+        -104.0,
+        88.8,
+        -18.0,
+        0.693145751953125,
+        1.42860682030941723e-6,
+        # of least relative error, 2e-9
+        (0.0013843646, 0.008374164, 0.041668002, 0.16666432, 0.49999994, 1.0),
     ),
     'double': _Exponential(
         6755399441055744.0,
@@ -64,20 +75,49 @@ _EXPONENTIALS = {
 }
 
 
-def _reduced(builder, scheme: _Exponential, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """With x = n log 2 + r: the integer n, r and (exp(r) - 1) / r."""
+def constants(builder, vector: ir.VectorType, numbers: Sequence[float]) -> Callable[[int], ir.Value]:
+    """A function of a place in `numbers` that reads the number from memory, where it is used.
+
+    An instruction takes one operand from memory. Of constants LLVM would fill the registers, and leave none to work on
+    several values at once; so it must not know that what is read is the same each time.
+    """
+    array = ir.ArrayType(vector.element, len(numbers))
+    name = 'constants_' + hashlib.blake2s(repr((str(array), tuple(numbers))).encode()).hexdigest()
+    table = builder.module.globals.get(name)
+    if table is None:
+        table = ir.GlobalVariable(builder.module, array, name)
+        table.linkage, table.global_constant = 'internal', True
+        table.initializer = ir.Constant(array, list(numbers))
+    element = vector.element.as_pointer()
+    unknown = ir.FunctionType(element, [element])
+    pointer = builder.asm(unknown, '', '=r,0', [builder.bitcast(table, element)], True)
+
+    def read(place: int) -> ir.Value:
+        return splat(builder, builder.load(builder.gep(pointer, [ir.Constant(INT32, place)])), vector.count)
+
+    return read
+
+
+def polynomial(builder, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+    """The polynomial with these coefficients, highest first."""
+    read = constants(builder, x.type, coefficients)
+    result = read(0)
+    for i in range(1, len(coefficients)):
+        result = add(builder, multiply(builder, result, x), read(i))
+    return result
+
+
+def _reduced(builder, scheme: _Exponential, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+    """With x = n log 2 + r: the integer n, also as a float, r and (exp(r) - 1) / r."""
     vector = x.type
     shift = constant(vector, scheme.shift)
     shifted = add(builder, multiply(builder, x, constant(vector, 1.4426950408889634)), shift)
     whole = subtract(builder, shifted, shift)
     rest = subtract(builder, x, multiply(builder, whole, constant(vector, scheme.ln2_high)))
     rest = subtract(builder, rest, multiply(builder, whole, constant(vector, scheme.ln2_low)))
-    growth = constant(vector, scheme.coefficients[0])
-    for coefficient in scheme.coefficients[1:]:
-        growth = add(builder, multiply(builder, growth, rest), constant(vector, coefficient))
     kind = ir.VectorType(ir.IntType(scheme.bits), vector.count)
     n = builder.sub(builder.bitcast(shifted, kind), builder.bitcast(shift, kind))
-    return n, rest, growth
+    return n, whole, rest, polynomial(builder, rest, scheme.coefficients)
 
 
 def _power_of_two(builder, scheme: _Exponential, vector: ir.VectorType, biased: ir.Value) -> ir.Value:
@@ -91,6 +131,11 @@ def _above(builder, x: ir.Value, limit: float) -> ir.Value:
     return builder.fcmp_unordered('>', x, constant(x.type, limit))
 
 
+def _at_least(builder, x: ir.Value, limit: float) -> ir.Value:
+    """The greater of both; NaN stays NaN."""
+    return builder.select(_above(builder, x, limit), x, constant(x.type, limit))
+
+
 def _at_most(builder, x: ir.Value, limit: float) -> ir.Value:
     """The lesser of both; NaN stays NaN."""
     return builder.select(builder.fcmp_ordered('>', x, constant(x.type, limit)), constant(x.type, limit), x)
@@ -98,11 +143,26 @@ def _at_most(builder, x: ir.Value, limit: float) -> ir.Value:
 
 def exponential(builder, x: ir.Value) -> ir.Value:
     """exp, to a few units in the last place; NaN stays NaN, what is less than a normal number has its digits, too."""
+    return _exponential_below(builder, _at_most(builder, x, _EXPONENTIALS[str(x.type.element)].highest))
+
+
+def tail(builder, x: ir.Value) -> ir.Value:
+    """exp(-|x|), as `exponential`."""
+    size = call(builder, f'llvm.fabs.{suffix(x.type)}', [x], x.type)
+    return _exponential_below(builder, negate(builder, size))
+
+
+def _exponential_below(builder, x: ir.Value) -> ir.Value:
+    """exp of what is not so large that the result is infinite by more than one doubling."""
     vector, scheme = x.type, _EXPONENTIALS[str(x.type.element)]
+    one = constant(vector, 1.0)
+    if avx512.has(vector):
+        _, whole, rest, growth = _reduced(builder, scheme, _at_least(builder, x, scheme.lowest))
+        return avx512.scaled(builder, add(builder, multiply(builder, growth, rest), one), whole)
     # what is 0 is not computed: on some processors numbers below the normal ones take long
     above, zero = _above(builder, x, scheme.lowest), constant(vector, 0.0)
-    n, rest, growth = _reduced(builder, scheme, builder.select(above, _at_most(builder, x, scheme.highest), zero))
-    result = add(builder, multiply(builder, growth, rest), constant(vector, 1.0))
+    n, _, rest, growth = _reduced(builder, scheme, builder.select(above, x, zero))
+    result = add(builder, multiply(builder, growth, rest), one)
     # 2^n may be no normal number: it is the product of two that are
     twice_bias = ir.Constant(n.type, [2 * scheme.bias] * vector.count)
     biased = builder.add(n, twice_bias)
@@ -112,12 +172,30 @@ def exponential(builder, x: ir.Value) -> ir.Value:
     return builder.select(above, result, zero)
 
 
+# log(1 + e) / e for e in [0, 1], of least relative error, 3e-8
+_LOGARITHM = (
+    0.0052327067, -0.029505314, 0.078226127, -0.13663265, 0.19106019, -0.24842986, 0.33319098, -0.49999493, 0.99999994,
+)  # fmt: skip
+
+
+def logarithm_above_one(builder, e: ir.Value) -> ir.Value:
+    """log(1 + e) of an e from 0 to 1, with all digits of a small one.
+
+    In float64 2 (s + s^3 / 3 + s^5 / 5 + ...) with s = e / (2 + e).
+    """
+    if isinstance(e.type.element, ir.FloatType):
+        return multiply(builder, e, polynomial(builder, e, _LOGARITHM))
+    two = constant(e.type, 2.0)
+    twice_s = multiply(builder, e, divide(builder, two, add(builder, two, e)))
+    square = multiply(builder, multiply(builder, twice_s, twice_s), constant(e.type, 0.25))
+    return multiply(builder, twice_s, odd_series(builder, square, 17))
+
+
 def exponential_minus_one(builder, x: ir.Value) -> ir.Value:
     """exp(x) - 1, to a few units in the last place of any x."""
     vector, scheme = x.type, _EXPONENTIALS[str(x.type.element)]
-    lowest = constant(vector, scheme.all_lost)
-    inside = builder.select(_above(builder, x, scheme.all_lost), _at_most(builder, x, scheme.highest), lowest)
-    n, rest, growth = _reduced(builder, scheme, inside)
+    inside = _at_most(builder, _at_least(builder, x, scheme.all_lost), scheme.highest)
+    n, _, rest, growth = _reduced(builder, scheme, inside)
     small = multiply(builder, growth, rest)
     # 2^n small + 2^n - 1, by half of it: 2^n itself may be infinite
     less = ir.Constant(n.type, [scheme.bias - 1] * vector.count)

@@ -8,9 +8,15 @@ from llvmlite import ir
 from numba import types
 
 from pygfuse.codegen import llvm
-from pygfuse.codegen.llvm import add, call, constant, divide, magnitude, multiply, negate, relu, suffix
+from pygfuse.codegen.llvm import add, call, constant, divide, magnitude, multiply, negate, suffix
 from pygfuse.cpu.channel_sums import sum_of_row
-from pygfuse.cpu.elementary import exponential, exponential_minus_one, logarithm, odd_series
+from pygfuse.cpu.elementary import (
+    exponential,
+    exponential_minus_one,
+    logarithm,
+    logarithm_above_one,
+    tail,
+)
 from pygfuse.cpu.simd import SimdType, broadcast, common_type, pack
 from pygfuse.program import vocabulary
 
@@ -24,19 +30,6 @@ def _tanh(builder, x):
     t = exponential_minus_one(builder, multiply(builder, magnitude(builder, x), constant(x.type, -2.0)))
     size = divide(builder, negate(builder, t), add(builder, constant(x.type, 2.0), t))
     return call(builder, f'llvm.copysign.{suffix(x.type)}', [size, x], x.type)
-
-
-def _softplus(builder, x):
-    """max(x, 0) + log(1 + e) with e = exp(-|x|).
-
-    With s = e / (2 + e), log(1 + e) = 2 (s + s^3 / 3 + s^5 / 5 + ...): no digit of a small e is lost in a sum with 1.
-    """
-    e = exponential(builder, negate(builder, magnitude(builder, x)))
-    two = constant(x.type, 2.0)
-    twice_s = multiply(builder, e, divide(builder, two, add(builder, two, e)))
-    square = multiply(builder, multiply(builder, twice_s, twice_s), constant(x.type, 0.25))
-    terms = 8 if isinstance(x.type.element, ir.FloatType) else 17
-    return add(builder, relu(builder, x), multiply(builder, twice_s, odd_series(builder, square, terms)))
 
 
 def elementwise(emit: Callable) -> Callable:
@@ -65,10 +58,10 @@ ELEMENTWISE = {
     vocabulary.expm1: exponential_minus_one,
     vocabulary.log: logarithm,
     vocabulary.sqrt: _square_root,
-    vocabulary.sigmoid: llvm.sigmoid(exponential),
+    vocabulary.tail: tail,
+    vocabulary.log1p: logarithm_above_one,
     vocabulary.tanh: _tanh,
     vocabulary.sech_squared: llvm.sech_squared(exponential),
-    vocabulary.softplus: _softplus,
 }
 
 # an operator or a word of the vocabulary, and what it means on vectors

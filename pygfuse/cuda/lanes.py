@@ -121,13 +121,9 @@ def _from_library(name: str) -> Callable:
 exponential, logarithm, square_root = _from_library('exp'), _from_library('log'), _from_library('sqrt')
 
 
-def _softplus(builder, x):
-    """max(x, 0) + log(1 + exp(-|x|)), with NaN for NaN."""
-    zero = llvm.constant(x.type, 0.0)
-    negative = builder.fcmp_ordered('<=', x, zero)
-    negated = builder.fsub(llvm.constant(x.type, -0.0), x)
-    tail = exponential(builder, builder.select(negative, x, negated))
-    return builder.fadd(builder.select(negative, zero, x), _from_library('log1p')(builder, tail))
+def _tail(builder, x: ir.Value) -> ir.Value:
+    """exp(-|x|)."""
+    return exponential(builder, llvm.negate(builder, llvm.magnitude(builder, x)))
 
 
 ELEMENTWISE = {
@@ -136,10 +132,10 @@ ELEMENTWISE = {
     vocabulary.expm1: _from_library('expm1'),
     vocabulary.log: logarithm,
     vocabulary.sqrt: square_root,
-    vocabulary.sigmoid: llvm.sigmoid(exponential),
+    vocabulary.tail: _tail,
+    vocabulary.log1p: _from_library('log1p'),
     vocabulary.tanh: _from_library('tanh'),
     vocabulary.sech_squared: llvm.sech_squared(exponential),
-    vocabulary.softplus: _softplus,
 }
 
 

@@ -93,5 +93,5 @@ def _function(trace: Trace) -> Callable:
         tuple(sorted(trace.operands, key=lambda operand: operand.name != 'weight')), trace.output, trace.level
     )
     found = dict(WORDS)
-    exec(trace.text('traced'), found)  # text of our own, of words and names alone
+    exec(trace.text('traced', expanded=False), found)  # text of our own, of words and names alone
     return found['traced']

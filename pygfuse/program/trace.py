@@ -21,8 +21,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from pygfuse.program.expansion import EXPANSIONS
 
 SCALAR, HEADS, CHANNELS = 'scalar', 'heads', 'channels'
 _LEVELS = (SCALAR, HEADS, CHANNELS)
@@ -131,8 +133,11 @@ def _reverse_sqrt(grad, out, x):
 
 
 def _reverse_sigmoid(grad, out, x):
-    # not 1 - out, which has no digits left where out is near 1
-    return (grad * out * _record('sigmoid', (-x,)),)
+    return (grad * _record('sigmoid_slope', (x,)),)
+
+
+def _reverse_sigmoid_slope(grad, out, x):
+    return (-(grad * (_record('tanh', (x * 0.5,)) * out)),)
 
 
 def _reverse_tanh(grad, out, x):
@@ -212,11 +217,20 @@ class Trace:
         """The parameters of the written functions (an adjoint has `grad` before them)."""
         return [operand.name for operand in self.operands]
 
-    def text(self, name: str) -> str:
-        """The recorded function as the text of a function called `name`."""
-        writer = _Writer('v')
+    def text(self, name: str, expanded: bool = True) -> str:
+        """The recorded function as the text of a function called `name`.
+
+        Args:
+            name: The name of the function written.
+            expanded: Whether words are written out in others (`pygfuse.program.expansion`), as kernels take them.
+        """
+        writer = _Writer('v', expanded)
         result = writer.write(self.output)
         return writer.function(name, self.names(), result)
+
+    def before_sum(self) -> Trace | None:
+        """What the sum over channels is taken of in which this ends, if it ends in one."""
+        return Trace(self.operands, self.output.arguments[0], CHANNELS) if _is_sum(self.output) else None
 
     def gradients(self, wrt: Sequence[str], grad: Value) -> list[Any]:
         """The gradients for the operands `wrt`, given that of the output: values, or 0.0 where none flows."""
@@ -268,10 +282,23 @@ class Trace:
         needed = [value for gradient in gradients if isinstance(gradient, Value) for value in _in_order(gradient)]
         return {value.name for value in needed if value.word is None} - {'grad'}
 
-    def adjoint_text(self, name: str, wrt: Sequence[Sequence[str]]) -> str:
-        """The text of ``name(grad, *operands)``: a tuple of the gradients' tuples, one for each group in `wrt`."""
-        grad = Value('grad', self.level)
-        gradients = self.gradients([operand for group in wrt for operand in group], grad)
+    def gradient_is_sum(self, name: str) -> bool:
+        """Whether the gradient for an operand of heads ends in a sum over channels."""
+        return _is_sum(self.gradients([name], Value('grad', self.level))[0])
+
+    def adjoint_text(self, name: str, wrt: Sequence[Sequence[str]], unsummed: Collection[str] = ()) -> str:
+        """The text of ``name(grad, *operands)``: a tuple of the gradients' tuples, one for each group in `wrt`.
+
+        Args:
+            name: The name of the function written.
+            wrt: Names of operands, in groups.
+            unsummed: Those of them of whose gradients only that is written which the last sum over channels is of.
+        """
+        grad, names = Value('grad', self.level), [operand for group in wrt for operand in group]
+        gradients = [
+            found.arguments[0] if operand in unsummed and _is_sum(found) else found
+            for operand, found in zip(names, self.gradients(names, grad), strict=True)
+        ]
         writer = _Writer('v')
         for value in _in_order(self.output):
             if any(value in _in_order(g) for g in gradients if isinstance(g, Value)):
@@ -280,6 +307,10 @@ class Trace:
         results = iter([writer.write(gradient) for gradient in gradients])
         groups = [_tuple_text(next(results) for _ in group) for group in wrt]
         return writer.function(name, ['grad', *self.names()], _tuple_text(groups))
+
+
+def _is_sum(value: Any) -> bool:
+    return isinstance(value, Value) and value.word == 'sum_channels'
 
 
 def _moved(value: Value, place: int, tangent: Value) -> Any:
@@ -311,10 +342,11 @@ def _in_order(output: Value) -> list[Value]:
 class _Writer:
     """Writes values as assignments, each once; equal expressions share a line."""
 
-    def __init__(self, prefix: str) -> None:
-        self.prefix, self.count = prefix, 0
+    def __init__(self, prefix: str, expands: bool = True) -> None:
+        self.prefix, self.expands, self.count = prefix, expands, 0
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
+        self.expanded: list[Value] = []
         self.expressions: dict[str, str] = {}
 
     def write(self, value: Any) -> str:
@@ -323,6 +355,10 @@ class _Writer:
             return repr(float(value))
         if value.word is None:
             return value.name
+        if id(value) not in self.names and self.expands and value.word in EXPANSIONS:
+            # kept, as names go by identity
+            self.expanded.append(EXPANSIONS[value.word](*value.arguments))
+            self.names[id(value)] = self.write(self.expanded[-1])
         if id(value) not in self.names:
             arguments = [self.write(argument) for argument in value.arguments]
             expression = _expression(value.word, arguments)

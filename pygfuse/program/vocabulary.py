@@ -59,6 +59,24 @@ relu = _word_of_torch('relu', '``x`` where x > 0, else 0.', torch.relu)
 
 
 @word
+def tail(x: Any) -> Any:
+    """``exp(-|x|)``."""
+    return torch.exp(-x.abs())
+
+
+@word
+def log1p(x: Any) -> Any:
+    """``log(1 + x)`` of an x from 0 to 1, with all digits of a small one."""
+    return torch.log1p(x)
+
+
+@word
+def sigmoid_slope(x: Any) -> Any:
+    """The derivative of the sigmoid, with all digits where it is near 0."""
+    return torch.sigmoid(x) * torch.sigmoid(-x)
+
+
+@word
 def sech_squared(x: Any) -> Any:
     """``1 - tanh(x)^2``, with all digits where the tangent is near 1."""
     e = torch.exp(-2.0 * x.abs())

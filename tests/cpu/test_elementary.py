@@ -8,19 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from pygfuse.cpu.inlining import compiled
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.ops import Edges, aggregate
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_VALUES
-from pygfuse.program.vocabulary import exp, expm1, sech_squared, sigmoid, softplus, tanh
+from pygfuse.program.trace import HEADS, Trace
+from pygfuse.program.vocabulary import exp, expm1, sech_squared, sigmoid, sigmoid_slope, softplus, tanh
 
 INFINITY, NAN = float('inf'), float('nan')
 WORDS = {
     'exp': (exp, torch.exp),
     'expm1': (expm1, torch.expm1),
     'sigmoid': (sigmoid, torch.sigmoid),
+    'sigmoid_slope': (sigmoid_slope, sigmoid_slope),
     'tanh': (tanh, torch.tanh),
     'sech_squared': (sech_squared, sech_squared),
     # torch leaves out the tail by default
@@ -50,13 +53,15 @@ def on_vectors(word, x: Tensor) -> Tensor:
     """A word on vectors of 16 heads."""
     layout = Layout(ELEMENT_TYPES[x.dtype], 16, 1)
     load, store = layout.load_heads, layout.store_heads
+    text = Trace.of(lambda x: word(x), {'x': HEADS}).text('written')
+    written = compiled(text)
 
     def body(part, x, out):
-        store(out, part * 16, word(load(x, part * 16)))
+        store(out, part * 16, written(load(x, part * 16)))
 
     padded = torch.cat([x, x.new_zeros(-len(x) % 16)])
     out = torch.empty_like(padded)
-    Kernel(body, f'test of {word.__name__}', (str(layout.head),))(len(padded) // 16, padded, out)
+    Kernel(body, f'test of {word.__name__}', (str(layout.head), text))(len(padded) // 16, padded, out)
     return out[: len(x)]
 
 

@@ -16,6 +16,7 @@ from pygfuse.program.vocabulary import (
     relu,
     sech_squared,
     sigmoid,
+    sigmoid_slope,
     softplus,
     sqrt,
     sum_channels,
@@ -34,6 +35,7 @@ FUNCTIONS = {
     'equal': (lambda a, b: equal(a, a, b, a) + equal(a, b, a * b, 2.0 * b), {'a': CHANNELS, 'b': CHANNELS}),
     'roots': (lambda a: sqrt(a * a + 1.0), {'a': CHANNELS}),
     'sigmoid': (lambda a, b: sigmoid(a) * softplus(b), {'a': CHANNELS, 'b': HEADS}),
+    'slope of a sigmoid': (lambda a, b: sigmoid_slope(a) * b, {'a': CHANNELS, 'b': HEADS}),
     'tangents': (lambda a, b: tanh(a) + sech_squared(b), {'a': CHANNELS, 'b': HEADS}),
     'relu and expm1': (lambda a, b: relu(a) * expm1(b), {'a': CHANNELS, 'b': HEADS}),
     'maximum': (lambda a, b: maximum(a, b) * b, {'a': HEADS, 'b': CHANNELS}),
@@ -58,8 +60,18 @@ def function_of(text: str, name: str):
 def test_the_written_function_computes_the_same(name):
     function, levels = FUNCTIONS[name]
     operands = operands_of(levels)
-    written = function_of(Trace.of(function, levels).text('written'), 'written')
-    assert torch.equal(written(**operands), function(**operands))
+    trace, expected = Trace.of(function, levels), function(**operands)
+    in_words = function_of(trace.text('written', expanded=False), 'written')
+    assert torch.equal(in_words(**operands), expected)
+    expanded = function_of(trace.text('written'), 'written')
+    torch.testing.assert_close(expanded(**operands), expected, rtol=1e-14, atol=0.0)
+
+
+def test_words_of_one_value_share_an_exponential():
+    trace = Trace.of(lambda a, b: sigmoid(a) * softplus(b), {'a': CHANNELS, 'b': CHANNELS})
+    text = trace.adjoint_text('adjoint', [['a', 'b']])
+    assert text.count('tail(') == 2, text
+    assert 'exp(' not in text
 
 
 @pytest.mark.parametrize('name', FUNCTIONS)
