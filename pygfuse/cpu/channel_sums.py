@@ -45,15 +45,48 @@ def _halve(builder, a: ir.Value, b: ir.Value, length: int) -> ir.Value:
     return add(builder, shuffle(builder, a, first, b), shuffle(builder, a, second, b))
 
 
+def _halved(builder, vectors: Sequence[ir.Value], length: int) -> list[ir.Value]:
+    """Half as many vectors, of segments half as long."""
+    if len(vectors) % 2:
+        vectors = [*vectors, ir.Constant(vectors[0].type, ir.Undefined)]
+    return [_halve(builder, a, b, length) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+
+
 def sum_over_channels(builder, row: ChannelRow, vectors: Sequence[ir.Value]) -> ir.Value:
     """A head vector of the sums over each head's channels: a tree of shuffles that reduces many heads at once."""
     vectors, length = _segments(builder, row, vectors)
     while length > 1:
-        if len(vectors) % 2:
-            vectors.append(ir.Constant(vectors[0].type, ir.Undefined))
-        vectors = [_halve(builder, a, b, length) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+        vectors = _halved(builder, vectors, length)
         length //= 2
     return shuffle(builder, concatenate(builder, vectors), range(row.heads))
+
+
+def sum_into_one(builder, row: ChannelRow, vectors: Sequence[ir.Value]) -> ir.Value:
+    """The same tree as far as it fills lanes: one vector with a segment for each head.
+
+    It is for rows of so few heads that those of several edges fill a vector; `sum_of_edges` goes on with it.
+    """
+    vectors, length = _segments(builder, row, vectors)
+    while len(vectors) > 1:
+        vectors = _halved(builder, vectors, length)
+        length //= 2
+    return vectors[0]
+
+
+def length_in_one(row: ChannelRow) -> int:
+    """The length of a segment in what `sum_into_one` gives."""
+    length = min(row.lanes, power_of_two_at_least(row.channels))
+    vectors = -(-row.heads // (row.lanes // length))
+    return length // power_of_two_at_least(vectors)
+
+
+def sum_of_edges(builder, heads: int, vectors: Sequence[ir.Value], length: int) -> ir.Value:
+    """The sums over each head's channels of edges side by side, from what `sum_into_one` made of each edge."""
+    edges, held = len(vectors), vectors[0].type.count // length
+    while length > 1:
+        vectors = _halved(builder, vectors, length)
+        length //= 2
+    return shuffle(builder, concatenate(builder, vectors), [e * held + h for e in range(edges) for h in range(heads)])
 
 
 def sum_of_row(context, builder, kinds: Sequence[types.Type], values: Sequence[ir.Value]) -> tuple[SimdType, ir.Value]:

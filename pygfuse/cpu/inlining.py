@@ -96,3 +96,11 @@ def edge_row_prefetcher(rows: int) -> Callable:
     lines = [f'    prefetch(operands.edge_rows[{i}], row * width)' for i in range(rows)]
     text = '\n'.join(['def fetch(operands, row, width):', *lines, '    return'])
     return compiled(text, prefetch=prefetch)
+
+
+def edge_value_prefetcher(heads: int, scalars: int) -> Callable:
+    """``fetch(operands, edge, total_heads)``: asks for an edge's values of heads and its numbers, as above."""
+    lines = [f'    prefetch(operands.edge_heads[{i}], edge * total_heads)' for i in range(heads)]
+    lines += [f'    prefetch(operands.edge_scalars[{i}], edge)' for i in range(scalars)]
+    text = '\n'.join(['def fetch(operands, edge, total_heads):', *lines, '    return'])
+    return compiled(text, prefetch=prefetch)

@@ -7,8 +7,9 @@ import functools
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, WEIGHTS
-from pygfuse.cpu.walks.backward import backward_body, combine_sums_body, passed_sum_body
+from pygfuse.cpu.walks.backward import backward_body
 from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body
+from pygfuse.cpu.walks.sums import combine_sums_body, passed_sum_body
 from pygfuse.cpu.walks.weights import weights_body
 from pygfuse.program.adjoint import BackwardPlan
 from pygfuse.program.program import BoundProgram

@@ -18,7 +18,7 @@ from pygfuse.cpu import (
     memory,
     simd,
 )
-from pygfuse.cpu.channel_sums import sum_over_channels
+from pygfuse.cpu.channel_sums import length_in_one, sum_into_one, sum_of_edges, sum_over_channels
 from pygfuse.cpu.edge_vectors import EdgeVectors, beyond
 from pygfuse.cpu.intrinsics import intrinsic
 from pygfuse.cpu.packs import like, loads_of, map_items, stores_of
@@ -33,12 +33,16 @@ class Layout(EdgeVectors):
         heads: Number of heads held at once.
         channels: Channels of each head held at once.
         edge_limit: The most edges side by side, a power of two; by default as many as fill a register.
+        edge_least: The least number of them, where a register holds more than one; a power of two.
     """
 
-    def __init__(self, element: types.Float, heads: int, channels: int, edge_limit: int | None = None) -> None:
+    def __init__(
+        self, element: types.Float, heads: int, channels: int, edge_limit: int | None = None, edge_least: int = 1
+    ) -> None:
         lanes = simd.register_bytes() // memory.alignment(element)
         self.element, self.heads, self.channels = element, heads, channels
         step = 1 << max(0, (lanes // heads).bit_length() - 1)
+        step = max(step, edge_least) if step > 1 else step
         self.step = step if edge_limit is None else min(step, edge_limit)
         self.row = ChannelRow(element, heads, channels)
         self.head = HeadVector(element, 1, heads)
@@ -60,6 +64,25 @@ class Layout(EdgeVectors):
     def store_row(self):
         """``store_row(memory, offset, row)``; of tuples of memories and rows, each."""
         return stores_of(self.row, memory.store_row)
+
+    @functools.cached_property
+    def fetch_row(self):
+        """``fetch_row(memory, offset)``: asks for the row whose first value is element `offset`; of a tuple, each."""
+        row = self.row
+
+        @intrinsic
+        def fetch_row(values, offset):
+            def emit(context, builder, signature, arguments):
+                single = not isinstance(signature.args[0], types.BaseTuple)
+                count = 1 if single else len(signature.args[0])
+                for i in range(count):
+                    value = arguments[0] if single else builder.extract_value(arguments[0], i)
+                    memory.ask_for_row(row, builder, value, arguments[1])
+                return context.get_dummy_value()
+
+            return types.void(values, types.int64), emit
+
+        return fetch_row
 
     @functools.cached_property
     def total(self):
@@ -100,6 +123,30 @@ class Layout(EdgeVectors):
     def load_edges(self):
         """``load_edges(memory, offset)``: a vector of edges' values that lie side by side, all of them."""
         return loads_of(self.edges, functools.partial(memory.load_vector, self.edges))
+
+    @functools.cached_property
+    def load_spread(self):
+        """``load_spread(memory, offset)``: values of heads as a row, or as heads where a register holds several.
+
+        A number goes from memory to all lanes of a register in one load, where heads in a register take a shuffle.
+        """
+        row = self.row
+        if any(len(set(block.heads)) > 1 for block in row.blocks):
+            return self.load_heads
+
+        @intrinsic
+        def load_spread(buffer, offset):
+            def emit(context, builder, signature, arguments):
+                element, vectors = simd.llvm_element(row.element), []
+                for block in row.blocks:
+                    place = builder.add(arguments[1], ir.Constant(memory.INT64, block.heads[0]))
+                    number = builder.load(memory.pointer_to(builder, arguments[0], place, element))
+                    vectors.append(llvm.splat(builder, number, row.lanes))
+                return simd.pack(builder, context, row, vectors)
+
+            return row(buffer, types.int64), emit
+
+        return load_spread
 
     @functools.cached_property
     def store_heads(self):
@@ -176,6 +223,48 @@ class Layout(EdgeVectors):
     def buffer(self):
         """``buffer()``: room on the stack for the values of one vector of edges."""
         return memory.room_for(self.element, self.edges.lanes)
+
+    # Sums over the channels of several edges at once
+
+    @functools.cached_property
+    def rows_buffer(self):
+        """``rows_buffer()``: room on the stack for what `store_unsummed` keeps of a vector of edges."""
+        return memory.room_for(self.element, self.step * self.row.lanes)
+
+    @functools.cached_property
+    def store_unsummed(self):
+        """``store_unsummed(buffer, k, row)``: keeps what edge k's row comes to, short of lanes that were left empty."""
+        row = self.row
+
+        @intrinsic
+        def store_unsummed(buffer, k, value):
+            def emit(context, builder, signature, arguments):
+                vectors = simd.broadcast(context, builder, value, arguments[2], row)
+                vector = sum_into_one(builder, row, vectors)
+                offset = builder.mul(arguments[1], ir.Constant(memory.INT64, row.lanes))
+                builder.store(vector, memory.pointer_to(builder, arguments[0], offset, vector.type))
+                return context.get_dummy_value()
+
+            return types.void(buffer, types.int64, value), emit
+
+        return store_unsummed
+
+    @functools.cached_property
+    def sum_unsummed(self):
+        """``sum_unsummed(buffer)``: the sums over each head's channels of all edges that were stored."""
+        row, edges = self.row, self.edges
+
+        @intrinsic
+        def sum_unsummed(buffer):
+            def emit(context, builder, signature, arguments):
+                vector = simd.llvm_vector(row.element, row.lanes)
+                places = (ir.Constant(memory.INT64, k * row.lanes) for k in range(edges.edges))
+                found = [builder.load(memory.pointer_to(builder, arguments[0], place, vector)) for place in places]
+                return sum_of_edges(builder, row.heads, found, length_in_one(row))
+
+            return edges(buffer), emit
+
+        return sum_unsummed
 
 
 def _full(kind: simd.SimdType):

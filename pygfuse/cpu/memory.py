@@ -11,6 +11,7 @@ from pygfuse.cpu.intrinsics import Intrinsic, intrinsic
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
 INT1, INT64 = ir.IntType(1), ir.IntType(64)
+_CACHE_LINE = 64
 
 
 def pointer_to(builder, value: ir.Value, offset: ir.Value, to: ir.Type) -> ir.Value:
@@ -103,6 +104,21 @@ def place_at(index, position):
     return types.int64(index, types.int64), emit
 
 
+def ask_for(builder, value: ir.Value, offset: ir.Value) -> None:
+    """Asks for the cache line of an element; any offset is harmless."""
+    pointer = pointer_to(builder, value, offset, ir.IntType(8))
+    one, three = (ir.Constant(llvm.INT32, number) for number in (1, 3))
+    operands = [pointer, ir.Constant(llvm.INT32, 0), three, one]  # for reading, into all levels, data
+    llvm.call(builder, 'llvm.prefetch.p0', operands, ir.VoidType())
+
+
+def ask_for_row(row: ChannelRow, builder, value: ir.Value, offset: ir.Value) -> None:
+    """Asks for the cache lines of a row, as if it began with one."""
+    size = row.heads * row.channels
+    for start in range(0, size, _CACHE_LINE // alignment(row.element)):
+        ask_for(builder, value, builder.add(offset, ir.Constant(INT64, start)))
+
+
 @intrinsic
 def pointer_at(memory, offset):
     """``pointer_at(memory, offset)``: a pointer to an element."""
@@ -135,10 +151,7 @@ def prefetch(memory, offset):
     """``prefetch(memory, offset)``: asks for the cache line of an element; any offset is harmless."""
 
     def emit(context, builder, signature, arguments):
-        pointer = pointer_to(builder, *arguments, ir.IntType(8))
-        one, three = (ir.Constant(llvm.INT32, number) for number in (1, 3))
-        operands = [pointer, ir.Constant(llvm.INT32, 0), three, one]  # for reading, into all levels, data
-        llvm.call(builder, 'llvm.prefetch.p0', operands, ir.VoidType())
+        ask_for(builder, *arguments)
         return context.get_dummy_value()
 
     return types.void(memory, types.int64), emit

@@ -11,10 +11,20 @@ from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import simd
 from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.program.program import BoundProgram
 
 # registers that may hold one row: a forward walk keeps one sum, the adjoint the resident row and its sum
 FORWARD_REGISTERS = 16
-BACKWARD_REGISTERS = 8
+BACKWARD_REGISTERS = 12
+
+
+# edges whose scores are of channels are scored in two phases, each of which waits for the last edge of the one before
+_LEAST_OF_CHANNELS = 8
+
+
+def least_edges(bound: BoundProgram) -> int:
+    """The least number of edges that walks of a program score side by side, where a register holds more than one."""
+    return 1 if bound.score_is_of_heads else _LEAST_OF_CHANNELS
 
 
 @functools.lru_cache(maxsize=256)
@@ -25,6 +35,7 @@ def tiling(
     registers: int,
     split_channels: bool,
     edge_limit: int | None = None,
+    edge_least: int = 1,
 ) -> Tiling:
     """Tiles of whole heads, as many as fit in `registers`; a wider head is split if the program allows it.
 
@@ -37,16 +48,17 @@ def tiling(
         registers: How many may hold a row.
         split_channels: Whether channels of a head can be computed apart.
         edge_limit: The most edges that are scored side by side.
+        edge_least: The least number of them, see `Layout`.
     """
     element, limit = ELEMENT_TYPES[dtype], _most_values(dtype, registers)
     if channels <= limit or not split_channels:
         held = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * channels <= limit))
         starts = [(head, head * channels) for head in range(0, heads, held)]
-        layout = Instructions(element, held, channels, edge_limit)
+        layout = Instructions(element, held, channels, edge_limit, edge_least)
     else:
         offsets = [min(start, channels - limit) for start in range(0, channels, limit)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
-        layout = Instructions(element, 1, limit, edge_limit)
+        layout = Instructions(element, 1, limit, edge_limit, edge_least)
     return _tiles(layout, starts)
 
 

@@ -73,8 +73,9 @@ class SinglePart:
     def __init__(self, bound: BoundProgram, heads: int, channels: int, reduce: str, dtype: torch.dtype) -> None:
         shape = dtype, heads, channels
         self._softmax, self._reduce = bound.softmax, reduce
-        self._tiling = row_tiling.tiling(*shape, row_tiling.FORWARD_REGISTERS, bound.separable)
-        self.backward_tiling = row_tiling.tiling(*shape, row_tiling.BACKWARD_REGISTERS, False)
+        least = row_tiling.least_edges(bound)
+        self._tiling = row_tiling.tiling(*shape, row_tiling.FORWARD_REGISTERS, bound.separable, None, least)
+        self.backward_tiling = row_tiling.tiling(*shape, row_tiling.BACKWARD_REGISTERS, False, None, least)
         self._forward = kernels.forward_kernel(bound, self._tiling, reduce)
         # the adjoint of a sum or mean of rows sums along the transpose
         self._transposed = kernels.forward_kernel(bound, self._tiling, 'sum')

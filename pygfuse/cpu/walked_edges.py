@@ -31,7 +31,8 @@ THREAD_WORK = 50_000
 
 def tiling_of(call: Call, registers: int, split_channels: bool, edge_limit: int | None = None) -> Tiling:
     """How a row of a call is cut for registers."""
-    return row_tiling.tiling(call.like.dtype, call.heads, call.channels, registers, split_channels, edge_limit)
+    shape, least = (call.like.dtype, call.heads, call.channels), row_tiling.least_edges(call.bound)
+    return row_tiling.tiling(*shape, registers, split_channels, edge_limit, least)
 
 
 def edges_of(call: Call, side: str) -> tuple[Csr | Coo, Mapping]:

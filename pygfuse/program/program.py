@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR, Trace, Value
 
@@ -225,9 +225,16 @@ class BoundProgram:
         """
         return _with_tuples(self, trace.text(name), trace, sides)
 
-    def adjoint_text(self, trace: Trace, name: str, wrt: Sequence[Sequence[str]], sides: Mapping[str, str]) -> str:
+    def adjoint_text(
+        self,
+        trace: Trace,
+        name: str,
+        wrt: Sequence[Sequence[str]],
+        sides: Mapping[str, str],
+        unsummed: Collection[str] = (),
+    ) -> str:
         """The same of the adjoint: a function of ``grad`` and what `text` takes (see `Trace.adjoint_text`)."""
-        return _with_tuples(self, trace.adjoint_text(name, wrt), trace, sides)
+        return _with_tuples(self, trace.adjoint_text(name, wrt, unsummed), trace, sides)
 
 
 TUPLES = (

@@ -286,6 +286,15 @@ class Trace:
         """Whether the gradient for an operand of heads ends in a sum over channels."""
         return _is_sum(self.gradients([name], Value('grad', self.level))[0])
 
+    def is_spread(self, name: str, wrt: Sequence[str] = ()) -> bool:
+        """Whether a value of heads (an operand, `grad`) meets only values of channels, in gradients for `wrt` too."""
+        values = [self.output, *self.gradients(wrt, Value('grad', self.level))] if wrt else [self.output]
+        for value in (some for found in values if isinstance(found, Value) for some in _in_order(found)):
+            takes = any(isinstance(item, Value) and (item.word, item.name) == (None, name) for item in value.arguments)
+            if takes and value.level != CHANNELS:
+                return False
+        return True
+
     def adjoint_text(self, name: str, wrt: Sequence[Sequence[str]], unsummed: Collection[str] = ()) -> str:
         """The text of ``name(grad, *operands)``: a tuple of the gradients' tuples, one for each group in `wrt`.
 

@@ -137,6 +137,54 @@ def test_sum_channels_and_spread(heads, channels, dtype):
     assert torch.equal(products, (by_head * y.unsqueeze(-1)).flatten(1))
 
 
+def summed_at_once(layout: Layout, x: torch.Tensor) -> torch.Tensor:
+    """Sums over channels of `step` edges' rows side by side."""
+    load_row, step, width = layout.load_row, layout.step, layout.heads * layout.channels
+    make_buffer, store, load, store_edges = (
+        layout.rows_buffer, layout.store_unsummed, layout.sum_unsummed, layout.store_edges,
+    )  # fmt: skip
+
+    def body(part, x, sums):
+        buffer = make_buffer()
+        for k in range(step):
+            store(buffer, k, load_row(x, (part * step + k) * width))
+        store_edges(sums, part * step * layout_heads, load(buffer))
+
+    layout_heads = layout.heads
+    sums = x.new_empty(len(x), layout.heads)
+    Kernel(body, 'test of sums at once', (str(layout.row), str(layout.edges)))(len(x) // step, x, sums)
+    return sums
+
+
+@pytest.mark.parametrize('edge_limit', [None, 2])
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize(
+    ('heads', 'channels'), [(1, 1), (1, 5), (1, 16), (1, 64), (2, 4), (2, 24), (3, 1), (3, 7), (3, 64), (4, 16)]
+)
+def test_sums_over_channels_of_several_edges_are_those_of_each(heads, channels, dtype, edge_limit):
+    layout = Layout(ELEMENT_TYPES[dtype], heads, channels, edge_limit)
+    if layout.step == 1:
+        pytest.skip('the heads of one edge fill a register')
+    x = torch.randn(4 * layout.step, heads * channels, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    each, _ = on_rows(heads, channels, x, x.new_zeros(len(x), heads))
+    assert torch.equal(summed_at_once(layout, x), each)
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize(('heads', 'channels'), [(1, 5), (2, 8), (3, 16), (3, 24), (4, 64)])
+def test_heads_are_spread_as_they_are_read(heads, channels, dtype):
+    layout, width = Layout(ELEMENT_TYPES[dtype], heads, channels), heads * channels
+    load, store_row, row_full = layout.load_spread, layout.store_row, layout.row_full
+
+    def body(part, x, rows):
+        store_row(rows, part * width, load(x, part * heads) + row_full(0.0))
+
+    x = torch.randn(5, heads, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    rows = x.new_empty(5, width)
+    Kernel(body, 'test of spread heads', (str(layout.row),))(5, x, rows)
+    assert torch.equal(rows, x.repeat_interleave(channels, dim=1))
+
+
 def test_a_row_is_not_read_or_written_beyond_its_end():
     heads, channels = 3, 5
     room = torch.full((3, heads * channels), NAN)

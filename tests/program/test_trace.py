@@ -140,3 +140,42 @@ def test_a_gradient_that_does_not_flow_is_zero():
 def test_what_no_program_can_do(function, message):
     with pytest.raises(TypeError, match=message):
         Trace.of(function, {'a': HEADS})
+
+
+def test_a_sum_that_ends_a_function_can_be_left_out():
+    attention = Trace.of(FUNCTIONS['attention'][0], FUNCTIONS['attention'][1])
+    rows = operands_of(FUNCTIONS['attention'][1])
+    before = function_of(attention.before_sum().text('before'), 'before')(**rows)
+    after = function_of(attention.text('after'), 'after')(**rows)
+    assert torch.equal(before.sum(dim=-1, keepdim=True), after)
+    assert Trace.of(lambda a: sum_channels(a) + 1.0, {'a': CHANNELS}).before_sum() is None
+
+
+def test_a_gradient_that_is_a_sum_can_be_left_unsummed():
+    message = Trace.of(lambda weight, x: weight * x, {'weight': HEADS, 'x': CHANNELS}, CHANNELS)
+    assert message.gradient_is_sum('weight')
+    assert not message.gradient_is_sum('x')
+    text = message.adjoint_text('adjoint', [['weight'], ['x']], unsummed=['weight'])
+    assert 'sum_channels' not in text
+    assert 'sum_channels' in message.adjoint_text('adjoint', [['weight'], ['x']])
+
+
+@pytest.mark.parametrize(
+    ('message', 'spread'),
+    [
+        (lambda weight, x: weight * x, True),
+        (lambda weight, x: exp(weight) * x, False),
+        (lambda weight, x: weight * weight * x, False),
+        (lambda weight, x: weight * (weight * x), True),
+    ],
+)
+def test_what_meets_values_of_channels_only(message, spread):
+    trace = Trace.of(message, {'weight': HEADS, 'x': CHANNELS}, CHANNELS)
+    assert trace.is_spread('weight') == spread
+
+
+def test_a_gradient_may_meet_values_of_heads():
+    dot = Trace.of(lambda x, y: sum_channels(x * y), {'x': CHANNELS, 'y': CHANNELS})
+    assert dot.is_spread('grad', ['x', 'y'])
+    squared = Trace.of(lambda a, b: a * sum_channels(b), {'a': HEADS, 'b': CHANNELS})
+    assert not squared.is_spread('grad', ['b'])

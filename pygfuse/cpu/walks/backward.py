@@ -1,4 +1,4 @@
-"""The adjoint's walk, and the sums of what it leaves of rows that lie in several parts or passes along edges."""
+"""The adjoint's walk."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
-from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE_SUMS, PASSED_SUM
-from pygfuse.cpu.walks.forward import AHEAD
+from pygfuse.cpu.walks.arguments import BACKWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import edge_scorer
+from pygfuse.cpu.walks.score import AHEAD, edge_scorer, head_values, row_fetcher, summed_later
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
 from pygfuse.program.program import TARGET, BoundProgram
+from pygfuse.program.trace import Trace
 
 
 def _message_adjoint(
@@ -36,7 +36,8 @@ def _message_adjoint(
     the parameters, as tuples; for an extreme, of the edges that attain it only."""
     channels, edges, parameters = plan.rows_of(bound.message)
     wrt = [['weight'] if plan.of_score(bound) else [], channels, edges, parameters]
-    derive = compiled(bound.adjoint_text(bound.message, 'derive', wrt, sides))
+    unsummed = ['weight'] if _weight_unsummed(bound, layout) else []
+    derive = compiled(bound.adjoint_text(bound.message, 'derive', wrt, sides, unsummed))
     message = compiled(bound.text(bound.message, 'message', sides))
     fill_channels, fill_edges = spread(layout, plan.channels, channels), spread(layout, plan.edge_channels, edges)
     fill_parameters, equal = spread(layout, plan.parameters, parameters), vocabulary.equal
@@ -51,6 +52,25 @@ def _message_adjoint(
         return flows[0], fill_channels(flows[1]), fill_edges(flows[2]), fill_parameters(flows[3])
 
     return adjoint
+
+
+def _weight_unsummed(bound: BoundProgram, layout: Layout) -> bool:
+    """Whether the gradient for the weight comes as a row, of which the sum over channels is taken later."""
+    return summed_later(layout) and bound.score is not None and bound.message.gradient_is_sum('weight')
+
+
+def _loads_of_weights(bound: BoundProgram, layout: Layout, plan: BackwardPlan) -> tuple[Callable, Callable]:
+    """How an edge's weight, and the gradient for its score, are read: spread over a row, where they meet rows only."""
+    if bound.score is None or bound.score_is_of_heads:
+        through = layout.load_heads
+    else:
+        through = layout.load_spread if _meets_rows(bound.score, 'grad', plan) else layout.load_heads
+    return layout.load_spread if _meets_rows(bound.message, 'weight', plan) else layout.load_heads, through
+
+
+def _meets_rows(trace: Trace, name: str, plan: BackwardPlan) -> bool:
+    wrt = [operand for operands in plan.rows_of(trace) for operand in operands]
+    return trace.is_spread(name, [*wrt, *used_by(trace, ['weight'])])
 
 
 def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, sides: dict[str, str]) -> Callable:
@@ -131,12 +151,14 @@ def backward_body(
     message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
     score = edge_scorer(bound, layout, sides) if has_score else None
     score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
+    gradients_buffer, keep_gradient, load_gradients = head_values(layout, _weight_unsummed(bound, layout))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
     with_products, products = len(bound.edge_products) > 0, _edge_products(layout, bound, plan)
     room, gradient_room, fill, differentiate = (
         products.room, products.gradient_room, products.fill, products.differentiate,
     )  # fmt: skip
+    fetch_rows = row_fetcher(layout)
     write_edge_rows = _edge_row_writer(layout, bound, plan)
     copy_heads, copy_channels = copies(len(plan.heads)), copies(len(plan.channels))
     copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
@@ -144,8 +166,8 @@ def backward_body(
     gather_scalars, scatter_scalars, add_edges = layout.gather_scalars, layout.scatter_scalars, layout.add_edges
     adds = len(plan.added) > 0
     step, heads = layout.step, layout.heads
-    load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
-    store_heads, store_edges = layout.store_heads, layout.store_edges
+    load_weight, load_through = _loads_of_weights(bound, layout, plan)
+    load_heads, load_row, store_edges = layout.load_heads, layout.load_row, layout.store_edges
     store_some_edges, scatter_edges, sum_edges = layout.store_some_edges, layout.scatter_edges, layout.sum_edges
     gather_edges, mask_edges, repeat, buffer = (
         layout.gather_edges, layout.mask_edges, layout.repeat, layout.buffer,
@@ -175,6 +197,9 @@ def backward_body(
         head_parameters = repeat(load_heads(operands.parameter_heads, head))
         parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(edges_full(0.0))
         weights, dots, reached, unsettled = buffer(), buffer(), row_full(0.0), 0
+        weight_gradients = gradients_buffer()
+        of_others = () if by_target else (of_targets.grad_out,)
+        fetched = operands.gathered_channels + of_others
         first, last, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
         formed, of_formed, chunk_first, chunk_last = room(), gradient_room(), first_edge, first_edge
         for i in range(first, last):
@@ -203,7 +228,7 @@ def backward_body(
                     if edge_alpha is None:
                         alpha, others, on_edges = score(
                             q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
-                            total_heads, width, head, channel, weights, formed, chunk_first,
+                            total_heads, width, head, channel, fetched, last_edge, formed, chunk_first,
                         )  # fmt: skip
                         if softmax:
                             if not by_target:
@@ -229,6 +254,8 @@ def backward_body(
                     if with_edge_rows:
                         ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
                         fetch_edge_rows(operands, ahead, width)
+                    if of_heads or edge_alpha is not None:
+                        fetch_rows(q + k, last_edge, walked, fetched, width, channel)
                     if with_products and not has_score and q + k >= chunk_last:
                         chunk_last = next_chunk(
                             q + k, last_edge, walked, operands, grads, panels, formed, of_formed, chunk_first, width,
@@ -242,18 +269,18 @@ def backward_body(
                         grad = load_row(of_targets.grad_out, at)
                         if extreme:
                             reached = load_row(of_targets.out, at)
-                    weight = load_heads(weights, k * heads)
+                    weight = load_weight(weights, k * heads)
                     found = message_adjoint(
                         grad, reached, weight, own_row, other, row, parameter_rows, operands.scalars
                     )
                     if through_score:
-                        store_heads(dots, k * heads, found[0][0])
+                        keep_gradient(weight_gradients, k, found[0][0])
                     row_sums = add_tuples(row_sums, found[1])
                     parameter_sums = add_tuples(parameter_sums, found[3])
                     if edges_by_message:
                         write_edge_rows(found[2], grads, edge, width, channel, of_formed, q + k - chunk_first)
                 if through_score:
-                    through = load_edges(dots, 0)
+                    through = load_gradients(weight_gradients)
                     if seed is not None:
                         through = through * kept
                     if softmax:
@@ -281,7 +308,7 @@ def backward_body(
                             other = load_row(operands.gathered_channels, u * width + channel)
                             row = load_edge_rows(operands, e, width, channel, formed, q + k - chunk_first)
                             flow = score_adjoint(
-                                load_heads(dots, k * heads),
+                                load_through(dots, k * heads),
                                 (),
                                 own_row,
                                 (),
@@ -302,7 +329,7 @@ def backward_body(
                                         if extreme:
                                             reached = load_row(of_targets.out, u * width + channel)
                                     found = message_adjoint(
-                                        grad, reached, load_heads(weights, k * heads), own_row, other, row,
+                                        grad, reached, load_weight(weights, k * heads), own_row, other, row,
                                         parameter_rows, operands.scalars,
                                     )  # fmt: skip
                                     edge_grads = add_tuples(edge_grads, found[2])
@@ -339,59 +366,3 @@ def backward_body(
             add_heads(grads.grad_parameter_heads, piece * total_heads + head, head_parameter_sums)
 
     return backward
-
-
-def combine_sums_body(layout: Layout, num_heads: int, num_rows: int) -> Callable:
-    """Adds up what the parts left of the rows that lie in several, in the order of edges."""
-    load_heads, load_row, store_heads, store_row = (
-        layout.load_heads, layout.load_row, layout.store_heads, layout.store_row,
-    )  # fmt: skip
-    heads_full, row_full = layout.heads_full, layout.row_full
-    copy_heads, copy_rows = copies(num_heads), copies(num_rows)
-
-    @COMBINE_SUMS.of
-    def combine_sums(part, left, total_heads, width, sums):
-        _, split, head, channel = piece_of(part, left.tiles)
-        v = left.split_rows[split]
-        head_sums, row_sums = copy_heads(heads_full(0.0)), copy_rows(row_full(0.0))
-        for k in range(left.split_indptr[split], left.split_indptr[split + 1]):
-            head_sums = add_tuples(head_sums, load_heads(sums.partial_heads, left.slots[k] * total_heads + head))
-            row_sums = add_tuples(row_sums, load_row(sums.partial_rows, left.slots[k] * width + channel))
-        store_heads(sums.heads, v * total_heads + head, head_sums)
-        store_row(sums.rows, v * width + channel, row_sums)
-
-    return combine_sums
-
-
-def passed_sum_body(layout: Instructions) -> Callable:
-    """Sums what a walk passed along its edges over the rows of the other side.
-
-    `position` holds, for each edge in this side's order, where the walk wrote it.
-    """
-    step, heads = layout.step, layout.heads
-    gather_edges, mask_edges, edges_full = layout.gather_edges, layout.mask_edges, layout.edges_full
-    sum_edges, (write_heads, _) = layout.sum_edges, writers(layout)
-    rows_of, row_at = row_walkers(scattered=False)
-
-    @PASSED_SUM.of
-    def passed_sum(part, walked):
-        tile, piece, head, _ = piece_of(part, walked.tiles)
-        first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
-        for i in range(first_row, end_row):
-            v, begin, end, is_whole, slot = row_at(i, walked.rows, piece, walked.indptr, first_edge, last_edge)
-            total = edges_full(0.0)
-            for q in range(begin, end, step):
-                found = gather_edges(walked.passed, walked.position, q, end, heads, tile * walked.num_walked * heads)
-                total = total + mask_edges(found, end - q, 0.0)
-            write_heads(
-                v,
-                slot,
-                is_whole,
-                head,
-                walked.total_heads,
-                sum_edges(total),
-                walked.grad_heads,
-                walked.partial_heads,
-            )
-
-    return passed_sum

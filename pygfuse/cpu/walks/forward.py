@@ -15,16 +15,13 @@ from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.arguments import COMBINE, FORWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import edge_scorer
+from pygfuse.cpu.walks.score import AHEAD, edge_scorer, row_fetcher
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
 
 # softmax in one pass; or its statistics first, and then the sums
 ONE_PASS, STATISTICS, GIVEN = 'one pass', 'statistics', 'given'
-
-# how many edges ahead their features are asked for
-AHEAD = 16
 
 
 def forward_body(
@@ -57,9 +54,11 @@ def forward_body(
     with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
     with_products, products = len(bound.edge_products) > 0, EdgeProducts(layout, len(bound.edge_products))
     room, fill = products.room, products.fill
+    fetches, fetch_rows = bound.score_is_of_heads, row_fetcher(layout)
     finish, leave = finisher(layout, reduce, softmax, sums), leaver(layout, reduce, softmax)
     least = lowest(str(layout.element))
     step, heads = layout.step, layout.heads
+    load_weight = layout.load_spread if bound.message.is_spread('weight') else layout.load_heads
     load_heads, load_row, mask_edges = layout.load_heads, layout.load_row, layout.mask_edges
     store_row, store_edges = layout.store_row, layout.store_edges
     rows_of, row_at = row_walkers(scattered)
@@ -96,7 +95,7 @@ def forward_body(
                         )
                     s, _, _ = score(
                         q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
-                        total_heads, width, head, channel, weights, formed, chunk_first,
+                        total_heads, width, head, channel, operands.gathered_channels, last_edge, formed, chunk_first,
                     )  # fmt: skip
                     if softmax:
                         s = mask_edges(s, end - q, -np.inf)
@@ -115,13 +114,15 @@ def forward_body(
                     if with_edge_rows:
                         ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
                         fetch_edge_rows(operands, ahead, width)
+                    if fetches:
+                        fetch_rows(q + k, last_edge, walked, operands.gathered_channels, width, channel)
                     if with_products and not has_score and q + k >= chunk_last:
                         chunk_first = q + k
                         chunk_last = fill(operands, walked.edge_id, chunk_first, last_edge, width, channel, formed)
                     other = load_row(operands.gathered_channels, place_at(walked.gathered, q + k) * width + channel)
                     edge = place_at(walked.edge_id, q + k)
                     row = load_edge_rows(operands, edge, width, channel, formed, q + k - chunk_first)
-                    weight = load_heads(weights, k * heads)
+                    weight = load_weight(weights, k * heads)
                     found = message(weight, (), own_row, (), other, (), row, (), parameter_rows, operands.scalars)
                     if extreme:
                         found = found + row_full(0.0)

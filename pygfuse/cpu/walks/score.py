@@ -4,28 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pygfuse.cpu.inlining import compiled, edge_row_loader
+from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_value_prefetcher
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.translation.functions import inlined
-from pygfuse.program.program import BoundProgram
+from pygfuse.program.program import EDGE, BoundProgram
+from pygfuse.program.trace import HEADS, SCALAR
+
+# how many edges ahead the rows of their other ends, and their features, are asked for
+AHEAD = 16
+
+
+def summed_later(layout: Layout) -> bool:
+    """Whether sums over channels are taken of several edges at once."""
+    return layout.step > 1
+
+
+def head_values(layout: Layout, unsummed: bool) -> tuple[Callable, Callable, Callable]:
+    """``buffer()``, ``store(buffer, k, value)`` for a value of edge k, and ``load(buffer)`` for all edges side by side.
+
+    Args:
+        layout: What is held of a row.
+        unsummed: Whether the values that are stored are rows, of which the sums over channels are loaded.
+    """
+    if unsummed:
+        return layout.rows_buffer, layout.store_unsummed, layout.sum_unsummed
+    heads, store_heads, load_edges = layout.heads, layout.store_heads, layout.load_edges
+
+    @inlined
+    def store(buffer, k, value):
+        store_heads(buffer, k * heads, value)
+
+    @inlined
+    def load(buffer):
+        return load_edges(buffer, 0)
+
+    return layout.buffer, store, load
+
+
+def row_fetcher(layout: Layout) -> Callable:
+    """``fetch(q, end, walked, rows, width, channel)``: asks for rows of the other end of an edge some places behind q.
+
+    Where much is computed on an edge, a processor does not look so far ahead, and would wait for each row.
+    """
+    fetch_row = layout.fetch_row
+
+    @inlined
+    def fetch(q, end, walked, rows, width, channel):
+        fetch_row(rows, place_at(walked.gathered, min(q + AHEAD, end - 1)) * width + channel)
+
+    return fetch
 
 
 def edge_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -> Callable:
     """``score(...)``: the scores of some of a row's edges side by side, and the values of heads they came from.
 
-    Scores of heads are computed for all of them at once. Scores of channels are computed edge by edge, each from
-    the rows of both ends, and pass through the few bytes of `buffer`. Products of edges are `formed` for the chunk that
-    begins with edge `chunk_first`.
+    Scores of heads are computed for all of them at once. Scores of channels are computed edge by edge, where the rows
+    `fetched` are asked for, each from the rows of both ends, and pass through a buffer. Products of edges are `formed`
+    for the chunk that begins with edge `chunk_first`.
 
     Args:
         bound: A program with a score.
         layout: What is held of a row.
         sides: Which side is resident, which gathered.
     """
-    score = compiled(bound.text(bound.score, 'score', sides))
-    gather_edges, gather_scalars, heads, step = layout.gather_edges, layout.gather_scalars, layout.heads, layout.step
-    load_row, load_edges, store_heads = layout.load_row, layout.load_edges, layout.store_heads
+    row_of_score = bound.score.before_sum() if summed_later(layout) else None
+    score = compiled(bound.text(row_of_score or bound.score, 'score', sides))
+    gather_edges, gather_scalars, step, load_row = (
+        layout.gather_edges, layout.gather_scalars, layout.step, layout.load_row,
+    )  # fmt: skip
+    fetch_rows, values = row_fetcher(layout), (len(bound.names(EDGE, HEADS)), len(bound.names(EDGE, SCALAR)))
+    fetch_values, has_values = edge_value_prefetcher(*values), any(values)
+    make_buffer, store, load = head_values(layout, row_of_score is not None)
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
 
     of_heads = bound.score_is_of_heads
@@ -33,19 +83,25 @@ def edge_scorer(bound: BoundProgram, layout: Layout, sides: Mapping[str, str]) -
     @inlined
     def score_edges(
         q, end, walked, operands, own_heads, own_row, head_parameters, parameters, total_heads, width, head, channel,
-        buffer, formed, chunk_first,
+        fetched, last_edge, formed, chunk_first,
     ):  # fmt: skip
         if of_heads:
+            if has_values:
+                for k in range(min(step, end - q)):
+                    ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
+                    fetch_values(operands, ahead, total_heads)
             others = gather_edges(operands.gathered_heads, walked.gathered, q, end, total_heads, head)
             with_heads = gather_edges(operands.edge_heads, walked.edge_id, q, end, total_heads, head)
             on_edges = with_heads + gather_scalars(operands.edge_scalars, walked.edge_id, q, end)
             found = score(own_heads, (), others, (), on_edges, (), head_parameters, (), operands.scalars)
             return found, others, on_edges
+        buffer = make_buffer()
         for k in range(min(step, end - q)):
+            fetch_rows(q + k, last_edge, walked, fetched, width, channel)
             other = load_row(operands.gathered_channels, place_at(walked.gathered, q + k) * width + channel)
             edge = place_at(walked.edge_id, q + k)
             row = load_edge_rows(operands, edge, width, channel, formed, q + k - chunk_first)
-            store_heads(buffer, k * heads, score((), own_row, (), other, (), row, (), parameters, operands.scalars))
-        return load_edges(buffer, 0), (), ()
+            store(buffer, k, score((), own_row, (), other, (), row, (), parameters, operands.scalars))
+        return load(buffer), (), ()
 
     return score_edges

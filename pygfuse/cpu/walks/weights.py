@@ -23,7 +23,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
     """
     softmax, score, exp = bound.softmax, edge_scorer(bound, layout, BY_TARGET), vocabulary.exp
     step, load_heads, load_row = layout.step, layout.load_heads, layout.load_row
-    repeat, buffer, scatter_edges = layout.repeat, layout.buffer, layout.scatter_edges
+    repeat, scatter_edges = layout.repeat, layout.scatter_edges
     with_products, products = len(bound.edge_products) > 0, EdgeProducts(layout, len(bound.edge_products))
     formed_room, fill = products.room, products.fill
 
@@ -32,7 +32,6 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
         _, piece, head, channel = piece_of(part, walked.tiles)
         parameter_rows = load_row(operands.parameters, channel)
         head_parameters = repeat(load_heads(operands.parameter_heads, head))
-        room = buffer()
         first_row, end_row, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
         formed, chunk_first, chunk_last = formed_room(), first_edge, first_edge
         for v in range(first_row, end_row):
@@ -47,7 +46,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
                     chunk_first, chunk_last = q, fill(operands, walked.edge_id, q, last_edge, width, channel, formed)
                 s, _, _ = score(
                     q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
-                        total_heads, width, head, channel, room, formed, chunk_first,
+                        total_heads, width, head, channel, operands.gathered_channels, last_edge, formed, chunk_first,
                 )  # fmt: skip
                 if softmax:
                     s = exp(s - top) * factor
