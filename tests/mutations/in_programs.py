@@ -31,8 +31,8 @@ OF_PROGRAMS = (
     Mutation(
         'the derivative of a sigmoid',
         'program/trace.py',
-        "return (grad * out * _record('sigmoid', (-x,)),)",
-        "return (grad * out * _record('sigmoid', (x,)),)",
+        "return (grad * _record('sigmoid_slope', (x,)),)",
+        "return (grad * _record('sigmoid', (x,)),)",
         TRACE,
     ),
     Mutation(
