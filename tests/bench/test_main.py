@@ -34,6 +34,7 @@ def test_layers_beside_one_another(without_dgl, tmp_path, capsys):
     assert str(tmp_path) not in result.command
 
 
+@pytest.mark.slow
 def test_data_sets(monkeypatch, capsys):
     roots: list[str] = []
 
@@ -102,6 +103,7 @@ def test_the_package_does_not_import_it():
     subprocess.run([sys.executable, '-c', code], check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_from_a_shell(tmp_path):
     command = [sys.executable, '-m', 'pygfuse.bench', '--quick', '--json', str(tmp_path / 'found.json')]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_walks_in_the_simulator():
     command = [sys.executable, '-m', 'pytest', '-q', '-x', str(Path(__file__).parent / 'simulated')]
     environment = {**os.environ, 'NUMBA_ENABLE_CUDASIM': '1'}
