@@ -17,7 +17,7 @@ from torch import Tensor
 from pygfuse._lib.backends import forms_products_by_chunks
 from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.program.program import EdgeProgram
-from pygfuse.program.trace import HEADS
+from pygfuse.program.trace import CHANNELS
 
 
 class Product(NamedTuple):
@@ -58,9 +58,9 @@ def tensors_in(operands: Mapping[str, OperandValue]) -> list[Tensor]:
 
 
 def is_formed(program: EdgeProgram, name: str, product: Product) -> bool:
-    """Whether a walk takes a product multiplied out: values of heads, and rows that are no wider than the features."""
+    """Whether a walk takes a product multiplied out: heads, numbers, and rows that are no wider than the features."""
     features, weight = product.features, product.weight
-    if program.operands[name].level == HEADS:
+    if program.operands[name].level != CHANNELS:
         return True
     return not forms_products_by_chunks(features.device.type) and features.shape[1] >= weight.shape[1]
 
