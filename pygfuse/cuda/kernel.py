@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pygfuse._lib import disk as cache
-from pygfuse._lib.compile_once import compile_once
+from pygfuse._lib.compile_once import compile_once, interruptible
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse.cuda.arguments import describe, words
 from pygfuse.cuda.holding import hold
@@ -73,6 +73,7 @@ class Kernel:
                 found = self._loaded[device.index, description] = driver.load(code, name)
             return found
 
+    @interruptible()
     def code(self, description: tuple, architecture: tuple[int, int]) -> tuple[bytes, str]:
         """The machine code for arguments of these types, from disk if it was compiled before, and the kernel's name."""
         version = importlib.metadata.version('numba-cuda')

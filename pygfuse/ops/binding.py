@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from pygfuse.program.products import Product, gradient_of
+from pygfuse.ops.walked_products import gradient_of
+from pygfuse.program.products import Product
 from pygfuse.program.program import BoundProgram
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.schema import Arguments
-from pygfuse.program.products import OperandValue, Product, is_formed
+from pygfuse.ops.walked_products import is_formed
+from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.program import PARAMETER, SOURCE, TARGET, EdgeProgram
 from pygfuse.program.trace import CHANNELS, HEADS
 

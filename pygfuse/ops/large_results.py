@@ -51,7 +51,11 @@ class _Sum(torch.autograd.Function):
 
 
 def added(first: Tensor, second: Tensor) -> Tensor:
-    """``first + second``, of matrices or a matrix and a row.
+    """``first + second``, of matrices or a matrix and a row; whatever else torch adds is added by torch.
+
+    Args:
+        first: ``[rows, channels]``.
+        second: ``[rows, channels]`` or ``[channels]``.
 
     Example:
         >>> added(torch.ones(2, 1), torch.ones(1))

@@ -19,8 +19,9 @@ from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given, expected_of, given_of
 from pygfuse.ops.programs import program_named
 from pygfuse.ops.schema import Arguments, with_parts
+from pygfuse.ops.walked_products import as_walked, rows_in
 from pygfuse.program.adjoint import unread_rows
-from pygfuse.program.products import Product, as_walked, rows_in
+from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, SOURCE, EdgeProgram
 
 

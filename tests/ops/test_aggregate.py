@@ -17,8 +17,9 @@ from pygfuse.mapping.mapping import Mapping, copies_for_adding, cut, force_mappi
 from pygfuse.memory import saved_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.autograd import as_in_forward
+from pygfuse.ops.walked_products import as_walked
 from pygfuse.partial.paths.policy import execution_paths
-from pygfuse.program.products import Product, as_walked
+from pygfuse.program.products import Product
 from pygfuse.program.program import EdgeProgram, Operand
 from pygfuse.program.vocabulary import exp, leaky_relu, relu, sigmoid, softplus, sum_channels, tanh
 

@@ -31,6 +31,9 @@ def statistics_by(
         like: What the statistics are like, ``[channels]``.
         compute: Gives mean and (biased) variance over all edges, of which there are at least two.
         allow_single: Whether a single edge is normalised by the running statistics, as an option of PyG's says.
+
+    Raises:
+        ValueError: If a single edge would be normalised by its own statistics, as torch raises.
     """
     by_batch = module.training or (module.running_mean is None and module.running_var is None)
     if allow_single and num_edges <= 1:
@@ -74,7 +77,7 @@ def scaled_and_shifted(
 def normalised(
     stages: Sequence[EdgeStage], edges: Edges, module: BatchNorm1d, allow_single: bool = False
 ) -> list[EdgeStage]:
-    """Stages, beginning with a `Begin`, whose values are normalised over all edges."""
+    """Stages, beginning with a `Begin`, whose values are normalised over all edges; raises as `statistics_by`."""
     like = next(tensor for tensor in written(stages)[1] if tensor.is_floating_point())
     like = like.new_empty(widths_of(stages)[-1])
     mean, variance = statistics_by(

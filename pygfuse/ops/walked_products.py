@@ -1,0 +1,68 @@
+"""Features of edges times a weight as walks on a device take them, and the gradients of their parts.
+
+Values of heads ``[edges, H]`` exist only during a walk. Channels are formed within it; on a device whose walks form
+them edge by edge and where they are no wider than the features, so that the user holds a larger tensor, they exist
+during a walk, as one matrix product.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import forms_products_by_chunks
+from pygfuse._lib.row_products import sum_over_rows
+from pygfuse.program.products import Product
+from pygfuse.program.program import EdgeProgram
+from pygfuse.program.trace import CHANNELS
+
+
+def is_formed(program: EdgeProgram, name: str, product: Product) -> bool:
+    """Whether a walk takes a product multiplied out: heads, numbers, and rows that are no wider than the features."""
+    features, weight = product.features, product.weight
+    if program.operands[name].level != CHANNELS:
+        return True
+    return not forms_products_by_chunks(features.device.type) and features.shape[1] >= weight.shape[1]
+
+
+def as_walked(program: EdgeProgram, name: str, product: Product) -> Tensor | Product:
+    """A product as a walk takes it: as it is, with its features and those of loops in one, or multiplied out."""
+    features, weight, loops = product
+    in_parts = not is_formed(program, name, product)
+    if in_parts and forms_products_by_chunks(features.device.type):
+        return product
+    features = features if loops is None else torch.cat([features, loops])
+    return Product(features, weight) if in_parts else features @ weight
+
+
+def rows_in(value: Tensor | Product) -> int:
+    """How many rows an operand has, those of loops too."""
+    if isinstance(value, Product):
+        return len(value.features) + (0 if value.loops is None else len(value.loops))
+    return len(value)
+
+
+def gradient_of(product: Product, found: Tensor | Product, needed: Product) -> Product:
+    """The gradients of a product's parts, from what a walk gave for `as_walked`.
+
+    Args:
+        product: The product.
+        found: The gradient of its values, or of its features (None if nobody needs it) and its weight.
+        needed: Which parts need a gradient; the others have None.
+    """
+    if isinstance(found, Product):
+        of_features, of_weight, of_loops = found
+    else:
+        of_features = found @ product.weight.t() if needed.features or needed.loops else None
+        of_weight, of_loops = _gradient_of_weight(product, found) if needed.weight else None, None
+    if product.loops is not None and of_loops is None and of_features is not None:
+        # copies: the gradients of an operator's arguments may not share memory
+        of_features, of_loops = (part.clone() for part in of_features.tensor_split([len(product.features)]))
+    found = Product(of_features, of_weight, of_loops)
+    return Product(*(part if is_needed else None for part, is_needed in zip(found, needed, strict=True)))
+
+
+def _gradient_of_weight(product: Product, grad: Tensor) -> Tensor:
+    rows = product.features.shape[0]
+    found = sum_over_rows(product.features, grad[:rows])
+    return found if product.loops is None else found + sum_over_rows(product.loops, grad[rows:])
