@@ -39,15 +39,12 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, first: Tensor, second: Tensor) -> Tensor:
-        ctx.is_row = second.dim() < first.dim()
         return torch.add(first, second, out=on_huge_pages(torch.empty_like(first)))
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor | None]:
-        of_second = None
-        if ctx.needs_input_grad[1]:
-            of_second = grad.sum(0) if ctx.is_row else grad
-        return grad, of_second
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+        # that of a row autograd sums over all rows
+        return grad, grad
 
 
 def added(first: Tensor, second: Tensor) -> Tensor:

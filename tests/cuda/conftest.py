@@ -18,7 +18,7 @@ def in_place_of_the_cpu(monkeypatch):
     modules = {name: importlib.import_module(f'pygfuse.cuda.{name}') for name in ('backend', 'sort', 'hag')}
     monkeypatch.setitem(backends._BACKENDS, 'cpu', modules['backend'])
     monkeypatch.setattr(backends, '_module', lambda kind, name: modules.get(name) or given(kind, name))
-    monkeypatch.setattr('pygfuse.program.products.forms_products_by_chunks', lambda kind: False)
+    monkeypatch.setattr('pygfuse.ops.walked_products.forms_products_by_chunks', lambda kind: False)
 
 
 @pytest.fixture(scope='session')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.in_compilation import OF_COMPILATION
 from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
 from tests.mutations.in_cuda import OF_CUDA
+from tests.mutations.in_edges import OF_EDGES
 from tests.mutations.in_few_edges import OF_FEW_EDGES
 from tests.mutations.in_graphs import OF_GRAPHS
 from tests.mutations.in_kernels import OF_KERNELS
@@ -24,6 +25,7 @@ MUTATIONS = (
     *OF_COMPILED_MESSAGES,
     *OF_COMPILATION,
     *OF_FEW_EDGES,
+    *OF_EDGES,
     *OF_CUDA,
     *OF_KERNELS,
 )

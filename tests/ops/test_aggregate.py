@@ -91,7 +91,7 @@ def random_operands(bound_names, edges, heads, channels, products=0):
             operands[name] = 0.2
             continue
         width = {'scalar': 1, 'heads': heads}.get(operand.level, heads * channels)
-        if products and operand.side == 'edge' and operand.level != 'scalar':
+        if products and operand.side == 'edge':
             pair = (torch.randn(num_edges, products), torch.randn(products, width))
             operands[name] = Product(*(tensor.double().requires_grad_() for tensor in pair))
         else:
@@ -168,7 +168,7 @@ def test_program_equals_its_reference(name, heads, channels):
 
 # 16 features are as wide as a row
 @pytest.mark.parametrize('features', [3, 16, 41])
-@pytest.mark.parametrize('name', ['gate', 'rectified', 'dot', 'deep', 'weighted', 'additive'])
+@pytest.mark.parametrize('name', ['gate', 'rectified', 'dot', 'deep', 'weighted', 'additive', 'gaussian'])
 def test_edge_operands_may_be_products(name, features):
     chosen, edges = PROGRAMS[name], random_edges()
     check(chosen, edges, random_operands(used(chosen), edges, 2, 8, products=features), 2, 8)
@@ -217,7 +217,7 @@ def test_products_of_channels_are_formed_in_walks(monkeypatch):
         assert isinstance(as_walked(PROGRAMS['rectified'], 'e', operands['e']), Product)
         assert isinstance(as_walked(PROGRAMS['weighted'], 'c', operands['c']), torch.Tensor)
         with monkeypatch.context() as patched:
-            patched.setattr('pygfuse.program.products.forms_products_by_chunks', lambda kind: False)
+            patched.setattr('pygfuse.ops.walked_products.forms_products_by_chunks', lambda kind: False)
             assert isinstance(as_walked(PROGRAMS['rectified'], 'e', operands['e']), elsewhere)
 
 

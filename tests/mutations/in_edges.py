@@ -1,0 +1,76 @@
+"""What is broken in products of features of edges, in networks on edges, and in large results of nodes."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+PRODUCTS = 'tests/ops/test_aggregate.py -k "products and not slow"'
+FACTORS = 'tests/cpu/test_edge_factors.py'
+NORMS = 'tests/compiler/test_edge_networks.py -k "batch"'
+LARGE = 'tests/ops/test_large_results.py'
+
+OF_EDGES = (
+    Mutation(
+        'columns of a tile in products of edges',
+        'cpu/edge_products.py',
+        "'            values = load_row(weight, d * width + column)',",
+        "'            values = load_row(weight, d * width)',",
+        PRODUCTS,
+    ),
+    Mutation(
+        'features of loops behind those of edges',
+        'cpu/edge_products.py',
+        'pointer_at(source[1], place - length)',
+        'pointer_at(source[1], 0)',
+        PRODUCTS,
+    ),
+    Mutation(
+        'edges of a chunk in the gradient of a weight',
+        'cpu/edge_products.py',
+        "'            row = row_of(source, place_at(edge_id, first + k), size)',",
+        "'            row = row_of(source, place_at(edge_id, first), size)',",
+        PRODUCTS,
+    ),
+    Mutation(
+        'numbers of edges given as a product',
+        'ops/walked_products.py',
+        'if program.operands[name].level != CHANNELS:',
+        "if program.operands[name].level == 'heads':",
+        'tests/ops/test_aggregate.py -k "may_be_products and gaussian"',
+    ),
+    Mutation(
+        'the tangent of a factor of sources',
+        'cpu/edge_factors.py',
+        'moved = moved + value * of_source(source_tangent, u, width, channel) * feature',
+        'moved = moved + value * of_source(source_tangent, u, width, channel)',
+        FACTORS,
+    ),
+    Mutation(
+        'the unbiased variance that is kept',
+        'ops/edge_mlp/batch_norm.py',
+        'variance.detach() * (num_edges / (num_edges - 1))',
+        'variance.detach()',
+        NORMS,
+    ),
+    Mutation(
+        'the shift of a batch normalisation',
+        'ops/edge_mlp/batch_norm.py',
+        'moved = shift if last.bias is None else torch.addcmul(shift, last.bias, scale)',
+        'moved = shift',
+        'tests/compiler/test_edge_networks.py',
+    ),
+    Mutation(
+        'the bias of a large product',
+        'ops/large_results.py',
+        'else torch.addmm(bias, first, second, out=out)',
+        'else torch.mm(first, second, out=out)',
+        LARGE,
+    ),
+    Mutation(
+        'locks that an interrupt leaves closed',
+        '_lib/compile_once.py',
+        '            while lock._is_owned():\n                lock.release()\n',
+        '            pass\n',
+        'tests/cpu/test_kernel.py -k lock_is_released',
+    ),
+)
