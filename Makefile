@@ -6,7 +6,8 @@
 #                 run the quick tests with the oldest versions that pyproject.toml allows, in $(VENV)-oldest (gigabytes;
 #                 needs a Python that these were made for: 3.10 to 3.12)
 # make dist       build the wheel and the sdist, and install and try each in an environment of its own
-# make ptx        compile and assemble all CUDA kernels, without a GPU; 193 MB of compilers are installed for it
+# make ptx        compile and assemble all CUDA kernels, without a GPU; 198 MB of compilers are installed for it
+# make resolve    ask pip, which installs nothing, whether the extras for GPUs go together with $(CONSTRAINTS)
 # make lint       check style, format (make format mends them) and that imports go down
 #
 # Everything is installed into $(VENV); the first call takes minutes, later ones start at once.
@@ -35,8 +36,11 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check -c $(CONSTR
 # those of the extra `docs`; ruff formats signatures
 DOCS := latex2mathml mkdocs-material 'mkdocstrings[python]' ruff
 HAS_SPARSE := $(RUN) -c 'import torch_scatter, torch_sparse' 2>/dev/null
+# Their sources are compiled side by side, which ninja would not do: it is started once for each two of them.
+COMPILE_SPARSE := DIST_EXTRA_CONFIG='$(CURDIR)/build/compile-sparse.cfg' FORCE_ONLY_CPU=1 \
+	CFLAGS='-DNDEBUG -g0' CXXFLAGS='-DNDEBUG -g0' $(INSTALL)
 
-.PHONY: demo test test-slow test-oldest docs dist ptx lint format clean
+.PHONY: demo test test-slow test-oldest docs dist ptx resolve lint format clean
 
 demo: $(VENV)/.demo
 	$(RUN) examples/quickstart.py
@@ -54,6 +58,10 @@ test-oldest:
 
 ptx: $(VENV)/.ptx
 	$(RUN) benchmarks/ptx.py $(PTX_OPTIONS)
+
+resolve: $(VENV)/.created
+	@for extra in cuda12 cuda13 ptx; do \
+		echo "pygfuse[$$extra]"; $(INSTALL) --dry-run --ignore-installed ".[$$extra]" || exit 1; done
 
 # Sources are read and not imported, so nothing of PyTorch is installed for it.
 docs: $(VENV)/.docs
@@ -118,9 +126,11 @@ $(VENV)/.sparse: $(VENV)/.test
 	if [ -d "$(WHEELS)" ]; then \
 		$(INSTALL) --no-deps --no-index --find-links "$(WHEELS)" torch_scatter torch_sparse || true; fi; \
 	if ! $(HAS_SPARSE) && [ -n "$(CI)" -o "$(SPARSE)" = build ]; then \
-		echo "Building torch_scatter and torch_sparse from source, about 20 minutes ..."; \
+		echo "Building torch_scatter and torch_sparse from source, some 15 minutes shared by all cores ..."; \
+		mkdir -p build; \
+		printf '[build_ext]\nparallel = %s\nuse_ninja =\n' "$$(getconf _NPROCESSORS_ONLN)" > build/compile-sparse.cfg; \
 		$(INSTALL) setuptools wheel && \
-		$(INSTALL) --no-deps --no-build-isolation --force-reinstall torch_scatter torch_sparse || true; fi; \
+		$(COMPILE_SPARSE) --no-deps --no-build-isolation --force-reinstall torch_scatter torch_sparse || true; fi; \
 	$(HAS_SPARSE) || echo "Tests of torch_sparse.SparseTensor are skipped: make test SPARSE=build compiles what they need" \
-		"(20 minutes, a C++ compiler), WHEELS=folder takes built wheels." >&2
+		"(some 15 minutes shared by all cores, a C++ compiler), WHEELS=folder takes built wheels." >&2
 	@[ "$(SPARSE)" = 0 ] || ! $(HAS_SPARSE) || touch $@

@@ -1,4 +1,5 @@
-"""How much memory a piece of training code takes: what autograd keeps for backward, and the peak."""
+"""How much memory a piece of training code takes (what autograd keeps for backward, and the peak), and what becomes of
+memory that is freed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from torch import Tensor
 from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-__all__ = ['peak_bytes', 'saved_bytes']
+from pygfuse._lib import kept_pages
+from pygfuse._lib.announcement import warn_once
+
+__all__ = ['keep_pages', 'peak_bytes', 'release_pages', 'saved_bytes']
 
 
 def saved_bytes(function: Callable[[], object], *, exclude: Iterable[Tensor] = ()) -> int:
@@ -97,6 +101,58 @@ def peak_bytes(function: Callable[[], object], *, device: torch.device | str = '
         level += nbytes
         peak = max(peak, level)
     return peak
+
+
+def keep_pages(limit_bytes: int | None = None) -> bool:
+    r"""Has this process keep memory that is freed, for tensors to come.
+
+    A tensor of many megabytes is new memory each time, and the system clears each of its pages when it is first
+    written to. On a graph of many nodes and few edges that takes a good part of a training step. After this call the C
+    library (glibc) takes tensors, whoever makes them, from memory that was freed before.
+
+    It holds for **the whole process** until it ends, and for all threads and libraries in it: call it from a program,
+    not from a library. What is kept counts as memory of the process, at most as much as it needed at once, and what is
+    lost between blocks of different sizes. Tensors of more than 64 MB that other threads make are not kept.
+
+    Args:
+        limit_bytes: As soon as more than that is free at the end of the heap it is given back, at most 2 GiB - 1; None
+            for no such bound, 0 for what glibc does by itself.
+
+    Returns:
+        Whether it is so. Where the C library is not glibc, or another allocator takes its place, nothing changes and a
+        warning (logger ``pygfuse``) says why.
+
+    Raises:
+        ValueError: If `limit_bytes` is negative, or more than glibc can be told.
+
+    Example:
+        >>> is_kept = keep_pages(2**30)
+        >>> was_free = release_pages()
+        >>> is_kept = keep_pages(0)
+    """
+    if limit_bytes is not None and not 0 <= limit_bytes <= kept_pages.MOST_BYTES:
+        raise ValueError(
+            f"Expected 'limit_bytes' to be None or between 0 and {kept_pages.MOST_BYTES} (got {limit_bytes})"
+        )
+    reason = kept_pages.why_not()
+    if reason is not None:
+        warn_once('kept pages', 'Freed memory is not kept: %s', reason)
+        return False
+    return kept_pages.keep(kept_pages.NO_BOUND if limit_bytes is None else limit_bytes)
+
+
+def release_pages() -> bool:
+    """Gives memory that is free, and was kept, back to the system; see `keep_pages`, which stays in force.
+
+    Returns:
+        Whether there was any.
+
+    Example:
+        >>> was_free = release_pages()
+        >>> isinstance(was_free, bool)
+        True
+    """
+    return kept_pages.why_not() is None and kept_pages.release()
 
 
 def _peak_bytes_cuda(function: Callable[[], object], device: torch.device, warmup: int) -> int:

@@ -16,6 +16,7 @@ from pygfuse.conv._compiled import CompiledConv, compiled_class
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._scripting import turn_back
+from pygfuse.conv._smearing import GaussianSmearing
 
 # PyG's class -> the fused class of the same name
 FUSED_CLASSES: dict[type, type[FusedConv]] = {
@@ -27,7 +28,9 @@ FUSED_CLASSES: dict[type, type[FusedConv]] = {
 # a layer that is no message passing, and has models of a user's own
 _OF_MODELS = {torch_geometric.nn.MetaLayer: conv.MetaLayer}
 _LAYERS = torch_geometric.nn.MessagePassing, torch_geometric.nn.MetaLayer
-_PLAIN_CLASSES = {fused: plain for plain, fused in (FUSED_CLASSES | _OF_MODELS).items()}
+# what makes features of edges for layers
+_OF_EDGES = {GaussianSmearing.plain: GaussianSmearing}
+_PLAIN_CLASSES = {fused: plain for plain, fused in (FUSED_CLASSES | _OF_MODELS | _OF_EDGES).items()}
 
 
 def fuse(
@@ -40,8 +43,9 @@ def fuse(
     """Swaps the convolutions of a model for their fused forms, in place.
 
     Parameters, buffers, hooks and references that an optimizer holds stay as they are: only the layers' class changes.
-    Layers of classes without a written form, a user's own among them, are compiled (`compile`). How many layers there
-    are, and how many of them are fused, goes to the logger ``pygfuse`` at level INFO, or WARNING if none is.
+    Layers of classes without a written form, a user's own among them, are compiled (`compile`). A
+    ``GaussianSmearing`` of PyG's becomes one pass. How many layers there are, and how many of them are fused, goes to
+    the logger ``pygfuse`` at level INFO, or WARNING if none is.
 
     Args:
         model: Any module, for example a whole model or one layer.
@@ -72,12 +76,13 @@ def fuse(
     """
     _check_module(model)
     layers = layers_of(model)
-    chosen = _chosen(layers, include, exclude)
+    of_edges = {name: one for name, one in model.named_modules() if type(one) in _OF_EDGES}
+    chosen = _chosen(layers | of_edges, include, exclude)
     before = {name: type(layer) for name, layer in chosen.items()}
     for layer in chosen.values():
-        _become(layer, lambda layer: _fused_class(layer, compile))
+        _become(layer, lambda layer: _OF_EDGES.get(type(layer)) or _fused_class(layer, compile))
     if strict:
-        reasons = {name: why_not(layer) for name, layer in chosen.items()}
+        reasons = {name: why_not(layer) for name, layer in chosen.items() if name in layers}
         missing = [f'{name} ({type(chosen[name]).__name__}): {reason}' for name, reason in reasons.items() if reason]
         if missing:
             for name, layer in chosen.items():

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from tests.support.scripts import run_script
+
 EXAMPLES = Path(__file__).parent.parent / 'examples'
 PNG = b'\x89PNG\r\n'
 
 
 def run_example(name: str, *arguments: object) -> str:
-    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
+    done = run_script(EXAMPLES / name, *arguments)
+    done.check_returncode()
+    return done.stdout
 
 
 def table_row(output: str, name: str) -> tuple[float, float, float]:
@@ -45,7 +48,8 @@ def test_own_conv_is_compiled():
 
 @pytest.mark.slow
 def test_quickstart_learns_the_same_with_less(tmp_path):
-    output = run_example('quickstart.py', '--output', tmp_path / 'quickstart.png')
+    command = [sys.executable, EXAMPLES / 'quickstart.py', '--output', tmp_path / 'quickstart.png']
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
     pyg, fused, _ = table_row(output, 'test accuracy')
     assert pyg > 90
     assert abs(pyg - fused) < 0.5

@@ -72,6 +72,7 @@ def test_wrong_arguments(arguments):
         main(arguments)
 
 
+@pytest.mark.slow
 def test_from_a_shell(tmp_path):
     environment = {**os.environ, 'PYGFUSE_CACHE_DIR': str(tmp_path)}
     command = [sys.executable, '-m', 'pygfuse', 'cache']

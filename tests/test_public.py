@@ -61,7 +61,7 @@ PUBLIC = {
         'TransformerConv',
     ],
     'pygfuse.distributed': ['Partition'],
-    'pygfuse.memory': ['peak_bytes', 'saved_bytes'],
+    'pygfuse.memory': ['keep_pages', 'peak_bytes', 'release_pages', 'saved_bytes'],
     'pygfuse.ops': ['Edges', 'aggregate', 'aggregate_with_weights', 'dropout_factors', 'new_seed'],
     'pygfuse.program': ['EdgeProgram', 'Operand', 'Product'],
     'pygfuse.transforms': [

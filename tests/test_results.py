@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from pygfuse.bench.schema import Result
+from tests.support.scripts import run_script
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / 'benchmarks'
@@ -57,7 +57,7 @@ def test_documents_hold_what_was_measured(render):
 
 
 def test_check_is_a_command():
-    done = subprocess.run([sys.executable, BENCHMARKS / 'render.py', '--check'], capture_output=True, text=True)
+    done = run_script(BENCHMARKS / 'render.py', '--check')
     assert (done.returncode, done.stderr) == (0, '')
 
 
@@ -129,12 +129,6 @@ def test_without_torch():
     assert (done.returncode, done.stderr) == (0, '')
 
 
-def run(*command: object) -> subprocess.CompletedProcess:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')]))
-    command = [sys.executable, *map(str, command)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': path})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'command',
@@ -169,7 +163,7 @@ def test_benchmarks_run_and_write_results(render, tmp_path, command, request):
     if 'mini_batches' in command:
         request.getfixturevalue('needs_sampler')
     script, *options = command
-    done = run(BENCHMARKS / script, *options, '--quick', '--out', tmp_path / 'found.json')
+    done = run_script(BENCHMARKS / script, *options, '--quick', '--out', tmp_path / 'found.json')
     assert done.returncode == 0, done.stderr
     result = Result.read(tmp_path / 'found.json')
     assert result.rows
@@ -181,12 +175,12 @@ def test_benchmarks_run_and_write_results(render, tmp_path, command, request):
 def test_equal_bits_are_told_from_others(tmp_path):
     stored = tmp_path / 'bits.json'
     only = ['--only', r'SAGEConv\(in_channels=16, out_channels=8\) / odd / float32']
-    assert run(BENCHMARKS / 'bits.py', '--store', stored, *only).returncode == 0
-    same = run(BENCHMARKS / 'bits.py', '--compare', stored, *only)
+    assert run_script(BENCHMARKS / 'bits.py', '--store', stored, *only).returncode == 0
+    same = run_script(BENCHMARKS / 'bits.py', '--compare', stored, *only)
     assert (same.returncode, '1 cases: equal bits' in same.stdout) == (0, True), same.stdout
     found = json.loads(stored.read_text())
     (case,) = found['bits'].values()
     case['step 1: gradient of x'] = 'another'
     stored.write_text(json.dumps(found))
-    other = run(BENCHMARKS / 'bits.py', '--compare', stored, *only)
+    other = run_script(BENCHMARKS / 'bits.py', '--compare', stored, *only)
     assert (other.returncode, 'step 1: gradient of x has other bits' in other.stdout) == (1, True), other.stdout

@@ -93,10 +93,22 @@ def radius_search_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'radius') if device.type == 'cpu' else None
 
 
+def few_edges_of(device: torch.device) -> ModuleType | None:
+    """The module that adds along few edges as they come on this device: it has ``add_along_edges``. None: there is
+    none."""
+    return _module('cpu', 'few_edges') if device.type == 'cpu' else None
+
+
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""
     return _module('cpu', 'head_products') if device.type == 'cpu' else None
+
+
+def smearing_of(device: torch.device) -> ModuleType | None:
+    """The module with Gaussians of distances on this device: it has ``smeared`` and ``sum_of_smeared``. None: torch
+    computes them."""
+    return _module('cpu', 'smearing') if device.type == 'cpu' else None
 
 
 def row_search_of(device: torch.device) -> ModuleType:

@@ -24,6 +24,12 @@ _KERNEL = '.kernel'
 _PASSING = ('.partial', '.lock')
 # nobody writes or compiles for as long
 _LEFT_BEHIND_S = 3600
+# a process lists a folder when it first writes there and again after this share of the limit: that takes 5 us a file
+_LISTED_AFTER = 1 / 64
+# how much of the limit stays where it was exceeded, so that not every kernel that follows removes another
+_KEPT = 7 / 8
+# bytes that this process wrote to a folder since it listed it
+_written: dict[Path, int] = {}
 
 
 def cache_directory() -> Path:
@@ -114,8 +120,14 @@ def load(path: Path) -> MachineCode | None:
 
 def store(path: Path, code: MachineCode) -> None:
     """Keeps a kernel where `load` finds it; where nothing can be written, that is said once and is no error."""
-    if write(path, to_bytes(code, path.stem)):
-        prune(path.parent, byte_limit())
+    content, folder, limit = to_bytes(code, path.stem), path.parent, byte_limit()
+    if not write(path, content):
+        return
+    written = _written.get(folder, limit) + len(content)
+    if written >= limit * _LISTED_AFTER:
+        prune(folder, limit)
+        written = 0
+    _written[folder] = written
 
 
 def byte_limit() -> int:
@@ -137,22 +149,22 @@ def kernels(folder: Path) -> dict[Path, os.stat_result]:
 
 
 def prune(folder: Path, limit: int) -> None:
-    """Removes kernels, those unused for longest first, until the others together are within a limit.
+    """Where kernels together exceed a limit, removes those unused for longest until seven eighths of it are left.
 
     Args:
         folder: Where they lie.
         limit: Bytes.
     """
-    # after every compilation: thousands of kernels are listed once, and sorted only if some have to leave
+    # thousands of kernels are listed once, and sorted only if some have to leave
     found = _files(folder, _KERNEL, *_PASSING)
     passing = {path: facts for path, facts in found.items() if path.endswith(_PASSING)}
-    excess = sum(facts.st_size for path, facts in found.items() if path not in passing) - limit
-    if excess > 0:
+    size = sum(facts.st_size for path, facts in found.items() if path not in passing)
+    if size > limit:
         for path, facts in kernels(folder).items():
-            if excess <= 0:
+            if size <= limit * _KEPT:
                 break
             _remove(path)
-            excess -= facts.st_size
+            size -= facts.st_size
     # what processes left that were killed while they wrote or compiled
     oldest = time.time() - _LEFT_BEHIND_S
     for path, facts in passing.items():
@@ -162,6 +174,7 @@ def prune(folder: Path, limit: int) -> None:
 
 def clear(folder: Path) -> None:
     """Removes all kernels; what was measured stays."""
+    _written.pop(folder, None)
     for path in _files(folder, _KERNEL, *_PASSING):
         _remove(path)
 

@@ -29,6 +29,7 @@ from pygfuse.conv._checks import (
     pair_of,
 )
 from pygfuse.conv._edges import EdgeInput, edges_of
+from pygfuse.conv._few_edges import OverFewEdges
 from pygfuse.conv._hag import note_hag, usable_hag
 from pygfuse.conv._in_place_of_pyg import InPlaceOfPyG
 from pygfuse.conv._noted import Noted
@@ -40,14 +41,14 @@ from pygfuse.hag.hag import Hag
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.hag import hag_aggregate
-from pygfuse.ops.large_results import added
+from pygfuse.ops.large_results import added, added_to
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import CHANNELS
 
 
-class FusedConv(Noted, InPlaceOfPyG):
+class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
     """A mixin before one of PyG's classes, whose ``forward`` hands its arguments to `fused`.
 
     A convolution says in ``spec`` what it takes and what it runs, and in `operands` and `finish` which linear maps come
@@ -141,8 +142,8 @@ class FusedConv(Noted, InPlaceOfPyG):
         return {'x': x[0]} if edge is None else {'x': x[0], 'edge_weight': edge.values}
 
     def with_bias(self, out: Tensor) -> Tensor:
-        """The output and the layer's bias, if it has one; both reads are PyG's, of which each may compute it."""
-        return out if self.bias is None else added(out, self.bias)
+        """An output that nobody else has and the layer's bias; both reads are PyG's, of which each may compute it."""
+        return out if self.bias is None else added_to(out, self.bias)
 
     def finish(self, out: Tensor, x: NodePair, begun: Tensor | None) -> Tensor:
         """The layer's output, from the aggregation: ``[targets, channels]``, heads side by side."""
@@ -158,11 +159,16 @@ class FusedConv(Noted, InPlaceOfPyG):
             edge_index: Any adjacency.
             given: The other arguments by PyG's names.
         """
-        if torch.compiler.is_compiling() and isinstance(edge_index, _UNTRACED):
+        compiles, note = torch.compiler.is_compiling(), self._note
+        if compiles and isinstance(edge_index, _UNTRACED):
             return _fused_untraced(self, x, edge_index, **given)
         prepared = self.prepare()
-        kind = None if torch.compiler.is_compiling() else self._kind_of(x, edge_index, given, prepared)
-        is_known = kind is not None and self._note is not None and is_like(kind, self._note.kind)
+        kind = None if compiles else self._kind_of(x, edge_index, given, prepared)
+        is_known = kind is not None and note is not None and is_like(kind, note.kind)
+        few = self.few_edges(x, edge_index) if is_known else None
+        if few is not None:
+            note.reason = note.forward = None
+            return self.sum_few(x if type(x) is tuple else (x, x), few)
         inputs, reason = self._inputs(x, edge_index, given, is_known), None
         if not is_known:
             reason = prepared if isinstance(prepared, str) else self._why_not(inputs, prepared)
@@ -173,18 +179,22 @@ class FusedConv(Noted, InPlaceOfPyG):
             inputs, edges = self.find_edges(inputs)
             reason = self.why_not_edges(inputs, edges, prepared)
         if reason is None and is_known:
-            self._note.reason = self._note.forward = None
+            note.reason = note.forward = None
         elif not self.runs_fused(reason):
             if isinstance(edge_index, EdgeIndex) and is_deferring():
                 # PyG's product with it is an autograd.Function, which wants values
                 x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
             return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
+        if kind is not None and not is_known:
+            self.note.kind = kind
+            self.note_few(x, edge_index, given)
+            few = self.few_edges(x, edge_index)
+            if few is not None:
+                return self.sum_few(inputs.x, few)
         begun = self.begin(inputs)
         if is_known and prepared is None:
             out, weights = self.aggregate_edges(inputs, edges, prepared)
         else:
-            if kind is not None:
-                self.note.kind = kind
             with self.noted():
                 out, weights = self.aggregate_edges(inputs, edges, prepared)
         out = self.finish(out, inputs.x, begun)

@@ -10,15 +10,17 @@ from torch.nn import Module
 from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_linear
-from pygfuse.conv._checks import Inputs
-from pygfuse.conv._layer import FusedConv, total
+from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import REDUCTIONS, SUMS
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, USUAL_DEGREE, MappedSum, cheaper, forced_order
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.degrees import counts_of
+from pygfuse.ops.few_edges import FewEdges, sum_along
 from pygfuse.ops.intercepted import is_intercepted
-from pygfuse.ops.large_results import added
-from pygfuse.ops.linear import apply_linear, apply_weight
+from pygfuse.ops.large_results import added, added_to
+from pygfuse.ops.linear import Counts, apply_linear, apply_weight
+from pygfuse.ops.several_maps import Map, apply_both, bias_of_both, maps_of_rows
 from pygfuse.ops.sparse_features import SparseFeatures
 from pygfuse.partial.rows.session import is_deferring
 
@@ -43,24 +45,34 @@ class MappedSums(FusedConv):
         linear, (source, target) = self._modules[self.sums_mapped_by], inputs.x
         if order_of(self, linear, inputs, edges) == AGGREGATE_FIRST:
             out, weights = super().aggregate_edges(inputs, edges, prepared)
-            return self.with_root(apply_linear(linear, out), target), weights
+            return self.mapped_with_root(out, target), weights
         root = self._modules[self.root_mapped_by] if self.has_root() else None
         if root is None or target is not source or not _is_like(root, linear):
             mapped = mapped_sources(linear.weight, source, edges)
             out, weights = super().aggregate_edges(inputs._replace(x=(mapped, None)), edges, prepared)
-            return self.with_root(total(out, linear.bias), target), weights
-        # one product reads the features once
-        width = mapped_width(linear)
-        both = mapped_sources(torch.cat((linear.weight, root.weight)), source, edges, width)
-        mapped, of_root = both[:, :width].contiguous(), both[:, width:]
+            out = out if linear.bias is None else added_to(out, linear.bias)
+            is_added = root is not None and target is not None
+            return added(out, apply_linear(root, target)) if is_added else out, weights
+        maps = Map(linear.weight, None, as_sources(edges, source)), Map(root.weight, bias_of_both(linear, root))
+        mapped, of_root = maps_of_rows(source, maps)
         out, weights = super().aggregate_edges(inputs._replace(x=(mapped, None)), edges, prepared)
-        return total(out, linear.bias, of_root, root.bias), weights
+        return added_to(out, of_root), weights
 
-    def with_root(self, out: Tensor, target: OptTensor) -> Tensor:
-        """Mapped sums and, if the layer adds them, mapped targets."""
+    def form_of_few(self) -> str | None:
+        return self.reduction if self.reduction in SUMS else None
+
+    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
+        out, target = self._modules[self.sums_mapped_by](sum_along(x[0], edges, self._note.few[0])), x[1]
+        if target is not None and self.has_root():
+            out = out + self._modules[self.root_mapped_by](target)
+        return self.finish(out, x, None)
+
+    def mapped_with_root(self, out: Tensor, target: OptTensor) -> Tensor:
+        """Sums, mapped, and, if the layer adds them, mapped targets."""
+        linear = self._modules[self.sums_mapped_by]
         if target is None or not self.has_root():
-            return out
-        return added(out, apply_linear(self._modules[self.root_mapped_by], target))
+            return apply_linear(linear, out)
+        return apply_both(linear, out, self._modules[self.root_mapped_by], target)
 
 
 def _is_like(linear: Module, other: Module) -> bool:
@@ -71,17 +83,20 @@ def _is_like(linear: Module, other: Module) -> bool:
     return weight.dtype is like.dtype and weight.shape[1:] == like.shape[1:]
 
 
-def mapped_sources(weight: Tensor, x: Tensor, edges: Edges, counted: int | None = None) -> Tensor:
+def mapped_sources(weight: Tensor, x: Tensor, edges: Edges) -> Tensor:
     """Features of sources times the weight of a map that PyG's layer applies to their sums.
 
     Args:
         weight: The weight.
         x: The features.
         edges: The edges, without which a source is nowhere in a sum.
-        counted: How many rows of the weight are of that map, the first; by default all.
     """
-    as_source = None if torch.compiler.is_compiling() else counts_of(edges, x)[1]
-    return apply_weight(x, weight, counts=as_source, counted=counted)
+    return apply_weight(x, weight, counts=as_sources(edges, x))
+
+
+def as_sources(edges: Edges, x: Tensor) -> Counts | None:
+    """Gives the number of edges that each node is a source of; None where something compiles."""
+    return None if torch.compiler.is_compiling() else counts_of(edges, x)[1]
 
 
 def order_of(conv: FusedConv, linear: Module, inputs: Inputs, edges: Edges, usual: str = AGGREGATE_FIRST) -> str:

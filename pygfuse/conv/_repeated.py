@@ -50,7 +50,8 @@ def kind_of(
     aggr, modules = layer.aggr, layer._modules
     if type(aggr) is not str or aggr not in REDUCTIONS or has_hooks(modules['aggr_module']):
         return None
-    if why_not_maps(layer, layer.spec.maps) is not None or attached(adjacency) is not None:
+    maps = layer.spec.maps
+    if (maps and why_not_maps(layer, maps) is not None) or attached(adjacency) is not None:
         return None
     if type(x) in PLAIN:
         values = x, *given.values()

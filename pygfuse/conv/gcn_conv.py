@@ -15,9 +15,10 @@ from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._map_first import order_of
 from pygfuse.conv._normalise import cached_factors, with_remaining_loops
-from pygfuse.conv._spec import EdgeWeight, Spec
+from pygfuse.conv._spec import SUMS, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST
 from pygfuse.ops import Edges, autocast
+from pygfuse.ops.few_edges import FewEdges, sum_along
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.linear import apply_linear
 from pygfuse.program.library.neighbours import (
@@ -26,6 +27,7 @@ from pygfuse.program.library.neighbours import (
     NORMALISED_WEIGHTED_NEIGHBOURS,
     WEIGHTED_NEIGHBOURS,
 )
+from pygfuse.program.sums_along_edges import NORMALISED, NORMALISED_WITH_LOOPS
 
 
 class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
@@ -75,6 +77,20 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         if not self.fuse and self.normalize and is_sparse_tensor(inputs.adjacency) and inputs.edge is not None:
             return 'edge_weight beside a SparseTensor, with which PyG is told not to multiply'
         return None
+
+    def form_of_few(self) -> str | None:
+        if not self.normalize:
+            return self.reduction if self.reduction in SUMS else None
+        if self.cached or self.reduction != 'sum':
+            return None
+        return NORMALISED_WITH_LOOPS if self.add_self_loops else NORMALISED
+
+    def width_of_few(self, width: int) -> int:
+        return self.out_channels
+
+    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
+        out = sum_along(self.lin(x[0]), edges, self._note.few[0])
+        return out if self.bias is None else out + self.bias
 
     # the normalisation stays with the nodes
 

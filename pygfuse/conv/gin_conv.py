@@ -16,11 +16,12 @@ from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._map_first import has_a_choice, mapped_sources, mapped_width, order_of
-from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
+from pygfuse.conv._spec import SUMS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
-from pygfuse.ops.large_results import added
-from pygfuse.ops.linear import apply_weight
+from pygfuse.ops.few_edges import FewEdges, sum_along
+from pygfuse.ops.large_results import added_to
+from pygfuse.ops.linear import apply_linear, apply_weight, is_large_map
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import OperandValue
@@ -56,6 +57,19 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
         return self.fused(x, edge_index, size=size)
 
+    def form_of_few(self) -> str | None:
+        return self.reduction if self.reduction in SUMS else None
+
+    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
+        source, target = x
+        # a parametrised one is computed each time it is read
+        eps = None if target is None else self.eps
+        itself = _number_of_times(eps, source) if target is source else None
+        out = sum_along(source, edges, self._note.few[0], itself)
+        if target is not None and itself is None:
+            out = out + _times_one_plus(eps, target)
+        return self.nn(out)
+
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         first = _first_map(self.nn, inputs.x[0].shape[1]) if has_a_choice(inputs, edges) else None
         if first is None or order_of(self, first, inputs, edges) == AGGREGATE_FIRST:
@@ -67,7 +81,7 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         # rows of another width are those that the first map has given
-        return self.nn(out) if out.shape[1] == x[0].shape[1] else _after_first_map(self.nn, out)
+        return _network(self.nn, out) if out.shape[1] == x[0].shape[1] else _after_first_map(self.nn, out)
 
 
 def _first_map(nn: Module, width: int) -> Module | None:
@@ -83,9 +97,18 @@ def _stages(nn: Module) -> list[Module]:
     return list(nn) if is_sequential else [nn]
 
 
+def _network(nn: Module, out: Tensor) -> Tensor:
+    """``nn(out)``; of many nodes linear maps as those of other layers."""
+    return _through(_stages(nn), out) if is_large_map(out) else nn(out)
+
+
 def _after_first_map(nn: Module, out: Tensor) -> Tensor:
-    for module in _stages(nn)[1:]:
-        out = module(out)
+    return _through(_stages(nn)[1:], out)
+
+
+def _through(stages: list[Module], out: Tensor) -> Tensor:
+    for module in stages:
+        out = apply_linear(module, out)
     return out
 
 
@@ -102,7 +125,7 @@ def _both_mapped(inputs: Inputs, edges: Edges, weight: Tensor) -> tuple[Tensor, 
 def _with_itself(conv: Module, out: Tensor, x: OptTensor) -> Tensor:
     """Sums of neighbours and, if there are targets, one and `eps` times themselves."""
     # a parametrised `eps` is computed each time it is read
-    return out if x is None else added(out, _times_one_plus(conv.eps, x))
+    return out if x is None else added_to(out, _times_one_plus(conv.eps, x))
 
 
 def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:
@@ -111,6 +134,13 @@ def _times_one_plus(eps: Tensor, x: Tensor) -> Tensor:
     if is_number and not torch.compiler.is_compiling() and not row_search_of(eps.device).SYNCHRONISES:
         return x if float(eps) == 0.0 else (1 + eps) * x
     return (1 + eps) * x
+
+
+def _number_of_times(eps: Tensor, x: Tensor) -> float | None:
+    """How many times features are added to their sum, if that is a number: not learned and of their type."""
+    if type(eps) is not Tensor or eps.requires_grad or eps.dtype is not x.dtype or eps.numel() != 1:
+        return None
+    return 1.0 + eps.item()
 
 
 class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
@@ -159,4 +189,4 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         return {'x': x[0] if bias is None else x[0] + bias, 'edge': edge.times(weight.t())}
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return self.nn(_with_itself(self, out, x[1]))
+        return _network(self.nn, _with_itself(self, out, x[1]))

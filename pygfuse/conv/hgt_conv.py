@@ -91,6 +91,7 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
             value = typed_product(value, self._by_type(self.v_rel, edge_types), gathered(pairs))
             operands = {'query': query, 'key': key, 'value': value}
         shape = self.heads, self.out_channels // self.heads
+        operands['scale'] = 1 / math.sqrt(shape[1])
         return aggregate(TRANSFORMER, walked(relations.from_pairs), operands, *shape, self.reduction, flat=True)
 
     def _maps_once(self, x_dict: dict[str, Tensor], count: int) -> bool:
@@ -124,12 +125,11 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
         return maps.weight.unflatten(0, (self.heads, len(self.edge_types)))[:, numbers].transpose(0, 1)
 
     def _of_keys(self, edge_types: list[EdgeType]) -> Tensor:
-        """Those of keys, with the prior of each type and the scale of the dots."""
+        """Those of keys, with the prior of each type."""
         prior = torch.cat([self.p_rel['__'.join(edge_type)] for edge_type in edge_types])
-        scale = 1 / math.sqrt(self.out_channels // self.heads)
         matrices = self._by_type(self.k_rel, edge_types)
         # a prior that is no parameter keeps its type
-        return matrices * (prior.to(matrices.dtype) * scale)[..., None, None]
+        return matrices * prior.to(matrices.dtype)[..., None, None]
 
     def _skipped(self, out: dict[str, Tensor], x_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         found = {}

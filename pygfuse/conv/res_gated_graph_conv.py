@@ -13,11 +13,13 @@ from pygfuse._lib.hooks import why_not_as_it_is
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._fallback import why_not_maps
-from pygfuse.conv._layer import FusedConv, total
+from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
-from pygfuse.ops.linear import Counts, apply_weight
+from pygfuse.ops.large_results import added_to
+from pygfuse.ops.linear import Counts, apply_linear, apply_weight
+from pygfuse.ops.several_maps import apply_at_ends
 from pygfuse.program.library.res_gated import RES_GATED
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
@@ -70,7 +72,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         if edge is None:
-            gate_dst, gate, value = self.lin_key(x[1]), self.lin_query(x[0]), self.lin_value(x[0])
+            gate_dst, gate, value = apply_at_ends(self.lin_key, (self.lin_query, self.lin_value), x)
             return {'gate': gate, 'value': value, 'gate_dst': gate_dst}
         # PyG's maps are of edges where these have features
         as_dst, as_src = counts_of(edges, x[0])
@@ -81,7 +83,9 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         return {'gate': gate, 'value': value, 'gate_dst': gate_dst, **of_edges}
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return self.with_bias(total(out, self.lin_skip(x[1]) if self.root_weight else None))
+        if not self.root_weight:
+            return self.with_bias(out)
+        return self.with_bias(added_to(out, apply_linear(self.lin_skip, x[1])))
 
 
 def _taken_apart(linear: Any, x: Tensor, edge_dim: int, counts: Counts) -> tuple[Tensor, Tensor]:

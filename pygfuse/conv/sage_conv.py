@@ -15,7 +15,7 @@ from pygfuse.conv._map_first import MappedSums
 from pygfuse.conv._spec import EdgeWeight, Spec
 from pygfuse.hag.prefix_tree import lstm_aggregate
 from pygfuse.ops import Edges
-from pygfuse.ops.linear import apply_linear
+from pygfuse.ops.few_edges import FewEdges
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
 
@@ -73,10 +73,13 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
         return why_not_shared(inputs.adjacency, edges) if self.aggr == 'lstm' else None
 
+    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
+        return super().sum_few((self.lin(x[0]).relu(), x[1]) if self._projects else x, edges)
+
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         if self._projects:
             inputs = inputs._replace(x=(self.lin(inputs.x[0]).relu(), inputs.x[1]))
         if self.aggr != 'lstm':
             return super().aggregate_edges(inputs, edges, prepared)
         out = lstm_aggregate(tree_of(edges.graph()), inputs.x[0], self.aggr_module.lstm)
-        return self.with_root(apply_linear(self.lin_l, out), inputs.x[1]), None
+        return self.mapped_with_root(out, inputs.x[1]), None

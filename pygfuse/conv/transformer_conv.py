@@ -16,7 +16,9 @@ from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._heads import HeadsConv
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges, autocast
+from pygfuse.ops.large_results import added_to
 from pygfuse.ops.linear import apply_linear
+from pygfuse.ops.several_maps import apply_at_ends
 from pygfuse.program.library.transformer import TRANSFORMER
 from pygfuse.program.products import OperandValue
 
@@ -55,18 +57,18 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
     )  # fmt: skip
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
-        query = self.by_head(apply_linear(self.lin_query, x[1]))
+        mapped = apply_at_ends(self.lin_query, (self.lin_key, self.lin_value), x)
+        query, key, value = (self.by_head(each) for each in mapped)
         if query.is_cuda and autocast.is_on(query.device):
             query = query.float()  # there torch sums the dots in float32, and what they weigh is float32 again
-        key = self.by_head(apply_linear(self.lin_key, x[0]))
-        value = self.by_head(apply_linear(self.lin_value, x[0]))
         if edge is not None:
             weight, bias = self.lin_edge.weight, self.lin_edge.bias
             edge = edge.times(weight.t())
             if bias is not None:
                 bias = self.by_head(bias.to(key.dtype))
                 key, value = key + bias, value + bias
-        return {'query': query / math.sqrt(self.out_channels), 'key': key, 'value': value, 'edge': edge}
+        scale = 1 / math.sqrt(self.out_channels)
+        return {'query': query, 'key': key, 'value': value, 'edge': edge, 'scale': scale}
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         # what belongs to edges is more precise than PyG's under autocast
@@ -75,7 +77,7 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
             return out
         skip = apply_linear(self.lin_skip, x[1])
         if self.lin_beta is None:
-            return out + skip
+            return added_to(skip, out)
         beta = self.lin_beta(torch.cat([out, skip, out - skip], dim=-1)).sigmoid()
         return beta * skip + (1 - beta) * out
 

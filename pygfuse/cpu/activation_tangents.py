@@ -31,7 +31,7 @@ _FUNCTIONS: dict[str, Callable] = {
 
 
 @functools.lru_cache(maxsize=64)
-def _texts(act: Activation) -> tuple[str, str, str, str]:
+def texts_of(act: Activation) -> tuple[str, str, str, str]:
     """The activation, its tangent, and the adjoints of both as functions of ``z``, of ``t`` and ``z``."""
     numbers = (*act.numbers, 0.0, 0.0)[:2]
     trace = Trace.of(lambda z: _FUNCTIONS[act.name](z, *numbers, 0.0), {'z': CHANNELS}, CHANNELS)
@@ -44,7 +44,7 @@ def _texts(act: Activation) -> tuple[str, str, str, str]:
 
 
 def _alone_body(act: Activation, layout: Layout) -> Callable:
-    load_row, store_row, function = layout.load_row, layout.store_row, compiled(_texts(act)[0])
+    load_row, store_row, function = layout.load_row, layout.store_row, compiled(texts_of(act)[0])
 
     def alone(part, starts, edges, step, width, values, out):
         channel, piece = starts[part % len(starts)], part // len(starts)
@@ -56,7 +56,7 @@ def _alone_body(act: Activation, layout: Layout) -> Callable:
 
 def _forward_body(act: Activation, layout: Layout) -> Callable:
     load_row, store_row = layout.load_row, layout.store_row
-    function, tangent = (compiled(text) for text in _texts(act)[:2])
+    function, tangent = (compiled(text) for text in texts_of(act)[:2])
 
     def forward(part, starts, edges, step, width, values, out):
         channel, piece = starts[part % len(starts)], part // len(starts)
@@ -71,7 +71,7 @@ def _forward_body(act: Activation, layout: Layout) -> Callable:
 
 def _backward_body(act: Activation, layout: Layout) -> Callable:
     load_row, store_row = layout.load_row, layout.store_row
-    adjoint, adjoint_of_tangent = (compiled(text) for text in _texts(act)[2:])
+    adjoint, adjoint_of_tangent = (compiled(text) for text in texts_of(act)[2:])
 
     def backward(part, starts, edges, step, width, values, grad):
         channel, piece = starts[part % len(starts)], part // len(starts)
@@ -89,7 +89,7 @@ def _backward_body(act: Activation, layout: Layout) -> Callable:
 @functools.lru_cache(maxsize=256)
 def _kernel(body: Callable, act: Activation, layout: Layout) -> Kernel:
     name = f'{body.__name__.strip("_")} of {act.name} and its tangent, {layout.channels}, {layout.element}'
-    return Kernel(body(act, layout), name, (*_texts(act), str(layout.row)))
+    return Kernel(body(act, layout), name, (*texts_of(act), str(layout.row)))
 
 
 def _run(body: Callable, act: Activation, values: Tensor, other: Tensor) -> None:

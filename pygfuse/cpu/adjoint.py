@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from torch import Tensor
 
-from pygfuse._lib.pages import on_huge_pages
+from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
@@ -28,10 +28,12 @@ from pygfuse.mapping.mapping import Cut, cut
 from pygfuse.partial.paths.path import ExecutionPath
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
+from pygfuse.program.library.neighbours import SCALED_NEIGHBOURS
 from pygfuse.program.products import Product
 from pygfuse.program.program import SOURCE, TARGET, BoundProgram
 
 _plans = functools.lru_cache(maxsize=256)(backward_plans)
+_SCALED = SCALED_NEIGHBOURS.bind(('x', 'factor'))
 
 
 def backward(asked: Gradient) -> dict[str, Tensor | Product]:
@@ -42,12 +44,15 @@ def backward(asked: Gradient) -> dict[str, Tensor | Product]:
     found = backward_of_few(asked) if path is None else None
     if found is not None:
         return found
+    summed = call.bound.summed_sources
+    is_sum = summed is not None and path is None and reduce in ('sum', 'mean') and coo is None
+    if is_sum and reduce == 'mean' and asked.grad_out.nbytes >= LEAST_BYTES:
+        return {summed: _mean_transposed(call, asked.grad_out)}
     counts = None
     if reduce == 'mean':
         counts = divisors_of(graph) if coo is None else divisors(coo.degree())
     of_messages = _of_messages(asked, counts)
-    summed = call.bound.summed_sources
-    if summed is not None and path is None and reduce in ('sum', 'mean') and coo is None:
+    if is_sum:
         return {summed: _sum_transposed(call, summed, of_messages)}
     of_targets = _of_targets(asked, of_messages)
     gradients: dict[str, Tensor | Product] = {}
@@ -110,10 +115,23 @@ def sum_of_few(
 
 def _sum_transposed(call: Call, name: str, grad_out: Tensor) -> Tensor:
     """The adjoint of a sum of sources' rows: the same sum along the transpose, by forward's walk."""
+    return _transposed(call, Call(call.bound, call.graph, {name: grad_out}, call.scalars, call.heads, call.channels))
+
+
+def _mean_transposed(call: Call, grad_out: Tensor) -> Tensor:
+    """The adjoint of a mean of sources' rows; a factor that goes along costs less than a divided copy of many rows."""
+    factors = call.graph.memo.get_or_make(
+        ('factors of means', grad_out.dtype), lambda: divisors_of(call.graph).to(grad_out.dtype).reciprocal()
+    )
+    operands = {'x': grad_out, 'factor': factors}
+    return _transposed(call, Call(_SCALED, call.graph, operands, {}, heads=1, channels=call.width))
+
+
+def _transposed(call: Call, sums: Call) -> Tensor:
+    """The sums along the transpose, where a call walks along the graph."""
     edges, mapping = edges_of(call, SOURCE)
-    found = on_huge_pages(grad_out.new_empty(call.graph.num_sources, call.width))
-    transposed = Call(call.bound, call.graph, {name: grad_out}, call.scalars, call.heads, call.channels)
-    sum_rows(transposed, ONE_PASS, edges, cut(edges, mapping), found, None)
+    found = on_huge_pages(sums.like.new_empty(call.graph.num_sources, call.width))
+    sum_rows(sums, ONE_PASS, edges, cut(edges, mapping), found, None)
     return found
 
 

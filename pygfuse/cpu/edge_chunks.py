@@ -26,6 +26,7 @@ from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.matrix_products import add_mapped, add_over_rows, mapped, mapped_back  # noqa: F401  for stages
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.row_blocks import blocks
+from pygfuse.cpu.row_networks import ROW_PARTS, Applied, LinearMap, RowNetwork  # noqa: F401  for stages
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.program import vocabulary

@@ -118,7 +118,7 @@ class EdgeProducts:
         return compiled('\n'.join([f'def differentiate({header}):', *lines, '    return']), **scope)
 
 
-def _each(line: str, count: int = TOGETHER) -> list[str]:
+def repeated(line: str, count: int = TOGETHER) -> list[str]:
     """A line for each of what is worked on side by side, with its number for ``#``."""
     return [line.replace('#', str(i)) for i in range(count)]
 
@@ -134,16 +134,16 @@ def row_products(block: Layout) -> Function:
         'def multiply(source, weight, size, width, column, edge_id, first, last, last_edge, out, stride, place):',
         f'    for q in range(first, last, {TOGETHER}):',
         # of the last edge, where there are no more
-        *_each('        q# = min(q + #, last - 1)'),
-        *_each('        row# = row_of(source, place_at(edge_id, q#), size)'),
-        *_each(f'        next# = row_of(source, place_at(edge_id, min(q + # + {TOGETHER}, last_edge - 1)), size)'),
+        *repeated('        q# = min(q + #, last - 1)'),
+        *repeated('        row# = row_of(source, place_at(edge_id, q#), size)'),
+        *repeated(f'        next# = row_of(source, place_at(edge_id, min(q + # + {TOGETHER}, last_edge - 1)), size)'),
         f'        for d in range(0, size, {line}):',
-        *_each('            prefetch(next#, d)'),
-        *_each('        sum# = row_full(0.0)'),
+        *repeated('            prefetch(next#, d)'),
+        *repeated('        sum# = row_full(0.0)'),
         '        for d in range(size):',
         '            values = load_row(weight, d * width + column)',
-        *_each('            sum# = sum# + row#[d] * values'),
-        *_each('        store_row(out, (q# - first) * stride + place, sum#)'),
+        *repeated('            sum# = sum# + row#[d] * values'),
+        *repeated('        store_row(out, (q# - first) * stride + place, sum#)'),
     ]
     return _of(text, block)
 
@@ -157,15 +157,15 @@ def outer_sums(block: Layout) -> Function:
     text = [
         'def add(source, edge_id, first, count, values, stride, place, sums, base, size, width):',
         f'    for d in range(0, size, {TOGETHER}):',
-        *_each('        d# = min(d + #, size - 1)'),
-        *_each('        sum# = row_full(0.0)'),
+        *repeated('        d# = min(d + #, size - 1)'),
+        *repeated('        sum# = row_full(0.0)'),
         '        for k in range(count):',
         '            row = row_of(source, place_at(edge_id, first + k), size)',
         '            other = load_row(values, k * stride + place)',
-        *_each('            sum# = sum# + row[d#] * other'),
+        *repeated('            sum# = sum# + row[d#] * other'),
         # the last row may be there several times: all are read before one is written
-        *_each('        sum# = sum# + load_row(sums, base + d# * width)'),
-        *_each('        store_row(sums, base + d# * width, sum#)'),
+        *repeated('        sum# = sum# + load_row(sums, base + d# * width)'),
+        *repeated('        store_row(sums, base + d# * width, sum#)'),
     ]
     return _of(text, block)
 
@@ -180,15 +180,15 @@ def _inner(layout: Layout, width: int) -> Function:
     text = [
         'def inner(gradients, panels, edge_id, first, count, width, channel, grad_features, size, tiles, tile):',
         f'    for k in range(0, count, {each}):',
-        *_each('        k# = min(k + #, count - 1)', each),
-        *_each('        row# = row_of(grad_features, place_at(edge_id, first + k#), tiles * size)', each),
+        *repeated('        k# = min(k + #, count - 1)', each),
+        *repeated('        row# = row_of(grad_features, place_at(edge_id, first + k#), tiles * size)', each),
         f'        for d in range(0, size, {lanes}):',
         '            panel = d * width + channel * ' + str(lanes),
-        *_each('            sum# = edges_full(0.0)', each),
+        *repeated('            sum# = edges_full(0.0)', each),
         f'            for c in range({width}):',
         f'                values = load_edges(panels, panel + c * {lanes})',
-        *_each(f'                sum# = sum# + gradients[k# * {width} + c] * values', each),
-        *_each('            store_some_edges(row#, tile * size + d, sum#, size - d)', each),
+        *repeated(f'                sum# = sum# + gradients[k# * {width} + c] * values', each),
+        *repeated('            store_some_edges(row#, tile * size + d, sum#, size - d)', each),
     ]
     return _of(text, line)
 

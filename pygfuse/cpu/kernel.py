@@ -21,7 +21,8 @@ from pygfuse._lib.compile_once import compile_once, interruptible
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse._lib.private_files import warn_not_kept, why_not_kept
 from pygfuse.codegen.arguments import Arguments
-from pygfuse.cpu.launch import Launch, Packed, kinds_of
+from pygfuse.codegen.packing import Packed, kinds_of
+from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.translation.entry import write_entry
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.translation.values import CONTEXT

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from pygfuse.call.call import Call
 from pygfuse.codegen import arguments as shared
+from pygfuse.codegen.packing import Packed
 from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
-from pygfuse.cpu.launch import Packed
 from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.walked_edges import needs_ids, nothing, threads_for, tiling_of, words_of
 from pygfuse.cpu.walks.arguments import NumRows

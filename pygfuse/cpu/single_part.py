@@ -14,9 +14,10 @@ from torch import Tensor
 from pygfuse._lib.modes import Modes, modes, nothing_is_said
 from pygfuse.call.call import Call
 from pygfuse.codegen import arguments as shared
+from pygfuse.codegen.packing import Packed, packed_when_met_again
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.launch import Launch, Packed, packed_when_met_again
+from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.operands import NO_DRAWS, draws_of, operands_of, rows_gathered
 from pygfuse.cpu.row_sums import no_states
 from pygfuse.cpu.walked_edges import THREAD_WORK, Walked, needs_ids, nothing

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from pygfuse.call.call import Call
 from pygfuse.codegen.arguments import WalkedEdges
+from pygfuse.codegen.packing import Packed, packed_when_met_again
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import paths, row_tiling
-from pygfuse.cpu.launch import Packed, packed_when_met_again
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.choice import choose

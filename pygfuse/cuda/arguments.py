@@ -1,11 +1,10 @@
-"""The arguments of a launch: their types, and the 64-bit words that are passed."""
+"""The arguments of a launch: their types, and what the block of 64-bit words that is passed looks like."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
-
 import torch
+
+from pygfuse.codegen.packing import Form
 
 KINDS = {
     torch.float32: 'float32',
@@ -16,6 +15,10 @@ KINDS = {
     torch.int64: 'int64',
 }
 
+# what `cuLaunchKernel` takes in place of an array of addresses: CU_LAUNCH_PARAM_BUFFER_POINTER and the address of the
+# parameters, CU_LAUNCH_PARAM_BUFFER_SIZE and that of their size, CU_LAUNCH_PARAM_END; then size and parameters
+PARAMETERS = Form((), ('1', '0', '2', '0', '0', '0'), '{0}.data_ptr(), ')
+
 
 def describe(argument: object) -> object:
     """The hashable type of one argument: what a specialisation of a kernel is keyed on."""
@@ -25,14 +28,3 @@ def describe(argument: object) -> object:
         items = tuple(describe(item) for item in argument)
         return type(argument)(*items) if hasattr(argument, '_fields') else items
     return type(argument).__name__
-
-
-def words(argument: object) -> Iterable[int]:
-    """The argument as 64-bit words, in the order of the kernel's parameters."""
-    if isinstance(argument, torch.Tensor):
-        return (argument.data_ptr(),)
-    if isinstance(argument, tuple):
-        return tuple(word for item in argument for word in words(item))
-    if isinstance(argument, float):
-        return struct.unpack('q', struct.pack('d', argument))
-    return () if argument is None else (int(argument),)

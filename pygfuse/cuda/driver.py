@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import functools
-from collections.abc import Sequence
 
 import torch
+
+from pygfuse.cuda.arguments import PARAMETERS
+
+_WORD = 8
 
 
 @functools.cache
@@ -41,21 +45,21 @@ def load(code: bytes, name: str) -> ctypes.c_void_p:
     return function
 
 
-def launch(function: ctypes.c_void_p, grid: tuple[int, int], block: int, words: Sequence[int], stream: int) -> None:
+def launch(function: ctypes.c_void_p, grid: tuple[int, int], block: int, packed: array.array, stream: int) -> None:
     """Launches a kernel whose parameters are 64-bit words.
 
     Args:
         function: From `load`.
         grid: Blocks in two directions.
         block: Threads of a block.
-        words: The parameters; they are copied before this returns.
+        packed: The parameters, as `PARAMETERS` has them; they are copied before this returns.
         stream: Address of the stream.
     """
     _make_context_current()
-    values = (ctypes.c_int64 * len(words))(*words)
-    base = ctypes.addressof(values)
-    pointers = (ctypes.c_void_p * len(words))(*range(base, base + 8 * len(words), 8))
+    base, head = packed.buffer_info()[0], len(PARAMETERS.head)
+    packed[1], packed[3] = base + _WORD * head, base + _WORD * (head - 1)
+    packed[head - 1] = _WORD * (len(packed) - head)
     status = _library().cuLaunchKernel(
-        function, grid[0], grid[1], 1, block, 1, 1, 0, ctypes.c_void_p(stream), pointers, None
+        function, grid[0], grid[1], 1, block, 1, 1, 0, ctypes.c_void_p(stream), None, ctypes.c_void_p(base)
     )
     _check(status, 'launch a kernel')

@@ -3,18 +3,21 @@ driver on torch's current stream."""
 
 from __future__ import annotations
 
+import array
+import contextlib
 import importlib.metadata
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from pygfuse._lib import disk as cache
 from pygfuse._lib.compile_once import compile_once, interruptible
 from pygfuse._lib.machine_code import MachineCode
-from pygfuse.cuda.arguments import describe, words
+from pygfuse.codegen.packing import kinds_of, packer
+from pygfuse.cuda.arguments import PARAMETERS, describe
 from pygfuse.cuda.holding import hold
 from pygfuse.cuda.layout import Layout
 
@@ -22,6 +25,20 @@ _log = logging.getLogger(__name__)
 
 # threads of a block: enough to fill a multiprocessor with few blocks, few enough that a long row holds up little
 BLOCK = 128
+
+
+class Launch(NamedTuple):
+    """A kernel for arguments of certain types.
+
+    Attributes:
+        description: The types.
+        pack: Makes the block of parameters of such arguments; None of others.
+        functions: What is loaded, by the number of the device.
+    """
+
+    description: tuple
+    pack: Callable[..., array.array | None]
+    functions: dict[int, Any]
 
 
 class Kernel:
@@ -38,7 +55,8 @@ class Kernel:
 
     def __init__(self, make_body: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...]) -> None:
         self.make_body, self.layout, self.name, self.key = make_body, layout, name, key
-        self._loaded: dict[tuple, Any] = {}
+        # to be tried one after another: there are hardly ever more than two
+        self._launches: tuple[Launch, ...] = ()
         self._lock = threading.Lock()
 
     def blocks(self, teams: int) -> int:
@@ -57,20 +75,36 @@ class Kernel:
         from pygfuse.cuda import driver
 
         hold(arguments)
-        description = tuple(describe(argument) for argument in arguments)
-        with torch.cuda.device(device):
-            function = self._loaded.get((device.index, description)) or self._load(device, description)
+        launch, packed = self._packed(arguments)
+        is_there = torch.cuda.current_device() == device.index
+        with contextlib.nullcontext() if is_there else torch.cuda.device(device):
+            function = launch.functions.get(device.index) or self._load(device, launch)
             stream = torch.cuda.current_stream(device).cuda_stream
-            driver.launch(function, (blocks, tiles), self.block, [*words(arguments)], stream)
+            driver.launch(function, (blocks, tiles), self.block, packed, stream)
 
-    def _load(self, device: torch.device, description: tuple) -> Any:
+    def _packed(self, arguments: tuple) -> tuple[Launch, array.array]:
+        """The launch for arguments of these types, and the block of parameters."""
+        for launch in self._launches:
+            packed = launch.pack(*arguments)
+            if packed is not None:
+                return launch, packed
+        with self._lock:
+            description = tuple(describe(argument) for argument in arguments)
+            pack = packer(kinds_of(arguments), form=PARAMETERS)
+            launch = next((one for one in self._launches if one.description == description), None)
+            if launch is None:
+                launch = Launch(description, pack, {})
+                self._launches = (launch, *self._launches)
+        return launch, pack(*arguments)
+
+    def _load(self, device: torch.device, launch: Launch) -> Any:
         from pygfuse.cuda import driver
 
         with self._lock:
-            found = self._loaded.get((device.index, description))
+            found = launch.functions.get(device.index)
             if found is None:
-                code, name = self.code(description, torch.cuda.get_device_capability(device))
-                found = self._loaded[device.index, description] = driver.load(code, name)
+                code, name = self.code(launch.description, torch.cuda.get_device_capability(device))
+                found = launch.functions[device.index] = driver.load(code, name)
             return found
 
     @interruptible()

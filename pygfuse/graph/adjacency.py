@@ -56,7 +56,7 @@ class Adjacency:
     @property
     def target_row(self) -> int:
         """Which of the two rows of an edge_index, in PyG's order, holds the targets."""
-        return 1 if self.layout == EDGE_INDEX and self.flow == FLOWS[0] else 0
+        return target_row_of(self.flow) if self.layout == EDGE_INDEX else 0
 
     def targets_and_sources(self) -> tuple[Tensor, Tensor]:
         """The target and the source of each edge: two contiguous int64 tensors [edges]."""
@@ -109,6 +109,11 @@ class Adjacency:
                 f"Expected the row pointer of the sparse adjacency 'edge_index' to rise from 0 to its number "
                 f'of edges, {index.numel()} (got one from {int(pointer[0])} to {int(pointer[-1])})'
             )
+
+
+def target_row_of(flow: str) -> int:
+    """Which of the two rows of an ``edge_index`` holds the targets."""
+    return 1 if flow == FLOWS[0] else 0
 
 
 def version_of(tensor: Tensor) -> int | None:

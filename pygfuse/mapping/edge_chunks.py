@@ -9,8 +9,9 @@ import torch
 from pygfuse.graph.csr import Csr
 
 # of the widest value of a chunk
-CHUNK_BYTES = 2**19
-LEAST_EDGES = 256
+CHUNK_BYTES = 2**20
+# below so many, what a chunk costs in calls is more than wide values in a cache save
+LEAST_EDGES = 1024
 # float32 loses digits in the long sums of a larger chunk
 MOST_EDGES = 8192
 

@@ -33,9 +33,11 @@ HEAVY_PARTS = 2
 FEW_PARTS = 16
 # scattered: the largest number of parts
 SCATTERED_PARTS_LIMIT = 8
-# parts with copies of something small of each row: fewest and most, and the largest size of a copy
+# parts with copies of something small of each row: fewest and most, the largest size of a copy, and how much all take
+# together where fewer than the most do
 ADDING_PARTS = (16, 64)
-ADDING_BYTES = 2**20
+ADDING_BYTES = 2**25
+ADDING_BYTES_OF_ALL = 2**26
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,14 +145,17 @@ def scattered_count(num_rows: int, num_edges: int) -> int:
 def copies_for_adding(csr: Csr, row_bytes: int) -> int:
     """In how many copies of all rows a walk by the other ends may add up something small of each row; 0 for none.
 
-    A copy has to stay in a core's cache, there have to be enough for many workers, and no more than the edges.
+    There have to be enough for many workers, and they take less than half of what would be passed along the edges.
+    Beyond a core's cache, too, adding to a copy is faster than reading what was passed at random places.
 
     Args:
         csr: The edges by the row that is added up.
         row_bytes: Bytes of what is added up of a row.
     """
-    copies = min(ADDING_PARTS[1], csr.num_edges // (2 * max(csr.num_rows, 1)))
-    return copies if copies >= ADDING_PARTS[0] and csr.num_rows * row_bytes <= ADDING_BYTES else 0
+    fewest, most = ADDING_PARTS
+    copy_bytes = max(csr.num_rows * row_bytes, 1)
+    copies = min(most, csr.num_edges // (2 * max(csr.num_rows, 1)), max(fewest, ADDING_BYTES_OF_ALL // copy_bytes))
+    return copies if copies >= fewest and copy_bytes <= ADDING_BYTES else 0
 
 
 def in_parts(csr: Csr, mapping: Mapping, count: int) -> Mapping:

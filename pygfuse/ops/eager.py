@@ -102,6 +102,7 @@ class _Aggregation(torch.autograd.Function):
         token = made.edges.token
         ctx.save_for_backward(*tensors, seed, token, out if plan.reads_output else None, statistics, weights)
         ctx.made, made.statistics = made, statistics
+        ctx.reads_result = plan.reads_output
         ctx.note, ctx.paths = made.note, paths_said(out.is_cuda)
         return out
 
@@ -124,10 +125,11 @@ class _Aggregation(torch.autograd.Function):
                 note_whole(made.note, graph)
                 return None, None, found.view(ctx.unread[0][1])
         for place, shape, dtype in ctx.unread:
-            tensors[place] = torch.empty(shape, dtype=dtype, device=grad_out.device)
+            # one number stands for all, as nobody reads them
+            tensors[place] = torch.empty((), dtype=dtype, device=grad_out.device).expand(shape)
         given = tensors, made.numbers, made.dropout, seed
         if is_plain and are_plain(tensors):
-            call = plan.call(graph, *given, weights)
+            call = plan.call(graph, *given, weights, adjoint.unread)
             operands = with_parts(plan.tensors, tensors) if plan.products else call.tensors
             out = grad_out if out is None else out
             found = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse._lib.functions import applied
+from pygfuse._lib.functions import applied, is_unread
 from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
 from pygfuse.ops.intercepted import is_watched
 
@@ -36,9 +36,31 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
     return torch.mm(first, second, out=out) if bias is None else torch.addmm(bias, first, second, out=out)
 
 
+def added_product(to: Tensor | None, first: Tensor, second: Tensor) -> Tensor:
+    """``to + first @ second``: written over `to` where nothing is recorded, a new product where that is None.
+
+    Args:
+        to: ``[rows, out]``, a result that nobody else reads, or None.
+        first: ``[rows, in]``.
+        second: ``[in, out]``.
+
+    Example:
+        >>> with torch.no_grad():
+        ...     added_product(torch.ones(2, 1), torch.ones(2, 3), torch.ones(3, 1))
+        tensor([[4.],
+                [4.]])
+    """
+    if to is None:
+        return product(first, second)
+    if torch.is_grad_enabled() or is_watched((to, first, second)):
+        return to + first @ second
+    return to.addmm_(first, second)
+
+
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, first: Tensor, second: Tensor) -> Tensor:
+        ctx.reads_result = False
         return torch.add(first, second, out=on_huge_pages(torch.empty_like(first)))
 
     @staticmethod
@@ -59,11 +81,32 @@ def added(first: Tensor, second: Tensor) -> Tensor:
         tensor([[2.],
                 [2.]])
     """
+    return applied(_Sum, first, second) if _is_large_sum(first, second) else first + second
+
+
+def added_to(result: Tensor, second: Tensor) -> Tensor:
+    """`added`, written over a result that nobody else has, where no backward pass reads it.
+
+    Args:
+        result: ``[rows, channels]``, of an aggregation, a linear map or a sum.
+        second: ``[rows, channels]`` or ``[channels]``.
+
+    Example:
+        >>> added_to(torch.ones(2, 1), torch.ones(1))
+        tensor([[2.],
+                [2.]])
+    """
+    if _is_large_sum(result, second) and is_unread(result):
+        return result.add_(second)
+    return added(result, second)
+
+
+def _is_large_sum(first: Tensor, second: Tensor) -> bool:
     # numbers of rows may be symbols, which a comparison would bind
     if torch.compiler.is_compiling() or type(first) is not Tensor or first.nbytes < LEAST_BYTES:
-        return first + second
+        return False
     fits = first.dim() == 2 and second.shape in (first.shape, first.shape[1:])
-    return applied(_Sum, first, second) if fits and _is_plain((first, second)) else first + second
+    return fits and _is_plain((first, second))
 
 
 def _is_plain(tensors: tuple[Tensor, ...]) -> bool:

@@ -5,7 +5,7 @@ Rows are taken block by block: they are never copied all together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,8 @@ from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
 from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.large_results import product
+from pygfuse.ops.intercepted import is_transformed
+from pygfuse.ops.large_results import added_product, product
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -107,51 +108,67 @@ def linear_of_rows(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None 
 
 class _LinearOfFewGradients(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, x: Tensor, weight: Tensor, bias: Tensor | None, counts: Counts | None, counted: int | None
-    ) -> Tensor:
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, counts: Counts | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.counts, ctx.counted = counts, counted
+        ctx.counts, ctx.reads_result = counts, False
         return product(x, weight.t(), bias)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        rows = None if torch.is_grad_enabled() or x.nbytes < LEAST_BYTES else few_rows(grad, x)
-        whole, of_x, of_weight, of_bias = grad, None, None, None
-        if rows is None:
-            if ctx.needs_input_grad[0]:
-                of_x = product(grad, weight)
-            if ctx.needs_input_grad[1]:
-                of_weight = sum_over_rows(grad, x)
+        return *gradients_of_map(x, weight, grad, ctx.needs_input_grad[:3], ctx.counts), None
+
+
+def gradients_of_map(
+    x: Tensor,
+    weight: Tensor,
+    grad: Tensor,
+    needed: Sequence[bool],
+    counts: Counts | None = None,
+    of_x: Tensor | None = None,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of what was mapped, of the weight and of the bias; rows without a gradient are left out.
+
+    Args:
+        x: What was mapped, ``[nodes, in]``.
+        weight: ``[out, in]``.
+        grad: The gradient of the result, ``[nodes, out]``.
+        needed: Which of the three are wanted; the others are None.
+        counts: As of `apply_weight`.
+        of_x: What is added to the first, a tensor that may be written to.
+    """
+    rows = None if torch.is_grad_enabled() or x.nbytes < LEAST_BYTES else few_rows(grad, x)
+    whole, of_weight, of_bias = grad, None, None
+    is_repaired = counts is not None and not is_batched(grad)
+    if rows is not None:
+        grad = grad.index_select(0, rows)
+    if needed[0]:
+        if is_repaired and not is_finite(weight):
+            found = _gradient_of_x(weight, whole, counts)
+            of_x = found if of_x is None else of_x + found
+        elif rows is None:
+            of_x = added_product(of_x, grad, weight)
+        elif of_x is None:
+            of_x = row_search_of(x.device).among_zeros(grad @ weight, rows, len(x))
         else:
-            grad = grad.index_select(0, rows)
-            if ctx.needs_input_grad[0]:
-                of_x = row_search_of(x.device).among_zeros(grad @ weight, rows, len(x))
-            if ctx.needs_input_grad[1]:
-                of_weight = weight_gradient(x, rows, grad)
-        if ctx.needs_input_grad[2]:
-            of_bias = grad.sum(0)
-        if ctx.counts is not None and not is_batched(grad):
-            if of_x is not None and not is_finite(weight):
-                of_x = _gradient_of_x(weight, whole, ctx.counts, ctx.counted)
-            if of_weight is not None and not is_finite(of_weight):
-                of_weight = _gradient_of_weight(x, whole, ctx.counts, ctx.counted)
-        return of_x, of_weight, of_bias, None, None
+            of_x = of_x.index_add_(0, rows, grad @ weight)
+    if needed[1]:
+        of_weight = sum_over_rows(grad, x) if rows is None else weight_gradient(x, rows, grad)
+        if is_repaired and not is_finite(of_weight):
+            of_weight = _gradient_of_weight(x, whole, counts)
+    if needed[2]:
+        of_bias = grad.sum(0)
+    return of_x, of_weight, of_bias
 
 
-def _gradient_of_x(weight: Tensor, grad: Tensor, counts: Counts, counted: int | None) -> Tensor:
-    """The gradient of what is mapped, in which nodes without edges have no share of the outputs that are counted."""
-    first, rest = slice(counted), slice(len(weight) if counted is None else counted, None)
-    of_first = torch.where(counts().unsqueeze(1) > 0, grad[:, first] @ weight[first], 0.0)
-    return of_first if counted is None else of_first + grad[:, rest] @ weight[rest]
+def _gradient_of_x(weight: Tensor, grad: Tensor, counts: Counts) -> Tensor:
+    """The gradient of what is mapped, in which nodes without edges have no share."""
+    return torch.where(counts().unsqueeze(1) > 0, grad @ weight, 0.0)
 
 
-def _gradient_of_weight(x: Tensor, grad: Tensor, counts: Counts, counted: int | None) -> Tensor:
+def _gradient_of_weight(x: Tensor, grad: Tensor, counts: Counts) -> Tensor:
     """The same for the gradient of the weight."""
-    first, rest = slice(counted), slice(grad.shape[1] if counted is None else counted, None)
-    of_first = sum_over_rows(grad[:, first], torch.where(counts().unsqueeze(1) > 0, x, 0.0))
-    return of_first if counted is None else torch.cat((of_first, sum_over_rows(grad[:, rest], x)))
+    return sum_over_rows(grad, torch.where(counts().unsqueeze(1) > 0, x, 0.0))
 
 
 def few_rows(grad: Tensor, x: Tensor) -> Tensor | None:
@@ -186,20 +203,16 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
         module: A linear map; one with hooks, or of a class or a forward of one's own, is called as it is.
         x: ``[nodes, in]``.
     """
-    if torch.compiler.is_compiling() or not _is_large(x) or has_torch_function((x,)) or not is_plain_linear(module):
-        return module(x)
-    if torch.is_autocast_enabled(x.device.type) or module.weight.dtype != x.dtype:
+    if not is_large_map(x) or not is_plain_linear(module) or module.weight.dtype is not x.dtype:
         return module(x)
     if not torch.is_grad_enabled():
         return product(x, module.weight.t(), module.bias)
     if not (module.weight.requires_grad or x.requires_grad):
         return module(x)
-    return applied(_LinearOfFewGradients, x, module.weight, module.bias, None, None)
+    return applied(_LinearOfFewGradients, x, module.weight, module.bias, None)
 
 
-def apply_weight(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: Counts | None = None, counted: int | None = None
-) -> Tensor:
+def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: Counts | None = None) -> Tensor:
     """``torch.nn.functional.linear(x, weight, bias)`` of nodes, for a map of the layer's own making.
 
     The gradient of a map that PyG applies to edges, or that is no matrix product in PyG, has to have the digits of
@@ -212,7 +225,6 @@ def apply_weight(
         bias: ``[out]``, or None.
         counts: Where PyG maps edges: gives the number of edges that a node has here, ``[nodes]``. A node that has none
             then does not turn gradients into NaN, whatever its features are.
-        counted: For how many outputs, the first, that holds; by default for all.
 
     Example:
         >>> apply_weight(torch.ones(2, 3), torch.ones(1, 3))
@@ -225,7 +237,7 @@ def apply_weight(
         return F.linear(x, weight, bias)
     if counts is None and len(x) <= ROWS_AT_ONCE:
         return F.linear(x, weight, bias)
-    return applied(_LinearOfFewGradients, x, weight, bias, counts, counted)
+    return applied(_LinearOfFewGradients, x, weight, bias, counts)
 
 
 def is_plain_linear(module: torch.nn.Module) -> bool:
@@ -233,8 +245,17 @@ def is_plain_linear(module: torch.nn.Module) -> bool:
     return type(module) in LINEAR and why_not_as_it_is(module, 'it') is None and is_plain(module.weight)
 
 
-def _is_large(x: Tensor) -> bool:
-    return _is_matrix(x) and x.nbytes >= LEAST_BYTES
+def is_large_map(x: Tensor, *weights: Tensor) -> bool:
+    """`is_map_here`, of many nodes."""
+    is_large = not torch.compiler.is_compiling() and _is_matrix(x) and x.nbytes >= LEAST_BYTES
+    return is_large and is_map_here(x, *weights)
+
+
+def is_map_here(x: Tensor, *weights: Tensor) -> bool:
+    """Whether nodes on a CPU are mapped by weights of their type, and nobody intercepts it."""
+    if torch.compiler.is_compiling() or not _is_matrix(x) or has_torch_function((x,)) or is_transformed():
+        return False
+    return not torch.is_autocast_enabled(x.device.type) and all(weight.dtype is x.dtype for weight in weights)
 
 
 def _is_matrix(x: Tensor) -> bool:

@@ -89,8 +89,9 @@ class Plan:
         dropout: float,
         seed: Tensor | None,
         weights: Tensor | None = None,
+        unread: Sequence[int] = (),
     ) -> Call:
-        """The call with these tensors.
+        """The call with these tensors, of which those at the places `unread` have a shape and no values.
 
         Raises:
             ValueError: If an operand of edges has not a row for each edge.
@@ -99,7 +100,7 @@ class Plan:
         for place, name in self._plain:
             tensor = tensors[place]
             tensor = tensor if tensor.dim() == 2 else tensor.flatten(1)
-            given[name] = tensor if tensor.is_contiguous() else tensor.contiguous()
+            given[name] = tensor if tensor.is_contiguous() or place in unread else tensor.contiguous()
         if self.products:
             parts = with_parts(self.tensors, tensors)
             for name in self.products:

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from pygfuse._lib import announcement
 from pygfuse._lib import disk as cache
 from pygfuse._lib.machine_code import MachineCode
+from tests.support.scripts import run_text
 
 SYMBOLS = """
 import sys
@@ -32,16 +31,14 @@ print(cache.load(path).names[1])
 
 
 def entry_symbol(name, folder):
-    environment = {**os.environ, 'PYGFUSE_CACHE_DIR': str(folder)}
-    script = folder.with_suffix('.py')
-    script.write_text(SYMBOLS)
-    done = subprocess.run([sys.executable, script, name], check=True, capture_output=True, text=True, env=environment)
+    done = run_text(folder, SYMBOLS, name, environment={'PYGFUSE_CACHE_DIR': str(folder / name)})
+    done.check_returncode()
     return done.stdout.strip()
 
 
 def test_kernels_of_different_processes_have_different_symbols(tmp_path):
     # the same number in both would let the linker run one kernel for the other
-    symbols = [entry_symbol(name, tmp_path / name) for name in ('add', 'multiply')]
+    symbols = [entry_symbol(name, tmp_path) for name in ('add', 'multiply')]
     assert all(symbol.startswith('pygfuse_') for symbol in symbols)
     assert symbols[0] != symbols[1]
 
@@ -109,6 +106,27 @@ def test_kernels_unused_for_longest_leave_first(tmp_path, monkeypatch):
     monkeypatch.setenv('PYGFUSE_CACHE_BYTES', '0')
     stored(tmp_path / 'last.kernel', 1000)
     assert [path.stem for path in tmp_path.iterdir()] == ['measured']
+
+
+def test_a_folder_is_listed_once_in_a_while(tmp_path, monkeypatch):
+    listed = []
+    monkeypatch.setattr(cache, 'prune', lambda folder, limit: listed.append(len(list(folder.iterdir()))))
+    monkeypatch.setenv('PYGFUSE_CACHE_BYTES', str(64 * 10_000))
+    for i in range(30):
+        stored(tmp_path / f'{i}.kernel', 1000)
+    # at first, and when all that was written since is more than a sixty-fourth of the limit
+    assert listed == [1, 11, 21]
+
+
+def test_more_kernels_leave_than_must(tmp_path, monkeypatch):
+    monkeypatch.setenv('PYGFUSE_CACHE_BYTES', '20000')
+    for i in range(30):
+        stored(tmp_path / f'{i}.kernel', 1000)
+        found = sum(path.stat().st_size for path in tmp_path.iterdir())
+        assert found <= 20_000
+    cache.prune(tmp_path, found - 1)
+    left = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert (found - 1) * 7 / 8 - 1200 < left <= (found - 1) * 7 / 8
 
 
 def test_the_limit_of_bytes(monkeypatch, said):

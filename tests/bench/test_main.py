@@ -98,11 +98,6 @@ def test_help(arguments, expected, capsys):
     assert expected in capsys.readouterr().out
 
 
-def test_the_package_does_not_import_it():
-    code = 'import sys, pygfuse; assert not [name for name in sys.modules if name.startswith("pygfuse.bench")]'
-    subprocess.run([sys.executable, '-c', code], check=True, timeout=120)
-
-
 @pytest.mark.slow
 def test_from_a_shell(tmp_path):
     command = [sys.executable, '-m', 'pygfuse.bench', '--quick', '--json', str(tmp_path / 'found.json')]

@@ -50,9 +50,13 @@ def test_options(options, relations):
     check(GRAPHS['random'](), {**relations, **options})
 
 
+# each compiles kernels of its own
+MORE_ACTIVATIONS = [LeakyReLU(0.3), PReLU(), SiLU(), Softplus(), GELU('tanh'), torch.sigmoid]
+
+
 @pytest.mark.parametrize(
     'act',
-    [None, ELU(0.7), LeakyReLU(0.3), PReLU(), PReLU(OUT), SiLU(), Softplus(), GELU('tanh'), F.elu, torch.sigmoid],
+    [None, ELU(0.7), PReLU(OUT), F.elu, *(pytest.param(act, marks=pytest.mark.slow) for act in MORE_ACTIVATIONS)],
     ids=lambda act: getattr(act, '__name__', str(act)),
 )
 def test_activations(act):

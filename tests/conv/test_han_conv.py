@@ -28,16 +28,18 @@ def check(options=None, **arguments) -> None:
     PARITY.check({**OPTIONS, **(options or {})}, **given)
 
 
+# each compiles kernels of its own
+SHAPES = [{'heads': 4, 'out_channels': 64}, {'out_channels': 9, 'heads': 3}, {'heads': 8}]
+
+
 @pytest.mark.parametrize('edges', [edges, dense_edges])
 @pytest.mark.parametrize(
     'options',
     [
         {},
         {'heads': 1},
-        {'heads': 4, 'out_channels': 64},
         {'negative_slope': 0.5},
-        {'out_channels': 9, 'heads': 3},
-        {'heads': 8},
+        *(pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES),
     ],
     ids=str,
 )

@@ -49,7 +49,7 @@ def test_graphs(graph):
         {'negative_slope': 0.0},
         {'negative_slope': -0.3},
         {'aggr': 'mean'},
-        {'edge_attr_emb_dim': 64, 'heads': 4},
+        pytest.param({'edge_attr_emb_dim': 64, 'heads': 4}, marks=pytest.mark.slow),
         {'flow': 'target_to_source'},
     ],
     ids=str,

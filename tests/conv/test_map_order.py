@@ -12,9 +12,9 @@ from torch.nn import Linear, ReLU, Sequential
 from torch_geometric.data import Data
 
 import pygfuse
-from pygfuse.conv import GCNConv, GINConv, GraphConv, SAGEConv, _layer
+from pygfuse.conv import GCNConv, GINConv, GraphConv, SAGEConv, _layer, _map_first, gcn_conv, gin_conv
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, ORDERS, force_order
-from pygfuse.ops import linear
+from pygfuse.ops import linear, several_maps
 from pygfuse.transforms import SparseFeatures, ToHAG
 from tests.support.cases import CHANNELS, FEATURES, GCN, GCN_WEIGHTS, GIN, GRAPH, GRAPH_WEIGHTS, SAGE
 from tests.support.parity import GRAPHS, Example, cliques, random_edges, results
@@ -38,6 +38,13 @@ def widths(monkeypatch) -> list[int]:
             return run(first, *arguments, **options)
 
         monkeypatch.setattr(_layer, name, recorded)
+    for module in (_map_first, gcn_conv, gin_conv):
+
+        def along_few(x, *arguments, run=module.sum_along):
+            found.append(x.shape[1])
+            return run(x, *arguments)
+
+        monkeypatch.setattr(module, 'sum_along', along_few)
     return found
 
 
@@ -126,8 +133,14 @@ def test_both_maps_of_one_input_are_one_product(kind, monkeypatch):
     conv, x = kind(256, 16), torch.randn(NODES, 256)
     monkeypatch.setattr(F, 'linear', counted(F.linear, lambda weight: len(weight)))
     monkeypatch.setattr(linear, 'product', counted(linear.product, lambda weight: weight.shape[1]))
+    of_both = several_maps.products
+    monkeypatch.setattr(
+        several_maps,
+        'products',
+        lambda x, weights, biases: seen.append([*map(len, weights)]) or of_both(x, weights, biases),
+    )
     conv(x, graph())
-    assert seen == [32]
+    assert seen == [[16, 16]]
     seen.clear()
     conv((x, x.clone()), graph())
     assert seen == [16, 16]

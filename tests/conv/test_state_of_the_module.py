@@ -6,8 +6,6 @@ Whatever is done to a layer of PyG's and to the fused one, both compute the same
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +25,7 @@ from pygfuse.ops.linear import apply_linear
 from tests.support import cases as table
 from tests.support.cases import CHANNELS, EDGE_DIM, FEATURES, HEADS, LAYERS, Layer
 from tests.support.parity import GRAPHS
+from tests.support.scripts import run_text
 from tests.support.states import (
     REPLACED,
     STATES,
@@ -193,8 +192,8 @@ for make in makers.values():
 
 
 @pytest.mark.parametrize('steps', ['FPSC', 'SCFP', 'CUPF', 'UPCF'])
-def test_classes_stay_right_in_any_order(steps):
-    done = subprocess.run([sys.executable, '-c', IN_ANY_ORDER, steps], capture_output=True, text=True, check=False)
+def test_classes_stay_right_in_any_order(steps, tmp_path):
+    done = run_text(tmp_path, IN_ANY_ORDER, steps)
     assert done.returncode == 0, done.stderr
 
 

@@ -24,7 +24,7 @@ def product(values: Tensor, source: Tensor | None, features: Tensor | None) -> T
 
 
 # a block of registers, several and one that is not full
-@pytest.mark.parametrize('width', [3, 75])
+@pytest.mark.parametrize('width', [pytest.param(3, marks=pytest.mark.slow), 75])
 @pytest.mark.parametrize('moved', ['nothing', 'source', 'features', 'both'])
 @pytest.mark.parametrize('given', ['source', 'numbers', 'rows', 'source and numbers', 'source and rows'])
 def test_products_and_their_adjoint(given, moved, width):

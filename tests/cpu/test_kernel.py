@@ -3,10 +3,8 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import multiprocessing
-import os
 import signal
 import subprocess
-import sys
 import threading
 import warnings
 
@@ -18,6 +16,7 @@ from pygfuse._lib import disk as cache
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse.cpu.kernel import Kernel
 from tests.support.faults import of_anything, out_of_memory
+from tests.support.scripts import run_text
 
 SCRIPT = """
 import torch
@@ -31,10 +30,17 @@ print(float(out.detach().double().sum()), float(conv.att_src.grad.double().sum()
 """
 
 
-def run(folder) -> subprocess.CompletedProcess:
-    environment = {**os.environ, 'PYGFUSE_CACHE_DIR': str(folder)}
-    command = [sys.executable, '-c', SCRIPT]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300, env=environment)
+@pytest.fixture
+def run(tmp_path_factory):
+    """Runs a layer in a new process that keeps kernels in a folder."""
+
+    def run(folder) -> subprocess.CompletedProcess:
+        environment = {'PYGFUSE_CACHE_DIR': str(folder)}
+        done = run_text(tmp_path_factory.mktemp('script'), SCRIPT, environment=environment)
+        done.check_returncode()
+        return done
+
+    return run
 
 
 def add_one(part, x, by, out):
@@ -42,7 +48,7 @@ def add_one(part, x, by, out):
         out[i] = x[i] + by
 
 
-def test_a_second_process_compiles_nothing(tmp_path):
+def test_a_second_process_compiles_nothing(tmp_path, run):
     first = run(tmp_path)
     assert 'pygfuse: compiling' in first.stderr
     entries = sorted(tmp_path.iterdir())
@@ -54,7 +60,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_spoiled_entries_are_compiled_anew(tmp_path):
+def test_spoiled_entries_are_compiled_anew(tmp_path, run):
     first = run(tmp_path)
     entries = sorted(tmp_path.iterdir())
     for i, entry in enumerate(entries):
@@ -65,7 +71,7 @@ def test_spoiled_entries_are_compiled_anew(tmp_path):
     assert run(tmp_path).stderr == ''
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_a_folder_that_cannot_be_written(tmp_path, run):
     blocked = tmp_path / 'file'
     blocked.write_text('no folder')
     done = run(blocked / 'cache')

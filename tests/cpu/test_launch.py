@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pygfuse._lib.memo import Memo
-from pygfuse.cpu.launch import Packed, kinds_of, packed_when_met_again, packer
+from pygfuse.codegen.packing import Packed, kinds_of, packed_when_met_again, packer
 
 X, INDEX = torch.arange(6.0), torch.arange(4, dtype=torch.int32)
 ARGUMENTS = (X, (INDEX, None), 5, -0.5, (), None)

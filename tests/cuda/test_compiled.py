@@ -48,7 +48,8 @@ def test_every_program(name):
     check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32), TOLERANCE)
 
 
-@pytest.mark.parametrize('name', ['elu', pytest.param('tanh', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['elu', 'tanh'])
 def test_activations_with_words_of_their_own(name):
     program = PROGRAMS[f'edge_conv_{name}']
     check(
@@ -56,7 +57,8 @@ def test_activations_with_words_of_their_own(name):
     )
 
 
-@pytest.mark.parametrize('name', [pytest.param('gatv2', marks=pytest.mark.slow), 'crystal'])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['gatv2', 'crystal'])
 def test_edge_operands_as_products(name):
     check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, products=True), TOLERANCE)
 
@@ -103,7 +105,9 @@ def test_the_same_bits_in_any_order_of_warps():
         assert all(torch.equal(one, other) for one, other in zip(run, runs[0], strict=True))
 
 
-@pytest.mark.parametrize('reduce', [pytest.param('mean', marks=pytest.mark.slow), 'max', 'min'])
+@pytest.mark.parametrize(
+    'reduce', [pytest.param(reduce, marks=pytest.mark.slow) for reduce in ('mean', 'max')] + ['min']
+)
 def test_reductions(reduce):
     call = random_call(PROGRAMS['gine'], random_graph(3, 4, 40, seed=2), 1, 8, torch.float32, reduce=reduce)
     check(backend, call, TOLERANCE)
@@ -111,17 +115,19 @@ def test_reductions(reduce):
 
 # spare heads and channels, channels over several vectors of all lanes; several subteams, loads of one number,
 # two vectors a lane
-SHAPES = [(3, 12), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in [(1, 132), (1, 4), (2, 5), (4, 64)])]
+SHAPES = [(3, 12), (1, 132), (1, 4), (2, 5), (4, 64)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('heads', 'channels'), SHAPES)
 def test_rows_of_any_shape(heads, channels):
     check(backend, random_call(PROGRAMS['gatv2'], random_graph(4, 3, 30), heads, channels, torch.float32), TOLERANCE)
 
 
-TYPES = [(torch.float64, 1e-10), pytest.param(torch.float16, 4e-3, marks=pytest.mark.slow), (torch.bfloat16, 3e-2)]
+TYPES = [(torch.float64, 1e-10), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('dtype', 'tolerance'), TYPES)
 def test_types(dtype, tolerance):
     check(backend, random_call(PROGRAMS['gat'], random_graph(6, 3, 30), 2, 16, dtype), tolerance)
@@ -133,7 +139,7 @@ def test_types_side_by_side():
     check(backend, call, 1e-2)
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('dtype', [pytest.param(torch.float16, marks=pytest.mark.slow), torch.bfloat16])
 def test_maxima_of_narrow_types_find_their_edges_again(dtype):
     call = random_call(PROGRAMS['gine'], random_graph(6, 3, 30), 1, 16, dtype, reduce='max')
     out, statistics = backend.forward(call)
@@ -150,6 +156,7 @@ def test_scores_far_apart_raise_the_running_maximum():
         check(backend, call, 1e-4)
 
 
+@pytest.mark.slow
 def test_indices_of_64_bits():
     graph = random_graph(5, 4, 14, seed=3)
     for rows in (graph.csr, graph.csc):

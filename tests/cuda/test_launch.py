@@ -9,8 +9,9 @@ import torch
 
 from pygfuse.call.call import Call, Dropout
 from pygfuse.call.gradient import Gradient
+from pygfuse.codegen.packing import kinds_of, packer
 from pygfuse.cuda import backend
-from pygfuse.cuda.arguments import words
+from pygfuse.cuda.arguments import PARAMETERS
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import PROGRAMS
 from tests.support.comparison import check, random_call, random_graph
@@ -40,7 +41,9 @@ def test_a_launch_passes_what_it_should(driver):
 def test_arguments_become_words():
     x = torch.randn(3)
     half = struct.unpack('q', struct.pack('d', 0.5))[0]
-    assert [*words(((x, None, -1), 0.5, 2**40))] == [x.data_ptr(), -1, half, 2**40]
+    arguments = (x, None, -1), 0.5, 2**40
+    packed = packer(kinds_of(arguments), form=PARAMETERS)(*arguments)
+    assert packed.tolist()[len(PARAMETERS.head) :] == [x.data_ptr(), -1, half, 2**40]
 
 
 def test_kernels_are_compiled_and_loaded_once(driver):

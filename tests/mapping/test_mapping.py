@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.mapping import PART_WORK, Mapping, cut, force_mapping, forced, make_cut
+from pygfuse.mapping.mapping import PART_WORK, Mapping, copies_for_adding, cut, force_mapping, forced, make_cut
 
 
 def csr_of(degrees) -> Csr:
@@ -144,3 +144,21 @@ def test_few_parts_are_cut_as_many(seed, count, cut_above, monkeypatch):
     many = make_cut(csr, count, cut_above)
     for name in ('bounds', 'split_rows', 'split_indptr', 'slots'):
         assert torch.equal(getattr(few, name), getattr(many, name)), name
+
+
+@pytest.mark.parametrize(
+    ('num_rows', 'degree', 'expected'),
+    [
+        (1000, 100, 50),  # no more than half of what the edges would hold
+        (1000, 1000, 64),
+        (2**18, 100, 16),  # more would take over 64 MB
+        (1000, 20, 0),  # too few for many workers
+        (2**21 + 1, 33, 0),  # a copy of more than 32 MB
+    ],
+)
+def test_copies_for_adding_are_many_or_none_and_small_beside_the_edges(num_rows, degree, expected):
+    row_bytes, indptr = 16, (torch.arange(num_rows + 1) * degree).int()
+    edges = torch.empty(1, dtype=torch.int32).expand(num_rows * degree)
+    found = copies_for_adding(Csr(indptr, edges, None), row_bytes)
+    assert found == expected
+    assert found * num_rows <= num_rows * degree // 2

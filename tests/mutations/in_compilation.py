@@ -49,21 +49,21 @@ OF_COMPILATION = (
     # launch
     Mutation(
         'an argument of another type',
-        'cpu/launch.py',
+        'codegen/packing.py',
         "return f'{value} is None or {value}.dtype is not {_name_of(kind)}'",
         "return f'{value} is None'",
         LAUNCH,
     ),
     Mutation(
         'the words of a packed tuple',
-        'cpu/launch.py',
-        '(0, arguments)[FIRST_ARGUMENT:])',
-        '(0, arguments)[:-FIRST_ARGUMENT])',
+        'codegen/packing.py',
+        '(0, arguments)[len(PARTS.head) :])',
+        '(0, arguments)[: -len(PARTS.head)])',
         LAUNCH,
     ),
     Mutation(
         'a packed tuple of other types',
-        'cpu/launch.py',
+        'codegen/packing.py',
         "tests.append(f'type({name}) is not Packed or {name}.kinds is not kinds_{i}')",
         "tests.append(f'type({name}) is not Packed')",
         LAUNCH,

@@ -7,6 +7,8 @@ from tests.mutations.mutation import Mutation
 REPEATED = 'tests/conv/test_repeated.py'
 SINGLE_PART = 'tests/cpu/test_single_part.py'
 SORT = 'tests/cpu/test_sort.py'
+ALONG = 'tests/ops/test_few_edges.py'
+LAYERS_ALONG = 'tests/conv/test_few_edges.py'
 HEADS = 'tests/ops/test_head_products.py'
 
 OF_FEW_EDGES = (
@@ -73,6 +75,98 @@ OF_FEW_EDGES = (
         ' or attached(adjacency) is not None:',
         ':',
         f'{REPEATED} -k hag',
+    ),
+    # edges that are added up as they come
+    Mutation(
+        'sources that are not there, of edges as they come',
+        'cpu/few_edges.py',
+        'bad |= target | (last_target - target) | source | (last_source - source)',
+        'bad |= target | (last_target - target)',
+        f'{ALONG} -k not_there',
+    ),
+    Mutation(
+        'self-loops among edges as they come',
+        'cpu/few_edges.py',
+        'if not with_loops or targets[edge] != sources[edge]:',
+        'if num_edges > 0:',
+        f'{ALONG} -k products',
+    ),
+    Mutation(
+        'the adjoint of a mean along edges as they come',
+        'cpu/few_edges.py',
+        'divided, multiplied = mean and not transposed, mean and transposed',
+        'divided, multiplied = mean and not transposed, False',
+        f'{ALONG} -k "products or other_sources"',
+    ),
+    Mutation(
+        'the layout of edges that hooks gave back',
+        'cpu/few_edges.py',
+        'if edge_index.dtype is not torch.int64 or not edge_index.is_contiguous():',
+        'if edge_index.dtype is not torch.int64:',
+        f'{ALONG} -k hooks',
+    ),
+    Mutation(
+        'rows that are not there, of edges as they come',
+        'ops/few_edges.py',
+        'if x.dim() != 2 or x.shape[0] != rows:',
+        'if x.dim() != 2:',
+        f'{ALONG} -k fit',
+    ),
+    Mutation(
+        'both ends of a normalised sum',
+        'ops/few_edges.py',
+        'if num_sources != num_targets and (itself is not None or reduce not in SUMS):',
+        'if num_sources != num_targets and itself is not None:',
+        f'{ALONG} -k fit',
+    ),
+    Mutation(
+        'the block around a backward pass along edges as they come',
+        'ops/few_edges.py',
+        'elif nothing_is_said() or not ctx.form[-1]:',
+        'elif True:',
+        f'{ALONG} -k said',
+    ),
+    Mutation(
+        'who intercepts a backward pass along edges as they come',
+        'ops/few_edges.py',
+        'if type(grad) is not Tensor or is_intercepted() or is_batched(grad):',
+        'if type(grad) is not Tensor or is_batched(grad):',
+        f'{ALONG} -k intercepts',
+    ),
+    Mutation(
+        'weights of edges that come along',
+        'conv/_few_edges.py',
+        'if form is None or any(value is not None for value in given.values()):',
+        'if form is None:',
+        f'{LAYERS_ALONG} -k weights',
+    ),
+    Mutation(
+        'edges that inference made',
+        'conv/_few_edges.py',
+        ' and not edge_index.is_inference()',
+        '',
+        f'{LAYERS_ALONG} -k inference',
+    ),
+    Mutation(
+        'rows of a call along edges as they come',
+        'mapping/few_edges.py',
+        '(num_edges + num_nodes) *',
+        'num_edges *',
+        f'{LAYERS_ALONG} -k how_many',
+    ),
+    Mutation(
+        'the width of rows along edges as they come',
+        'conv/_few_edges.py',
+        'counted_bytes(self.width_of_few(source.shape[1]), source.element_size())',
+        'counted_bytes(1, source.element_size())',
+        f'{LAYERS_ALONG} -k wide',
+    ),
+    Mutation(
+        'a first call along edges as they come',
+        'conv/_layer.py',
+        'few = self.few_edges(x, edge_index)\n            if',
+        'few = None\n            if',
+        f'{LAYERS_ALONG} -k checkpoints',
     ),
     # walks of one part
     Mutation(

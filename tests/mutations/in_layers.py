@@ -120,15 +120,15 @@ OF_LAYERS = (
     Mutation(
         'features of nodes without edges',
         'conv/_map_first.py',
-        'as_source = None if torch.compiler.is_compiling() else counts_of(edges, x)[1]',
-        'as_source = None',
+        'return None if torch.compiler.is_compiling() else counts_of(edges, x)[1]',
+        'return None',
         f'{ORDER} -k not_finite',
     ),
     Mutation(
         'features of nodes without edges in the map of targets',
         'conv/_map_first.py',
-        'source, edges, width)',
-        'source, edges)',
+        'Map(root.weight, bias_of_both(linear, root))',
+        'Map(root.weight, bias_of_both(linear, root), as_sources(edges, source))',
         f'{ORDER} -k not_finite',
     ),
     Mutation(
@@ -148,8 +148,8 @@ OF_LAYERS = (
     Mutation(
         'targets mapped by themselves',
         'conv/_map_first.py',
-        'return total(out, linear.bias, of_root, root.bias), weights',
-        'return total(out, linear.bias), weights',
+        'return added_to(out, of_root), weights',
+        'return out, weights',
         f'{ORDER} -k numbers',
     ),
     Mutation(

@@ -82,6 +82,27 @@ OF_OPERATORS = (
         'tests/ops/test_linear.py',
     ),
     Mutation(
+        'the gradient of what several maps map',
+        'ops/several_maps.py',
+        'wanted, counts, of_x=of_x)',
+        'wanted, counts)',
+        'tests/ops/test_several_maps.py',
+    ),
+    Mutation(
+        'a result that backward reads',
+        '_lib/functions.py',
+        "getattr(node, 'reads_result', True) is False",
+        'True',
+        'tests/ops/test_large_results.py',
+    ),
+    Mutation(
+        'the factors of a mean that is transposed',
+        'cpu/adjoint.py',
+        'divisors_of(call.graph).to(grad_out.dtype).reciprocal()',
+        'divisors_of(call.graph).to(grad_out.dtype)',
+        'tests/cpu/test_means.py',
+    ),
+    Mutation(
         'the bias of some rows',
         'ops/linear.py',
         'torch.addmm(bias, block, weight.t(), out=out[places])',
@@ -170,8 +191,8 @@ OF_OPERATORS = (
     Mutation(
         'a result of an activation that a product is added to',
         'ops/edge_mlp/steps.py',
-        'if isinstance(self.previous, Activation) else before',
-        'if self.previous is None else before',
+        'is_read = isinstance(self.previous, Activation) or _is_features(self.previous)',
+        'is_read = _is_features(self.previous)',
         'tests/ops/test_edge_mlp.py -k features_of_edges',
     ),
     Mutation(

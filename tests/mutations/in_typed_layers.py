@@ -134,8 +134,8 @@ OF_TYPED_LAYERS = (
     Mutation(
         'the prior of a type of edges',
         'conv/hgt_conv.py',
-        '(prior.to(matrices.dtype) * scale)[..., None, None]',
-        'scale',
+        'return matrices * prior.to(matrices.dtype)[..., None, None]',
+        'return matrices',
         f'{HGT} -k test_options',
     ),
     Mutation(

@@ -376,7 +376,7 @@ def check_in_type(chosen, edges, operands, heads, channels, reduce, dtype):
 
 
 @pytest.mark.parametrize('channels', RAGGED)
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('dtype', [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(('name', 'reduce'), [('copy', 'sum'), ('copy', 'mean'), ('weighted', 'sum')])
 def test_ragged_rows_of_unsorted_edges(name, reduce, dtype, channels, several_threads):
     chosen, edges = PROGRAMS[name], random_edges(num_edges=300, seed=4)

@@ -43,14 +43,16 @@ STAGES = {
         *(Activation('relu'), Map(leaf(WIDTH, OUT), leaf(WIDTH))),
     ],
 }
-CHUNKS = {'whole': (2**21, 256), 'small': (1, 7)}
+# bytes and edges of a chunk, and the widest map that joins its neighbours in one step
+CHUNKS = {'whole': (2**21, 256, 256), 'small': (1, 7, 256), 'small, stage by stage': (1, 7, 0)}
 
 
 @pytest.fixture(params=CHUNKS)
 def setting(request, monkeypatch):
-    chunk_bytes, least = CHUNKS[request.param]
+    chunk_bytes, least, widest = CHUNKS[request.param]
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', chunk_bytes)
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', least)
+    monkeypatch.setattr('pygfuse.cpu.row_networks.WIDEST', widest)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 2)
 
 
@@ -112,6 +114,10 @@ def with_features(sources: int, targets: int, num_edges: int) -> dict[str, list]
             Begin(features=own),
             Contract(source, leaf(2, OUT * WIDTH)),
             Activation('silu'),
+        ],
+        'the features again behind a run': [
+            *(Begin(features=features), Map(leaf(OUT, 3), leaf(OUT)), Activation('tanh'), Map(leaf(3, OUT), None)),
+            Plus(features),
         ],
         'filters of edges': [Begin(features=own), Activation('tanh'), Times(None, own)],
     }
@@ -215,3 +221,15 @@ def test_widths(width):
     edges = Edges(torch.randint(9, (2, 80)), 9, 9)
     stages = [Begin(leaf(9, width), leaf(9, width)), Map(leaf(3, width), leaf(3))]
     assert_equal(stages, (edge_reduce(stages, edges, 'max'),), reference_network(stages, edges, 'max')[:1])
+
+
+@pytest.mark.parametrize('behind', [Plus, Map, Activation], ids=lambda kind: kind.__name__)
+def test_features_of_edges_stay(behind):
+    torch.manual_seed(0)
+    # in the order of targets, where chunks read them in place
+    edges = Edges(torch.tensor([[0, 2, 1, 0, 1], [0, 0, 1, 2, 2]]), 3, 3)
+    features, other = leaf(5, 3), leaf(5, OUT)
+    stages = {Plus: Plus(other, leaf(3, OUT)), Map: Map(leaf(3, 3), None), Activation: Activation('tanh')}
+    before = features.detach().clone()
+    edge_reduce([Begin(features=features), stages[behind], Activation('silu')], edges, 'sum').sum().backward()
+    assert features.equal(before)

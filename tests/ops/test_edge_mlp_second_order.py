@@ -8,6 +8,7 @@ from torch.nn import Linear, Sequential
 from torch_geometric.nn.models.schnet import ShiftedSoftplus
 
 from pygfuse.conv import CFConv
+from pygfuse.cpu.row_networks import RowNetwork
 from pygfuse.memory import peak_bytes, saved_bytes
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Begin, Map, edge_network, edge_reduce, edge_states
@@ -34,21 +35,29 @@ def no_reference(monkeypatch):
     monkeypatch.setattr('pygfuse.ops.edge_mlp.autograd.by_reference', refused)
 
 
-def second(results, tensors, seed: int) -> list[torch.Tensor]:
-    """Gradients of a function of all gradients, for all tensors and for the gradients of the results."""
+def second(results, tensors, seed: int, moved=None) -> list[torch.Tensor]:
+    """Gradients of a function of the gradients of those `moved`, for all tensors and for the gradients of the results.
+
+    Without `moved`, of all gradients.
+    """
+    moved = tensors if moved is None else moved
     generator = torch.Generator().manual_seed(seed)
     grads = [torch.randn(r.shape, dtype=r.dtype, generator=generator).requires_grad_() for r in results]
-    first = torch.autograd.grad(results, tensors, grads, create_graph=True)
+    first = torch.autograd.grad(results, moved, grads, create_graph=True)
     directions = [torch.randn(t.shape, dtype=t.dtype, generator=generator) for t in first]
     total = sum((t * direction).sum() for t, direction in zip(first, directions, strict=True))
-    found = torch.autograd.grad(total, [*tensors, *grads], allow_unused=True)
+    found = torch.autograd.grad(total, [*tensors, *grads], allow_unused=True, retain_graph=True)
     return [torch.zeros_like(t) if g is None else g for t, g in zip([*tensors, *grads], found, strict=True)]
 
 
 def assert_equal(stages, results, expected) -> None:
     tensors = written(stages)[1]
-    for found, right in zip(second(results, tensors, 1), second(expected, tensors, 1), strict=True):
-        torch.testing.assert_close(found, right)
+    # forces are gradients of no weight
+    weights = {id(t) for stage in stages if isinstance(stage, Map) for t in (stage.weight, stage.bias)}
+    for moved in (tensors, [t for t in tensors if id(t) not in weights]):
+        pairs = zip(second(results, tensors, 1, moved), second(expected, tensors, 1, moved), strict=True)
+        for found, right in pairs:
+            torch.testing.assert_close(found, right)
 
 
 @pytest.mark.parametrize('name', STAGES)
@@ -148,8 +157,13 @@ def test_gradients_of_weights_that_nobody_takes_are_not_computed(monkeypatch):
     conv = CFConv(8, 8, 6, Sequential(Linear(4, 6), ShiftedSoftplus(), Linear(6, 6)), 3.0)
     x, seen = torch.randn(50, 8, requires_grad=True), []
     edges = torch.randint(50, (2, 400)), torch.rand(400), torch.randn(400, 4).requires_grad_()
-    product = 'pygfuse.ops.edge_mlp.operands.Operands.add_product'
-    monkeypatch.setattr(product, lambda self, weight, *_: seen.append(self.wants(weight)))
+    backward = RowNetwork.backward
+
+    def watched(network, *arguments):
+        seen.extend(copies is not None for copies in (*arguments[-2], *arguments[-1]))
+        backward(network, *arguments)
+
+    monkeypatch.setattr(RowNetwork, 'backward', watched)
     torch.autograd.grad(conv(x, *edges).sum(), edges[2])
     assert seen
     assert not any(seen)

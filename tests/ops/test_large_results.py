@@ -5,7 +5,8 @@ import torch
 
 from pygfuse.memory import peak_bytes
 from pygfuse.ops import large_results
-from pygfuse.ops.large_results import added, product
+from pygfuse.ops.large_results import added, added_product, added_to, product
+from pygfuse.ops.linear import apply_weight
 
 ROWS, CHANNELS = 2**14, 64  # 4 MB of float32
 
@@ -81,6 +82,45 @@ def test_other_sums_are_left_to_torch(advised, others):
     assert torch.equal(found, first + second)
     assert type(found) is type(first + second)
     assert advised == []
+
+
+RESULTS = {
+    'a map': (lambda x: apply_weight(x, torch.eye(CHANNELS)), True),
+    'a sum': (lambda x: added(x, torch.ones(CHANNELS)), True),
+    'what was written over': (lambda x: added_to(added(x, torch.ones(CHANNELS)), torch.ones(CHANNELS)), True),
+    'what backward reads': (lambda x: x.exp(), False),
+    'a sum with what backward reads': (lambda x: x.exp() + 1.0, False),
+}
+
+
+@pytest.mark.parametrize('result', RESULTS)
+def test_sums_are_written_over_results_that_nobody_reads(result):
+    make, is_unread = RESULTS[result]
+    x, second = torch.randn(ROWS, CHANNELS, requires_grad=True), torch.randn(CHANNELS, requires_grad=True)
+    first = make(x)
+    out = added_to(first, second)
+    assert (out.data_ptr() == first.data_ptr()) == is_unread
+    expected = make(x) + second
+    torch.testing.assert_close(out, expected)
+    grad = torch.randn(ROWS, CHANNELS)
+    for one, other in zip(*(torch.autograd.grad(each, (x, second), grad) for each in (out, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_leaf_is_not_written_to():
+    x = torch.zeros(ROWS, CHANNELS, requires_grad=True)
+    assert float(added_to(x, torch.ones(CHANNELS))[0, 0]) == 1.0
+    assert float(x[0, 0]) == 0.0
+
+
+@pytest.mark.parametrize('is_recorded', [False, True])
+def test_products_that_are_added(is_recorded):
+    to, first, second = torch.randn(ROWS, 3), torch.randn(ROWS, 5), torch.randn(5, 3, requires_grad=is_recorded)
+    expected = to + first @ second
+    with torch.set_grad_enabled(is_recorded):
+        found = added_product(to, first, second)
+    torch.testing.assert_close(found, expected)
+    assert (found is to) == (not is_recorded)
 
 
 def test_peaks_are_counted():

@@ -67,7 +67,11 @@ def no_reference(monkeypatch):
     monkeypatch.setattr('pygfuse.ops.autograd.by_reference', refused)
 
 
-@pytest.mark.parametrize('name', CALLS)
+# forty kernels
+MANY = pytest.param('crystal, mean', marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize('name', [MANY, *(name for name in CALLS if name != 'crystal, mean')])
 def test_gradients_of_gradients(name, no_reference):
     torch.manual_seed(0)
     program, operands, options = CALLS[name]()

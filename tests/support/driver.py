@@ -131,9 +131,10 @@ class StandIn:
         assert grid == (*expected, 1), f'a grid of {expected} (got {grid})'
         assert all(1 <= size <= limit for size, limit in zip(grid, LARGEST_GRID, strict=True)), f'a grid (got {grid})'
         assert block == (program.threads, 1, 1), f'blocks of {program.threads} threads (got {block})'
-        assert (shared, extra) == (0, None), 'no shared memory and no other parameters'
+        assert (shared, bool(parameters)) == (0, False), 'no shared memory and no parameters one by one'
         assert stream == self.stream(self.device), 'the current stream of the device'
-        found = [ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_int64))[0] for i in range(program.parameters)]
+        found = _buffer(extra)
+        assert len(found) == program.parameters, f'{program.parameters} parameters (got {len(found)})'
         assert found == [_word(argument) for argument in given], 'the arguments as words'
         memory = interpret(program, grid[:2], block[0], found, given, kernel.layout.team, seed=len(self.launches))
         addresses = (argument.data_ptr() for argument in given if isinstance(argument, torch.Tensor))
@@ -190,6 +191,14 @@ class StandIn:
 
 
 _CALL = Kernel.__call__
+
+
+def _buffer(extra: int) -> list[int]:
+    """The parameters, all in one buffer, as the driver's manual has it."""
+    names = ctypes.cast(extra, ctypes.POINTER(ctypes.c_uint64))
+    assert (names[0], names[2], names[4]) == (1, 2, 0), 'the address of the buffer, its size and an end'
+    size = ctypes.cast(names[3], ctypes.POINTER(ctypes.c_size_t))[0]
+    return ctypes.cast(names[1], ctypes.POINTER(ctypes.c_int64))[: size // 8]
 
 
 def _word(argument: Any) -> int:

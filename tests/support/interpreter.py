@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from pygfuse.codegen.packing import kinds_of, packer
 from pygfuse.cuda import kernels
-from pygfuse.cuda.arguments import describe, words
+from pygfuse.cuda.arguments import PARAMETERS, describe
 from pygfuse.cuda.kernel import Kernel
 from tests.support.device_memory import DeviceMemory
 from tests.support.ptx import ARITHMETIC, COMPARISONS, INTEGRAL, REGISTERS, TYPES, UNORDERED, Program, number
@@ -294,4 +295,5 @@ class InterpretedKernel(Kernel):
     def __call__(self, device: torch.device, blocks: int, tiles: int, *arguments: Any) -> None:
         program, team = self._program(tuple(describe(argument) for argument in arguments)), self.layout.team
         given, seed = [*leaves(arguments)], next(InterpretedKernel.seeds)
-        interpret(program, (blocks, tiles), self.block, [*words(arguments)], given, team, seed)
+        packed = packer(kinds_of(arguments), form=PARAMETERS)(*arguments)[len(PARAMETERS.head) :]
+        interpret(program, (blocks, tiles), self.block, packed.tolist(), given, team, seed)

@@ -81,7 +81,8 @@ def test_a_model_is_expected():
 
 def test_from_the_command_line(folder, tmp_path, monkeypatch, capsys):
     text = 'import torch\nfrom pygfuse.conv import SAGEConv\n\ndef make():\n'
-    text += f'    return SAGEConv(3, {WIDTH + 1}), torch.randn(9, 3), torch.randint(9, (2, 30))\n'
+    # summed are the rows that come in
+    text += f'    return SAGEConv({5 * WIDTH}, 3), torch.randn(9, {5 * WIDTH}), torch.randint(9, (2, 30))\n'
     (tmp_path / 'my_model.py').write_text(text)
     monkeypatch.chdir(tmp_path)
     assert main(['warm', 'my_model:make']) == 0

@@ -44,9 +44,16 @@ class EdgeRows:
         self._kernels.take_edges(self._csr, chunk, self.tensor, self.values)
         self._grad = None if self._grads is None else self._grads[: chunk.edges]
 
+    def place(self) -> Tensor | None:
+        """Where the gradient of the chunk's rows may be written before it is added; None where that does not do."""
+        return self._grad if self._is_zero else None
+
     def add(self, grad: Tensor) -> None:
         """Adds to the gradient of the chunk's rows, if somebody wants it."""
         if self.gradient is None:
+            return
+        if grad.data_ptr() == self._grad.data_ptr():
+            self._is_zero = False
             return
         if self._is_zero:
             self._grad.copy_(grad)

@@ -26,6 +26,7 @@ class Operands:
 
     Attributes:
         kernels: The kernels on chunks of the tensors' device.
+        dtype: Of all tensors.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Operands:
         wanted: Sequence[bool],
     ) -> None:
         self.csr, self.is_backward, self.kernels = csr, is_backward, edge_chunks_of(tensors[0].device)
-        self._tensors, self._size = tensors, size
+        self._tensors, self._size, self.dtype = tensors, size, tensors[0].dtype
         self._wanted = {id(t) for t, is_wanted in zip(tensors, wanted, strict=True) if is_wanted and is_backward}
         self._edge_rows = {id(t): EdgeRows(t, csr, self.kernels, size, self.wants(t)) for t in features}
         of_others = [t for t in tensors if id(t) not in self._edge_rows and self.wants(t)]

@@ -30,6 +30,11 @@ class Begin:
         """Values of an edge."""
         return next(t for t in (self.source, self.target, self.features) if t is not None).shape[1]
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether there are other summands than features."""
+        return self.source is not None or self.target is not None
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Map:

@@ -10,7 +10,8 @@ from torch import Tensor
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp import stages as kinds
 from pygfuse.ops.edge_mlp.operands import Operands
-from pygfuse.ops.edge_mlp.stages import EdgeStage, widths_of
+from pygfuse.ops.edge_mlp.runs import Run, is_run, one_by_one, stretches_of
+from pygfuse.ops.edge_mlp.stages import EdgeStage
 from pygfuse.program.activation import Activation
 
 _aten = torch.ops.aten
@@ -55,19 +56,25 @@ class Step:
         """The gradient of the values before it, from that of those after it, whose memory it may take."""
         raise NotImplementedError
 
+    def end(self) -> None:
+        """Adds what it has summed apart to the gradients, after the last chunk."""
+
 
 class _Begin(Step):
     overwrites = False
 
     def forward(self, chunk: EdgeChunk, before: Tensor | None) -> Tensor:
-        stage, operands, values = self.stage, self.operands, self.place(chunk, before)
-        has_ends = stage.source is not None or stage.target is not None
-        if has_ends:
+        stage, operands = self.stage, self.operands
+        if not stage.has_ends and operands.is_backward:
+            # no step writes to what is before it then
+            return operands.edge_rows(stage.features).values
+        values = self.place(chunk, before)
+        if stage.has_ends:
             operands.kernels.add_ends(operands.csr, chunk, stage.source, stage.target, values)
         if stage.features is None:
             return values
         features = operands.edge_rows(stage.features).values
-        return values.add_(features) if has_ends else values.copy_(features)
+        return values.add_(features) if stage.has_ends else values.copy_(features)
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> None:
         stage, operands = self.stage, self.operands
@@ -90,14 +97,17 @@ class _Map(Step):
         operands, weight = self.operands, self.stage.weight
         operands.add_product(weight, grad, before)
         operands.add_total(self.stage.bias, grad)
-        return grad if self._begins_unwanted() else operands.kernels.mapped_back(grad, weight)
+        return grad if _begins_unwanted(self.previous, operands) else operands.kernels.mapped_back(grad, weight)
 
-    def _begins_unwanted(self) -> bool:
-        """Whether it maps features of edges of which nobody wants a gradient."""
-        begin = self.previous
-        if not isinstance(begin, kinds.Begin) or begin.source is not None or begin.target is not None:
-            return False
-        return self.operands.edge_rows(begin.features).gradient is None
+
+def _begins_unwanted(begin: EdgeStage | None, operands: Operands) -> bool:
+    """Whether a stage is the first, and of features of edges of which nobody wants a gradient."""
+    return _is_features(begin) and operands.edge_rows(begin.features).gradient is None
+
+
+def _is_features(stage: EdgeStage | None) -> bool:
+    """Whether values after a stage are features of edges."""
+    return isinstance(stage, kinds.Begin) and not stage.has_ends
 
 
 class _Affine(Step):
@@ -158,8 +168,9 @@ class _Plus(Step):
         features, weight = self.operands.edge_rows(self.stage.features).values, self.stage.weight
         if weight is None:
             return torch.add(before, features, out=self.place(chunk, before))
-        # the adjoint of an activation reads its result, others do not
-        values = self.place(chunk, before).copy_(before) if isinstance(self.previous, Activation) else before
+        # the adjoint of an activation reads its result, and features are the user's; others are not read any more
+        is_read = isinstance(self.previous, Activation) or _is_features(self.previous)
+        values = self.place(chunk, before).copy_(before) if is_read else before
         return self.operands.kernels.add_mapped(features, weight, values)
 
     def remember(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
@@ -257,7 +268,14 @@ _STEPS = {
 }
 
 
-def steps_of(stages: Sequence[EdgeStage], operands: Operands) -> list[Step]:
+def steps_of(stages: Sequence[EdgeStage], operands: Operands) -> list[Step | Run]:
     """The stages as a tape runs them."""
-    pairs = zip(stages, widths_of(stages), [None, *stages], strict=False)
-    return [_STEPS[type(stage)](stage, operands, width, previous) for stage, width, previous in pairs]
+    found: list[Step | Run] = []
+    for stretch in stretches_of(stages):
+        if is_run(stretch, operands):
+            skips = isinstance(stretch.stages[0], kinds.Map) and _begins_unwanted(stretch.previous, operands)
+            found.append(Run(stretch, operands, False, 0 if skips else 1))
+        else:
+            each = one_by_one(stretch)
+            found += [_STEPS[type(s.stages[0])](s.stages[0], operands, s.widths[1], s.previous) for s in each]
+    return found

@@ -16,7 +16,8 @@ from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp import stages as kinds
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.reference import applied_alone
-from pygfuse.ops.edge_mlp.stages import EdgeStage, widths_of
+from pygfuse.ops.edge_mlp.runs import Run, is_run, one_by_one, stretches_of
+from pygfuse.ops.edge_mlp.stages import EdgeStage
 from pygfuse.ops.edge_mlp.steps import times_back
 from pygfuse.ops.edge_mlp.tangents import Tangents
 from pygfuse.program.activation import Activation
@@ -53,6 +54,9 @@ class TangentStep:
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor | None:
         """The gradients of those before it, from those of those after it, whose memory it may take."""
         raise NotImplementedError
+
+    def end(self) -> None:
+        """Adds what it has summed apart to the gradients, after the last chunk."""
 
 
 class _Begin(TangentStep):
@@ -235,7 +239,16 @@ _STEPS = {
 }
 
 
-def tangent_steps_of(stages: Sequence[EdgeStage], operands: Operands, tangents: Tangents) -> list[TangentStep]:
+def tangent_steps_of(stages: Sequence[EdgeStage], operands: Operands, tangents: Tangents) -> list[TangentStep | Run]:
     """The stages as a tape of values and tangents runs them."""
-    found = zip(stages, widths_of(stages), [None, *stages], strict=False)
-    return [_STEPS[type(stage)](stage, operands, tangents, width, previous) for stage, width, previous in found]
+    found: list[TangentStep | Run] = []
+    for stretch in stretches_of(stages):
+        parameters = [t for stage in stretch.stages if isinstance(stage, kinds.Map) for t in (stage.weight, stage.bias)]
+        if is_run(stretch, operands) and all(tangents.of(t) is None for t in parameters):
+            # nobody asks for the gradients of tangents at the beginning
+            begins = isinstance(stretch.stages[0], kinds.Map) and isinstance(stretch.previous, kinds.Begin)
+            found.append(Run(stretch, operands, True, 1 if begins else 2))
+        else:
+            each = one_by_one(stretch)
+            found += [_STEPS[type(s.stages[0])](s.stages[0], operands, tangents, s.widths[1], s.previous) for s in each]
+    return found

@@ -39,6 +39,8 @@ class StagedTape:
 
     def found(self) -> list[Tensor]:
         """The gradients of all tensors, in their order."""
+        for step in self._steps:
+            step.end()
         return self._operands.found()
 
 

@@ -45,7 +45,8 @@ def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
     aggregations of fused layers are deferred until something reads their result. Functions that compute each row from
     the same rows (activations, dropout, layer normalisation, concatenation of channels, ...) are deferred with them;
     any other function reads all rows, so that, say, batch normalisation takes its statistics from all nodes, and what
-    comes before it is computed whole. `pygfuse.report` shows how many rows each layer computed.
+    comes before it is computed whole. Where nearly all edges of all layers would be walked, all rows are computed.
+    `pygfuse.report` shows how many rows each layer computed.
 
     Within the block whatever is read is computed. What leaves it has the rows of `mask` and no others. Models that are
     compiled by ``torch.compile``, and those under autocast, compute all rows.

@@ -23,7 +23,7 @@ from pygfuse._lib.note import Activity
 from pygfuse.graph.adjacency import version_of
 from pygfuse.ops import Edges, aggregate, autocast
 from pygfuse.ops.linear import linear_of_rows
-from pygfuse.partial.rows.row_set import RowSet, chosen, joined
+from pygfuse.partial.rows.row_set import NEARLY_ALL, RowSet, chosen, joined
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE, EdgeProgram
 
@@ -168,12 +168,10 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
         root: The node.
         rows: Which rows, None for all.
     """
-    wanted: dict[Node, RowSet | None] = {root: rows}
     order = _ancestors(root)
-    for node in reversed(order):
-        if node in wanted and not is_kept(node, wanted[node]):
-            for parent, needed in zip(node.inputs, node.needs(wanted[node]), strict=True):
-                wanted[parent] = joined(wanted[parent], needed) if parent in wanted else needed
+    asked, wanted = rows, _wanted(root, rows, order)
+    if _is_nearly_all(wanted):
+        rows, wanted = None, _wanted(root, None, order)
     readers = dict.fromkeys(wanted, 0)
     for node in wanted:
         if not is_kept(node, wanted[node]):
@@ -198,7 +196,31 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
             if not readers[parent]:
                 del values[parent]
     root.kept = rows, values[root]
-    return values[root]
+    return _chosen(values[root], rows, asked)
+
+
+def _wanted(root: Node, rows: RowSet | None, order: list[Node]) -> dict[Node, RowSet | None]:
+    """Which rows of which nodes it takes to compute some rows of a node."""
+    wanted: dict[Node, RowSet | None] = {root: rows}
+    for node in reversed(order):
+        if node in wanted and not is_kept(node, wanted[node]):
+            for parent, needed in zip(node.inputs, node.needs(wanted[node]), strict=True):
+                wanted[parent] = joined(wanted[parent], needed) if parent in wanted else needed
+    return wanted
+
+
+def _is_nearly_all(wanted: Mapping[Node, RowSet | None]) -> bool:
+    """Whether nearly all edges would be walked, so that choosing rows costs more than it saves."""
+    if any(node.kept is not None and node.kept[0] is not None for node in wanted):
+        # what is kept is not computed again
+        return False
+    walked = of_all = 0
+    for node, rows in wanted.items():
+        if isinstance(node, Aggregated) and not is_kept(node, rows):
+            graph = node.of.edges.graph()
+            of_all += graph.num_edges
+            walked += (graph if rows is None else rows.part_of(graph)[0]).num_edges
+    return NEARLY_ALL * of_all < walked < of_all
 
 
 @contextlib.contextmanager

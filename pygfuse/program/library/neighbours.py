@@ -11,6 +11,14 @@ WEIGHTED_NEIGHBOURS = EdgeProgram(
     message=lambda weight, x: weight * x,
 )
 
+# the adjoint of a mean
+SCALED_NEIGHBOURS = EdgeProgram(
+    'scaled_neighbours',
+    operands(source='x', source_heads='factor'),
+    score=lambda factor: factor,
+    message=lambda weight, x: weight * x,
+)
+
 # the two ends' factors of a symmetrically normalised adjacency (Kipf and Welling, 2017) stay with the nodes
 NORMALISED_NEIGHBOURS = EdgeProgram(
     'normalised_neighbours',

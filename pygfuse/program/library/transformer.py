@@ -4,9 +4,9 @@ from pygfuse.program.program import EdgeProgram, operands
 from pygfuse.program.vocabulary import sum_channels
 
 
-def score(query, key, edge):
-    """The query comes divided by the square root of its channels."""
-    return sum_channels(query * (key + edge))
+def score(query, key, edge, scale):
+    """The scale, one by the square root of a head's channels, here costs no scaled copy of the queries."""
+    return sum_channels(query * (key + edge)) * scale
 
 
 def message(weight, value, edge):
@@ -15,7 +15,7 @@ def message(weight, value, edge):
 
 TRANSFORMER = EdgeProgram(
     'transformer',
-    operands(target='query', source='key value', edge='edge'),
+    operands(target='query', source='key value', edge='edge', parameter_scalar='scale'),
     score=score,
     message=message,
     softmax=True,

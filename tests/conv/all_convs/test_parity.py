@@ -22,6 +22,9 @@ from tests.support.cases import (
 )
 from tests.support.parity import ADJACENCIES, BIPARTITE, GRAPHS, SPARSE, Example
 
+# layers that add few edges up as they come, and walk sorted ones where there are more
+ADDED_AS_THEY_COME = ('GCNConv', 'GINConv', 'GraphConv', 'SAGEConv')
+
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
 
 
@@ -34,6 +37,13 @@ def test_graphs(graph, layer):
         pytest.skip('PyG fails here')
     # float32 where sums are short, and where they are long
     layer.check(GRAPHS[graph](), narrow=graph in ('random', 'hub'))
+
+
+@pytest.mark.parametrize('graph', GRAPHS)
+@pytest.mark.parametrize('layer', [layer for layer in LAYERS if layer.name in ADDED_AS_THEY_COME], ids=str)
+def test_few_edges_that_are_walked(graph, layer, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
+    test_graphs(graph, layer)
 
 
 def num_entries(adjacency) -> int:

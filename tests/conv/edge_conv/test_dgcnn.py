@@ -49,8 +49,8 @@ def cloud_neighbours(x: torch.Tensor, clouds: int, k: int) -> torch.Tensor:
     ('network', 'dtype', 'rate', 'tolerance'),
     [
         (single, torch.float32, 0.02, 1e-4),
-        # at a higher rate PyG itself in float32 leaves its own path in float64: by 28 % at 0.02
-        pytest.param(double, torch.float32, 0.002, 1e-4, marks=pytest.mark.slow),
+        # where another maximum wins paths part: PyG's own in float32 and float64 by up to 2 % (28 % at a rate of 0.02)
+        pytest.param(double, torch.float32, 0.002, 4e-2, marks=pytest.mark.slow),
         pytest.param(double, torch.float64, 0.02, 1e-9, marks=pytest.mark.slow),
     ],
 )

@@ -65,6 +65,7 @@ def test_nothing_known_leaves_the_size(monkeypatch):
     # few edges are not cut, and nobody is asked
     monkeypatch.setattr('pygfuse.cpu.backend.is_single_part', lambda *_: False)
     monkeypatch.setattr('pygfuse.cpu.adjoint.is_single_part', lambda *_: False)
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
     expected = sizes_of_walks(monkeypatch, conv, x, edge_index)
     assert expected
     with group_sizes(lambda csr, row_bytes: None):

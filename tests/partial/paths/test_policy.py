@@ -22,6 +22,7 @@ def always_worth_a_look(monkeypatch):
     monkeypatch.setattr(policy, 'WORTH_A_LOOK', 0.0001)
     # nor are few edges walked without a look
     monkeypatch.setattr(adjoint, 'is_single_part', lambda *_: False)
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
     return monkeypatch
 
 

@@ -100,6 +100,24 @@ def test_no_layer_reads_all(name):
     assert rows(model)[1] == int(mask.sum()) < rows(model)[0] < NODES
 
 
+@pytest.mark.parametrize(('share', 'is_whole'), [(0.02, False), (0.5, True)])
+def test_where_nearly_all_edges_are_walked_all_rows_are_computed(share, is_whole):
+    """Three layers over a dense graph: all rows of the first two are reached, and a share of those of the last."""
+    edge_index, x = random_edges(NODES, NODES, 2000), torch.randn(NODES, WIDTH)
+    mask = torch.arange(NODES) < share * NODES
+    model = pygfuse.fuse(pyg.GCN(WIDTH, WIDTH, 3, dropout=0.4))
+    check(lambda x: model(x, edge_index), mask, model.parameters(), x)
+    last = NODES if is_whole else int(mask.sum())
+    assert rows(model)[0] == NODES
+    assert rows(model)[-1] == last
+    assert (model.convs[-1].note.forward.edges == model.convs[-1].note.forward.all_edges) == is_whole
+    with pygfuse.active(mask):
+        out = model(x, edge_index)
+    assert out[mask].shape == (int(mask.sum()), WIDTH)
+    with pytest.raises(ValueError, match='rows outside of the mask'):
+        out[~mask]
+
+
 def chain(nodes: int) -> torch.Tensor:
     """A directed path: node k + 1 aggregates node k."""
     return torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])

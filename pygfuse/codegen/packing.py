@@ -1,0 +1,163 @@
+"""How the arguments of a launch become a block of 64-bit words."""
+
+from __future__ import annotations
+
+import array
+import functools
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from pygfuse._lib.memo import Memo
+
+
+class Form(NamedTuple):
+    """What a block looks like.
+
+    Attributes:
+        first: Names of what is passed before the arguments.
+        head: The words before those of the arguments, as expressions.
+        tensor: The words of a tensor ``{0}``, as expressions with a comma behind each.
+    """
+
+    first: tuple[str, ...]
+    head: tuple[str, ...]
+    tensor: str
+
+
+# a counter of parts and their number; bodies are given the lengths of arrays
+PARTS = Form(('parts',), ('0', 'parts'), '{0}.data_ptr(), {0}.numel(), ')
+
+
+def kinds_of(arguments: tuple) -> tuple:
+    """The hashable types of arguments: what a specialisation of a kernel is keyed on."""
+    return tuple([_kind_of(argument) for argument in arguments])
+
+
+def _kind_of(argument: Any) -> Any:
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype
+    if isinstance(argument, Packed):
+        return argument.kinds
+    return kinds_of(argument) if isinstance(argument, tuple) else type(argument)
+
+
+class Packed:
+    """A tuple of arguments that stays the same from call to call, with its words in a block of `PARTS`.
+
+    Args:
+        arguments: Contiguous tensors, tuples of arguments, ints, floats or None.
+    """
+
+    __slots__ = ('arguments', 'kinds', 'words')
+    # equal kinds are one object
+    _known: ClassVar[dict[tuple, tuple]] = {}
+
+    def __init__(self, arguments: tuple) -> None:
+        kinds = kinds_of(arguments)
+        self.arguments = arguments
+        self.kinds = self._known.setdefault(kinds, kinds)
+        self.words = tuple(packer((self.kinds,))(0, arguments)[len(PARTS.head) :])
+
+
+def _bits(number: float) -> int:
+    """The bits of a float64 as an int64."""
+    return struct.unpack('q', struct.pack('d', number))[0]
+
+
+def _leaves(kind: Any, value: str) -> Iterator[tuple[Any, str]]:
+    """The types that are no tuples, each with the expression of its argument, in the order of the block."""
+    if isinstance(kind, tuple):
+        for i, item in enumerate(kind):
+            yield from _leaves(item, f'{value}[{i}]')
+    else:
+        yield kind, value
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix('torch.')
+
+
+def _words(kind: Any, value: str, form: Form) -> str:
+    """The expressions of an argument's words."""
+    if isinstance(kind, torch.dtype):
+        return form.tensor.format(value)
+    if kind is type(None):
+        return ''
+    return f'bits({value}), ' if kind is float else f'{value}, ' if kind is int else f'int({value}), '
+
+
+def _other(kind: Any, value: str) -> str:
+    """The expression that tells an argument of another type; numbers have the types that they had."""
+    if isinstance(kind, torch.dtype):
+        return f'{value} is None or {value}.dtype is not {_name_of(kind)}'
+    return f'{value} is not None' if kind is type(None) else f'type({value}) is not {kind.__name__}'
+
+
+def _lengths(kind: Any, value: str) -> Iterator[str]:
+    """The expressions that tell tuples of another length."""
+    if isinstance(kind, tuple):
+        yield f'len({value}) != {len(kind)}' if kind else value
+        for i, item in enumerate(kind):
+            yield from _lengths(item, f'{value}[{i}]')
+
+
+def packed_when_met_again(memo: Memo, key: tuple, make: Callable[[], tuple]) -> tuple | Packed:
+    """A tuple of arguments that is kept in a memo: packed from the second time on that it is asked for.
+
+    Args:
+        memo: That of the object whose tensors the tuple holds.
+        key: Under which it is kept.
+        make: Gives the tuple.
+    """
+    found = memo.get(key)
+    if type(found) is Packed:
+        return found
+    return memo.put(key, make() if found is None else Packed(found))
+
+
+@functools.cache
+def packer(
+    kinds: tuple, packed: tuple[int, ...] = (), tested: bool = True, form: Form = PARTS
+) -> Callable[..., array.array | None]:
+    """``pack(*first, *arguments)``: the block of arguments of these types; None for arguments of others.
+
+    It is written out as text for these types: that takes a fraction of the time of asking what each argument is.
+
+    Args:
+        kinds: The types.
+        packed: Which of the arguments are `Packed`.
+        tested: Whether arguments may be of other types; else nobody asks.
+        form: What stands before the arguments' words, and how a tensor becomes words.
+
+    Example:
+        >>> pack = packer((int, type(None), (float,)))
+        >>> pack(3, 7, None, (0.0,))
+        array('q', [0, 3, 7, 0])
+        >>> pack(3, 7, 5, (0.0,)) is None
+        True
+    """
+    names = [f'argument_{i}' for i in range(len(kinds))]
+    tests, words, scope = [], [], {'array': array.array, 'bits': _bits, 'int': int, 'Packed': Packed}
+    for i, (kind, name) in enumerate(zip(kinds, names, strict=True)):
+        if i in packed:
+            scope[f'kinds_{i}'] = kind
+            tests.append(f'type({name}) is not Packed or {name}.kinds is not kinds_{i}')
+            words.append(f'*{name}.words, ')
+            continue
+        if isinstance(kind, tuple):
+            tests.append(f'type({name}) is Packed')
+        leaves = list(_leaves(kind, name))
+        tests += [*_lengths(kind, name), *(_other(*leaf) for leaf in leaves)]
+        words += [_words(*leaf, form) for leaf in leaves]
+        scope |= {_name_of(kind): kind for kind, _ in leaves if isinstance(kind, torch.dtype)}
+    text = (
+        f'def pack({", ".join([*form.first, *names])}):\n'
+        f'    if {(" or ".join(tests) if tested else "") or False}:\n'
+        '        return None\n'
+        f'    return array("q", ({"".join(f"{word}, " for word in form.head)}{"".join(words)}))\n'
+    )
+    exec(text, scope)
+    return scope['pack']

@@ -1,0 +1,156 @@
+"""Sums along few edges as they come: one kernel on the calling thread checks them, counts them and adds them up.
+
+Nothing is sorted and nothing kept, so that edges that are new cost what others cost. A row's edges are added in their
+order, whatever was done with them before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.launch import Launch
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import pointer_at
+from pygfuse.cpu.row_blocks import blocks
+from pygfuse.cpu.row_tiling import FORWARD_REGISTERS
+from pygfuse.program.sums_along_edges import MEAN, NORMALISED, NORMALISED_WITH_LOOPS
+from pygfuse.program.vocabulary import sqrt
+
+_ELEMENTS = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def _body(layout: Layout, element: type, reduce: str, transposed: bool) -> Callable:
+    load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
+    load_number, store_number = layout.load_heads, layout.store_heads
+    mean, with_loops = reduce == MEAN, reduce == NORMALISED_WITH_LOOPS
+    normalised = with_loops or reduce == NORMALISED
+    divided, multiplied = mean and not transposed, mean and transposed
+    counted, loops = mean or normalised, int(with_loops)
+
+    def add_along_edges(
+        part, starts, edges, target_row, num_targets, num_sources, width, x, itself, scale, out, num_added
+    ):
+        start, num_edges = starts[part], len(edges) // 2
+        targets = pointer_at(edges, target_row * num_edges)
+        sources = pointer_at(edges, num_edges - target_row * num_edges)
+        last_target, last_source = num_targets - 1, num_sources - 1
+        bad = 0
+        for edge in range(num_edges):
+            target, source = targets[edge], sources[edge]
+            bad |= target | (last_target - target) | source | (last_source - source)
+        num_added[0] = -1
+        if bad < 0:
+            return
+        factors = np.empty(num_targets if counted else 1, element)
+        if counted:
+            for v in range(num_targets):
+                factors[v] = loops
+            for edge in range(num_edges):
+                if not with_loops or targets[edge] != sources[edge]:
+                    factors[targets[edge]] += 1.0
+            for v in range(num_targets):
+                if not divided and factors[v] > 0.0:
+                    count = load_number(factors, v)
+                    store_number(factors, v, 1.0 / sqrt(count) if normalised else 1.0 / count)
+        num_rows = num_sources if transposed else num_targets
+        for v in range(num_rows):
+            store_row(out, v * width + start, row_full(0.0))
+        added = 0
+        for edge in range(num_edges):
+            target, source = targets[edge], sources[edge]
+            if with_loops and target == source:
+                continue
+            here, there = target, source
+            if transposed:
+                here, there = source, target
+            row = load_row(x, there * width + start)
+            if normalised:
+                row = row * (factors[source] * factors[target])
+            if multiplied:
+                row = row * factors[target]
+            store_row(out, here * width + start, load_row(out, here * width + start) + row)
+            added += 1
+        if with_loops or itself is not None or divided:
+            for v in range(num_rows):
+                row = load_row(out, v * width + start)
+                if divided and factors[v] > 0.0:
+                    row = row / factors[v]
+                if with_loops:
+                    row = row + load_row(x, v * width + start) * (factors[v] * factors[v])
+                if itself is not None:
+                    row = row + load_row(itself, v * width + start) * scale
+                store_row(out, v * width + start, row)
+        num_added[0] = added + loops * num_rows
+
+    return add_along_edges
+
+
+@functools.lru_cache(maxsize=256)
+def _launches(
+    dtype: torch.dtype, width: int, reduce: str, transposed: bool, with_itself: bool
+) -> tuple[tuple[Launch, Tensor, int], ...]:
+    """A launch for each block of channels, with the blocks' first channels and their number."""
+    rows, numbers = torch.empty(0, dtype=dtype, device='cpu'), torch.empty(0, dtype=torch.int64, device='cpu')
+    itself = (rows, 0.0) if with_itself else (None, None)
+    found = []
+    for layout, starts in blocks(dtype, width, FORWARD_REGISTERS):
+        key = str(layout.row), reduce, str(transposed)
+        name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
+        kernel = Kernel(_body(layout, _ELEMENTS[dtype], reduce, transposed), name, key)
+        # nobody asks what arguments are: `add_along_edges` has no others
+        launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, *itself, rows, numbers))
+        found.append((launch, starts, starts.numel()))
+    return tuple(found)
+
+
+def add_along_edges(
+    x: Tensor,
+    edge_index: Tensor,
+    target_row: int,
+    num_targets: int,
+    num_sources: int,
+    reduce: str,
+    transposed: bool = False,
+    itself: float | None = None,
+) -> tuple[Tensor, int]:
+    """The sums at all targets of rows of sources, or the adjoint of that, and how many edges were added.
+
+    Args:
+        x: Rows of sources, of the adjoint those of targets, ``[nodes, width]``.
+        edge_index: ``[2, edges]``.
+        target_row: Which of its rows holds the targets.
+        num_targets: Number of targets.
+        num_sources: Number of sources; where both are normalised, they are the same nodes.
+        reduce: How edges are added up.
+        transposed: Whether rows of targets are added at sources.
+        itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
+
+    Raises:
+        IndexError: If an edge names a node that is not there. Nothing has been read by it.
+    """
+    # hooks of saved tensors may have laid them out otherwise
+    if edge_index.dtype is not torch.int64 or not edge_index.is_contiguous():
+        edge_index = edge_index.to(torch.int64).contiguous()
+    x = x if x.is_contiguous() else x.contiguous()
+    width = x.shape[1]
+    out = x.new_empty(num_sources if transposed else num_targets, width)
+    num_added = torch.empty(1, dtype=torch.int64)
+    own = None if itself is None else x
+    for launch, starts, count in _launches(x.dtype, width, reduce, transposed, own is not None):
+        launch.run(
+            launch.pack(
+                *(count, starts, edge_index, target_row, num_targets, num_sources, width, x, own, itself),
+                *(out, num_added),
+            ),
+            1,
+        )
+    added = num_added.item()
+    if added < 0:
+        raise IndexError('an edge names a node that is not there')
+    return out, added

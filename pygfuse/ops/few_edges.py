@@ -1,0 +1,171 @@
+"""Sums of neighbours along few edges as they come, which are not sorted for it.
+
+Where edges are few, all that is done with them before they are walked takes longer than the walk. A sum along them
+costs the same whether the edges were met before or not.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import few_edges_of
+from pygfuse._lib.functions import untransformed
+from pygfuse._lib.modes import changed, nothing_is_said
+from pygfuse._lib.note import Activity, Note
+from pygfuse.graph.adjacency import target_row_of
+from pygfuse.graph.graph import Graph
+from pygfuse.ops.aggregation import aggregate
+from pygfuse.ops.batched import is_batched
+from pygfuse.ops.edges import Edges
+from pygfuse.ops.intercepted import PLAIN, is_intercepted
+from pygfuse.program.library.neighbours import NEIGHBOURS, NORMALISED_NEIGHBOURS
+from pygfuse.program.sums_along_edges import MEAN, NORMALISED_WITH_LOOPS, SUM
+
+# sums of rows as they are; all others are of normalised neighbours
+SUMS = (SUM, MEAN)
+# what backends add along few edges
+TYPES = (torch.float32, torch.float64)
+
+
+class FewEdges(NamedTuple):
+    """The edges of a call, of which nothing but their number is known.
+
+    Attributes:
+        edge_index: ``[2, edges]``, int64, on a device whose backend adds along few edges.
+        flow: PyG's flow.
+        num_sources: Number of source nodes.
+        num_targets: Number of target nodes.
+        note: Where the layer learns how its backward pass runs, or None.
+    """
+
+    edge_index: Tensor
+    flow: str
+    num_sources: int
+    num_targets: int
+    note: weakref.ref[Note] | None = None
+
+
+def sum_along(x: Tensor, edges: FewEdges, reduce: str, itself: float | None = None) -> Tensor:
+    """The sums at all targets of rows of sources.
+
+    Args:
+        x: Rows of sources, ``[num_sources, width]``.
+        edges: The edges.
+        reduce: ``'sum'``, ``'mean'``; or ``'normalised'``, ``'normalised with loops'``: a sum in which each edge counts
+            as in GCN, in the latter with one self-loop at each node in place of others.
+        itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
+
+    Raises:
+        ValueError: If an edge names a node that is not there, or `x` has another number of rows.
+
+    Example:
+        >>> edges = FewEdges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 'source_to_target', 3, 3)
+        >>> sum_along(torch.arange(6.0).view(3, 2), edges, 'sum', itself=2.0)
+        tensor([[ 0.,  2.],
+                [ 8., 12.],
+                [10., 13.]])
+    """
+    if type(x) not in PLAIN or x.dtype not in TYPES:
+        return _by_torch(x, edges.edge_index, edges, reduce, itself, False)
+    if torch.is_grad_enabled() and x.requires_grad:
+        return _apply(x, edges.edge_index, edges, reduce, itself, False)
+    return added_along(x, edges.edge_index, edges, reduce, itself, False)[0]
+
+
+def added_along(
+    x: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool
+) -> tuple[Tensor, int]:
+    """The sums of `sum_along` or, `transposed`, their adjoint, and how many edges were added; nobody differentiates."""
+    _, flow, num_sources, num_targets, _ = edges
+    nodes, rows = (target_row_of(flow), num_targets, num_sources), num_targets if transposed else num_sources
+    if x.dim() != 2 or x.shape[0] != rows:
+        raise ValueError(f"Expected 'x' to have {rows} rows (got shape {list(x.shape)})")
+    if num_sources != num_targets and (itself is not None or reduce not in SUMS):
+        raise ValueError(
+            f"Expected as many sources as targets for 'reduce' {reduce!r} (got {num_sources}, {num_targets})"
+        )
+    try:
+        return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself)
+    except IndexError:
+        # says which
+        Graph.of(edge_index, None, flow, num_sources, num_targets).csr  # noqa: B018
+        raise
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, edge_index, edges, reduce, itself, transposed):
+        # what the user may write to
+        ctx.save_for_backward(edge_index)
+        ctx.edges, ctx.form = edges, (reduce, itself, not transposed)
+        return added_along(x, edge_index, edges, reduce, itself, transposed)[0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (edge_index,), edges = ctx.saved_tensors, ctx.edges
+        if type(grad) is not Tensor or is_intercepted() or is_batched(grad):
+            found = _by_torch(grad, edge_index, edges, *ctx.form)
+        elif torch.is_grad_enabled():
+            # the adjoint is a sum again
+            found = _apply(grad, edge_index, edges, *ctx.form)
+        elif nothing_is_said() or not ctx.form[-1]:
+            found, added = added_along(grad, edge_index, edges, *ctx.form)
+            note = None if edges.note is None else edges.note()
+            if note is not None:
+                note.backward = Activity(None, None, added, edges.num_targets, added)
+        else:
+            found = _walked_back(grad, edge_index, edges, *ctx.form[:-1])
+        return found, None, None, None, None, None
+
+
+_apply = untransformed(_Sum)
+
+
+def _by_torch(
+    x: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool
+) -> Tensor:
+    """`added_along` by operators of torch, for whoever intercepts them: with a tensor of edges x channels."""
+    target_row = target_row_of(edges.flow)
+    targets, sources = edge_index[target_row], edge_index[1 - target_row]
+    with_loops = reduce == NORMALISED_WITH_LOOPS
+    # numbers of edges must not follow from their values
+    counts = torch.where(targets == sources, 0.0, 1.0) if with_loops else torch.ones_like(targets, dtype=torch.float32)
+    loops = torch.full((edges.num_targets,), float(with_loops), device=x.device)
+    degree = loops.index_add(0, targets, counts).to(x.dtype)
+    here, there, num_rows = targets, sources, edges.num_targets
+    if transposed:
+        here, there, num_rows = sources, targets, edges.num_sources
+    rows = x.index_select(0, there)
+    if with_loops:
+        rows = torch.where((targets == sources).unsqueeze(1), 0.0, rows)
+    factors = None
+    if reduce == MEAN:
+        rows = rows / degree.clamp(min=1)[targets].unsqueeze(1)
+    elif reduce != SUM:
+        factors = torch.where(degree > 0, degree.rsqrt(), 0.0)
+        rows = rows * (factors[targets] * factors[sources]).unsqueeze(1)
+    out = torch.zeros(num_rows, x.shape[1], dtype=x.dtype, device=x.device).index_add(0, here, rows)
+    if with_loops:
+        out = out + x * factors.square().unsqueeze(1)
+    return out if itself is None else out + itself * x
+
+
+def _walked_back(grad: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None) -> Tensor:
+    """The adjoint by walks of sorted edges, which do what is said by a ``with`` block around a backward pass."""
+    _, flow, num_sources, num_targets, note = edges
+    sorted_edges = Edges(
+        edge_index, num_sources, num_targets, flow, num_targets if reduce == NORMALISED_WITH_LOOPS else None
+    )
+    x, program, operands = grad.new_zeros(num_sources, grad.shape[1]).requires_grad_(), NEIGHBOURS, {}
+    if reduce not in SUMS:
+        degree = sorted_edges.graph().degree.to(x.dtype).unsqueeze(1)
+        factors = torch.where(degree > 0, degree.rsqrt(), 0.0)
+        program, operands, reduce = NORMALISED_NEIGHBOURS, {'norm_src': factors, 'norm_dst': factors}, 'sum'
+    with torch.enable_grad(), changed(note=None if note is None else note()):
+        out = aggregate(program, sorted_edges, {'x': x, **operands}, 1, grad.shape[1], reduce, flat=True)
+        (found,) = torch.autograd.grad(out, x, grad)
+    return found if itself is None else found + itself * grad
