@@ -11,43 +11,22 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import glob
-import importlib
 import multiprocessing
 import os
-import pkgutil
 import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 
-import torch
+from static_speed.assembler import assembled, named
+from static_speed.launched import calls, launched
+from static_speed.loops import EDGES_DEPTH, blocks_of, loops_of
+from static_speed.ptx_text import instructions
 
-import pygfuse.program.library
-from pygfuse.call.call import Call, Dropout
-from pygfuse.call.gradient import Gradient
 from pygfuse.codegen.arguments import Operands
-from pygfuse.cuda import backend, combination, kernels
-from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
-from pygfuse.graph.graph import Graph
-from pygfuse.mapping.mapping import Mapping, force_mapping
-from pygfuse.program.library.gaussian import gaussian
-from pygfuse.program.products import Product
-from pygfuse.program.program import PROGRAMS, EdgeProgram
 
 ARCHITECTURES = ((8, 0), (9, 0), (10, 0))
-# every program at one shape; the most used ones at all of these
-SHAPE = (4, 16)
-SHAPES = (
-    ((1, 16), torch.float32),
-    ((4, 64), torch.float32),
-    ((8, 32), torch.float32),
-    ((4, 64), torch.bfloat16),
-)
-WIDELY_USED = ('gat', 'gatv2', 'transformer', 'normalised_neighbours')
 # with --quick: what is compiled for every architecture, and what is not as it differs in an activation only
 QUICK_EVERYWHERE = ('gat ', 'transformer ')
 QUICK_NOWHERE = re.compile(r'edge_conv_(?!none |prelu |gelu_tanh )|res_gated_(?!sigmoid )')
@@ -86,14 +65,14 @@ class Task:
     def run(self) -> Compiled:
         text, _ = self.kernel.ptx(self.description, self.architecture)
         layout = self.kernel.layout
-        registers, shared, spills = assembled(text, self.architecture)
+        found = assembled(text, self.architecture)
         return Compiled(
             name=self.kernel.name,
             layout=f'{layout.lanes} lanes x {layout.values}, {layout.subteams} subteams, {layout.batch} in flight',
-            architecture=f'sm_{self.architecture[0]}{self.architecture[1]}',
-            registers=registers,
-            shared=shared,
-            spills=spills,
+            architecture=named(self.architecture),
+            registers=found.registers,
+            shared=found.shared,
+            spills=found.spills,
             widest_load=widest_load(text),
             wants_wide_loads=self._gathers_rows() and layout.vector * ITEM_BYTES[layout.element] == LOAD_BYTES,
         )
@@ -107,129 +86,11 @@ class Task:
         return False
 
 
-def programs() -> list[EdgeProgram]:
-    """All programs of the package."""
-    for module in pkgutil.iter_modules(pygfuse.program.library.__path__):
-        importlib.import_module(f'pygfuse.program.library.{module.name}')
-    gaussian(2)
-    return list(PROGRAMS.values())
-
-
-def random_call(
-    program: EdgeProgram, graph: Graph, heads: int, channels: int, dtype: torch.dtype, products: bool, dropout: bool
-) -> Call:
-    """A call of a program with all its operands; edges' channels are features times a weight if `products`."""
-    rows = {'source': graph.num_sources, 'target': graph.num_targets, 'edge': graph.num_edge_ids, 'parameter': 1}
-    tensors, scalars, as_products = {}, {}, {}
-    for name, operand in program.operands.items():
-        width = {'scalar': 1, 'heads': heads}.get(operand.level, heads * channels)
-        if operand.side == 'parameter' and operand.level == 'scalar':
-            scalars[name] = 0.2
-        elif products and operand.side == 'edge' and operand.level == 'channels':
-            parts = torch.zeros(rows['edge'], 16, dtype=dtype), torch.zeros(16, width, dtype=dtype)
-            as_products[name] = Product(*parts)
-        else:
-            tensors[name] = torch.zeros(rows[operand.side], width, dtype=dtype)
-    bound = program.bind(tuple(program.operands), tuple(as_products))
-    drawn = Dropout(0.5, 0) if dropout and program.score is not None else None
-    return Call(bound, graph, tensors, scalars, heads, channels, dropout=drawn, products=as_products)
-
-
-def calls(graph: Graph) -> Iterator[Call]:
-    """The calls whose kernels are compiled."""
-    for program in programs():
-        yield random_call(program, graph, *SHAPE, torch.float32, False, False)
-        if any(operand.side == 'edge' and operand.level == 'channels' for operand in program.operands.values()):
-            yield random_call(program, graph, *SHAPE, torch.float32, True, False)
-    for name in WIDELY_USED:
-        for shape, dtype in SHAPES:
-            call = random_call(PROGRAMS[name], graph, *shape, dtype, False, dtype == torch.bfloat16)
-            without = {key: value for key, value in call.tensors.items() if 'edge' not in key}
-            present = tuple(name for name in call.bound.present if name in without or name in call.scalars)
-            yield dataclasses.replace(call, bound=call.bound.program.bind(present), tensors=without)
-    yield dataclasses.replace(random_call(PROGRAMS['gine'], graph, 1, 64, torch.float32, False, False), reduce='max')
-
-
-def recorded(graph: Graph, chosen: Iterable[Call]) -> dict[tuple, tuple[Kernel, tuple]]:
-    """The kernels that calls would launch, with the types of their arguments; nothing is launched."""
-    found: dict[tuple, tuple[Kernel, tuple]] = {}
-
-    class Recorder(Kernel):
-        def __call__(self, device, blocks, tiles, *arguments) -> None:
-            description = tuple(describe(argument) for argument in arguments)
-            found.setdefault((self.key, self.layout, description), (self, description))
-
-    before = kernels.Kernel, combination.FAN_IN
-    # few pieces are many: what combines them level by level is launched, too
-    kernels.Kernel, combination.FAN_IN = Recorder, 2
-    try:
-        for call in chosen:
-            out, statistics = backend.forward(call)
-            backend.backward(Gradient(call, out, statistics, torch.zeros_like(out), list(call.tensors)))
-            if call.bound.score is not None:
-                backend.weights(call, statistics)
-    finally:
-        kernels.Kernel, combination.FAN_IN = before
-        for value in vars(kernels).values():
-            if hasattr(value, 'cache_clear'):
-                value.cache_clear()
-    return found
-
-
-def loops(text: str) -> list[tuple[int, int]]:
-    """First and last line of each loop: from a label to the last branch back to it."""
-    labels: dict[str, int] = {}
-    ends: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines()):
-        label = re.match(r'(\$L__\w+):', line)
-        if label:
-            labels[label.group(1)] = number
-        branch = re.search(r'\bbra(?:\.uni)?\s+(\$L__\w+);', line)
-        if branch and branch.group(1) in labels:
-            ends[branch.group(1)] = number
-    return [(labels[name], end) for name, end in ends.items()]
-
-
 def widest_load(text: str) -> int:
-    """Bytes of the widest load within loops over edges: those within a loop over rows within one over parts."""
-    found, lines = loops(text), text.splitlines()
-    inner = [loop for loop in found if sum(a <= loop[0] and loop[1] <= b and (a, b) != loop for a, b in found) >= 2]
-    sizes = [0]
-    for first, last in inner:
-        for vector, bits in re.findall(r'ld\.global(?:\.nc)?(?:\.v(\d))?\.[a-z](\d+)', '\n'.join(lines[first:last])):
-            sizes.append(int(vector or 1) * int(bits) // 8)
-    return max(sizes)
-
-
-def ptxas() -> str:
-    """The assembler of the wheel nvidia-cuda-nvcc, else of an installed toolkit."""
-    import nvidia
-
-    found = [path for folder in nvidia.__path__ for path in glob.glob(f'{folder}/*/bin/ptxas')]
-    return found[0] if found else 'ptxas'
-
-
-def assembled(text: str, architecture: tuple[int, int]) -> tuple[int, int, int]:
-    """Registers, bytes of shared memory and bytes spilled, as the assembler reports them."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = os.path.join(folder, 'kernel.ptx')
-        with open(source, 'w') as file:
-            file.write(text)
-        arch = f'-arch=sm_{architecture[0]}{architecture[1]}'
-        command = [ptxas(), arch, '-v', source, '-o', os.path.join(folder, 'kernel.cubin')]
-        done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    registers = int(re.search(r'Used (\d+) registers', done.stderr).group(1))
-    shared = re.search(r'(\d+) bytes smem', done.stderr)
-    spills = sum(map(int, re.findall(r'(\d+) bytes spill', done.stderr)))
-    return registers, int(shared.group(1)) if shared else 0, spills
-
-
-def example_graph() -> Graph:
-    """A graph of mean degree 4 with a row that lies in several parts."""
-    edges = torch.stack([torch.arange(64) % 16, torch.cat([torch.zeros(32, dtype=torch.int64), torch.arange(32) % 16])])
-    return Graph.of(edges, num_sources=16, num_targets=16)
+    """Bytes of the widest load of a kernel's loops over edges."""
+    blocks = blocks_of(instructions(text))
+    inner = [loop for loop in loops_of(blocks) if loop.depth >= EDGES_DEPTH]
+    return max((one.loaded_bytes for loop in inner for i in loop.blocks for one in blocks[i].instructions), default=0)
 
 
 _tasks: list[Task] = []
@@ -243,12 +104,9 @@ def compile_all(
     architectures: Iterable[tuple[int, int]], names: str = '', workers: int = 1, quick: bool = False
 ) -> Iterator[Compiled]:
     """Compiles the kernels whose names contain `names`; if `quick`, a choice of them, most for sm_90 only."""
-    graph = example_graph()
-    with force_mapping(Mapping('edge', part_work=7)):
-        found = recorded(graph, calls(graph))
     _tasks[:] = [
         Task(kernel, description, architecture)
-        for kernel, description in found.values()
+        for kernel, description in launched(calls)
         for architecture in architectures
         if names in kernel.name and (not quick or _is_quick(kernel.name, architecture))
     ]

@@ -21,6 +21,14 @@ def accuracy(mean: float, deviation: float) -> str:
     return f'{mean:.2f} ± {deviation:.2f} %'
 
 
+ARCHITECTURES = ('sm_80', 'sm_90', 'sm_100')
+
+
+def of_each_architecture(header: str, name: str, form: str = '{}') -> Column:
+    """A figure for three architectures beside each other."""
+    return Column(header, tuple(f'{one} {name}' for one in ARCHITECTURES), ' / '.join([form] * 3).format)
+
+
 COMPILED = [
     Column('PyG compiled step', 'PyG compiled', spread(), optional=True),
     Column('ratio to compiled', 'PyG compiled / pygfuse', number(1, 'x'), optional=True),
@@ -163,6 +171,18 @@ COLUMNS |= {
         Column('pygfuse', 'pygfuse', spread(2)),
         Column('cKDTree', 'cKDTree', spread(2)),
         Column('ratio', 'cKDTree / pygfuse', number(1, 'x')),
+    ],
+    'gpu_estimate': [
+        Column('kernel', 'kernel'),
+        of_each_architecture('registers', 'registers'),
+        of_each_architecture('spilled', 'spills'),
+        of_each_architecture('warps', 'warps'),
+        of_each_architecture('instructions an edge', 'instructions', '{:.0f}'),
+        of_each_architecture('bytes an edge', 'bytes'),
+        of_each_architecture('loads in flight', 'loads in flight'),
+        of_each_architecture('KB in flight', 'KB in flight', '{:.0f}'),
+        of_each_architecture('estimate / product', 'estimate', '{:.2f}'),
+        of_each_architecture('held up by', 'slowest'),
     ],
     'with_dgl': [
         Column('layer', 'layer'),

@@ -1,0 +1,1 @@
+"""How fast a kernel for a GPU can be, from its machine code alone: no GPU runs it."""

@@ -1,0 +1,130 @@
+"""The kernels that a call of each program launches, with the types of their arguments; nothing is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+
+import pygfuse.program.library
+from pygfuse.call.call import Call, Dropout
+from pygfuse.call.gradient import Gradient
+from pygfuse.cuda import backend, combination, kernels
+from pygfuse.cuda.arguments import describe
+from pygfuse.cuda.kernel import Kernel
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.mapping import Mapping, force_mapping
+from pygfuse.program.library.gaussian import gaussian
+from pygfuse.program.products import Product
+from pygfuse.program.program import PROGRAMS, EdgeProgram
+
+# every program at one shape; the most used ones at all of these
+SHAPE = (4, 16)
+SHAPES = (
+    ((1, 16), torch.float32),
+    ((4, 64), torch.float32),
+    ((8, 32), torch.float32),
+    ((4, 64), torch.bfloat16),
+)
+WIDELY_USED = ('gat', 'gatv2', 'transformer', 'normalised_neighbours')
+# 64 values a row, in one head, four and eight
+SHAPES_OF_64 = (
+    ((1, 64), torch.float32),
+    ((4, 16), torch.float32),
+    ((8, 8), torch.float32),
+    ((4, 16), torch.bfloat16),
+)
+
+
+def programs() -> list[EdgeProgram]:
+    """All programs of the package."""
+    for module in pkgutil.iter_modules(pygfuse.program.library.__path__):
+        importlib.import_module(f'pygfuse.program.library.{module.name}')
+    gaussian(2)
+    return list(PROGRAMS.values())
+
+
+def random_call(
+    program: EdgeProgram, graph: Graph, heads: int, channels: int, dtype: torch.dtype, products: bool, dropout: bool
+) -> Call:
+    """A call of a program with all its operands; edges' channels are features times a weight if `products`."""
+    rows = {'source': graph.num_sources, 'target': graph.num_targets, 'edge': graph.num_edge_ids, 'parameter': 1}
+    tensors, scalars, as_products = {}, {}, {}
+    for name, operand in program.operands.items():
+        width = {'scalar': 1, 'heads': heads}.get(operand.level, heads * channels)
+        if operand.side == 'parameter' and operand.level == 'scalar':
+            scalars[name] = 0.2
+        elif products and operand.side == 'edge' and operand.level == 'channels':
+            parts = torch.zeros(rows['edge'], 16, dtype=dtype), torch.zeros(16, width, dtype=dtype)
+            as_products[name] = Product(*parts)
+        else:
+            tensors[name] = torch.zeros(rows[operand.side], width, dtype=dtype)
+    bound = program.bind(tuple(program.operands), tuple(as_products))
+    drawn = Dropout(0.5, 0) if dropout and program.score is not None else None
+    return Call(bound, graph, tensors, scalars, heads, channels, dropout=drawn, products=as_products)
+
+
+def calls(graph: Graph) -> Iterator[Call]:
+    """The most used programs at several shapes, all programs at one."""
+    yield from _calls(graph, SHAPES)
+
+
+def calls_of_64(graph: Graph) -> Iterator[Call]:
+    """The same with rows of 64 values."""
+    yield from _calls(graph, SHAPES_OF_64)
+
+
+def _calls(graph: Graph, shapes: Sequence[tuple[tuple[int, int], torch.dtype]]) -> Iterator[Call]:
+    known = programs()
+    for name in WIDELY_USED:
+        for shape, dtype in shapes:
+            call = random_call(PROGRAMS[name], graph, *shape, dtype, False, dtype == torch.bfloat16)
+            yield without_edges(call)
+    for program in known:
+        yield random_call(program, graph, *SHAPE, torch.float32, False, False)
+        if any(operand.side == 'edge' and operand.level == 'channels' for operand in program.operands.values()):
+            yield random_call(program, graph, *SHAPE, torch.float32, True, False)
+    yield dataclasses.replace(random_call(PROGRAMS['gine'], graph, 1, 64, torch.float32, False, False), reduce='max')
+
+
+def without_edges(call: Call) -> Call:
+    """The call without operands of edges."""
+    tensors = {key: value for key, value in call.tensors.items() if 'edge' not in key}
+    present = tuple(name for name in call.bound.present if name in tensors or name in call.scalars)
+    return dataclasses.replace(call, bound=call.bound.program.bind(present), tensors=tensors)
+
+
+def launched(chosen: Callable[[Graph], Iterable[Call]]) -> list[tuple[Kernel, tuple]]:
+    """The kernels of calls on a graph of mean degree 4 with a row that lies in several parts, each once."""
+    edges = torch.stack([torch.arange(64) % 16, torch.cat([torch.zeros(32, dtype=torch.int64), torch.arange(32) % 16])])
+    graph = Graph.of(edges, num_sources=16, num_targets=16)
+    with force_mapping(Mapping('edge', part_work=7)):
+        return _recorded(chosen(graph))
+
+
+def _recorded(chosen: Iterable[Call]) -> list[tuple[Kernel, tuple]]:
+    found: dict[tuple, tuple[Kernel, tuple]] = {}
+
+    class Recorder(Kernel):
+        def __call__(self, device, blocks, tiles, *arguments) -> None:
+            description = tuple(describe(argument) for argument in arguments)
+            found.setdefault((self.key, self.layout, description), (self, description))
+
+    before = kernels.Kernel, combination.FAN_IN
+    # few pieces are many: what combines them level by level is launched, too
+    kernels.Kernel, combination.FAN_IN = Recorder, 2
+    try:
+        for call in chosen:
+            out, statistics = backend.forward(call)
+            backend.backward(Gradient(call, out, statistics, torch.zeros_like(out), list(call.tensors)))
+            if call.bound.score is not None:
+                backend.weights(call, statistics)
+    finally:
+        kernels.Kernel, combination.FAN_IN = before
+        for value in vars(kernels).values():
+            if hasattr(value, 'cache_clear'):
+                value.cache_clear()
+    return list(found.values())
