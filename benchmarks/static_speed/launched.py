@@ -40,11 +40,13 @@ SHAPES_OF_64 = (
 
 
 def programs() -> list[EdgeProgram]:
-    """All programs of the package."""
-    for module in pkgutil.iter_modules(pygfuse.program.library.__path__):
-        importlib.import_module(f'pygfuse.program.library.{module.name}')
-    gaussian(2)
-    return list(PROGRAMS.values())
+    """All programs of the package, whatever else the process made: one of each kind that is made on demand."""
+    package = pygfuse.program.library
+    library = [module.name for module in pkgutil.iter_modules(package.__path__, f'{package.__name__}.')]
+    for name in library:
+        importlib.import_module(name)
+    written = {name for name in library if name != gaussian.__module__}
+    return [*(program for program in PROGRAMS.values() if program.message.__module__ in written), gaussian(2)]
 
 
 def random_call(

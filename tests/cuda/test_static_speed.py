@@ -17,6 +17,8 @@ import pytest
 
 from pygfuse.bench.machine import machine
 from pygfuse.bench.schema import Result, Row
+from pygfuse.program.library.gaussian import gaussian
+from pygfuse.program.program import EdgeProgram, operands
 
 IN_CI = os.environ.get('CI', '').lower() in ('1', 'true')
 if not IN_CI:
@@ -226,6 +228,16 @@ def test_what_is_worse_than_recorded_is_told(speed, name, now, is_worse):
     row = Row({'kernel': 'a walk'}, values={f'sm_90 {key}': value for key, value in values.items()})
     assert len([*speed('record').worse(row, {f'sm_90 {name}': now})]) == is_worse
     assert [*speed('record').worse(row, row.values)] == []
+
+
+def test_programs_are_those_of_the_package():
+    listed = importlib.import_module('static_speed.launched').programs
+    before = {program.name for program in listed()}
+    made = EdgeProgram('made_elsewhere', operands(source='x'), message=lambda x: 2.0 * x)
+    gaussian(5)
+    assert {program.name for program in listed()} == before
+    assert made.name not in before
+    assert {'gat', 'res_gated_sigmoid', 'gaussian_2'} <= before
 
 
 @pytest.fixture
