@@ -81,7 +81,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     result = zeros(call.like, call.graph.num_edge_ids, call.heads)
     tiling = tiling_of(call, planning.BACKWARD_REGISTERS, False)
     parts = cut(csr, mapping_for(csr, call.row_bytes))
-    kernels.weights_kernel(call.bound, tiling)(
+    kernels.weights_kernel(call.bound, tiling, call.reduce)(
         parts.count * tiling.count,
         words_of(csr, parts, tiling, True),
         operands_of(call, TARGET),

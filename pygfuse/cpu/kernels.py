@@ -43,13 +43,14 @@ def forward_kernel(
 
 
 @functools.lru_cache(maxsize=256)
-def weights_kernel(bound: BoundProgram, tiling: Tiling) -> Kernel:
+def weights_kernel(bound: BoundProgram, tiling: Tiling, reduce: str) -> Kernel:
     layout = tiling.layout
     return Kernel(
         weights_body(bound, layout),
         f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling),
+        _key(bound, tiling, reduce in ('max', 'min')),
         WEIGHTS,
+        _fuses_products(reduce),
     )
 
 

@@ -51,6 +51,13 @@ OF_KERNELS = (
         f'{AGGREGATE} -k program_equals_its_reference',
     ),
     Mutation(
+        'kept weights of an extreme that round otherwise',
+        'cpu/kernels.py',
+        '        WEIGHTS,\n        _fuses_products(reduce),',
+        '        WEIGHTS,',
+        f'{AGGREGATE} -k found_again',
+    ),
+    Mutation(
         'pieces of a softmax',
         'codegen/combination.py',
         'result, top = result * mine + found * theirs, raised',

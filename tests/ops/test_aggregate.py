@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from pygfuse._lib.modes import modes
+from pygfuse._lib.modes import ablation, modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
@@ -48,6 +48,7 @@ PROGRAMS = {
     'gate': program('gate', lambda x, y, e, f: sigmoid(x + y + e) * softplus(y - x + f)),
     'rectified': program('rectified', lambda x, e, p: relu(x + e) * p),
     'weighted': program('weighted', lambda weight, x: weight * x, lambda c: c),
+    'scored': program('scored', lambda weight, x: weight * x, lambda x, y, p: tanh(sum_channels(x * y * p))),
     'bounded': program('bounded', lambda weight, x: weight * x, lambda a, b, c: tanh(a + b) * c),
     'gaussian': program('gaussian', lambda weight, x: weight * x, lambda d, m, c: exp(-(d - m) * (d - m)) * c),
     'additive': program(
@@ -208,6 +209,15 @@ def test_an_extreme_of_products_is_found_again_in_float32():
     right = expected(chosen, edges, operands, 2, 8, 'max')
     (wanted,) = torch.autograd.grad(right.sum(), operands['p'])
     torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('shape', [(2, 4), (1, 40)])
+@pytest.mark.parametrize('recomputation', [True, False])
+def test_an_extreme_of_weighted_rows_is_found_again(recomputation, shape):
+    """A weight that forward computed and one that is kept for backward are the same to the last bit."""
+    chosen, edges = PROGRAMS['scored'], random_edges(num_edges=400)
+    with ablation(recomputation=recomputation):
+        check(chosen, edges, random_operands(used(chosen), edges, *shape), *shape, 'max')
 
 
 def test_products_of_channels_are_formed_in_walks(monkeypatch):
