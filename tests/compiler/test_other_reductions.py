@@ -29,3 +29,14 @@ def test_extremes_of_attention(kind, aggr):
         found.append([out, x.grad, *(parameter.grad for parameter in conv.parameters())])
     for got, expected in zip(*found, strict=True):
         torch.testing.assert_close(got, expected)
+
+
+def test_the_only_edge_of_a_softmax_has_no_gradient():
+    """The sum of exponentials is 1 but for a rounding, to either side: it has a gradient on both."""
+    conv = pygfuse.fuse(pyg.AGNNConv(aggr='max').double())
+    for seed in range(8):
+        torch.manual_seed(seed)
+        x = torch.randn(20, 8, dtype=torch.float64)
+        out = conv(x, torch.empty(2, 0, dtype=torch.int64))
+        (found,) = torch.autograd.grad(out, conv.beta, torch.randn_like(out))
+        torch.testing.assert_close(found, torch.zeros_like(found), rtol=0, atol=1e-12)

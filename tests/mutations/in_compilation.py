@@ -12,6 +12,13 @@ EAGER = 'tests/ops/test_eager.py'
 OF_COMPILATION = (
     # translation
     Mutation(
+        'sums of exponentials that are bounded',
+        'compiler/passes/softmax.py',
+        "value('add', value('reduce', grown, reduce='sum'), 1e-16)",
+        "value('clamp', value('reduce', grown, reduce='sum'), 1, None)",
+        'tests/compiler/test_other_reductions.py -k only_edge',
+    ),
+    Mutation(
         'a chain of comparisons',
         'cpu/translation/expressions.py',
         'self.builder.and_(self.as_bit(found), self.as_bit(holds))',

@@ -84,11 +84,13 @@ def _run(case: Case, nudge: int = 0, errors: Mapping[str, float] | None = None) 
         return Outcome(ONLY_PYG, kind_of(case, expected), found.reason)
     if found.error is not None:
         return Outcome(ONLY_OURS, kind_of(case, found.error), found.reason)
-    fault = fault_of(found.results, reference.results, plain.results, autocast, errors)
+    # a gradient of gradients is made of these, whose values may be anything where it is nothing
+    of_size = float(case['backward'] == 'of the gradient')
+    fault = fault_of(found.results, reference.results, plain.results, autocast, errors, of_size)
     if fault is not None and ours.is_compiled:  # a compiled layer of PyG calls no hooks
         others = [attempt(Problem(case, False, nudge, compiled=True), kind).results for kind in (torch.float64, dtype)]
         if None not in others:
-            fault = fault_of(found.results, *others, autocast, errors)
+            fault = fault_of(found.results, *others, autocast, errors, of_size)
     return Outcome(RIGHT if fault is None else WRONG, fault or '', found.reason)
 
 

@@ -24,6 +24,7 @@ def fault_of(
     plain: Results,
     autocast: bool = False,
     errors: Mapping[str, float] | None = None,
+    of_size: float = 0.0,
 ) -> str | None:
     """What is wrong with results, or None.
 
@@ -33,11 +34,12 @@ def fault_of(
         plain: Results of PyG in the type of `found`.
         autocast: Whether what has a wide type was computed in a narrow one.
         errors: By name, errors that PyG may have beside that of `plain`.
+        of_size: How large what gradients are made of is at least, where results do not show it.
     """
     errors = errors or {}
     if list(found) != list(plain):
         return f'results are {sorted(set(found) ^ set(plain))} on one side only'
-    largest = max((_largest(value) for value in reference.values()), default=0.0)
+    largest = max(of_size, *(_largest(value) for value in reference.values()))
     for name, expected in plain.items():
         least = name.startswith('gradient') * largest
         if name == _OF_DIRECTIONS and expected is not None and expected.dtype is torch.float64:

@@ -126,6 +126,11 @@ RULES: dict[str, Rule] = {
         (case[LAYER] == 'Centred' or bool(set(meaning.get('aggregators', ())) & {'std', 'var'}))
         and (case['memory'] == 'expanded' or case['numbers'] in ('zeros', 'ties') or case['graph'] in _ONE_EDGE)
     ),
+    'a narrow sum of rows, as `active` gives them to PyG, loses digits that one of segments keeps': (
+        lambda case, meaning: (
+            case['dtype'] == 'bfloat16' and case['context'] == 'active' and case['adjacency'] not in PLAIN
+        )
+    ),
     "torch's second derivative of a PReLU at 0 is on the other side than its first": lambda case, meaning: (
         case['numbers'] == 'zeros' and case['backward'] == 'of the gradient' and case[LAYER] == 'FiLMConv'
     ),

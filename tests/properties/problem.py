@@ -209,11 +209,16 @@ class Problem:
             return _leaf(first, lambda tensor: tensor.expand(rows, width))
         return _leaf(values)
 
+    @property
+    def _nudged_by(self) -> float:
+        """How far numbers close by are: some roundings of a narrow type, which would else be the same numbers."""
+        return 4 * torch.finfo(torch.bfloat16).eps if self.case['dtype'] == 'bfloat16' else 1e-3
+
     def _numbers(self, shape: tuple[int, ...], stream: int) -> Tensor:
         values = torch.randn(shape, generator=self.generator(stream))
         if self.nudge:
             generator = self.generator(stream + 8 * self.nudge)
-            values = values + 1e-3 * torch.randn(shape, generator=generator)
+            values = values + self._nudged_by * torch.randn(shape, generator=generator)
         kind = self.case['numbers']
         if kind == 'ties':
             return values.round()

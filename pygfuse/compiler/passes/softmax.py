@@ -31,8 +31,8 @@ def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) ->
         # its gradient is zero: a softmax does not change where all scores change alike
         highest = value('detach', value('reduce', score, reduce='max'))
         grown = value('exp', value('sub', score, highest))
-        # at least 1 wherever there is an edge
-        total = value('clamp', value('reduce', grown, reduce='sum'), 1, None)
+        # PyG's way; a bound of 1 would have no gradient where a sum is below it by rounding
+        total = value('add', value('reduce', grown, reduce='sum'), 1e-16)
         return value('div', grown, total)
 
     return rewritten(output, rule)
