@@ -11,7 +11,9 @@ from torch_geometric import EdgeIndex
 
 from pygfuse.conv._checks import NodePair, check_rows, is_edge_index
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops import Edges
+from pygfuse.ops.listed import is_list
 from pygfuse.program.products import Product
 
 
@@ -63,6 +65,9 @@ def edges_of(
         num_loops = min(size) if size is not None and is_plain else min(first, second)
     # torch.export hands over tensors of classes of its own
     if not is_known and torch.compiler.is_compiling() and is_plain and not isinstance(adjacency, EdgeIndex):
+        return Edges(adjacency, first, second, flow, num_loops)
+    if is_known and is_list(adjacency) and are_few(adjacency.shape[1], first + second, counted_bytes(1, 1)):
+        # rows that are wider, and whoever asks for it, make a graph of them
         return Edges(adjacency, first, second, flow, num_loops)
     graph = Graph.of(adjacency, None, flow, first, second)
     walked = graph if num_loops is None else graph.with_self_loops(num_loops)

@@ -11,7 +11,7 @@ from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
-from pygfuse.cpu import kernels, paths
+from pygfuse.cpu import kernels, listed, paths
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.panels import lanes_of, pack
@@ -23,6 +23,7 @@ from pygfuse.cpu.walks.arguments import Added, Ends, KeptWeights, Panels, Passed
 from pygfuse.cpu.walks.forward import ONE_PASS
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.graph import Graph
+from pygfuse.graph.listed import Listed
 from pygfuse.mapping.choice import mapping_for, unsorted
 from pygfuse.mapping.mapping import Cut, cut
 from pygfuse.partial.paths.path import ExecutionPath
@@ -84,6 +85,8 @@ def _of_targets(asked: Gradient, of_messages: Tensor) -> shared.OfTargets:
 def backward_of_few(asked: Gradient) -> dict[str, Tensor | Product] | None:
     """As `backward`, of the whole graph; None where its edges are not few, or not sorted."""
     call = asked.call
+    if type(call.graph) is Listed:
+        return listed.backward(asked)
     if not call.graph.is_sorted or not is_single_part(call.graph, call.row_bytes):
         return None
     single = single_part_of(call)

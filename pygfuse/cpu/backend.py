@@ -8,7 +8,7 @@ from torch import Tensor
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.call.call import Call, Dropout
 from pygfuse.codegen import arguments as shared
-from pygfuse.cpu import kernels
+from pygfuse.cpu import kernels, listed
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.adjoint import backward, backward_of_few, sum_of_few  # noqa: F401  part of what a backend has
 from pygfuse.cpu.operands import draws_of, operands_of
@@ -20,6 +20,7 @@ from pygfuse.cpu.walked_edges import edges_of, tiling_of, words_of
 from pygfuse.cpu.walks.arguments import NumRows, Weights
 from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS
 from pygfuse.graph.coo import Coo
+from pygfuse.graph.listed import Listed
 from pygfuse.mapping.choice import mapping_for
 from pygfuse.mapping.mapping import cut, scattered_bounds
 from pygfuse.program.program import TARGET
@@ -32,6 +33,8 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     ``[targets, 2, H]`` (one number, their log-sum-exp, would lose a great score's digits); for a maximum or minimum the
     number of edges that share each value's gradient, ``[targets, H * C]``; else None.
     """
+    if type(call.graph) is Listed:
+        return listed.forward(call)
     if is_single_part(call.graph, call.row_bytes):
         return single_part_of(call).forward(call)
     edges, mapping = edges_of(call, TARGET)

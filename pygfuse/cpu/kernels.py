@@ -9,6 +9,7 @@ from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, WEIGHTS
 from pygfuse.cpu.walks.backward import backward_body
 from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body
+from pygfuse.cpu.walks.listed import LISTED_BACKWARD, LISTED_FORWARD, listed_backward_body, listed_forward_body
 from pygfuse.cpu.walks.sums import combine_sums_body, passed_sum_body
 from pygfuse.cpu.walks.weights import weights_body
 from pygfuse.program.adjoint import BackwardPlan
@@ -62,6 +63,30 @@ def backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, red
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
         BACKWARD,
+        _fuses_products(reduce),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def listed_forward_kernel(bound: BoundProgram, tiling: Tiling, reduce: str) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        listed_forward_body(bound, layout, reduce),
+        f'{bound.program.name} forward along few edges, {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling, reduce),
+        LISTED_FORWARD,
+        _fuses_products(reduce),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def listed_backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, reduce: str) -> Kernel:
+    layout = tiling.layout
+    return Kernel(
+        listed_backward_body(bound, layout, plan, reduce),
+        f'{bound.program.name} backward along few edges, {layout.heads} x {layout.channels}, {layout.element}',
+        _key(bound, tiling, plan, reduce),
+        LISTED_BACKWARD,
         _fuses_products(reduce),
     )
 

@@ -16,10 +16,12 @@ from pygfuse._lib.functions import untransformed
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse._lib.note import Note
 from pygfuse.graph.graph import Graph
+from pygfuse.graph.listed import Listed
 from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_differentiated, paths_said
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
 from pygfuse.ops.intercepted import are_plain, is_intercepted
+from pygfuse.ops.listed import forward_of, listed_of
 from pygfuse.ops.plan import Plan
 from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk_back, walk_few_back
@@ -47,7 +49,8 @@ def aggregate_eagerly(
         stash: Whether the weights of edges are kept for backward.
         note: Where the layer learns how its backward pass runs, or None.
     """
-    graph = edges.walked or edges.graph()
+    graph = None if stash else listed_of(plan, edges, given.tensors[0].element_size())
+    graph = graph or edges.walked or edges.graph()
     if torch.is_grad_enabled():
         for tensor in given.tensors:
             if tensor.requires_grad:
@@ -57,7 +60,7 @@ def aggregate_eagerly(
                 # autograd, which keeps the rest of it, has them among what is saved
                 statistics, made.statistics = made.statistics, None
                 return out, statistics
-    return backend_of(given.tensors[0].device).forward(plan.call(graph, given.tensors, given.numbers, dropout, seed))
+    return forward_of(plan.call(graph, given.tensors, given.numbers, dropout, seed), edges)
 
 
 class _Made:
@@ -69,7 +72,7 @@ class _Made:
         self,
         plan: Plan,
         edges: Edges,
-        graph: Graph,
+        graph: Graph | Listed,
         numbers: Mapping[str, float],
         dropout: float,
         stash: bool,
@@ -88,9 +91,8 @@ class _Aggregation(torch.autograd.Function):
     def forward(ctx, made, seed, *tensors):
         plan = made.plan
         call = plan.call(made.graph, tensors, made.numbers, made.dropout, seed)
-        backend = backend_of(call.like.device)
-        out, statistics = backend.forward(call)
-        weights = backend.weights(call, statistics) if made.stash else None
+        out, statistics = forward_of(call, made.edges)
+        weights = backend_of(call.like.device).weights(call, statistics) if made.stash else None
         ctx.adjoint = adjoint = plan.adjoint(ctx.needs_input_grad[_BEFORE_TENSORS:])
         ctx.unread = ()
         if adjoint.unread:
@@ -117,7 +119,11 @@ class _Aggregation(torch.autograd.Function):
         # once: reading them a second time would compute a checkpoint a second time, which it refuses
         *tensors, seed, _, out, statistics, weights = ctx.saved_tensors
         is_plain = type(grad_out) is Tensor and not is_intercepted() and not is_differentiated(grad_out)
-        if is_plain and adjoint.is_sum and nothing_is_said():
+        is_listed, kind = type(graph) is Listed, grad_out.device.type
+        if is_listed and not (is_plain and nothing_is_said() and not torch.is_autocast_enabled(kind)):
+            # what is said by a ``with`` block is of sorted edges
+            graph, is_listed = made.edges.graph(), False
+        if is_plain and adjoint.is_sum and nothing_is_said() and not is_listed:
             found = backend_of(grad_out.device).sum_of_few(
                 plan.bound, plan.heads, plan.channels, plan.reduce, graph, grad_out
             )

@@ -259,6 +259,8 @@ class Expressions:
         if function is np.empty:
             length, element = arguments
             return self.builder.memory.allocate(_ELEMENTS[element], converted(self.builder, length, types.int64))
+        if hasattr(function, '_fields'):
+            return function(*arguments)
         kind = function if isinstance(function, types.Type) else _CONVERSIONS.get(function)
         if kind is None:
             raise ValueError(f'a kernel calls no {function!r}; a plain function has to be marked as inlined')

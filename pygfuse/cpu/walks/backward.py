@@ -103,6 +103,15 @@ def _score_adjoint(bound: BoundProgram, layout: Layout, plan: BackwardPlan, side
     return adjoint
 
 
+def adjoints_of(
+    bound: BoundProgram, layout: Layout, plan: BackwardPlan, sides: dict[str, str], extreme: bool
+) -> tuple[Callable, Callable | None, bool]:
+    """The adjoints of a message and, if anything flows through it, of the score; and whether the former gives the
+    gradient for the weight as a row, of which the sum over channels is taken later."""
+    through_score = _score_adjoint(bound, layout, plan, sides) if plan.of_score(bound) else None
+    return _message_adjoint(bound, layout, plan, sides, extreme), through_score, _weight_unsummed(bound, layout)
+
+
 def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) -> Callable:
     """``write(gradients, ...)``: where the gradients of an edge's channels go, those of products into their chunk."""
     rows = [i for i, name in enumerate(plan.edge_channels) if name in bound.edge_rows]
@@ -148,10 +157,9 @@ def backward_body(
     with_parameters = len(plan.parameters) + len(plan.parameter_heads) > 0
     add_row, add_heads = layout.add_row, layout.add_heads
     edges_by_message = len(plan.edge_channels) > 0 and not edges_by_score
-    message_adjoint = _message_adjoint(bound, layout, plan, sides, extreme)
+    message_adjoint, score_adjoint, unsummed = adjoints_of(bound, layout, plan, sides, extreme)
     score = edge_scorer(bound, layout, sides) if has_score else None
-    score_adjoint = _score_adjoint(bound, layout, plan, sides) if through_score else None
-    gradients_buffer, keep_gradient, load_gradients = head_values(layout, _weight_unsummed(bound, layout))
+    gradients_buffer, keep_gradient, load_gradients = head_values(layout, unsummed)
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
     with_products, products = len(bound.edge_products) > 0, _edge_products(layout, bound, plan)

@@ -1,0 +1,164 @@
+"""Calls over few edges as they come: one kernel forward and one for all of the adjoint, on the calling thread.
+
+Nothing is sorted and nothing kept, so that edges that are new cost what others cost.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from pygfuse.call.call import Call
+from pygfuse.call.gradient import Gradient
+from pygfuse.codegen import arguments as shared
+from pygfuse.cpu import kernels, row_tiling
+from pygfuse.cpu.launch import Launch
+from pygfuse.cpu.operands import draws_of, operands_of
+from pygfuse.cpu.walks.listed import FewEdges, Gradients, OfTargets
+from pygfuse.graph.listed import Listed
+from pygfuse.program.adjoint import BackwardPlan
+from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
+from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+
+
+def forward(call: Call) -> tuple[Tensor, Tensor | None]:
+    """The output and what its adjoint needs of it, as of `pygfuse.cpu.backend.forward`.
+
+    Args:
+        call: A call without products, whose graph is a `Listed`.
+
+    Raises:
+        IndexError: If an edge names a node that is not there. Nothing has been read by it.
+    """
+    return _walks(call.bound, call.heads, call.channels, call.reduce, call.like.dtype).forward(call)
+
+
+def backward(asked: Gradient) -> dict[str, Tensor]:
+    """The gradients of operands, by name.
+
+    Args:
+        asked: Of a call as `forward` takes it.
+
+    Raises:
+        IndexError: As of `forward`.
+    """
+    call = asked.call
+    return _walks(call.bound, call.heads, call.channels, call.reduce, call.like.dtype).backward(asked)
+
+
+class _Walks:
+    """The walks of calls of one program, over rows of one width and type."""
+
+    def __init__(self, bound: BoundProgram, heads: int, channels: int, reduce: str, dtype: torch.dtype) -> None:
+        self._bound, self._reduce, self._row = bound, reduce, shared.Row(heads, heads * channels)
+        # where scores are of channels, several edges would have to have one target
+        limit, shape = None if bound.score_is_of_heads else 1, (dtype, heads, channels)
+        self._tiling = row_tiling.tiling(*shape, row_tiling.FORWARD_REGISTERS, False, limit)
+        self._of_adjoint = row_tiling.tiling(*shape, row_tiling.BACKWARD_REGISTERS, False, limit)
+        # by what decides the types of arguments beside the program and its operands
+        self._launches: dict[tuple, Launch] = {}
+
+    def forward(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        listed, like, tiling = call.graph, call.like, self._tiling
+        out, statistics = like.new_empty(listed.num_targets, call.width), None
+        if self._bound.softmax:
+            statistics = like.new_empty(listed.num_targets, 2, call.heads)
+        elif self._reduce in ('max', 'min'):
+            statistics = like.new_empty(out.shape)
+        edges, draws = _few_edges(listed, tiling.tiles), draws_of(call)
+        arguments = edges, operands_of(call, TARGET), self._row, draws, shared.Results(out, statistics)
+        key = None, draws.seed is None
+        launch = self._launches.get(key)
+        if launch is None:
+            kernel = kernels.listed_forward_kernel(self._bound, tiling, self._reduce)
+            launch = self._launches[key] = kernel.untested(arguments)
+        launch.run(launch.pack(tiling.count, *arguments), 1)
+        _check(listed)
+        return out, statistics
+
+    def backward(self, asked: Gradient) -> dict[str, Tensor]:
+        call, tiling = asked.call, self._of_adjoint
+        like, plan, of_messages = call.like, _plan(self._bound, frozenset(asked.needed)), asked.grad_out
+        if self._reduce in ('max', 'min'):
+            # no edge attains NaN, and what is divided by 0 there goes nowhere
+            of_messages = of_messages / asked.statistics
+        found = {name: like.new_zeros(call.tensors[name].shape) for name in _added_to(plan)}
+        # summed over heads, of which each tile has some
+        scalars = tuple([like.new_zeros(call.graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
+        edges, draws = _few_edges(call.graph, tiling.tiles), draws_of(call)
+        of_targets = OfTargets(
+            of_messages, asked.grad_out, asked.out, asked.statistics if self._bound.softmax else None
+        )
+        gradients = _gradients(self._bound, plan, found, scalars)
+        arguments = edges, operands_of(call, TARGET), self._row, draws, of_targets, gradients
+        key = plan, draws.seed is None
+        launch = self._launches.get(key)
+        if launch is None:
+            kernel = kernels.listed_backward_kernel(self._bound, tiling, plan, self._reduce)
+            launch = self._launches[key] = kernel.untested(arguments)
+        launch.run(launch.pack(tiling.count, *arguments), 1)
+        for name, values in zip(plan.edge_scalars, scalars, strict=True):
+            found[name] = values.sum(dim=1, keepdim=True)
+        _check(call.graph)
+        return found
+
+
+_walks = functools.lru_cache(maxsize=1024)(_Walks)
+
+
+def _few_edges(listed: Listed, tiles: Tensor) -> FewEdges:
+    edge_index, target_row, num_sources, num_targets, num_loops, num_walked = listed
+    loops = -1 if num_loops is None else num_loops
+    return FewEdges(tiles, edge_index, target_row, num_targets, num_sources, loops, num_walked)
+
+
+def _check(listed: Listed) -> None:
+    if listed.num_edges < 0:
+        raise IndexError('an edge names a node that is not there')
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
+    """All gradients as one walk's, see `pygfuse.cpu.walks.listed.listed_backward_body`."""
+
+    def wanted(side: str, level: str) -> tuple[str, ...]:
+        return tuple(name for name in bound.names(side, level) if name in needed)
+
+    return BackwardPlan(
+        TARGET,
+        heads=wanted(SOURCE, HEADS),
+        channels=wanted(SOURCE, CHANNELS) + wanted(TARGET, CHANNELS),
+        edges=wanted(EDGE, HEADS),
+        edge_channels=wanted(EDGE, CHANNELS),
+        added=wanted(TARGET, HEADS),
+        parameters=wanted(PARAMETER, CHANNELS),
+        edge_scalars=wanted(EDGE, SCALAR),
+        parameter_heads=wanted(PARAMETER, HEADS),
+    )
+
+
+def _added_to(plan: BackwardPlan) -> tuple[str, ...]:
+    of_nodes = plan.heads + plan.added + plan.channels
+    return of_nodes + plan.edges + plan.edge_channels + plan.parameters + plan.parameter_heads
+
+
+def _gradients(
+    bound: BoundProgram, plan: BackwardPlan, found: dict[str, Tensor], scalars: tuple[Tensor, ...]
+) -> Gradients:
+    def of(names: tuple[str, ...]) -> tuple[Tensor, ...]:
+        return tuple([found[name] for name in names])
+
+    of_sources = sum(name in bound.names(SOURCE, CHANNELS) for name in plan.channels)
+    return Gradients(
+        source_heads=of(plan.heads),
+        source_channels=of(plan.channels[:of_sources]),
+        target_heads=of(plan.added),
+        target_channels=of(plan.channels[of_sources:]),
+        edge_heads=of(plan.edges),
+        edge_rows=of(plan.edge_channels),
+        edge_scalars=scalars,
+        parameters=of(plan.parameters),
+        parameter_heads=of(plan.parameter_heads),
+    )

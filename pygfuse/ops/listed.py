@@ -1,0 +1,55 @@
+"""Programs along few edges as they come: no graph is made of these, and nothing is sorted."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import backend_of, few_edges_of
+from pygfuse._lib.modes import nothing_is_said
+from pygfuse.call.call import Call
+from pygfuse.graph.adjacency import target_row_of
+from pygfuse.graph.listed import Listed
+from pygfuse.mapping.few_edges import are_few, counted_bytes
+from pygfuse.ops.edges import Edges
+from pygfuse.ops.plan import Plan
+
+
+def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
+    """The edges of a call as they come, if they are so few that they are walked so; what was done with them before does
+    not matter, so that a call gives the same bits each time.
+
+    Args:
+        plan: What is known of such calls.
+        edges: The edges.
+        element_bytes: Bytes of a value.
+    """
+    token, num_sources, num_targets = edges.token, edges.num_sources, edges.num_targets
+    if plan.products or not is_list(token):
+        return None
+    row_bytes = counted_bytes(plan.width, element_bytes)
+    if not are_few(token.shape[1], num_sources + num_targets, row_bytes) or not nothing_is_said():
+        return None
+    target_row, num_walked = target_row_of(edges.flow), torch.empty(1, dtype=torch.int64)
+    return Listed(token, target_row, num_sources, num_targets, edges.loops, num_walked)
+
+
+def is_list(token: Tensor) -> bool:
+    """Whether a tensor is an ``edge_index`` that is walked as it lies in memory."""
+    if token.dim() != 2 or token.dtype is not torch.int64 or few_edges_of(token.device) is None:
+        return False
+    # autograd cannot save what inference mode made
+    return type(token) is Tensor and token.shape[0] == 2 and token.is_contiguous() and not token.is_inference()
+
+
+def forward_of(call: Call, edges: Edges) -> tuple[Tensor, Tensor | None]:
+    """The output and statistics of a call over these edges.
+
+    Raises:
+        ValueError: If an edge names a node that is not there, saying which.
+    """
+    try:
+        return backend_of(call.like.device).forward(call)
+    except IndexError:
+        edges.graph().csr  # noqa: B018
+        raise
