@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from torch import Tensor
 
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.cpu import row_tiling
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.rows import total
 from pygfuse.cpu.walks.parts import piece_of
@@ -65,9 +67,24 @@ def _adjoint_kernel(layout: Layout) -> Kernel:
     return Kernel(adjoint, f'products of heads backward, {layout.row}', (str(layout.row),))
 
 
-def _tiling_of(x: Tensor) -> row_tiling.Tiling:
-    _, heads, channels = x.shape
-    return row_tiling.tiling(x.dtype, heads, channels, row_tiling.BACKWARD_REGISTERS, False)
+class _Launches:
+    """The two kernels for rows of one type and shape, with one vector or two: nobody asks what arguments are."""
+
+    def __init__(self, dtype: torch.dtype, heads: int, channels: int, both: bool) -> None:
+        tiling = row_tiling.tiling(dtype, heads, channels, row_tiling.BACKWARD_REGISTERS, False)
+        self.tiles, self.count = tiling.tiles, tiling.count
+        rows = torch.empty(0, dtype=dtype, device='cpu')
+        other = rows if both else None
+        given = self.tiles, rows, rows, other
+        self.products = _products_kernel(tiling.layout).untested((*given, 0, 0, 0, rows, other))
+        self.adjoint = _adjoint_kernel(tiling.layout).untested((*given, rows, other, 0, 0, 0, rows, rows, other))
+
+
+_launches = functools.lru_cache(maxsize=256)(_Launches)
+
+
+def _run(launch: Launch, parts: int, *arguments: object) -> None:
+    launch.run(launch.pack(parts, *arguments), min(parts, torch.get_num_threads()))
 
 
 def products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -81,10 +98,10 @@ def products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Te
         For each of them, ``[nodes, H]``.
     """
     rows, heads, channels = x.shape
-    tiling, pieces = _tiling_of(x), -(-rows // _ROWS)
+    launches = _launches(x.dtype, heads, channels, second is not None)
     found = x.new_empty(rows, heads), None if second is None else x.new_empty(rows, heads)
-    kernel = _products_kernel(tiling.layout)
-    kernel(pieces * tiling.count, tiling.tiles, x, first, second, rows, heads, heads * channels, *found)
+    parts = -(-rows // _ROWS) * launches.count
+    _run(launches.products, parts, launches.tiles, x, first, second, rows, heads, heads * channels, *found)
     return found[:1] if second is None else found
 
 
@@ -97,10 +114,10 @@ def products_adjoint(x: Tensor, *of_vectors: Tensor) -> tuple[Tensor, ...]:
     """
     first, second, grad, second_grad = of_vectors if len(of_vectors) > 2 else (of_vectors[0], None, of_vectors[1], None)
     rows, heads, channels = x.shape
-    tiling, pieces = _tiling_of(x), -(-rows // _ROWS)
+    launches, pieces = _launches(x.dtype, heads, channels, second is not None), -(-rows // _ROWS)
     grad_x = on_huge_pages(x.new_empty(x.shape))
     sums = x.new_empty(pieces, *first.shape)
-    second_sums = None if second is None else x.new_empty(pieces, *second.shape)
-    given = tiling.tiles, x, first, second, grad, second_grad, rows, heads, heads * channels
-    _adjoint_kernel(tiling.layout)(pieces * tiling.count, *given, grad_x, sums, second_sums)
+    second_sums = None if second is None else x.new_empty(sums.shape)
+    given = launches.tiles, x, first, second, grad, second_grad, rows, heads, heads * channels
+    _run(launches.adjoint, pieces * launches.count, *given, grad_x, sums, second_sums)
     return grad_x, total(sums), *(() if second is None else (total(second_sums),))

@@ -6,6 +6,7 @@ Nothing is sorted and nothing kept, so that edges that are new cost what others 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -84,15 +85,15 @@ class _Walks:
         if self._reduce in ('max', 'min'):
             # no edge attains NaN, and what is divided by 0 there goes nowhere
             of_messages = of_messages / asked.statistics
-        found = {name: like.new_zeros(call.tensors[name].shape) for name in _added_to(plan)}
+        names, gradients = _places(self._bound, plan)
+        found = {name: like.new_zeros(call.tensors[name].shape) for name in names}
         # summed over heads, of which each tile has some
         scalars = tuple([like.new_zeros(call.graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
         edges, draws = _few_edges(call.graph, tiling.tiles), draws_of(call)
         of_targets = OfTargets(
             of_messages, asked.grad_out, asked.out, asked.statistics if self._bound.softmax else None
         )
-        gradients = _gradients(self._bound, plan, found, scalars)
-        arguments = edges, operands_of(call, TARGET), self._row, draws, of_targets, gradients
+        arguments = edges, operands_of(call, TARGET), self._row, draws, of_targets, gradients(found, scalars)
         key = plan, draws.seed is None
         launch = self._launches.get(key)
         if launch is None:
@@ -139,26 +140,16 @@ def _plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
     )
 
 
-def _added_to(plan: BackwardPlan) -> tuple[str, ...]:
-    of_nodes = plan.heads + plan.added + plan.channels
-    return of_nodes + plan.edges + plan.edge_channels + plan.parameters + plan.parameter_heads
-
-
-def _gradients(
-    bound: BoundProgram, plan: BackwardPlan, found: dict[str, Tensor], scalars: tuple[Tensor, ...]
-) -> Gradients:
-    def of(names: tuple[str, ...]) -> tuple[Tensor, ...]:
-        return tuple([found[name] for name in names])
-
+@functools.lru_cache(maxsize=1024)
+def _places(bound: BoundProgram, plan: BackwardPlan) -> tuple[tuple[str, ...], Callable[..., Gradients]]:
+    """The operands whose gradients are added up in memory, and ``gradients(found, scalars)``: where all are."""
     of_sources = sum(name in bound.names(SOURCE, CHANNELS) for name in plan.channels)
-    return Gradients(
-        source_heads=of(plan.heads),
-        source_channels=of(plan.channels[:of_sources]),
-        target_heads=of(plan.added),
-        target_channels=of(plan.channels[of_sources:]),
-        edge_heads=of(plan.edges),
-        edge_rows=of(plan.edge_channels),
-        edge_scalars=scalars,
-        parameters=of(plan.parameters),
-        parameter_heads=of(plan.parameter_heads),
+    fields = (
+        *(plan.heads, plan.channels[:of_sources], plan.added, plan.channels[of_sources:], plan.edges),
+        *(plan.edge_channels, None, plan.parameters, plan.parameter_heads),
     )
+    # written out, since it runs in every walk
+    texts = ['scalars' if names is None else f'({"".join(f"found[{n!r}], " for n in names)})' for names in fields]
+    scope = {'Gradients': Gradients}
+    exec(f'def gradients(found, scalars):\n    return Gradients({", ".join(texts)})\n', scope)
+    return tuple(name for names in fields if names is not None for name in names), scope['gradients']

@@ -50,7 +50,10 @@ def aggregate_eagerly(
         note: Where the layer learns how its backward pass runs, or None.
     """
     graph = None if stash else listed_of(plan, edges, given.tensors[0].element_size())
-    graph = graph or edges.walked or edges.graph()
+    if graph is None:
+        graph = edges.walked or edges.graph()
+    else:
+        plan = plan.formed
     if torch.is_grad_enabled():
         for tensor in given.tensors:
             if tensor.requires_grad:

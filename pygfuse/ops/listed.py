@@ -25,7 +25,7 @@ def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
         element_bytes: Bytes of a value.
     """
     token, num_sources, num_targets = edges.token, edges.num_sources, edges.num_targets
-    if plan.products or not is_list(token):
+    if not is_list(token):
         return None
     row_bytes = counted_bytes(plan.width, element_bytes)
     if not are_few(token.shape[1], num_sources + num_targets, row_bytes) or not nothing_is_said():

@@ -70,7 +70,7 @@ class Plan:
         channels: int,
         reduce: str,
     ) -> None:
-        self.program, self.tensors, self.numbers = program, tensors, numbers
+        self.program, self.tensors, self.numbers, self._in_parts = program, tensors, numbers, in_parts
         self.heads, self.channels, self.width, self.reduce = heads, channels, heads * channels, reduce
         self._plain = [(place, name) for place, name in enumerate(tensors) if ':' not in name]
         self.products = [*dict.fromkeys(name.partition(':')[0] for name in tensors if ':' in name)]
@@ -105,7 +105,7 @@ class Plan:
             parts = with_parts(self.tensors, tensors)
             for name in self.products:
                 product = Product(*(part if part is None else part.contiguous() for part in parts[name]))
-                walked = as_walked(self.program, name, product)
+                walked = as_walked(self.program, name, product, forms=name not in self._in_parts)
                 (products if isinstance(walked, Product) else given)[name] = walked
         for name in self._of_edges:
             rows = rows_in(products[name] if name in products else given[name])
@@ -113,6 +113,11 @@ class Plan:
                 raise ValueError(f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {rows})")
         drawn = None if seed is None else Dropout(dropout, drawn_seed(seed))
         return Call(self.bound, graph, given, numbers, self.heads, self.channels, self.reduce, drawn, weights, products)
+
+    @functools.cached_property
+    def formed(self) -> Plan:
+        """The same calls, whose walks take all products multiplied out."""
+        return _plan(self.program, self.tensors, (), self.numbers, self.heads, self.channels, self.reduce)
 
     def arguments(
         self,

@@ -25,10 +25,17 @@ def is_formed(program: EdgeProgram, name: str, product: Product) -> bool:
     return not forms_products_by_chunks(features.device.type) and features.shape[1] >= weight.shape[1]
 
 
-def as_walked(program: EdgeProgram, name: str, product: Product) -> Tensor | Product:
-    """A product as a walk takes it: as it is, with its features and those of loops in one, or multiplied out."""
+def as_walked(program: EdgeProgram, name: str, product: Product, forms: bool = False) -> Tensor | Product:
+    """A product as a walk takes it: as it is, with its features and those of loops in one, or multiplied out.
+
+    Args:
+        program: The program.
+        name: The operand that it is of.
+        product: The product.
+        forms: Whether it is multiplied out in any case.
+    """
     features, weight, loops = product
-    in_parts = not is_formed(program, name, product)
+    in_parts = not forms and not is_formed(program, name, product)
     if in_parts and forms_products_by_chunks(features.device.type):
         return product
     features = features if loops is None else torch.cat([features, loops])

@@ -10,8 +10,52 @@ SORT = 'tests/cpu/test_sort.py'
 ALONG = 'tests/ops/test_few_edges.py'
 LAYERS_ALONG = 'tests/conv/test_few_edges.py'
 HEADS = 'tests/ops/test_head_products.py'
+LISTED = 'tests/ops/test_listed.py'
 
 OF_FEW_EDGES = (
+    # programs along edges as they come
+    Mutation(
+        'sources in a list that nobody checks',
+        'cpu/walks/listed.py',
+        'bad |= target | (last_target - target) | source | (last_source - source)',
+        'bad |= target | (last_target - target)',
+        f'{LISTED} -k not_there',
+    ),
+    Mutation(
+        'self-loops beside those that are put in',
+        'cpu/walks/listed.py',
+        'count += few.loops < 0 or target != source',
+        'count += 1',
+        f'{LISTED} -k self_loops',
+    ),
+    Mutation(
+        'the other edges of a softmax along a list',
+        'cpu/walks/listed.py',
+        'through = alpha * (through - gather_edges(delta, targets, q, count, heads, 0))',
+        'through = alpha * through',
+        f'{LISTED} -k sorted_edges',
+    ),
+    Mutation(
+        'the adjoint of a mean along a list',
+        'cpu/walks/listed.py',
+        'grad = grad / degrees[targets[k]]',
+        'pass',
+        f'{LISTED} -k sorted_edges',
+    ),
+    Mutation(
+        'what is said of sorted edges',
+        'ops/listed.py',
+        'row_bytes) or not nothing_is_said():',
+        'row_bytes):',
+        f'{LISTED} -k what_is_said',
+    ),
+    Mutation(
+        'a first call along sorted edges',
+        'conv/_layer.py',
+        'inputs = inputs._replace(is_known=True)',
+        'pass',
+        f'{LISTED} -k same_bits',
+    ),
     # calls that are like the one before
     Mutation(
         'the type of an edge_index that is known',
