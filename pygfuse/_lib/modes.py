@@ -61,6 +61,12 @@ def nothing_is_said() -> bool:
     return _modes.get() is _DEFAULTS
 
 
+def only_a_note_is_said() -> bool:
+    """Whether what is open here, if anything, says no more than which layer's aggregations run."""
+    said = _modes.get()
+    return said is _DEFAULTS or {**said.__dict__, 'note': None} == _DEFAULTS.__dict__
+
+
 class changed(contextlib.ContextDecorator):
     """Changes fields of `Modes` for this thread within a ``with`` block.
 

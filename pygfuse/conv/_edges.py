@@ -66,9 +66,10 @@ def edges_of(
     # torch.export hands over tensors of classes of its own
     if not is_known and torch.compiler.is_compiling() and is_plain and not isinstance(adjacency, EdgeIndex):
         return Edges(adjacency, first, second, flow, num_loops)
-    if is_known and is_list(adjacency) and are_few(adjacency.shape[1], first + second, counted_bytes(1, 1)):
-        # rows that are wider, and whoever asks for it, make a graph of them
-        return Edges(adjacency, first, second, flow, num_loops)
+    if is_list(adjacency) and are_few(adjacency.shape[1], first + second, counted_bytes(1, 1)):
+        # autograd cannot save what inference mode made; rows that are wider, and whoever asks, make a graph of the list
+        is_saved = not adjacency.is_inference() or torch.is_inference_mode_enabled()
+        return Edges(adjacency if is_saved else adjacency.clone(), first, second, flow, num_loops)
     graph = Graph.of(adjacency, None, flow, first, second)
     walked = graph if num_loops is None else graph.with_self_loops(num_loops)
     token = adjacency if graph.is_of(adjacency) else graph.token

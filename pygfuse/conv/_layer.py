@@ -191,9 +191,8 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             few = self.few_edges(x, edge_index)
             if few is not None:
                 return self.sum_few(inputs.x, few)
-            inputs = inputs._replace(is_known=True)
         begun = self.begin(inputs)
-        if inputs.is_known and prepared is None:
+        if is_known and prepared is None:
             out, weights = self.aggregate_edges(inputs, edges, prepared)
         else:
             with self.noted():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import backend_of, few_edges_of
-from pygfuse._lib.modes import nothing_is_said
+from pygfuse._lib.modes import only_a_note_is_said
 from pygfuse.call.call import Call
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.listed import Listed
@@ -28,7 +28,7 @@ def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
     if not is_list(token):
         return None
     row_bytes = counted_bytes(plan.width, element_bytes)
-    if not are_few(token.shape[1], num_sources + num_targets, row_bytes) or not nothing_is_said():
+    if not are_few(token.shape[1], num_sources + num_targets, row_bytes) or not only_a_note_is_said():
         return None
     target_row, num_walked = target_row_of(edges.flow), torch.empty(1, dtype=torch.int64)
     return Listed(token, target_row, num_sources, num_targets, edges.loops, num_walked)
@@ -38,8 +38,7 @@ def is_list(token: Tensor) -> bool:
     """Whether a tensor is an ``edge_index`` that is walked as it lies in memory."""
     if token.dim() != 2 or token.dtype is not torch.int64 or few_edges_of(token.device) is None:
         return False
-    # autograd cannot save what inference mode made
-    return type(token) is Tensor and token.shape[0] == 2 and token.is_contiguous() and not token.is_inference()
+    return type(token) is Tensor and token.shape[0] == 2 and token.is_contiguous()
 
 
 def forward_of(call: Call, edges: Edges) -> tuple[Tensor, Tensor | None]:

@@ -81,6 +81,8 @@ def test_index_tensors_of_launches_are_held():
 
 
 def test_edge_weights_make_nobody_wait_twice(monkeypatch):
+    # a CPU counts few edges for the report, and nobody waits for it
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
     conv, x, edge_index, weight = GCNConv(4, 4), torch.randn(20, 4), edges(), torch.rand(90)
     expected = conv(x, edge_index, weight)
 

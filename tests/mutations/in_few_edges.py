@@ -45,15 +45,15 @@ OF_FEW_EDGES = (
     Mutation(
         'what is said of sorted edges',
         'ops/listed.py',
-        'row_bytes) or not nothing_is_said():',
+        'row_bytes) or not only_a_note_is_said():',
         'row_bytes):',
         f'{LISTED} -k what_is_said',
     ),
     Mutation(
         'a first call along sorted edges',
-        'conv/_layer.py',
-        'inputs = inputs._replace(is_known=True)',
-        'pass',
+        '_lib/modes.py',
+        "{**said.__dict__, 'note': None} == _DEFAULTS.__dict__",
+        'False',
         f'{LISTED} -k same_bits',
     ),
     # calls that are like the one before

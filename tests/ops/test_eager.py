@@ -83,7 +83,9 @@ def gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return torch.autograd.grad(out, inputs, torch.arange(out.numel(), dtype=out.dtype).view_as(out))
 
 
-def test_the_same_bits_and_saved_bytes(call, by_operator):
+def test_the_same_bits_and_saved_bytes(call, by_operator, monkeypatch):
+    # edges that are taken as they come have products of their own
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
     function, inputs = call
     out, expected = function(*inputs), by_operator(lambda: function(*inputs))
     assert torch.equal(out, expected)
