@@ -32,7 +32,7 @@ class OverFewEdges:
         return None
 
     def width_of_few(self, width: int, form: Any) -> int:
-        """How wide the widest rows of edges are then, given features of this width."""
+        """How wide the rows are that it adds or holds then, given features of this width."""
         return width
 
     def products_of_few(self, form: Any) -> tuple[int, int]:

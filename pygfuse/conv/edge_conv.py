@@ -51,9 +51,10 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
 
     Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
 
-    Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does a network
-    whose stages after the first linear map never fall; a deeper one gives it to the first of these edges. Edges of
-    equal points then share a gradient differently, and the gradients of parameters are PyG's. A network whose
+    Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does any
+    network of linear maps and activations along few edges, up to some thousands, and one whose stages after the first
+    linear map never fall along any number; a deeper one gives it to the first of these edges. Edges of
+    equal points then share a gradient differently, and the gradients of parameters are PyG's. Such a network whose
     parameters alone make edges tie, by a scale of zero in a batch normalisation or (if it is a deeper one) a row of
     zeros in a linear map or a slope of zero in a PReLU, runs PyG's path; within ``torch.compile`` values are not
     looked at.
@@ -108,7 +109,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
         return few_edge_network_of(prepared, source, self.reduction, is_shared)
 
     def width_of_few(self, width: int, form: FewEdgeNetwork) -> int:
-        return max(width, *form.widths)
+        return form.held
 
     def products_of_few(self, form: FewEdgeNetwork) -> tuple[int, int]:
         return form.products

@@ -91,8 +91,8 @@ _apply = untransformed(_Network)
 
 
 def _gradients(
-    network: FewEdgeNetwork, edges: FewEdges, edge_index: Tensor, tensors: Sequence[Tensor | None], ends: Sequence[Tensor],
-    grad: Tensor, needed: Sequence[bool],
+    network: FewEdgeNetwork, edges: FewEdges, edge_index: Tensor, tensors: Sequence[Tensor | None],
+    ends: Sequence[Tensor], grad: Tensor, needed: Sequence[bool],
 ) -> list[Tensor | None] | None:  # fmt: skip
     """The gradients by a kernel; None where something is not finite, which it spreads to where there are no edges."""
     # hooks of saved tensors may have laid them out otherwise

@@ -49,6 +49,11 @@ class FewEdgeNetwork:
         return tuple(found)
 
     @property
+    def held(self) -> int:
+        """How many numbers of an edge lie in memory at one time: its values, and the gradient of the last."""
+        return sum(self.widths) + self.widths[-1]
+
+    @property
     def products(self) -> tuple[int, int]:
         """How many numbers are multiplied for an edge, and for a node on either side."""
         pairs = zip(self.stages, self.widths, self.widths[1:], strict=False)

@@ -100,9 +100,11 @@ def test_the_other_flow():
 @pytest.mark.parametrize('reduce', ['max', 'min'])
 def test_edges_that_tie_share_the_gradient(reduce, create_graph):
     network, edges, (x, _), nn = given('two maps', reduce)
-    edges.edge_index[0] = edges.edge_index[0] // 2 * 2
+    # small numbers of which all sums are exact, as a library's products of equal rows may differ; no extreme is 0
     with torch.no_grad():
-        x[::4] = x[2]
+        for tensor in leaves((x,), nn):
+            tensor.copy_((2 * tensor).round())
+        nn[2].bias.add_(0.5)
     found, expected = along(network, edges, (x, None), nn), plain(edges, (x, None), nn, reduce)
     of_found = torch.autograd.grad(found.sin().sum(), leaves((x,), nn), create_graph=create_graph)
     torch.testing.assert_close(of_found, torch.autograd.grad(expected.sin().sum(), leaves((x,), nn)))
@@ -186,7 +188,9 @@ def test_hooks_of_saved_tensors(dtype):
     (expected,) = torch.autograd.grad(along(network, edges, pair, nn).sum(), pair[0])
 
     def packed(tensor):
-        return tensor if tensor.dim() < 2 else tensor.to(tensor.dtype if tensor.is_floating_point() else dtype).t().contiguous()
+        if tensor.dim() < 2:
+            return tensor
+        return (tensor if tensor.is_floating_point() else tensor.to(dtype)).t().contiguous()
 
     with torch.autograd.graph.saved_tensors_hooks(packed, lambda t: t if t.dim() < 2 else t.t()):
         out = along(network, edges, pair, nn)
