@@ -70,8 +70,7 @@ class OverFewEdges:
         """
         if forms is None:
             return None
-        # autograd cannot save what inference mode made
-        is_list = edge_index.is_contiguous() and edge_index.shape[0] == 2 and not edge_index.is_inference()
+        is_list = edge_index.is_contiguous() and edge_index.shape[0] == 2
         source, target = x if type(x) is tuple else (x, x)
         if not is_list or source.layout is not torch.strided:
             return None
@@ -79,4 +78,7 @@ class OverFewEdges:
         num_targets = num_sources if target is None or target is source else target.shape[0]
         if not are_few(edge_index.shape[1], num_sources + num_targets, *forms[1:]):
             return None
+        if edge_index.is_inference() and not torch.is_inference_mode_enabled():
+            # autograd cannot save what inference mode made
+            edge_index = edge_index.clone()
         return FewEdges(edge_index, self.flow, num_sources, num_targets, weakref.ref(self.note))

@@ -145,8 +145,8 @@ OF_FEW_EDGES = (
     Mutation(
         'edges that inference made',
         'conv/_few_edges.py',
-        ' and not edge_index.is_inference()',
-        '',
+        'if edge_index.is_inference() and not torch.is_inference_mode_enabled():',
+        'if False:',
         f'{LAYERS_ALONG} -k inference',
     ),
     Mutation(
