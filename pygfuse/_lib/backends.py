@@ -99,6 +99,12 @@ def few_edges_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'few_edges') if device.type == 'cpu' else None
 
 
+def few_edge_networks_of(device: torch.device) -> ModuleType | None:
+    """The module that takes few edges as they come through a network on this device: it has ``forward`` and
+    ``backward``. None: there is none."""
+    return _module('cpu', 'few_edge_networks') if device.type == 'cpu' else None
+
+
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""

@@ -49,8 +49,8 @@ class Note:
         backward: What the last backward pass walked; None before there was one.
         forward: What the last forward pass computed within `pygfuse.active`; None for one outside of it.
         kind: Of which kind the last fused call was, where that was looked at (`pygfuse.conv._repeated`).
-        few: How calls of that kind add along few edges, and the bytes of a row; None if they do not
-            (`pygfuse.conv._few_edges`).
+        few: How calls of that kind run along few edges, the bytes of a row, and the products of an edge and of a node;
+            None if they do not take them as they come (`pygfuse.conv._few_edges`).
         calls: The last kinds of calls of a compiled layer (`pygfuse.conv._known_calls`).
         remade: Edges that it makes anew in each call (`pygfuse.conv._remade_edges`); None before any.
     """
@@ -61,6 +61,6 @@ class Note:
     backward: Activity | None = None
     forward: Activity | None = None
     kind: Any = None
-    few: tuple[str, int] | None = None
+    few: tuple[Any, int, tuple[int, int]] | None = None
     calls: tuple = ()
     remade: Any = None

@@ -1,4 +1,4 @@
-"""Layers that sum neighbours, over so few edges that these are added up as they come.
+"""Layers that take so few edges as they come.
 
 That is decided by the sizes of a call and not by what was done with its edges before: a call gives the same bits each
 time.
@@ -21,53 +21,64 @@ from pygfuse.ops.few_edges import FewEdges
 
 
 class OverFewEdges:
-    """A mixin for layers, of which those that add up neighbours say here how."""
+    """A mixin for layers, of which those that take few edges as they come say here how."""
 
-    _note: Note | None
+    note: Note
     flow: str
 
-    def form_of_few(self) -> str | None:
-        """How the layer adds along few edges (`pygfuse.ops.few_edges`); None where it takes them as it takes many."""
+    def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> Any:
+        """How the layer runs along few edges, the form of a sum (`pygfuse.ops.few_edges`) or what else `sum_few` takes;
+        None where it takes them as it takes many."""
         return None
 
-    def width_of_few(self, width: int) -> int:
-        """How wide the rows are that it adds then, given features of this width."""
+    def width_of_few(self, width: int, form: Any) -> int:
+        """How wide the rows are that it adds or holds then, given features of this width."""
         return width
 
-    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
-        """Its output then."""
+    def products_of_few(self, form: Any) -> tuple[int, int]:
+        """How many numbers it multiplies then for an edge and for a node, beside rows."""
+        return 0, 0
+
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
+        """Its output then; where a call gives one tensor, both of `x` are it."""
         raise NotImplementedError
 
-    def note_few(self, x: Tensor | NodePair, edge_index: Tensor, given: Mapping[str, Any]) -> None:
-        """Notes how calls of this kind add along few edges, or that they do not.
+    def forms_of_few(
+        self, x: Tensor | NodePair, edge_index: Tensor, given: Mapping[str, Any], prepared: Any
+    ) -> tuple | None:
+        """How calls of a kind run along few edges, as `pygfuse._lib.note.Note` has it.
 
         Args:
-            x, edge_index, given: What the layer is called with, of the kind in its note.
+            x, edge_index, given: What the layer is called with.
+            prepared: What it read of itself.
         """
-        source, note = x[0] if isinstance(x, tuple) else x, self._note
-        form, note.few = self.form_of_few(), None
+        source, form = x[0] if isinstance(x, tuple) else x, self.form_of_few(x, prepared)
         if form is None or any(value is not None for value in given.values()):
-            return
+            return None
         has_kernel = edge_index.dtype is torch.int64 and few_edges_of(edge_index.device) is not None
-        if has_kernel and source.dim() == 2 and source.shape[1]:
-            note.few = form, counted_bytes(self.width_of_few(source.shape[1]), source.element_size())
+        if not (has_kernel and source.dim() == 2 and source.shape[1]):
+            return None
+        row_bytes = counted_bytes(self.width_of_few(source.shape[1], form), source.element_size())
+        return form, row_bytes, self.products_of_few(form)
 
-    def few_edges(self, x: Tensor | NodePair, edge_index: Tensor) -> FewEdges | None:
-        """The edges of a call whose kind is noted, if such calls add along few edges and they are so few.
+    def few_edges(self, x: Tensor | NodePair, edge_index: Tensor, forms: tuple | None) -> FewEdges | None:
+        """The edges of a call, if such calls take few edges as they come and they are so few.
 
         Args:
-            x, edge_index: What the layer is called with, of the kind in its note.
+            x, edge_index: What the layer is called with.
+            forms: As of `forms_of_few`.
         """
-        note = self._note
-        if note.few is None:
+        if forms is None:
             return None
-        # autograd cannot save what inference mode made
-        is_list = edge_index.is_contiguous() and edge_index.shape[0] == 2 and not edge_index.is_inference()
+        is_list = edge_index.is_contiguous() and edge_index.shape[0] == 2
         source, target = x if type(x) is tuple else (x, x)
         if not is_list or source.layout is not torch.strided:
             return None
         num_sources = source.shape[0]
         num_targets = num_sources if target is None or target is source else target.shape[0]
-        if not are_few(edge_index.shape[1], num_sources + num_targets, note.few[1]):
+        if not are_few(edge_index.shape[1], num_sources + num_targets, *forms[1:]):
             return None
-        return FewEdges(edge_index, self.flow, num_sources, num_targets, weakref.ref(note))
+        if edge_index.is_inference() and not torch.is_inference_mode_enabled():
+            # autograd cannot save what inference mode made
+            edge_index = edge_index.clone()
+        return FewEdges(edge_index, self.flow, num_sources, num_targets, weakref.ref(self.note))

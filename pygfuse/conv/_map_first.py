@@ -58,10 +58,10 @@ class MappedSums(FusedConv):
         out, weights = super().aggregate_edges(inputs._replace(x=(mapped, None)), edges, prepared)
         return added_to(out, of_root), weights
 
-    def form_of_few(self) -> str | None:
+    def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         return self.reduction if self.reduction in SUMS else None
 
-    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
         out, target = self._modules[self.sums_mapped_by](sum_along(x[0], edges, self._note.few[0])), x[1]
         if target is not None and self.has_root():
             out = out + self._modules[self.root_mapped_by](target)

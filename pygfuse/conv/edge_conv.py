@@ -11,7 +11,9 @@ from torch_geometric.typing import PairTensor
 
 from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.conv._checks import Inputs
+from pygfuse.conv._edge_mlp.along_few_edges import few_edge_network_of
 from pygfuse.conv._edge_mlp.network import (
+    Linear,
     Norm,
     Slope,
     Stage,
@@ -26,7 +28,10 @@ from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EXTREMES, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_places
+from pygfuse.ops.few_edge_networks import network_along
+from pygfuse.ops.few_edges import FewEdges
 from pygfuse.program.library.edge_values import EDGE_VALUES
+from pygfuse.program.networks_along_edges import FewEdgeNetwork
 
 
 class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
@@ -46,9 +51,10 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
 
     Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
 
-    Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does a network
-    whose stages after the first linear map never fall; a deeper one gives it to the first of these edges. Edges of
-    equal points then share a gradient differently, and the gradients of parameters are PyG's. A network whose
+    Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does any
+    network of linear maps and activations along few edges, up to some thousands, and one whose stages after the first
+    linear map never fall along any number; a deeper one gives it to the first of these edges. Edges of
+    equal points then share a gradient differently, and the gradients of parameters are PyG's. Such a network whose
     parameters alone make edges tie, by a scale of zero in a batch normalisation or (if it is a deeper one) a row of
     zeros in a linear map or a slope of zero in a PReLU, runs PyG's path; within ``torch.compile`` values are not
     looked at.
@@ -97,6 +103,21 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
         for stage in prepared:
             values.apply(stage)
         return values.aggregate(self.reduction), None
+
+    def form_of_few(self, x: Tensor | tuple[Tensor, Tensor], prepared: list[Stage]) -> FewEdgeNetwork | None:
+        source, is_shared = (x, True) if isinstance(x, Tensor) else (x[0], False)
+        return few_edge_network_of(prepared, source, self.reduction, is_shared)
+
+    def width_of_few(self, width: int, form: FewEdgeNetwork) -> int:
+        return form.held
+
+    def products_of_few(self, form: FewEdgeNetwork) -> tuple[int, int]:
+        return form.products
+
+    def sum_few(self, x: tuple[Tensor, Tensor], edges: FewEdges, prepared: list[Stage]) -> Tensor:
+        network, modules = self._note.few[0], [stage.module for stage in prepared if isinstance(stage, Linear)]
+        pair = (x[0], None) if network.shared else x
+        return network_along(network, edges, pair, [m.weight for m in modules], [m.bias for m in modules])
 
     def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
         x, (first, *_) = inputs.x, prepared

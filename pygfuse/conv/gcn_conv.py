@@ -78,17 +78,17 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             return 'edge_weight beside a SparseTensor, with which PyG is told not to multiply'
         return None
 
-    def form_of_few(self) -> str | None:
+    def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         if not self.normalize:
             return self.reduction if self.reduction in SUMS else None
         if self.cached or self.reduction != 'sum':
             return None
         return NORMALISED_WITH_LOOPS if self.add_self_loops else NORMALISED
 
-    def width_of_few(self, width: int) -> int:
+    def width_of_few(self, width: int, form: Any) -> int:
         return self.out_channels
 
-    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
         out = sum_along(self.lin(x[0]), edges, self._note.few[0])
         return out if self.bias is None else out + self.bias
 

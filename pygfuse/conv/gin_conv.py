@@ -57,10 +57,10 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         """Runs the layer; arguments and results are those of PyG's ``GINConv.forward``."""
         return self.fused(x, edge_index, size=size)
 
-    def form_of_few(self) -> str | None:
+    def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         return self.reduction if self.reduction in SUMS else None
 
-    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
         source, target = x
         # a parametrised one is computed each time it is read
         eps = None if target is None else self.eps

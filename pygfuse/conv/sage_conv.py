@@ -73,8 +73,8 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
         return why_not_shared(inputs.adjacency, edges) if self.aggr == 'lstm' else None
 
-    def sum_few(self, x: NodePair, edges: FewEdges) -> Tensor:
-        return super().sum_few((self.lin(x[0]).relu(), x[1]) if self._projects else x, edges)
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
+        return super().sum_few((self.lin(x[0]).relu(), x[1]) if self._projects else x, edges, prepared)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         if self._projects:

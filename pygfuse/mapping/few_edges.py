@@ -7,6 +7,8 @@ from pygfuse.mapping import records
 # of rows that are read and written: up to so many, adding edges as they come takes less than what has to be done first
 # for a walk of sorted ones
 MOST_BYTES = 2**22
+# numbers that a network of edges multiplies: beyond, several threads take less than one
+MOST_PRODUCTS = 2**24
 # what an edge of narrower rows takes, too
 _LEAST_ROW = 256
 
@@ -16,16 +18,19 @@ def counted_bytes(width: int, element_bytes: int) -> int:
     return max(_LEAST_ROW, width * element_bytes)
 
 
-def are_few(num_edges: int, num_nodes: int, row_bytes: int) -> bool:
+def are_few(num_edges: int, num_nodes: int, row_bytes: int, products: tuple[int, int] = (0, 0)) -> bool:
     """Whether edges are added up as they come; what was measured of walks (`pygfuse.autotune`) is for sorted ones.
 
     Args:
         num_edges: Number of edges.
         num_nodes: Number of sources and targets together.
         row_bytes: What a row counts, see `counted_bytes`.
+        products: How many numbers are multiplied for an edge and for a node.
 
     Example:
         >>> are_few(100, 50, counted_bytes(64, 4)), are_few(100_000, 20_000, counted_bytes(64, 4))
         (True, False)
     """
+    if num_edges * products[0] + num_nodes * products[1] > MOST_PRODUCTS:
+        return False
     return (num_edges + num_nodes) * row_bytes <= MOST_BYTES and records.TABLE.is_empty()

@@ -9,6 +9,8 @@ SINGLE_PART = 'tests/cpu/test_single_part.py'
 SORT = 'tests/cpu/test_sort.py'
 ALONG = 'tests/ops/test_few_edges.py'
 LAYERS_ALONG = 'tests/conv/test_few_edges.py'
+NETWORKS_ALONG = 'tests/ops/test_few_edge_networks.py'
+EDGE_CONV_ALONG = 'tests/conv/edge_conv/test_few_edges.py'
 HEADS = 'tests/ops/test_head_products.py'
 LISTED = 'tests/ops/test_listed.py'
 
@@ -187,8 +189,8 @@ OF_FEW_EDGES = (
     Mutation(
         'edges that inference made',
         'conv/_few_edges.py',
-        ' and not edge_index.is_inference()',
-        '',
+        'if edge_index.is_inference() and not torch.is_inference_mode_enabled():',
+        'if False:',
         f'{LAYERS_ALONG} -k inference',
     ),
     Mutation(
@@ -201,16 +203,52 @@ OF_FEW_EDGES = (
     Mutation(
         'the width of rows along edges as they come',
         'conv/_few_edges.py',
-        'counted_bytes(self.width_of_few(source.shape[1]), source.element_size())',
+        'counted_bytes(self.width_of_few(source.shape[1], form), source.element_size())',
         'counted_bytes(1, source.element_size())',
         f'{LAYERS_ALONG} -k wide',
     ),
     Mutation(
         'a first call along edges as they come',
         'conv/_layer.py',
-        'few = self.few_edges(x, edge_index)\n            if',
-        'few = None\n            if',
+        'few = self.few_edges(x, edge_index, forms)\n            reason',
+        'few = None\n            reason',
         f'{LAYERS_ALONG} -k checkpoints',
+    ),
+    # networks along edges as they come
+    Mutation(
+        'products of nodes along edges as they come',
+        'mapping/few_edges.py',
+        '+ num_nodes * products[1] >',
+        '>',
+        f'{EDGE_CONV_ALONG} -k products',
+    ),
+    Mutation(
+        'edges that tie in a network along edges as they come',
+        'cpu/few_edge_bodies.py',
+        'own, ties + 1.0, ties)',
+        'own, ties * 0.0 + 1.0, ties)',
+        f'{NETWORKS_ALONG} -k tie',
+    ),
+    Mutation(
+        'the reason against ties along edges as they come',
+        'conv/_layer.py',
+        ' if few is None else None',
+        '',
+        'tests/conv/edge_conv/test_ties.py -k along_few',
+    ),
+    Mutation(
+        'what is not finite along edges as they come',
+        'ops/few_edge_networks.py',
+        'if not all(t is None or is_finite(t) for t in found):',
+        'if not found:',
+        f'{NETWORKS_ALONG} -k not_finite',
+    ),
+    Mutation(
+        'targets that are other nodes in a network along edges as they come',
+        'conv/edge_conv.py',
+        'pair = (x[0], None) if network.shared else x',
+        'pair = (x[0], None)',
+        f'{EDGE_CONV_ALONG} -k other_targets',
     ),
     # walks of one part
     Mutation(

@@ -11,6 +11,7 @@ from torch.autograd import gradcheck
 from tests.support.edge_conv import FEATURES, NETWORKS, RANDOM, pair
 from tests.support.parity import Example, results
 
+pytestmark = pytest.mark.usefixtures('few_or_many')
 SMALL = Example(torch.tensor([[0, 1, 2, 2, 3, 1, 1, 3], [1, 2, 0, 1, 3, 1, 2, 0]]), 5, 5)
 
 

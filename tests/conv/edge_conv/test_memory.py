@@ -39,7 +39,7 @@ def measured(nn: Module, k: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize('name', NETWORKS_OF_MEMORY)
-def test_memory_does_not_grow_with_neighbours(name, monkeypatch):
+def test_memory_does_not_grow_with_neighbours(name, many_edges, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 2**16)
     (saved, peak), (saved_of_more, peak_of_more) = (measured(NETWORKS_OF_MEMORY[name](), k) for k in (20, 40))
     assert saved_of_more == saved

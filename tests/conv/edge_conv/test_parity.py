@@ -55,6 +55,12 @@ def test_networks(name, aggr):
         check(NETWORKS[name](), aggr, GRAPHS[graph]())
 
 
+@pytest.mark.parametrize('aggr', AGGREGATIONS)
+@pytest.mark.parametrize('name', ['linear', 'no bias', *DEEP])
+def test_networks_along_many_edges(name, aggr, many_edges):
+    test_networks(name, aggr)
+
+
 @pytest.mark.parametrize('aggr', ['max', 'mean'])
 @pytest.mark.parametrize('name', SHARED)
 def test_a_module_that_comes_twice(name, aggr):
@@ -72,7 +78,7 @@ def test_networks_in_float32(graph, name, aggr):
 
 
 @pytest.fixture
-def small_chunks(monkeypatch):
+def small_chunks(many_edges, monkeypatch):
     """Chunks so small that rows are cut."""
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 1)
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', 7)

@@ -29,7 +29,7 @@ def test_equal_sources_share_the_gradient_as_in_pyg(name):
     check(NETWORKS[name](), 'max', RANDOM, x=x)
 
 
-def test_of_equal_sources_the_first_gets_the_gradient_behind_a_second_map():
+def test_of_equal_sources_the_first_gets_the_gradient_behind_a_second_map(many_edges):
     """Where PyG divides the gradient among equal sources, a deep network gives it to the first edge."""
     edge_index = torch.tensor([[2, 1, 2], [0, 0, 0]])
     x = torch.randn(3, FEATURES).double()
@@ -85,11 +85,19 @@ def test_a_slope_of_zero_behind_which_edges_tie():
 
 @pytest.mark.parametrize('aggr', ['max', 'min'])
 @pytest.mark.parametrize('name', ROWS_OF_ZEROS)
-def test_a_row_of_zeros_behind_which_all_edges_tie(name, aggr):
+def test_a_row_of_zeros_behind_which_all_edges_tie(name, aggr, many_edges):
     conv, twin = unchanged(ROWS_OF_ZEROS[name](), aggr)
     arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
     assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
     assert twin.note.reason == 'all edges tie where a row of weights of a Linear is zero'
+
+
+@pytest.mark.parametrize('name', ['last', 'first', 'of the difference'])
+def test_rows_of_zeros_along_few_edges(name):
+    conv, twin = unchanged(ROWS_OF_ZEROS[name](), 'max')
+    arguments = {'x': RANDOM.x(FEATURES), 'edge_index': RANDOM.edge_index}
+    assert_close(results(twin, arguments, torch.float64, 0), results(conv, arguments, torch.float64, 0), None)
+    assert twin.note.reason is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,9 @@ def test_rows_of_zeros_where_ties_are_shared_or_do_not_matter(name, aggr):
     assert twin.note.reason is None
 
 
-def test_ties_are_the_same_where_a_second_derivative_is_wanted():
+@pytest.mark.parametrize('most', [0, 2**22])
+def test_ties_are_the_same_where_a_second_derivative_is_wanted(most, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', most)
     _, conv = pair(DEEP['two']())
     x = RANDOM.x(FEATURES).double()
     x[1::2] = x[::2]
