@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from pygfuse.codegen.precision import fuses_products
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, WEIGHTS
@@ -22,12 +23,6 @@ def _key(bound: BoundProgram, tiling: Tiling, *rest: object) -> tuple[str, ...]:
     return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
 
 
-# the adjoint of a maximum computes messages again and asks which of them equal it: to the last bit, whatever else
-# stands around them in either walk
-def _fuses_products(reduce: str) -> bool:
-    return reduce not in ('max', 'min')
-
-
 @functools.lru_cache(maxsize=256)
 def forward_kernel(
     bound: BoundProgram, tiling: Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
@@ -38,7 +33,7 @@ def forward_kernel(
         f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, reduce, form, scattered),
         FORWARD,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 
@@ -50,7 +45,7 @@ def weights_kernel(bound: BoundProgram, tiling: Tiling, reduce: str) -> Kernel:
         f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, reduce in ('max', 'min')),
         WEIGHTS,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 
@@ -62,7 +57,7 @@ def backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, red
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
         BACKWARD,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 COMPILED = 'tests/cuda/test_compiled.py'
+EXTREMES = 'tests/cuda/test_extremes.py'
 LAUNCH = 'tests/cuda/test_launch.py'
 PASSED = f'{LAUNCH} -k passes_what_it_should'
 
@@ -214,5 +215,40 @@ OF_CUDA = (
         '_OF_CUDA_12.get(minor, minor) if major == 12 else minor',
         'minor',
         'tests/cuda/test_toolkit.py',
+    ),
+    Mutation(
+        'an extreme whose forward walk fuses products',
+        'cuda/kernels.py',
+        '_key(bound, reduce), fuses_products(reduce))',
+        '_key(bound, reduce))',
+        f'{EXTREMES} -k found_again',
+    ),
+    Mutation(
+        'an extreme whose adjoint fuses products',
+        'cuda/kernels.py',
+        '_key(bound, plan, fuses), fuses)',
+        '_key(bound, plan, fuses))',
+        f'{EXTREMES} -k found_again',
+    ),
+    Mutation(
+        'weights of an extreme that fuse products',
+        'cuda/kernels.py',
+        '_key(bound, fuses), fuses)',
+        '_key(bound, fuses))',
+        f'{EXTREMES} -k are_rounded',
+    ),
+    Mutation(
+        'flags that allow to fuse whatever the option says',
+        'cuda/numba_cuda.py',
+        "[_CONTRACTED.sub(r'\\1', text) for text in texts]",
+        'texts',
+        f'{EXTREMES} -k are_rounded',
+    ),
+    Mutation(
+        'products that an assembler may fuse',
+        'cuda/numba_cuda.py',
+        '**options, fma=False)',
+        '**options)',
+        f'{EXTREMES} -k are_rounded',
     ),
 )
