@@ -267,6 +267,9 @@ def forced() -> Mapping | None:
 def force_mapping(mapping: str | Mapping) -> contextlib.AbstractContextManager[None]:
     """Forces a mapping for all walks of this thread within a ``with`` block, backward passes inside it included.
 
+    On a GPU, where autograd runs backward in threads of its own, it holds for the backward passes of what ran forward
+    within the block.
+
     Args:
         mapping: ``'vertex'``, ``'edge'`` or ``'scatter'``, or a `Mapping`.
 

@@ -251,4 +251,11 @@ OF_CUDA = (
         '**options)',
         f'{EXTREMES} -k are_rounded',
     ),
+    Mutation(
+        'a mapping that backward on a GPU does not know',
+        'ops/autograd.py',
+        "_OF_BACKWARD = ('execution_paths', 'mapping', 'group_sizes')",
+        "_OF_BACKWARD = ('execution_paths', 'group_sizes')",
+        'tests/ops/test_aggregate.py -k forward_was_told',
+    ),
 )
