@@ -258,4 +258,25 @@ OF_CUDA = (
         "_OF_BACKWARD = ('execution_paths', 'group_sizes')",
         'tests/ops/test_aggregate.py -k forward_was_told',
     ),
+    Mutation(
+        'rows that are looked at twice',
+        'cuda/sort.py',
+        '    if is_outside:',
+        '    if bool(outside.any()):',
+        'tests/cuda/test_sort.py -k waits_once',
+    ),
+    Mutation(
+        'self-loops of the user that stay beside those put in',
+        'cuda/sort.py',
+        'targets.masked_fill(goes, rows)',
+        'targets',
+        'tests/cuda/test_sort.py -k equal_the_cpu',
+    ),
+    Mutation(
+        'a length of slots that the device is asked for',
+        'mapping/mapping.py',
+        'torch.empty(len(parts) + len(split_rows), dtype',
+        'torch.empty(int(indptr[-1]), dtype',
+        'tests/cuda/test_sort.py -k waits_three_times',
+    ),
 )
