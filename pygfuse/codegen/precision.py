@@ -10,6 +10,22 @@ SETTLED_AFTER = 256
 SLACK = 8.0
 
 
+def fuses_products(reduce: str) -> bool:
+    """Whether a product and a sum may become one instruction in the walks of a reduction.
+
+    The adjoint of a maximum computes messages again and asks which of them equal it: to the last bit, whatever else
+    stands around them in either walk.
+
+    Args:
+        reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+
+    Example:
+        >>> fuses_products('mean'), fuses_products('max')
+        (True, False)
+    """
+    return reduce not in ('max', 'min')
+
+
 def lowest(dtype: str) -> float:
     """Where a running maximum begins: finite, so that a score of -inf is below it and gets the weight 0.
 

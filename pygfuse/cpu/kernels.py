@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from pygfuse.codegen.precision import fuses_products
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, WEIGHTS
@@ -23,12 +24,6 @@ def _key(bound: BoundProgram, tiling: Tiling, *rest: object) -> tuple[str, ...]:
     return (*texts, repr((bound.softmax, bound.present, bound.products, layout.row, layout.edges, rest)))
 
 
-# the adjoint of a maximum computes messages again and asks which of them equal it: to the last bit, whatever else
-# stands around them in either walk
-def _fuses_products(reduce: str) -> bool:
-    return reduce not in ('max', 'min')
-
-
 @functools.lru_cache(maxsize=256)
 def forward_kernel(
     bound: BoundProgram, tiling: Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
@@ -39,7 +34,7 @@ def forward_kernel(
         f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, reduce, form, scattered),
         FORWARD,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 
@@ -51,7 +46,7 @@ def weights_kernel(bound: BoundProgram, tiling: Tiling, reduce: str) -> Kernel:
         f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, reduce in ('max', 'min')),
         WEIGHTS,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 
@@ -63,7 +58,7 @@ def backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, red
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
         BACKWARD,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 
@@ -75,7 +70,7 @@ def listed_forward_kernel(bound: BoundProgram, tiling: Tiling, reduce: str) -> K
         f'{bound.program.name} forward along few edges, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, reduce),
         LISTED_FORWARD,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 
@@ -87,7 +82,7 @@ def listed_backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPl
         f'{bound.program.name} backward along few edges, {layout.heads} x {layout.channels}, {layout.element}',
         _key(bound, tiling, plan, reduce),
         LISTED_BACKWARD,
-        _fuses_products(reduce),
+        fuses_products(reduce),
     )
 
 

@@ -156,7 +156,7 @@ def weights(call: Call, statistics: Tensor | None) -> Tensor:
     result = like.new_zeros(call.graph.num_edge_ids, call.heads, dtype=call.dtype)
     rows = len(call.bound.names(SOURCE, CHANNELS)) + len(call.bound.edge_rows)
     tiling, parts = _tiling(call, csr, planning.BACKWARD_VALUES, False, rows), planning.parts_of(csr, call.row_bytes)
-    kernel = kernels.weights_kernel(call.bound, tiling.layout)
+    kernel = kernels.weights_kernel(call.bound, tiling.layout, call.reduce)
     kernel(
         *(like.device, kernel.blocks(parts.count), tiling.count),
         parts.count,

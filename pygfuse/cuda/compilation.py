@@ -7,13 +7,14 @@ parameters are 64-bit words, passed by value: nothing is copied to the device fo
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable
 
 from pygfuse.cuda.arguments import KINDS
 from pygfuse.cuda.memory import Memory, float_of
-from pygfuse.cuda.numba_cuda import compile, compiling_for, intrinsic, jit, types
+from pygfuse.cuda.numba_cuda import compile, compiling_for, intrinsic, jit, rounding_products, types
 
 # a kernel may take the registers of a multiprocessor that fewer blocks would leave unused, rather than spill
 _BLOCKS_AT_LEAST = 2
@@ -76,7 +77,9 @@ def to_machine_code(text: str, architecture: tuple[int, int]) -> bytes:
     return bytes(code)
 
 
-def to_ptx(body: Callable, description: tuple, architecture: tuple[int, int], threads: int) -> tuple[str, str]:
+def to_ptx(
+    body: Callable, description: tuple, architecture: tuple[int, int], threads: int, fuses_products: bool = True
+) -> tuple[str, str]:
     """The PTX of a body for arguments of these types.
 
     Args:
@@ -84,12 +87,13 @@ def to_ptx(body: Callable, description: tuple, architecture: tuple[int, int], th
         description: `describe` of each argument.
         architecture: Compute capability, such as ``(9, 0)``.
         threads: Of a block.
+        fuses_products: Whether a product and a sum may become one instruction.
 
     Returns:
         The text, and the name of the kernel in it.
     """
     entry, count = _entry(description, body)
-    with _lock, compiling_for(architecture):
+    with _lock, compiling_for(architecture), contextlib.nullcontext() if fuses_products else rounding_products():
         text, _ = compile(
             entry,
             types.void(*[types.int64] * count),

@@ -49,12 +49,21 @@ class Kernel:
         layout: Which lane holds what.
         name: What it computes, for messages.
         key: What, beside the types of arguments, decides the machine code.
+        fuses_products: Whether a product and a sum may become one instruction; `key` has to say which.
     """
 
     block = BLOCK
 
-    def __init__(self, make_body: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        make_body: Callable[[Any], Callable],
+        layout: Layout,
+        name: str,
+        key: tuple[str, ...],
+        fuses_products: bool = True,
+    ) -> None:
         self.make_body, self.layout, self.name, self.key = make_body, layout, name, key
+        self.fuses_products = fuses_products
         # to be tried one after another: there are hardly ever more than two
         self._launches: tuple[Launch, ...] = ()
         self._lock = threading.Lock()
@@ -132,4 +141,4 @@ class Kernel:
         from pygfuse.cuda import compilation, instructions
 
         body = self.make_body(instructions.Instructions(self.layout))
-        return compilation.to_ptx(body, description, architecture, BLOCK)
+        return compilation.to_ptx(body, description, architecture, BLOCK, self.fuses_products)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from pygfuse.codegen.precision import fuses_products
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.walks.backward import backward_body
@@ -25,20 +26,21 @@ def _key(bound: BoundProgram, *rest: object) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=256)
 def forward_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
     make = functools.partial(_made, forward_body, bound, (reduce,))
-    return _kernel(make, layout, f'{bound.program.name} forward', _key(bound, reduce))
+    return _kernel(make, layout, f'{bound.program.name} forward', _key(bound, reduce), fuses_products(reduce))
 
 
 @functools.lru_cache(maxsize=256)
 def backward_kernel(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Kernel:
     make = functools.partial(_made, backward_body, bound, (plan, reduce))
-    extreme = reduce in ('max', 'min')
-    return _kernel(make, layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, extreme))
+    fuses = fuses_products(reduce)
+    return _kernel(make, layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, fuses), fuses)
 
 
 @functools.lru_cache(maxsize=256)
-def weights_kernel(bound: BoundProgram, layout: Layout) -> Kernel:
+def weights_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
     make = functools.partial(_made, weights_body, bound, ())
-    return _kernel(make, layout, f'{bound.program.name} weights', _key(bound))
+    fuses = fuses_products(reduce)
+    return _kernel(make, layout, f'{bound.program.name} weights', _key(bound, fuses), fuses)
 
 
 def _made(body: Callable, bound: BoundProgram, rest: tuple, lanes: Any) -> Callable:
@@ -69,5 +71,8 @@ def factors_kernel(layout: Layout) -> Kernel:
     return _kernel(factors_body, layout, 'dropout factors', ())
 
 
-def _kernel(make: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...]) -> Kernel:
-    return Kernel(make, layout, f'{name}, {layout.heads} x {layout.channels}, {layout.element}', (name, *key))
+def _kernel(
+    make: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...], fuses_products: bool = True
+) -> Kernel:
+    full_name = f'{name}, {layout.heads} x {layout.channels}, {layout.element}'
+    return Kernel(make, layout, full_name, (name, *key), fuses_products)

@@ -1,4 +1,4 @@
-"""Compressed rows on a GPU, by torch's own sorting: done once for a graph."""
+"""Compressed rows on a GPU, by torch's own sorting: done once for a graph. The host waits once, for what edges hold."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def _pointer(rows_of: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
-    """Where each row begins, and the end, from the row of each edge in any order."""
-    pointer = torch.zeros(rows + 1, dtype=dtype, device=rows_of.device)
-    pointer[1:] = torch.bincount(rows_of, minlength=rows).cumsum(0)
-    return pointer
+    """Where each row begins, and the end, from the row of each edge in order."""
+    # not by counting, for which the host would wait
+    numbers = torch.arange(rows + 1, dtype=rows_of.dtype, device=rows_of.device)
+    return torch.searchsorted(rows_of, numbers, out_int32=dtype == torch.int32)
 
 
 def sort_by_target(
@@ -26,18 +26,20 @@ def sort_by_target(
     """
     edges = targets.numel()
     outside = (targets < 0) | (targets >= rows) | (sources < 0) | (sources >= columns)
-    if bool(outside.any()):
+    goes = targets == sources
+    # one transfer for all
+    is_outside, falls, gone = torch.stack([outside.any(), (targets.diff() < 0).any(), goes.sum()]).tolist()
+    if is_outside:
         raise IndexError('an edge names a node that does not exist')
-    if loops is None and not bool((targets.diff() < 0).any()):
+    if loops is None and not falls:
         return _pointer(targets, rows, index_dtype), sources.to(index_dtype, copy=True), None
-    edge_id = torch.arange(edges, dtype=index_dtype, device=targets.device)
     if loops is not None:
-        stay = targets != sources
         nodes = torch.arange(loops, dtype=targets.dtype, device=targets.device)
-        targets, sources = torch.cat([targets[stay], nodes]), torch.cat([sources[stay], nodes])
-        edge_id = torch.cat([edge_id[stay], (nodes + edges).to(index_dtype)])
-    ordered, order = targets.sort(stable=True)
-    return _pointer(ordered, rows, index_dtype), sources[order].to(index_dtype), edge_id[order]
+        # what goes is sorted behind all rows and left there
+        targets = torch.cat([targets.masked_fill(goes, rows), nodes])
+        sources, edges = torch.cat([sources, nodes]), edges - gone + loops
+    ordered, order = (found[:edges] for found in targets.sort(stable=True))
+    return _pointer(ordered, rows, index_dtype), sources[order].to(index_dtype), order.to(index_dtype)
 
 
 def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:

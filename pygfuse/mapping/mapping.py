@@ -248,14 +248,13 @@ def splits(rows: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         cuts: For which of them a part begins inside the row.
     """
     parts = cuts.nonzero().flatten()
-    split_rows, pieces = torch.unique_consecutive(rows[parts], return_counts=True)
+    split_rows, which, pieces = torch.unique_consecutive(rows[parts], return_inverse=True, return_counts=True)
     indptr = torch.cat([pieces.new_zeros(1), (pieces + 1).cumsum(0)])
-    slots = torch.empty(int(indptr[-1]), dtype=torch.int64, device=rows.device)
-    first = torch.zeros_like(slots, dtype=torch.bool)
-    first[indptr[:-1]] = True
-    slots[~first] = 2 * parts
-    starts = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)[:-1]])[: len(pieces)]
-    slots[first] = 2 * (parts[starts] - 1) + 1
+    slots = torch.empty(len(parts) + len(split_rows), dtype=torch.int64, device=rows.device)
+    # of each row one slot more, of the part that it begins in
+    slots[torch.arange(len(parts), device=rows.device) + which + 1] = 2 * parts
+    starts = pieces.cumsum(0) - pieces
+    slots[indptr[:-1]] = 2 * (parts[starts] - 1) + 1
     return split_rows, indptr, slots
 
 
@@ -266,6 +265,9 @@ def forced() -> Mapping | None:
 
 def force_mapping(mapping: str | Mapping) -> contextlib.AbstractContextManager[None]:
     """Forces a mapping for all walks of this thread within a ``with`` block, backward passes inside it included.
+
+    On a GPU, where autograd runs backward in threads of its own, it holds for the backward passes of what ran forward
+    within the block.
 
     Args:
         mapping: ``'vertex'``, ``'edge'`` or ``'scatter'``, or a `Mapping`.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,13 +27,18 @@ from pygfuse.ops.second_order import by_walks, twice_differentiable
 from pygfuse.ops.wanted import taken
 from pygfuse.program.products import Product
 
+# what walks ask of a backward pass
+_OF_BACKWARD = ('execution_paths', 'mapping', 'group_sizes')
 
-def paths_said(is_cuda: bool) -> bool | None:
-    """What is said of execution paths where a call is; None if its backward pass can ask itself.
+
+def said_of_backward(is_cuda: bool) -> dict[str, Any]:
+    """What is said where a call is and holds for its backward pass, by the names of `Modes`; nothing if that can ask
+    itself.
 
     Autograd's threads for a GPU do not know what is said in the caller's.
     """
-    return modes().execution_paths if is_cuda else None
+    said = modes() if is_cuda else None
+    return {} if said is None else {name: getattr(said, name) for name in _OF_BACKWARD}
 
 
 def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Sequence[int] = ()) -> None:
@@ -68,7 +74,7 @@ def setup_context(ctx, inputs, output):
     _keep(ctx, arguments, (out if plan.reads_output else None, *rest), unread)
     note = modes().note
     ctx.note = weakref.ref(note) if plan.is_noted and note is not None else None
-    ctx.paths = paths_said(out.is_cuda)
+    ctx.said = said_of_backward(out.is_cuda)
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*rest)
 
@@ -117,10 +123,8 @@ def as_in_forward(ctx) -> contextlib.AbstractContextManager[None]:
     """A ``with`` block for a backward pass: its layer's note, and what forward was told where nothing is said now."""
     said = modes()
     note = None if ctx.note is None else ctx.note()
-    paths = ctx.paths if said.execution_paths is None else said.execution_paths
-    if said.note is note and said.execution_paths == paths:
-        return contextlib.nullcontext()
-    return changed(note=note, execution_paths=paths)
+    more = {name: value for name, value in ctx.said.items() if value is not None and getattr(said, name) is None}
+    return contextlib.nullcontext() if said.note is note and not more else changed(note=note, **more)
 
 
 def _needed_of(ctx, arguments: Arguments) -> list[str]:

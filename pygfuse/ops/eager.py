@@ -17,7 +17,7 @@ from pygfuse._lib.modes import nothing_is_said
 from pygfuse._lib.note import Note
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.listed import Listed
-from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_differentiated, paths_said
+from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_differentiated, said_of_backward
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
 from pygfuse.ops.intercepted import are_plain, is_intercepted
@@ -108,7 +108,7 @@ class _Aggregation(torch.autograd.Function):
         ctx.save_for_backward(*tensors, seed, token, out if plan.reads_output else None, statistics, weights)
         ctx.made, made.statistics = made, statistics
         ctx.reads_result = plan.reads_output
-        ctx.note, ctx.paths = made.note, paths_said(out.is_cuda)
+        ctx.note, ctx.said = made.note, said_of_backward(out.is_cuda)
         return out
 
     @staticmethod

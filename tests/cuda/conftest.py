@@ -23,6 +23,20 @@ def in_place_of_the_cpu(monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
 
 
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Has kernels compiled as for a GPU and interpreted on tensors of the CPU; what nobody wrote is known."""
+    from pygfuse.cuda import kernels
+    from tests.support.device_memory import unwritten
+    from tests.support.interpreter import InterpretedKernel, forget_kernels
+
+    monkeypatch.setattr(kernels, 'Kernel', InterpretedKernel)
+    forget_kernels()
+    with unwritten():
+        yield
+    forget_kernels()
+
+
 @pytest.fixture(scope='session')
 def machine_code(tmp_path_factory):
     """A folder of machine code that is text."""

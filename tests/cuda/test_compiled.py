@@ -19,23 +19,15 @@ from pygfuse.cuda.kernel import Kernel
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.program.program import PROGRAMS
 from tests.support.comparison import NAMES, check, random_call, random_graph
-from tests.support.device_memory import unwritten
 
 if os.environ.get('CI', '').lower() not in ('1', 'true'):
     pytest.importorskip('numba_cuda')
-from tests.support.interpreter import InterpretedKernel, forget_kernels
+from tests.support.interpreter import InterpretedKernel
 
 TOLERANCE = 2e-5
 
 
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch):
-    monkeypatch.setattr(kernels, 'Kernel', InterpretedKernel)
-    forget_kernels()
-    with unwritten():
-        yield
-    forget_kernels()
-
+pytestmark = pytest.mark.usefixtures('interpreted')
 
 # together they have every kind of operand and of word; the simulator walks all programs
 SOON = ('edge_conv_none', 'fa', 'gat', 'gaussian_2')

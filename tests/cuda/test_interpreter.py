@@ -126,3 +126,18 @@ def test_a_shuffle_takes_all_its_lanes():
     odd_lanes = 'and.b32 %r3, %r1, 1;\nsetp.eq.s32 %p1, %r3, 0;\n@%p1 bra $L;\n'
     with pytest.raises(AssertionError, match='should shuffle together are not'):
         run(f'{odd_lanes}shfl.sync.bfly.b32 %r2|%p2, %r1, 1, 31, -1;\n$L:', numbers())
+
+
+@pytest.mark.parametrize(('rounding', 'outcomes'), [('', 2), ('.rn', 1)])
+def test_what_lacks_a_rounding_may_be_fused(rounding, outcomes):
+    """Of 1 + 2^-12 squared, less what it is rounded to, nothing is left but where the product is not rounded."""
+    found = set()
+    for number in range(16):
+        x = torch.full((BLOCK,), 1 + 2**-12)
+        run(
+            f'mov.u32 %r2, {number};\nld.global.f32 %f1, [%rd4];\nmul{rounding}.f32 %f2, %f1, %f1;\n'
+            f'add{rounding}.f32 %f3, %f2, 0fBF801000;\nst.global.f32 [%rd4], %f3;',
+            x,
+        )
+        found.add(float(x[0]))
+    assert len(found) == outcomes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 COMPILED = 'tests/cuda/test_compiled.py'
+EXTREMES = 'tests/cuda/test_extremes.py'
 LAUNCH = 'tests/cuda/test_launch.py'
 PASSED = f'{LAUNCH} -k passes_what_it_should'
 
@@ -214,5 +215,68 @@ OF_CUDA = (
         '_OF_CUDA_12.get(minor, minor) if major == 12 else minor',
         'minor',
         'tests/cuda/test_toolkit.py',
+    ),
+    Mutation(
+        'an extreme whose forward walk fuses products',
+        'cuda/kernels.py',
+        '_key(bound, reduce), fuses_products(reduce))',
+        '_key(bound, reduce))',
+        f'{EXTREMES} -k found_again',
+    ),
+    Mutation(
+        'an extreme whose adjoint fuses products',
+        'cuda/kernels.py',
+        '_key(bound, plan, fuses), fuses)',
+        '_key(bound, plan, fuses))',
+        f'{EXTREMES} -k found_again',
+    ),
+    Mutation(
+        'weights of an extreme that fuse products',
+        'cuda/kernels.py',
+        '_key(bound, fuses), fuses)',
+        '_key(bound, fuses))',
+        f'{EXTREMES} -k are_rounded',
+    ),
+    Mutation(
+        'flags that allow to fuse whatever the option says',
+        'cuda/numba_cuda.py',
+        "[_CONTRACTED.sub(r'\\1', text) for text in texts]",
+        'texts',
+        f'{EXTREMES} -k are_rounded',
+    ),
+    Mutation(
+        'products that an assembler may fuse',
+        'cuda/numba_cuda.py',
+        '**options, fma=False)',
+        '**options)',
+        f'{EXTREMES} -k are_rounded',
+    ),
+    Mutation(
+        'a mapping that backward on a GPU does not know',
+        'ops/autograd.py',
+        "_OF_BACKWARD = ('execution_paths', 'mapping', 'group_sizes')",
+        "_OF_BACKWARD = ('execution_paths', 'group_sizes')",
+        'tests/ops/test_aggregate.py -k forward_was_told',
+    ),
+    Mutation(
+        'rows that are looked at twice',
+        'cuda/sort.py',
+        '    if is_outside:',
+        '    if bool(outside.any()):',
+        'tests/cuda/test_sort.py -k waits_once',
+    ),
+    Mutation(
+        'self-loops of the user that stay beside those put in',
+        'cuda/sort.py',
+        'targets.masked_fill(goes, rows)',
+        'targets',
+        'tests/cuda/test_sort.py -k equal_the_cpu',
+    ),
+    Mutation(
+        'a length of slots that the device is asked for',
+        'mapping/mapping.py',
+        'torch.empty(len(parts) + len(split_rows), dtype',
+        'torch.empty(int(indptr[-1]), dtype',
+        'tests/cuda/test_sort.py -k waits_three_times',
     ),
 )

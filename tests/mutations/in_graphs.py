@@ -168,8 +168,8 @@ OF_GRAPHS = (
     Mutation(
         'the slot of a piece',
         'mapping/mapping.py',
-        'slots[first] = 2 * (parts[starts] - 1) + 1',
-        'slots[first] = 2 * (parts[starts] - 1)',
+        'slots[indptr[:-1]] = 2 * (parts[starts] - 1) + 1',
+        'slots[indptr[:-1]] = 2 * (parts[starts] - 1)',
         MAPPING,
     ),
     Mutation(

@@ -53,7 +53,7 @@ OF_KERNELS = (
     Mutation(
         'kept weights of an extreme that round otherwise',
         'cpu/kernels.py',
-        '        WEIGHTS,\n        _fuses_products(reduce),',
+        '        WEIGHTS,\n        fuses_products(reduce),',
         '        WEIGHTS,',
         f'{AGGREGATE} -k found_again',
     ),

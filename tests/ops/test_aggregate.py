@@ -13,10 +13,11 @@ from pygfuse.call import reference
 from pygfuse.call.call import Call, Dropout
 from pygfuse.cpu.random import dropout_factors
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping.group_sizes.chooser import group_sizes
 from pygfuse.mapping.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.memory import saved_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
-from pygfuse.ops.autograd import as_in_forward
+from pygfuse.ops.autograd import as_in_forward, said_of_backward
 from pygfuse.ops.walked_products import as_walked
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.products import Product
@@ -531,9 +532,15 @@ def test_saved_tensors_may_pass_through_hooks():
 
 
 def test_what_forward_was_told_holds_where_backward_is_told_nothing():
-    said_in_forward = SimpleNamespace(note=None, paths=True)
+    def any_size(csr, row_bytes):
+        return None
+
+    edge, vertex = Mapping('edge'), Mapping('vertex')
+    with execution_paths(True), force_mapping(edge), group_sizes(any_size):
+        said_in_forward = SimpleNamespace(note=None, said=said_of_backward(is_cuda=True))
+        assert said_of_backward(is_cuda=False) == {}
     with as_in_forward(said_in_forward):
-        assert modes().execution_paths is True
-        with execution_paths(False), as_in_forward(said_in_forward):
-            assert modes().execution_paths is False
-    assert modes().execution_paths is None
+        assert (modes().execution_paths, modes().mapping, modes().group_sizes) == (True, edge, any_size)
+        with execution_paths(False), force_mapping(vertex), as_in_forward(said_in_forward):
+            assert (modes().execution_paths, modes().mapping, modes().group_sizes) == (False, vertex, any_size)
+    assert (modes().execution_paths, modes().mapping, modes().group_sizes) == (None, None, None)

@@ -1,16 +1,19 @@
 """The text of PTX: its instructions, and what those of arithmetic compute.
 
-It knows what the walks compile to and nothing else.
+It knows what the walks compile to and nothing else. What an assembler is free to do is drawn anew for each text.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from tests.support.contraction import contracted
 
 REGISTERS = {
     '%temp': np.uint32,  # in doubles taken apart
@@ -66,6 +69,7 @@ class Program:
                 self.labels[line[:-1]] = len(self.instructions)
             elif line and not line.startswith('.') and line not in '{}':
                 self.instructions.append(_parsed(line))
+        self.instructions = contracted(self.instructions, np.random.default_rng(zlib.crc32(text.encode())))
         self.joins = {*self.labels.values()}
 
 

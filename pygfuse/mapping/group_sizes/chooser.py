@@ -48,7 +48,8 @@ def group_sizes(chooser: str | Chooser) -> contextlib.AbstractContextManager[Non
     that a smaller size counts as that share of the work. An execution path is cut by itself, no longer at the places
     where the whole graph is.
 
-    The size decides which rows are summed in pieces: of rows that are cut, sums differ by rounding between sizes.
+    The size decides which rows are summed in pieces: of rows that are cut, sums differ by rounding between sizes. On a
+    GPU, where autograd runs backward in threads of its own, the block has to hold the forward pass.
 
     Args:
         chooser: ``'regression'``: the linear regression of Xu et al. over vertices, edges and mean degree, with the
