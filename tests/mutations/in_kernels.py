@@ -58,7 +58,7 @@ OF_KERNELS = (
             f'exp({score} - {top})',
             f'{AGGREGATE} -k rounded_before',
         )
-        for walk, score, top in (('forward', 's', 'row_top'), ('backward', 'alpha', 'top'))
+        for walk, score, top in (('forward', 's', 'row_top'), ('backward', 'alpha', 'top'), ('weights', 's', 'top'))
     ),
     Mutation(
         'kept weights of an extreme that round otherwise',

@@ -15,7 +15,7 @@ from pygfuse.cpu.random import dropout_factors
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.memory import saved_bytes
-from pygfuse.ops import Edges, aggregate, new_seed
+from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.autograd import as_in_forward
 from pygfuse.ops.walked_products import as_walked
 from pygfuse.partial.paths.policy import execution_paths
@@ -234,10 +234,11 @@ def test_scores_are_rounded_before_they_are_compared(name, two_pass):
         for key, value in operands.items()
     }
     with force_mapping(Mapping('vertex', two_pass=two_pass)):
-        out = aggregate(chosen, edges, given, 2, 8)
+        out, weights = aggregate_with_weights(chosen, edges, given, 2, 8)
         (found,) = torch.autograd.grad(out, given['x'], torch.ones_like(out))
     torch.testing.assert_close(out.flatten(1), given['x'], rtol=1e-6, atol=0)
-    torch.testing.assert_close(found, torch.ones_like(found), rtol=1e-6, atol=0)
+    for ones in (weights, found):
+        torch.testing.assert_close(ones, torch.ones_like(ones), rtol=1e-6, atol=0)
 
 
 def test_products_of_channels_are_formed_in_walks(monkeypatch):
