@@ -16,7 +16,8 @@ EXTREMES = ('max', 'min')
 ALL = (*SUMS, *EXTREMES)
 
 BEFORE_DROPOUT, AFTER_DROPOUT = 'before dropout', 'after dropout'
-_PYG = TorchVersion(torch_geometric.__version__)
+# up to PyG 2.7 in all layers that return weights
+_ANY_BOOL_IS_YES = TorchVersion(torch_geometric.__version__) < '2.8'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,4 +113,4 @@ class Spec:
     @property
     def any_bool_is_yes(self) -> bool:
         """Whether PyG's layer returns weights of edges also where ``return_attention_weights`` is False."""
-        return self.attention == BEFORE_DROPOUT or _PYG < '2.8'
+        return self.attention == BEFORE_DROPOUT or _ANY_BOOL_IS_YES
