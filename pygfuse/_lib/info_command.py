@@ -35,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _version(name: str) -> str:
+    if name == 'torch':
+        return torch.__version__  # with the build, which the package's metadata leave out
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

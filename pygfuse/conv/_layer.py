@@ -35,7 +35,7 @@ from pygfuse.conv._in_place_of_pyg import InPlaceOfPyG
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._repeated import Kind, is_like, kind_of
 from pygfuse.conv._self_loops import loop_values
-from pygfuse.conv._spec import AFTER_DROPOUT, BEFORE_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
+from pygfuse.conv._spec import AFTER_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.hag.hag import Hag
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
@@ -290,7 +290,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         edge = others.pop('edge_attr' if 'edge_attr' in others else 'edge_weight', None)
         edge_type = others.pop('edge_type', None)
         size, with_weights = others.pop('size', None), others.pop('return_attention_weights', None)
-        if self.spec.attention == BEFORE_DROPOUT:  # these layers of PyG take any bool for a yes
+        if self.spec.any_bool_is_yes:
             with_weights = with_weights is not None
         if not self.spec.bipartite and not isinstance(x, Tensor):
             name, got = type(self).__name__, type(x).__name__

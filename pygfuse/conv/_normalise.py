@@ -47,12 +47,15 @@ def with_remaining_loops(edge_weight: Tensor, edges: Edges, fill: float) -> Tens
     A node that had a self-loop keeps its weight, the others get `fill`: PyG's ``add_remaining_self_loops``.
     """
     if torch.compiler.is_compiling():
-        places, nodes = _loops_among(edges)
+        # a graph has no shapes that depend on numbers: what is no loop goes to a place behind all nodes
+        first, second = user_rows(edges)
+        loops = edge_weight.new_full((edges.loops + 1, 1), fill)
+        loops = loops.index_put((torch.where(first == second, first, edges.loops),), edge_weight)[:-1]
     else:
         # found once: whoever looks waits for a GPU, and nobody may while a CUDA graph is captured
         places, nodes = edges.graph().memo.get_or_make(('loops among edges',), lambda: _loops_among(edges))
-    loops = edge_weight.new_full((edges.loops, 1), fill)
-    loops = loops.index_put((nodes,), edge_weight[places])
+        loops = edge_weight.new_full((edges.loops, 1), fill)
+        loops = loops.index_put((nodes,), edge_weight[places])
     return torch.cat([edge_weight, loops])
 
 

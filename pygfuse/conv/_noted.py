@@ -38,7 +38,7 @@ class Noted:
             reason: Why it runs PyG's own path, or None.
         """
         known = None if self._note is None else self._note.reason
-        if reason != known:
+        if reason != known and not (self._note is None and _is_exported()):
             # a reason of the layer as it stood may be gone when somebody asks
             self.note.reason, self.note.of_layer = reason, reason is not None and reason == self.why_not()
         if not torch.compiler.is_compiling() and self._note is not None and self._note.forward is not None:
@@ -48,3 +48,9 @@ class Noted:
     def noted(self) -> contextlib.AbstractContextManager[None]:
         """A ``with`` block for the layer's own aggregation: passes of what runs in it are the layer's."""
         return contextlib.nullcontext() if torch.compiler.is_compiling() else changed(note=self.note)
+
+
+def _is_exported() -> bool:
+    """Whether the call is run for an export, and not traced: torch 2.9 refuses attributes that such a call makes."""
+    # while it compiles, torch 2.9 says that it exports
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()

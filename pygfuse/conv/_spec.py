@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import torch_geometric
+from torch.torch_version import TorchVersion
+
 from pygfuse.program.program import EdgeProgram
 
 # PyG's names of simple aggregations -> those of `pygfuse.ops.aggregate`
@@ -13,6 +16,8 @@ EXTREMES = ('max', 'min')
 ALL = (*SUMS, *EXTREMES)
 
 BEFORE_DROPOUT, AFTER_DROPOUT = 'before dropout', 'after dropout'
+# up to PyG 2.7 in all layers that return weights
+_ANY_BOOL_IS_YES = TorchVersion(torch_geometric.__version__) < '2.8'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,3 +109,8 @@ class Spec:
     autocast: bool = False
     node_dims: tuple[int, ...] = (0, -2)
     reorganised: bool = False
+
+    @property
+    def any_bool_is_yes(self) -> bool:
+        """Whether PyG's layer returns weights of edges also where ``return_attention_weights`` is False."""
+        return self.attention == BEFORE_DROPOUT or _ANY_BOOL_IS_YES

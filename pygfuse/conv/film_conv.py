@@ -120,7 +120,7 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
     def _of_activation(self, act: Any) -> dict[str, OperandValue]:
         if isinstance(act, Slope):
             return {'slope': act.weight.expand(self.out_channels).unsqueeze(0)}
-        return dict(zip(('first', 'second'), act.numbers, strict=False))
+        return act.named_numbers
 
     def finish(self, out: Tensor, x: Any, begun: Tensor) -> Tensor:
         return begun + out

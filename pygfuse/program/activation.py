@@ -132,8 +132,18 @@ class Activation:
     name: str
     numbers: tuple[float, ...] = ()
 
+    @property
+    def named_numbers(self) -> dict[str, float]:
+        """Its numbers under the names that programs have for them."""
+        # no `zip`: that of the compiler of torch 2.9 is strict
+        return {name: self.numbers[i] for i, name in enumerate(('first', 'second')[: len(self.numbers)])}
+
     def __call__(self, x: Tensor) -> Tensor:
         """The activation of a tensor, differentiable."""
+        return self.of(x)
+
+    def of(self, x: Tensor) -> Tensor:
+        """The same, as a method: the compiler of torch 2.9 fails where an object that it made is called."""
         return _DEFINITIONS[self.name].function(x, *self.numbers)
 
     @property

@@ -17,6 +17,16 @@ ONLY_NARROW = ('PANConv',)
 RUNNING = [case for case in CASES if case.reason is None]
 
 
+def _is_nan_at_the_origin() -> bool:
+    """Whether the derivative of torch's arc tangent is NaN at the origin, as it is in torch 2.9."""
+    x = torch.zeros(1, requires_grad=True)
+    return bool(torch.autograd.grad(torch.atan2(x, torch.zeros(1)), x)[0].isnan())
+
+
+# along self-loops both of its arguments are 0
+_NAN_IN_PYG = pytest.mark.xfail(_is_nan_at_the_origin(), reason="NaN in PyG, too, by torch's atan2", strict=True)
+
+
 def compiled(case: Case, seed: int = 0):
     """PyG's layer and the compiled one with the same parameters."""
     both = Parity(case.plain, lambda **options: pygfuse.compile(case.plain(**options)))
@@ -39,7 +49,9 @@ def check(case: Case, graph: str) -> None:
 
 
 @pytest.mark.parametrize('graph', ['random', 'self-loops', 'isolated nodes'])
-@pytest.mark.parametrize('case', RUNNING, ids=str)
+@pytest.mark.parametrize(
+    'case', [pytest.param(case, marks=[_NAN_IN_PYG] * (case.name == 'PPFConv')) for case in RUNNING], ids=str
+)
 def test_outputs_and_gradients_are_those_of_pyg(case, graph):
     check(case, graph)
 

@@ -6,9 +6,11 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_geometric
 import torch_geometric.nn as pyg
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, ReLU, Sequential
+from torch.torch_version import TorchVersion
 
 import pygfuse
 from pygfuse.conv import DynamicEdgeConv
@@ -24,7 +26,7 @@ def points(count: int = len(BATCH), seed: int = 0, dtype: torch.dtype = torch.fl
 
 @pytest.fixture
 def with_pyg_lib(monkeypatch):
-    """Has PyG's own class find the operator of pyg-lib."""
+    """Has PyG's own class find the operator of pyg-lib, or that of torch_cluster, which PyG 2.7 takes."""
 
     def operator(x, y, ptr_x, ptr_y, k, cosine, num_workers):
         batches = [
@@ -32,6 +34,9 @@ def with_pyg_lib(monkeypatch):
         ]
         return knn(x, y, k, *batches)
 
+    if TorchVersion(torch_geometric.__version__) < '2.8':
+        monkeypatch.setattr('torch_geometric.nn.conv.edge_conv.knn', knn)
+        return
     monkeypatch.setattr('torch_geometric.typing.WITH_KNN', True)
     monkeypatch.setattr(torch.ops.pyg, 'knn', operator, raising=False)
 

@@ -31,8 +31,10 @@ def test_the_adjoint_of_a_plain_sum_takes_the_walk_of_sums(name, reduce, monkeyp
 
 
 def test_which_programs_are_plain_sums():
+    # what other tests had compiled is there, too, and what was refused of it cannot be bound
+    written = {name: program for name, program in PROGRAMS.items() if not name.startswith('compiled_')}
     found = {
-        name for name, program in PROGRAMS.items() if program.bind(tuple(program.operands)).summed_sources is not None
+        name for name, program in written.items() if program.bind(tuple(program.operands)).summed_sources is not None
     }
     assert 'neighbours' in found
     assert not found & {'weighted_neighbours', 'normalised_neighbours', 'gat', 'gatv2', 'gine'}

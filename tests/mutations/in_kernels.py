@@ -50,6 +50,16 @@ OF_KERNELS = (
         'pass',
         f'{AGGREGATE} -k program_equals_its_reference',
     ),
+    *(
+        Mutation(
+            f'a score that is rounded otherwise than the maximum, {walk}',
+            f'cpu/walks/{walk}.py',
+            f'exp(above({score}, {top}))',
+            f'exp({score} - {top})',
+            f'{AGGREGATE} -k rounded_before',
+        )
+        for walk, score, top in (('forward', 's', 'row_top'), ('backward', 'alpha', 'top'), ('weights', 's', 'top'))
+    ),
     Mutation(
         'kept weights of an extreme that round otherwise',
         'cpu/kernels.py',

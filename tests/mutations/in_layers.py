@@ -97,6 +97,13 @@ OF_LAYERS = (
         'tests/conv/test_gcn_conv.py -k weights_of_self_loops',
     ),
     Mutation(
+        'loops that keep their weights, compiled',
+        'conv/_normalise.py',
+        'torch.where(first == second, first, edges.loops)',
+        'torch.where(first == second, edges.loops, edges.loops)',
+        'tests/conv/all_convs/test_torch_modes.py -k weights_of_self_loops',
+    ),
+    Mutation(
         'degrees of zero',
         'conv/_normalise.py',
         "return root.masked_fill(root == float('inf'), 0.0)",

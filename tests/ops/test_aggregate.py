@@ -16,7 +16,7 @@ from pygfuse.graph.graph import Graph
 from pygfuse.mapping.group_sizes.chooser import group_sizes
 from pygfuse.mapping.mapping import Mapping, copies_for_adding, cut, force_mapping, scattered_bounds
 from pygfuse.memory import saved_bytes
-from pygfuse.ops import Edges, aggregate, new_seed
+from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.autograd import as_in_forward, said_of_backward
 from pygfuse.ops.walked_products import as_walked
 from pygfuse.partial.paths.policy import execution_paths
@@ -55,6 +55,8 @@ PROGRAMS = {
     'additive': program(
         'additive', lambda weight, x: weight * x, lambda a, b, c, k: leaky_relu(a + b + c, k), softmax=True
     ),
+    'multiplied': program('multiplied', lambda weight, x: weight * x, lambda a, b: a * b, softmax=True),
+    'slope': program('slope', lambda weight, x: weight * x, lambda a, b, k: leaky_relu(a + b, k), softmax=True),
     'dot': program(
         'dot', lambda weight, x, e: weight * (x + e), lambda x, y, e: sum_channels(y * (x + e)), softmax=True
     ),
@@ -219,6 +221,25 @@ def test_an_extreme_of_weighted_rows_is_found_again(recomputation, shape):
     chosen, edges = PROGRAMS['scored'], random_edges(num_edges=400)
     with ablation(recomputation=recomputation):
         check(chosen, edges, random_operands(used(chosen), edges, *shape), *shape, 'max')
+
+
+@pytest.mark.parametrize('two_pass', [False, True])
+@pytest.mark.parametrize('name', ['multiplied', 'slope'])
+def test_scores_are_rounded_before_they_are_compared(name, two_pass):
+    """An edge that is alone has the weight 1, in every walk: its score less the largest is 0 and no rounding error."""
+    chosen, nodes = PROGRAMS[name], torch.arange(50)
+    edges = Edges(torch.stack([nodes, nodes]), 50, 50)
+    operands = random_operands(used(chosen), edges, 2, 8)
+    given = {
+        key: value if key == 'k' else (value.abs() * (1 if key == 'x' else -1e3)).detach().float().requires_grad_()
+        for key, value in operands.items()
+    }
+    with force_mapping(Mapping('vertex', two_pass=two_pass)):
+        out, weights = aggregate_with_weights(chosen, edges, given, 2, 8)
+        (found,) = torch.autograd.grad(out, given['x'], torch.ones_like(out))
+    torch.testing.assert_close(out.flatten(1), given['x'], rtol=1e-6, atol=0)
+    for ones in (weights, found):
+        torch.testing.assert_close(ones, torch.ones_like(ones), rtol=1e-6, atol=0)
 
 
 def test_products_of_channels_are_formed_in_walks(monkeypatch):

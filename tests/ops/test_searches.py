@@ -8,6 +8,7 @@ import os
 import pytest
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from pygfuse import knn, knn_graph, radius, radius_graph
 
@@ -75,4 +76,6 @@ def test_torch_compile_sees_no_break(name):
         return GRAPHS[name](x, batch) + 0
 
     compiled = torch.compile(neighbours, fullgraph=True, backend='aot_eager')
-    torch.testing.assert_close(compiled(x, batch), neighbours(x, batch))
+    # how many edges there are depends on the points: torch 2.9 breaks at such operators unless told not to
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=TorchVersion(torch.__version__) < '2.13'):
+        torch.testing.assert_close(compiled(x, batch), neighbours(x, batch))

@@ -38,3 +38,8 @@ def test_what_is_said_of_it_holds(activation):
     x = torch.linspace(-9, 9, 2001, dtype=torch.float64)
     assert activation.rises == bool((activation(x).diff() >= 0).all())
     assert activation.keeps_zero == (activation(torch.zeros(1)).item() == 0)
+
+
+def test_numbers_have_names():
+    assert [Activation('relu').named_numbers, Activation('leaky_relu', (0.2,)).named_numbers] == [{}, {'first': 0.2}]
+    assert Activation('softplus', (2.0, 20.0)).named_numbers == {'first': 2.0, 'second': 20.0}

@@ -167,8 +167,9 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
 def _of_mlp(mlp: torch_geometric.nn.MLP, name: str) -> Iterator[Stage]:
     if mlp.supports_norm_batch:
         raise UnsupportedNetwork(f'{name} normalises by batch')
-    for i, (linear, norm) in enumerate(zip(mlp.lins, mlp.norms, strict=False)):
-        yield from _taken_apart(linear, f'{name}.lins.{i}')
+    # a last map has no norm; no `zip`: that of the compiler of torch 2.9 is strict
+    for i, norm in enumerate(mlp.norms):
+        yield from _taken_apart(mlp.lins[i], f'{name}.lins.{i}')
         if mlp.act_first:
             yield from _activation(mlp.act, f'{name}.act')
         yield from _taken_apart(norm, f'{name}.norms.{i}')

@@ -149,7 +149,7 @@ class EdgeValues:
     def _total(self, reduce: str) -> Tensor:
         """What is affine at the end is done after the sum, once a node."""
         after: list[EdgeStage] = []
-        while self.stages and isinstance(self.stages[-1], Map | Affine):
+        while self.stages and isinstance(self.stages[-1], (Map, Affine)):
             after.append(self.stages.pop())
         out = self._reduced(reduce)
         if after:
@@ -177,7 +177,7 @@ class EdgeValues:
                 direction = sign if direction is None else direction * sign
         out = self._extreme_towards(direction, smallest)
         for stage in reversed(after):
-            out = torch.addcmul(stage.shift, out, stage.scale) if isinstance(stage, Affine) else stage(out)
+            out = torch.addcmul(stage.shift, out, stage.scale) if isinstance(stage, Affine) else stage.of(out)
         if any(isinstance(stage, Affine) or not stage.keeps_zero for stage in after):
             out = torch.where(self.degrees[0].unsqueeze(1) > 0, out, 0.0)
         return out
@@ -217,7 +217,7 @@ class EdgeValues:
         if isinstance(stage, Rectifier):
             return 'prelu', {'slope': stage.slope.unsqueeze(0)}
         if isinstance(stage, Activation) and stage.name in EDGE_VALUES:
-            return stage.name, dict(zip(('first', 'second'), stage.numbers, strict=False))
+            return stage.name, stage.named_numbers
         return None
 
     def _walk(self, program: EdgeProgram, operands: dict[str, Tensor | float], reduce: str) -> Tensor:

@@ -22,7 +22,7 @@ from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.arguments import BACKWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import AHEAD, edge_scorer, head_values, row_fetcher, summed_later
+from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, head_values, row_fetcher, summed_later
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
 from pygfuse.program.program import TARGET, BoundProgram
@@ -246,7 +246,7 @@ def backward_body(
                                 factor = gather_edges(
                                     of_targets.normalisers, walked.gathered, q, end, 2 * total_heads, total_heads + head
                                 )
-                            alpha = exp(alpha - top) * factor
+                            alpha = exp(above(alpha, top)) * factor
                     else:
                         alpha = gather_edges(edge_alpha, walked.edge_id, q, end, total_heads, head)
                         if of_heads:

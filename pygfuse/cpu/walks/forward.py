@@ -15,7 +15,7 @@ from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.arguments import COMBINE, FORWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import AHEAD, edge_scorer, row_fetcher
+from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, row_fetcher
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
@@ -103,10 +103,10 @@ def forward_body(
                             raised = maximum(top, max_edges(s))
                             factor = exp(top - raised)
                             result, total, top = result * factor, total * factor, raised
-                        s = exp(s - top)
+                        s = exp(above(s, top))
                         total = total + s
                     if given:
-                        s = exp(s - row_top) * row_factor
+                        s = exp(above(s, row_top)) * row_factor
                     if seed is not None:
                         s = s * dropout(seed, threshold, scale, walked.edge_id, q, end, head)
                     store_edges(weights, 0, s)

@@ -24,7 +24,7 @@ from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.backward import adjoints_of
 from pygfuse.cpu.walks.parts import piece_of
-from pygfuse.cpu.walks.score import edge_scorer, head_values
+from pygfuse.cpu.walks.score import above, edge_scorer, head_values
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET, BackwardPlan, used_by
 from pygfuse.program.program import SOURCE, BoundProgram
@@ -179,7 +179,7 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
                 store_heads(results.statistics, place, raised)
             for q in range(0, count, step):
                 tops = gather_edges(results.statistics, targets, q, count, 2 * total_heads, head)
-                s = exp(load_edges(weights, q * heads) - tops)
+                s = exp(above(load_edges(weights, q * heads), tops))
                 store_edges(weights, q * heads, s)
                 for k in range(q, min(q + step, count)):
                     place = (2 * targets[k] + 1) * total_heads + head
@@ -299,7 +299,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
                 if softmax:
                     top = gather_edges(of_targets.statistics, targets, q, count, 2 * total_heads, head)
                     factor = gather_edges(of_targets.statistics, targets, q, count, 2 * total_heads, total_heads + head)
-                    alpha = exp(alpha - top) * factor
+                    alpha = exp(above(alpha, top)) * factor
                 if seed is not None:
                     kept = dropout(seed, threshold, scale, ids, q, count, head)
                     store_edges(weights, 0, alpha * kept)

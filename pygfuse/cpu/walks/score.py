@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_value_prefetcher
@@ -13,6 +14,15 @@ from pygfuse.program.trace import HEADS, SCALAR
 
 # how many edges ahead the rows of their other ends, and their features, are asked for
 AHEAD = 16
+
+
+@functools.partial(inlined, fuses_products=False)
+def above(score, top):
+    """A score less a maximum of scores, where a product that ends the score is rounded as it was for the maximum.
+
+    One instruction for both would keep digits that the maximum has lost, which are much of a great score's difference.
+    """
+    return score - top
 
 
 def summed_later(layout: Layout) -> bool:

@@ -8,7 +8,7 @@ from pygfuse.cpu.edge_products import EdgeProducts
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.walks.arguments import WEIGHTS
 from pygfuse.cpu.walks.parts import piece_of, row_at, rows_of
-from pygfuse.cpu.walks.score import edge_scorer
+from pygfuse.cpu.walks.score import above, edge_scorer
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
@@ -49,7 +49,7 @@ def weights_body(bound: BoundProgram, layout: Layout) -> Callable:
                         total_heads, width, head, channel, operands.gathered_channels, last_edge, formed, chunk_first,
                 )  # fmt: skip
                 if softmax:
-                    s = exp(s - top) * factor
+                    s = exp(above(s, top)) * factor
                 scatter_edges((result,), walked.edge_id, q, end, total_heads, head, (s,))
 
     return weights

@@ -89,7 +89,7 @@ def normalised(
 def mean_and_variance(stages: Sequence[EdgeStage], edges: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Mean and (biased) variance of the stages' values over all edges."""
     *before, last = stages
-    if not isinstance(last, Map | Affine):
+    if not isinstance(last, (Map, Affine)):
         mean, covariance = edge_moments(stages, edges)
         return mean.to(dtype), covariance.diagonal().to(dtype)
     # what is mapped is known by the moments of what it is mapped from

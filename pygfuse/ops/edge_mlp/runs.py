@@ -33,7 +33,7 @@ def stretches_of(stages: Sequence[EdgeStage]) -> list[Stretch]:
     """A network in stretches: linear maps and activations that follow one another, and other stages one by one."""
     widths, found, first = [0, *widths_of(stages)], [], 0
     for i in range(1, len(stages) + 1):
-        if i == len(stages) or not all(isinstance(stage, Map | Activation) for stage in stages[i - 1 : i + 1]):
+        if i == len(stages) or not all(isinstance(stage, (Map, Activation)) for stage in stages[i - 1 : i + 1]):
             found.append(Stretch(stages[first:i], widths[first : i + 1], stages[first - 1] if first else None))
             first = i
     return found
@@ -47,7 +47,7 @@ def one_by_one(stretch: Stretch) -> list[Stretch]:
 
 def is_run(stretch: Stretch, operands: Operands) -> bool:
     """Whether a stretch runs as one step."""
-    return isinstance(stretch.stages[0], Map | Activation) and _network_of(stretch, operands).is_taken()
+    return isinstance(stretch.stages[0], (Map, Activation)) and _network_of(stretch, operands).is_taken()
 
 
 def _network_of(stretch: Stretch, operands: Operands, with_tangents: bool = False, values_alone: bool = False) -> Any:

@@ -165,7 +165,7 @@ def widths_of(stages: Sequence[EdgeStage]) -> list[int]:
         if isinstance(stage, Begin):
             widths.append(stage.width)
         else:
-            widths.append(stage.weight.shape[0] if isinstance(stage, Map | Contract) else widths[-1])
+            widths.append(stage.weight.shape[0] if isinstance(stage, (Map, Contract)) else widths[-1])
     return widths
 
 

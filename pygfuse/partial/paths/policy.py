@@ -63,8 +63,8 @@ def execution_paths(on: bool) -> contextlib.AbstractContextManager[None]:
 
 def is_captured(graph: Graph) -> bool:
     """Whether what runs is being recorded as a CUDA graph: nobody can wait for its numbers."""
-    # torch without CUDA raises
-    synchronises = row_search_of(graph.device).SYNCHRONISES and torch.backends.cuda.is_built()
+    # where CUDA was not begun with nothing is recorded, and torch raises if it is asked without CUDA or a driver
+    synchronises = row_search_of(graph.device).SYNCHRONISES and torch.cuda.is_initialized()
     return synchronises and torch.cuda.is_current_stream_capturing()
 
 

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 import pygfuse
 from tests.support import cases as table
-from tests.support.all_convs import RANDOM, every, some
+from tests.support.all_convs import LOOPS, RANDOM, every, some
 from tests.support.cases import FA, FEATURES, GRAPH, LAYERS, SAGE, TRANSFORMER, Layer
 from tests.support.parity import ADJACENCIES
 
@@ -37,6 +37,19 @@ def compiled_and_eager(layer: Layer, backend: str) -> None:
 @every
 def test_compiled_without_a_graph_break(layer):
     compiled_and_eager(layer, 'aot_eager')
+
+
+def test_compiled_with_weights_of_self_loops():
+    """Nodes that have one keep its weight; the graph has no shape that depends on how many these are."""
+    torch._dynamo.reset()
+    example, conv = LOOPS, table.GCN.fused().double()
+    x, weights = example.x(FEATURES).double(), example.edge_attr().abs().double().requires_grad_()
+    compiled = torch.compile(conv, fullgraph=True, backend='aot_eager')
+    found, expected = (
+        (out, *torch.autograd.grad(out.square().sum(), weights))
+        for out in (layer(x, example.edge_index, weights) for layer in (compiled, conv))
+    )
+    torch.testing.assert_close(found, expected)
 
 
 def test_compiled_over_a_matrix_in_inference_mode():

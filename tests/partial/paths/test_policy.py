@@ -75,7 +75,7 @@ def test_where_looks_synchronise_only_prepared_paths_are_looked_for():
 
 @pytest.mark.usefixtures('_looks_synchronise')
 def test_nobody_looks_while_a_cuda_graph_is_captured(monkeypatch):
-    monkeypatch.setattr(torch.backends.cuda, 'is_built', lambda: True)
+    monkeypatch.setattr(torch.cuda, 'is_initialized', lambda: True)
     monkeypatch.setattr(torch.cuda, 'is_current_stream_capturing', lambda: True)
     edge_index, x, model = random_edges(90, 90, 300), torch.randn(90, WIDTH), Model(SAGEConv, 1)
     attach_distances(edge_index, lambda: pytest.fail('somebody looked'))
