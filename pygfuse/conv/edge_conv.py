@@ -82,7 +82,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
         try:
             return stages_of(self.nn)
         except UnsupportedNetwork as reason:
-            return str(reason)
+            return reason.args[0]
 
     def kind_of_prepared(self, prepared: list[Stage] | str) -> tuple[tuple, tuple] | None:
         return None if isinstance(prepared, str) else kind_of_stages(prepared)

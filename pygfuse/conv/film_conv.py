@@ -62,7 +62,7 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         try:
             act = activation_of(self.act, 'act')
         except UnsupportedNetwork as reason:
-            return str(reason)
+            return reason.args[0]
         if act is not None and _name_of(act) not in FILM:
             return f'the activation {act.name} has no form on edges'
         return LOOKED_AT

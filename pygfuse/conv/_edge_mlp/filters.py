@@ -27,7 +27,7 @@ class FilterConv(FusedConv):
         try:
             return stages_of(self.nn)
         except UnsupportedNetwork as reason:
-            return str(reason)
+            return reason.args[0]
 
     def edge_width(self, x: NodePair) -> int | None:
         return width_of(next((module for module in self.nn.modules() if type(module) in LINEAR), None)) or -1

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+import torch_geometric.nn as pyg
 from torch.autograd import gradcheck
 
 from tests.support.edge_conv import FEATURES, NETWORKS, RANDOM, pair
@@ -67,6 +68,16 @@ def test_compiled_without_a_graph_break(name, aggr):
         out = function(x, RANDOM.edge_index)
         found.append((out, *torch.autograd.grad(out.square().sum(), [x, *function.parameters()])))
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize(('norm', 'reason'), [('batch_norm', None), ('layer_norm', 'nn normalises by batch')])
+def test_mlps_are_compiled_without_a_graph_break(norm, reason):
+    torch._dynamo.reset()
+    _, conv = pair(pyg.MLP([2 * FEATURES, 8, 4], norm=norm))
+    x = RANDOM.x(FEATURES).double()
+    compiled = torch.compile(conv, fullgraph=True, backend='aot_eager')
+    torch.testing.assert_close(compiled(x, RANDOM.edge_index), conv(x, RANDOM.edge_index))
+    assert conv.note.reason == reason
 
 
 @pytest.mark.parametrize('name', ['norm, relu', 'two, norm after each'])
