@@ -21,7 +21,8 @@ def few_edge_network_of(stages: list[Stage], x: Tensor, reduce: str, is_shared: 
         is_shared: Whether sources and targets are the same nodes.
     """
     kernels = few_edge_networks_of(x.device)
-    if kernels is None or x.dtype not in TYPES or not all(isinstance(stage, Linear | Activation) for stage in stages):
+    is_taken = all(isinstance(stage, (Linear, Activation)) for stage in stages)
+    if kernels is None or x.dtype not in TYPES or not is_taken:
         return None
     first, *others = stages
     after = tuple(stage.module.weight.shape[0] if isinstance(stage, Linear) else stage for stage in others)
