@@ -38,6 +38,13 @@ OF_FEW_EDGES = (
         f'{LISTED} -k sorted_edges',
     ),
     Mutation(
+        'scores along a list that keep more digits than the largest',
+        'cpu/walks/listed.py',
+        'alpha = exp(above(alpha, top)) * factor',
+        'alpha = exp(alpha - top) * factor',
+        'tests/ops/test_aggregate.py -k rounded_before',
+    ),
+    Mutation(
         'the adjoint of a mean along a list',
         'cpu/walks/listed.py',
         'grad = grad / degrees[targets[k]]',
