@@ -54,7 +54,10 @@ def one_score_per_edge(scores: torch.Tensor, dtype: torch.dtype):
     ],
     ids=lambda scores: ' '.join(map(str, scores[:4])),
 )
-def test_extreme_scores(scores, dtype):
+@pytest.mark.parametrize('few', [True, False])
+def test_extreme_scores(scores, dtype, few, monkeypatch):
+    if not few:
+        monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
     pyg, fused = one_score_per_edge(torch.tensor(scores), dtype)
     torch.testing.assert_close(fused, pyg, equal_nan=True)
 
