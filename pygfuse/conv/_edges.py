@@ -13,7 +13,7 @@ from pygfuse.conv._checks import NodePair, check_rows, is_edge_index
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops import Edges
-from pygfuse.ops.listed import is_list
+from pygfuse.ops.listed import is_list, savable
 from pygfuse.program.products import Product
 
 
@@ -67,9 +67,8 @@ def edges_of(
     if not is_known and torch.compiler.is_compiling() and is_plain and not isinstance(adjacency, EdgeIndex):
         return Edges(adjacency, first, second, flow, num_loops)
     if is_list(adjacency) and are_few(adjacency.shape[1], first + second, counted_bytes(1, 1)):
-        # autograd cannot save what inference mode made; rows that are wider, and whoever asks, make a graph of the list
-        is_saved = not adjacency.is_inference() or torch.is_inference_mode_enabled()
-        return Edges(adjacency if is_saved else adjacency.clone(), first, second, flow, num_loops)
+        # rows that are wider, and whoever asks for it, make a graph of the list
+        return Edges(savable(adjacency), first, second, flow, num_loops)
     graph = Graph.of(adjacency, None, flow, first, second)
     walked = graph if num_loops is None else graph.with_self_loops(num_loops)
     token = adjacency if graph.is_of(adjacency) else graph.token

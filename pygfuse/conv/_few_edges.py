@@ -18,6 +18,7 @@ from pygfuse._lib.note import Note
 from pygfuse.conv._checks import NodePair
 from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.listed import savable
 
 
 class OverFewEdges:
@@ -78,7 +79,4 @@ class OverFewEdges:
         num_targets = num_sources if target is None or target is source else target.shape[0]
         if not are_few(edge_index.shape[1], num_sources + num_targets, *forms[1:]):
             return None
-        if edge_index.is_inference() and not torch.is_inference_mode_enabled():
-            # autograd cannot save what inference mode made
-            edge_index = edge_index.clone()
-        return FewEdges(edge_index, self.flow, num_sources, num_targets, weakref.ref(self.note))
+        return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note))

@@ -87,8 +87,7 @@ def forward(
         ),
         1,
     )
-    if failed.item():
-        raise IndexError('an edge names a node that is not there')
+    _check(failed)
     return out, of_sources, of_targets
 
 
@@ -110,6 +109,9 @@ def backward(
         ends: What the first map made of sources and of targets.
         grad: The gradient of the reduced values, contiguous.
         of_features: Whether somebody wants the gradients of features.
+
+    Raises:
+        IndexError: As of `forward`.
     """
     x, x_target = pair
     num_sources, num_targets, num_edges = x.shape[0], x_target.shape[0], edge_index.shape[1]
@@ -129,4 +131,10 @@ def backward(
         ),
         1,
     )
+    _check(failed)
     return of_x, of_target, of_weights, of_biases
+
+
+def _check(failed: Tensor) -> None:
+    if failed.item():
+        raise IndexError('an edge names a node that is not there')

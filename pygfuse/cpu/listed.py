@@ -17,11 +17,10 @@ from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.walks.listed import FewEdges, Gradients, OfTargets
+from pygfuse.cpu.walks.listed import Gradients, ListedEdges, OfTargets
 from pygfuse.graph.listed import Listed
-from pygfuse.program.adjoint import BackwardPlan
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
-from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+from pygfuse.program.adjoint import BackwardPlan, whole_plan
+from pygfuse.program.program import TARGET, BoundProgram
 
 
 def forward(call: Call) -> tuple[Tensor, Tensor | None]:
@@ -68,7 +67,7 @@ class _Walks:
             statistics = like.new_empty(listed.num_targets, 2, call.heads)
         elif self._reduce in ('max', 'min'):
             statistics = like.new_empty(out.shape)
-        edges, draws = _few_edges(listed, tiling.tiles), draws_of(call)
+        edges, draws = _edges_of(listed, tiling.tiles), draws_of(call)
         arguments = edges, operands_of(call, TARGET), self._row, draws, shared.Results(out, statistics)
         key = None, draws.seed is None
         launch = self._launches.get(key)
@@ -81,7 +80,7 @@ class _Walks:
 
     def backward(self, asked: Gradient) -> dict[str, Tensor]:
         call, tiling = asked.call, self._of_adjoint
-        like, plan, of_messages = call.like, _plan(self._bound, frozenset(asked.needed)), asked.grad_out
+        like, plan, of_messages = call.like, whole_plan(self._bound, frozenset(asked.needed)), asked.grad_out
         if self._reduce in ('max', 'min'):
             # no edge attains NaN, and what is divided by 0 there goes nowhere
             of_messages = of_messages / asked.statistics
@@ -89,7 +88,7 @@ class _Walks:
         found = {name: like.new_zeros(call.tensors[name].shape) for name in names}
         # summed over heads, of which each tile has some
         scalars = tuple([like.new_zeros(call.graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
-        edges, draws = _few_edges(call.graph, tiling.tiles), draws_of(call)
+        edges, draws = _edges_of(call.graph, tiling.tiles), draws_of(call)
         of_targets = OfTargets(
             of_messages, asked.grad_out, asked.out, asked.statistics if self._bound.softmax else None
         )
@@ -109,10 +108,10 @@ class _Walks:
 _walks = functools.lru_cache(maxsize=1024)(_Walks)
 
 
-def _few_edges(listed: Listed, tiles: Tensor) -> FewEdges:
+def _edges_of(listed: Listed, tiles: Tensor) -> ListedEdges:
     edge_index, target_row, num_sources, num_targets, num_loops, num_walked = listed
     loops = -1 if num_loops is None else num_loops
-    return FewEdges(tiles, edge_index, target_row, num_targets, num_sources, loops, num_walked)
+    return ListedEdges(tiles, edge_index, target_row, num_targets, num_sources, loops, num_walked)
 
 
 def _check(listed: Listed) -> None:
@@ -121,31 +120,11 @@ def _check(listed: Listed) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
-    """All gradients as one walk's, see `pygfuse.cpu.walks.listed.listed_backward_body`."""
-
-    def wanted(side: str, level: str) -> tuple[str, ...]:
-        return tuple(name for name in bound.names(side, level) if name in needed)
-
-    return BackwardPlan(
-        TARGET,
-        heads=wanted(SOURCE, HEADS),
-        channels=wanted(SOURCE, CHANNELS) + wanted(TARGET, CHANNELS),
-        edges=wanted(EDGE, HEADS),
-        edge_channels=wanted(EDGE, CHANNELS),
-        added=wanted(TARGET, HEADS),
-        parameters=wanted(PARAMETER, CHANNELS),
-        edge_scalars=wanted(EDGE, SCALAR),
-        parameter_heads=wanted(PARAMETER, HEADS),
-    )
-
-
-@functools.lru_cache(maxsize=1024)
 def _places(bound: BoundProgram, plan: BackwardPlan) -> tuple[tuple[str, ...], Callable[..., Gradients]]:
     """The operands whose gradients are added up in memory, and ``gradients(found, scalars)``: where all are."""
-    of_sources = sum(name in bound.names(SOURCE, CHANNELS) for name in plan.channels)
+    of_sources, of_targets = plan.by_end(bound)
     fields = (
-        *(plan.heads, plan.channels[:of_sources], plan.added, plan.channels[of_sources:], plan.edges),
+        *(plan.heads, of_sources, plan.added, of_targets, plan.edges),
         *(plan.edge_channels, None, plan.parameters, plan.parameter_heads),
     )
     # written out, since it runs in every walk

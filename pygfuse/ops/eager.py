@@ -5,6 +5,7 @@ It runs the kernels of the operator and saves what the operator saves, without a
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Mapping
 
@@ -21,7 +22,7 @@ from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
 from pygfuse.ops.intercepted import are_plain, is_intercepted
-from pygfuse.ops.listed import forward_of, listed_of
+from pygfuse.ops.listed import as_saved, forward_of, listed_of
 from pygfuse.ops.plan import Plan
 from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk_back, walk_few_back
@@ -120,12 +121,15 @@ class _Aggregation(torch.autograd.Function):
         if wanted != flags:
             adjoint = plan.adjoint(wanted)
         # once: reading them a second time would compute a checkpoint a second time, which it refuses
-        *tensors, seed, _, out, statistics, weights = ctx.saved_tensors
+        *tensors, seed, token, out, statistics, weights = ctx.saved_tensors
         is_plain = type(grad_out) is Tensor and not is_intercepted() and not is_differentiated(grad_out)
         is_listed, kind = type(graph) is Listed, grad_out.device.type
-        if is_listed and not (is_plain and nothing_is_said() and not torch.is_autocast_enabled(kind)):
-            # what is said by a ``with`` block is of sorted edges
-            graph, is_listed = made.edges.graph(), False
+        if is_listed:
+            graph = as_saved(graph, token)
+            if not is_plain or not nothing_is_said() or torch.is_autocast_enabled(kind):
+                # what is said by a ``with`` block is of sorted edges
+                graph = dataclasses.replace(made.edges, token=graph.edge_index, walked=None).graph()
+                is_listed = False
         if is_plain and adjoint.is_sum and nothing_is_said() and not is_listed:
             found = backend_of(grad_out.device).sum_of_few(
                 plan.bound, plan.heads, plan.channels, plan.reduce, graph, grad_out

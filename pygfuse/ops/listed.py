@@ -34,11 +34,29 @@ def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
     return Listed(token, target_row, num_sources, num_targets, edges.loops, num_walked)
 
 
+def as_saved(listed: Listed, token: Tensor) -> Listed:
+    """The edges with the ``edge_index`` that autograd gives back for the one it saved.
+
+    Where hooks copy it, the user may have written to the other since.
+
+    Args:
+        listed: The edges as they came.
+        token: What autograd gives back, in whatever layout hooks leave it.
+    """
+    return listed._replace(edge_index=token if is_list(token) else token.to(torch.int64).contiguous())
+
+
 def is_list(token: Tensor) -> bool:
     """Whether a tensor is an ``edge_index`` that is walked as it lies in memory."""
     if token.dim() != 2 or token.dtype is not torch.int64 or few_edges_of(token.device) is None:
         return False
     return type(token) is Tensor and token.shape[0] == 2 and token.is_contiguous()
+
+
+def savable(edge_index: Tensor) -> Tensor:
+    """An ``edge_index`` that autograd can save, as it cannot what inference mode made."""
+    is_refused = edge_index.is_inference() and not torch.is_inference_mode_enabled()
+    return edge_index.clone() if is_refused else edge_index
 
 
 def forward_of(call: Call, edges: Edges) -> tuple[Tensor, Tensor | None]:

@@ -53,6 +53,14 @@ class BackwardPlan:
         wanted = through_heads | {*self.channels, *self.edge_channels, *self.parameters}
         return any(operand.name in wanted for operand in bound.score.operands)
 
+    def by_end(self, bound: BoundProgram) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those of `channels` that belong to sources, and to targets."""
+        of_sources = bound.names(SOURCE, CHANNELS)
+        return (
+            tuple(name for name in self.channels if name in of_sources),
+            tuple(name for name in self.channels if name not in of_sources),
+        )
+
     def rows_of(self, trace: Trace) -> tuple[list[str], list[str], list[str]]:
         """Those of `channels`, of `edge_channels` and of `parameters` that a traced function takes."""
         return tuple(used_by(trace, names) for names in (self.channels, self.edge_channels, self.parameters))
@@ -82,6 +90,27 @@ def unread_rows(bound: BoundProgram, needed: tuple[str, ...], reduce: str) -> tu
     read = bound.message.read_by_adjoint([*through_score, *used_by(bound.message, needed)])
     rows = [*bound.names(SOURCE, CHANNELS), *bound.names(TARGET, CHANNELS)]
     return tuple(name for name in rows if name not in read and name not in of_score)
+
+
+@functools.lru_cache(maxsize=1024)
+def whole_plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
+    """The gradients of the operands `needed` by one walk, which adds what belongs to either end of an edge where it
+    lies: ``heads`` are those of sources, ``added`` of targets, ``channels`` of sources and then of targets."""
+
+    def wanted(side: str, level: str) -> tuple[str, ...]:
+        return tuple(name for name in bound.names(side, level) if name in needed)
+
+    return BackwardPlan(
+        TARGET,
+        heads=wanted(SOURCE, HEADS),
+        channels=wanted(SOURCE, CHANNELS) + wanted(TARGET, CHANNELS),
+        edges=wanted(EDGE, HEADS),
+        edge_channels=wanted(EDGE, CHANNELS),
+        added=wanted(TARGET, HEADS),
+        parameters=wanted(PARAMETER, CHANNELS),
+        edge_scalars=wanted(EDGE, SCALAR),
+        parameter_heads=wanted(PARAMETER, HEADS),
+    )
 
 
 def backward_plans(

@@ -195,10 +195,17 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'edges that inference made',
-        'conv/_few_edges.py',
-        'if edge_index.is_inference() and not torch.is_inference_mode_enabled():',
-        'if False:',
+        'ops/listed.py',
+        'is_refused = edge_index.is_inference() and not torch.is_inference_mode_enabled()',
+        'is_refused = False',
         f'{LAYERS_ALONG} -k inference',
+    ),
+    Mutation(
+        'a list that was written to and that hooks had copied',
+        'ops/eager.py',
+        'graph = as_saved(graph, token)',
+        'pass',
+        f'{LISTED} -k hooks_copied',
     ),
     Mutation(
         'rows of a call along edges as they come',

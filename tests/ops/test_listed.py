@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch import Tensor
@@ -170,6 +172,23 @@ def test_edges_that_are_written_to_between_the_passes():
     edge_index[0, 0] = 1 - edge_index[0, 0]
     with pytest.raises(RuntimeError, match='modified by an inplace operation'):
         out.sum().backward()
+
+
+@pytest.mark.parametrize('on', [None, True])
+def test_edges_that_hooks_copied_may_be_written_to(on):
+    tensors, edge_index = leaves('gat'), random_edges(NODES, NODES, EDGES, 3)
+    expected = torch.autograd.grad(run('gat', tensors, edge_index).sum(), tensors)
+
+    def pack(tensor):
+        return tensor.int() if tensor.dtype is torch.int64 else tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = run('gat', tensors, edge_index).sum()
+    edge_index.zero_()
+    with contextlib.nullcontext() if on is None else pygfuse.execution_paths(on):
+        found = torch.autograd.grad(out, tensors)
+    for got, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(got, wanted)
 
 
 def test_the_report_counts_edges_and_loops():

@@ -27,13 +27,13 @@ from pygfuse.cpu.walks.parts import piece_of
 from pygfuse.cpu.walks.score import above, edge_scorer, head_values
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET, BackwardPlan, used_by
-from pygfuse.program.program import SOURCE, BoundProgram
+from pygfuse.program.program import BoundProgram
 
 # what `list_edges` tells of an edge that names a node which is not there
 OUT_OF_RANGE = -1
 
 
-class FewEdges(NamedTuple):
+class ListedEdges(NamedTuple):
     """Tiles of the row, the two rows of edges, which of them holds targets, the numbers of nodes and, not negative,
     of self-loops put in; and where the number of edges walked is written."""
 
@@ -77,7 +77,7 @@ class Gradients(NamedTuple):
     parameter_heads: tuple[Tensor, ...]
 
 
-_FEW, _OPERANDS = Whole('few', FewEdges), Whole('operands', shared.Operands)
+_FEW, _OPERANDS = Whole('few', ListedEdges), Whole('operands', shared.Operands)
 LISTED_FORWARD = Arguments('part', _FEW, _OPERANDS, shared.Row, shared.Draws, Whole('results', shared.Results))
 LISTED_BACKWARD = Arguments(
     *('part', _FEW, _OPERANDS, shared.Row, shared.Draws, Whole('of_targets', OfTargets), Whole('grads', Gradients)),
@@ -85,9 +85,13 @@ LISTED_BACKWARD = Arguments(
 
 
 @inlined
-def list_edges(few, targets, sources, ids, degrees):
-    """Lists the edges that are walked and counts them, in all and at each target; or tells that one is out of range."""
+def list_edges(few):
+    """The targets, sources and ids of the edges that are walked, how many there are in all and at each target; in all
+    `OUT_OF_RANGE`, where one names a node that is not there."""
     num_edges = len(few.edges) // 2
+    most = num_edges + max(few.loops, 0) + 1
+    targets, sources, ids = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    degrees = np.empty(few.num_targets + 1, np.int64)
     of_targets = pointer_at(few.edges, few.target_row * num_edges)
     of_sources = pointer_at(few.edges, num_edges - few.target_row * num_edges)
     last_target, last_source = few.num_targets - 1, few.num_sources - 1
@@ -109,7 +113,30 @@ def list_edges(few, targets, sources, ids, degrees):
         for q in range(count):
             degrees[targets[q]] += 1
     few.num_walked[0] = count
-    return count
+    return targets, sources, ids, degrees, count
+
+
+def _list_scorer(bound: BoundProgram, layout: Instructions) -> Callable:
+    """``score(q, count, ...)``: of the edges that are scored side by side from `q` on, the scores, the values of heads
+    or the row of their targets, and the values of sources and edges that they came from."""
+    score, of_heads = edge_scorer(bound, layout, BY_TARGET), bound.score_is_of_heads
+    gather_edges, load_row = layout.gather_edges, layout.load_row
+
+    @inlined
+    def score_edges(
+        q, count, targets, sources, ids, operands, head_parameters, parameter_rows, total_heads, width, head, channel
+    ):  # fmt: skip
+        if of_heads:
+            own_heads, own_row = gather_edges(operands.resident_heads, targets, q, count, total_heads, head), ()
+        else:
+            own_heads, own_row = (), load_row(operands.resident_channels, targets[q] * width + channel)
+        found, others, on_edges = score(
+            q, count, Walked(sources, ids), operands, own_heads, own_row, head_parameters, parameter_rows, total_heads,
+            width, head, channel, (), count, (), 0,
+        )  # fmt: skip
+        return found, own_heads, own_row, others, on_edges
+
+    return score_edges
 
 
 def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) -> Callable:
@@ -123,9 +150,9 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
         layout: What is held of a row; one edge at a time where scores are of channels.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
     """
-    has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
+    has_score, softmax = bound.score is not None, bound.softmax
     extreme, smallest = reduce in ('max', 'min'), reduce == 'min'
-    score = edge_scorer(bound, layout, BY_TARGET) if has_score else None
+    score = _list_scorer(bound, layout) if has_score else None
     message = compiled(bound.text(bound.message, 'message', BY_TARGET))
     load_edge_rows, finish = edge_row_loader(layout, len(bound.edge_rows), 0), finisher(layout, reduce, softmax)
     load_weight = layout.load_spread if bound.message.is_spread('weight') else layout.load_heads
@@ -139,10 +166,7 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
     @LISTED_FORWARD.of
     def forward(part, few, operands, total_heads, width, seed, threshold, scale, results):
         _, _, head, channel = piece_of(part, few.tiles)
-        most = len(few.edges) // 2 + max(few.loops, 0) + 1
-        targets, sources, ids = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-        degrees = np.empty(few.num_targets + 1, np.int64)
-        count = list_edges(few, targets, sources, ids, degrees)
+        targets, sources, ids, degrees, count = list_edges(few)
         if count < 0:
             return
         parameter_rows = load_row(operands.parameters, channel)
@@ -156,18 +180,12 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
             if softmax:
                 store_heads(results.statistics, 2 * v * total_heads + head, heads_full(least))
                 store_heads(results.statistics, (2 * v + 1) * total_heads + head, heads_full(0.0))
-        weights = np.empty((most + step) * heads if has_score else 1, element)
+        weights = np.empty((count + step) * heads if has_score else 1, element)
         if has_score:
             for q in range(0, count, step):
-                if of_heads:
-                    own_heads, scored_row = (
-                        gather_edges(operands.resident_heads, targets, q, count, total_heads, head), ()
-                    )  # fmt: skip
-                else:
-                    own_heads, scored_row = (), load_row(operands.resident_channels, targets[q] * width + channel)
-                s, _, _ = score(
-                    q, count, Walked(sources, ids), operands, own_heads, scored_row, head_parameters, parameter_rows,
-                    total_heads, width, head, channel, (), count, (), 0,
+                s, _, _, _, _ = score(
+                    q, count, targets, sources, ids, operands, head_parameters, parameter_rows, total_heads, width,
+                    head, channel,
                 )  # fmt: skip
                 if seed is not None and not softmax:
                     s = s * dropout(seed, threshold, scale, ids, q, count, head)
@@ -238,17 +256,16 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
 
     Args:
         bound, layout, reduce: As for forward.
-        plan: What it computes: ``heads`` of sources, ``added`` of targets, ``channels`` of sources and then of targets,
-            and the rest; by target.
+        plan: What it computes, see `pygfuse.program.adjoint.whole_plan`.
     """
     has_score, softmax, of_heads = bound.score is not None, bound.softmax, bound.score_is_of_heads
     extreme, mean, through_score = reduce in ('max', 'min'), reduce == 'mean', plan.of_score(bound)
-    of_sources = sum(name in bound.names(SOURCE, 'channels') for name in plan.channels)
+    of_sources = len(plan.by_end(bound)[0])
     of_message = len(used_by(bound.message, plan.edge_channels)) > 0
     of_score = through_score and len(used_by(bound.score, plan.edge_channels)) > 0
     with_parameters = len(plan.parameters) + len(plan.parameter_heads) > 0
     message_adjoint, score_adjoint, unsummed = adjoints_of(bound, layout, plan, BY_TARGET, extreme)
-    score = edge_scorer(bound, layout, BY_TARGET) if has_score else None
+    score = _list_scorer(bound, layout) if has_score else None
     gradients_buffer, keep_gradient, load_gradients = head_values(layout, unsummed)
     load_edge_rows, add_edge_rows = (
         edge_row_loader(layout, len(bound.edge_rows), 0),
@@ -266,10 +283,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
     def backward(part, few, operands, total_heads, width, seed, threshold, scale, of_targets, grads):
         tile, _, head, channel = piece_of(part, few.tiles)
         num_tiles = len(few.tiles) // 2
-        most = len(few.edges) // 2 + max(few.loops, 0) + 1
-        targets, sources, ids = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-        degrees = np.empty(few.num_targets + 1, np.int64)
-        count = list_edges(few, targets, sources, ids, degrees)
+        targets, sources, ids, degrees, count = list_edges(few)
         if count < 0:
             return
         parameter_rows = load_row(operands.parameters, channel)
@@ -286,15 +300,9 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
         for q in range(0, count, step):
             end = min(q + step, count)
             if has_score:
-                if of_heads:
-                    own_heads, scored_row = (
-                        gather_edges(operands.resident_heads, targets, q, count, total_heads, head), ()
-                    )  # fmt: skip
-                else:
-                    own_heads, scored_row = (), load_row(operands.resident_channels, targets[q] * width + channel)
-                alpha, others, on_edges = score(
-                    q, count, Walked(sources, ids), operands, own_heads, scored_row, head_parameters, parameter_rows,
-                    total_heads, width, head, channel, (), count, (), 0,
+                alpha, own_heads, scored_row, others, on_edges = score(
+                    q, count, targets, sources, ids, operands, head_parameters, parameter_rows, total_heads, width,
+                    head, channel,
                 )  # fmt: skip
                 if softmax:
                     top = gather_edges(of_targets.statistics, targets, q, count, 2 * total_heads, head)
