@@ -6,19 +6,19 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 
 from pygfuse.cpu.edge_products import TOGETHER, outer_sums, registers_of_block, repeated
+from pygfuse.cpu.ends import ends_of, is_any_outside
 from pygfuse.cpu.inlining import compiled
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import pointer_at
+from pygfuse.cpu.numbers import NUMPY_TYPES
 from pygfuse.cpu.row_networks import Applied, LinearMap
 from pygfuse.cpu.row_stages import ACTIVATION_REGISTERS, BLOCK, RowText, adjoint_of, application, outer, product, totals
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.program.activation import Activation
 from pygfuse.program.networks_along_edges import FewEdgeNetwork
 
-_ELEMENTS = {torch.float32: np.float32, torch.float64: np.float64}
 _EXTREMES = ('max', 'min')
 
 
@@ -40,15 +40,9 @@ def _checked(text: RowText) -> None:
     """Edges are looked at before anything is read by them, and counted by target."""
     text.say(
         """
-        num_edges = len(edges) // 2
-        targets = pointer_at(edges, target_row * num_edges)
-        sources = pointer_at(edges, num_edges - target_row * num_edges)
-        bad = 0
-        for edge in range(num_edges):
-            target, source = targets[edge], sources[edge]
-            bad |= target | (num_targets - 1 - target) | source | (num_sources - 1 - source)
+        targets, sources, num_edges = ends_of(edges, target_row)
         failed[0] = 0
-        if bad < 0:
+        if is_any_outside(targets, sources, num_edges, num_targets, num_sources):
             failed[0] = 1
             return
         counts = empty(num_targets, element)
@@ -56,7 +50,9 @@ def _checked(text: RowText) -> None:
             counts[v] = 0.0
         for edge in range(num_edges):
             counts[targets[edge]] += 1.0
-        """
+        """,
+        ends_of=ends_of,
+        is_any_outside=is_any_outside,
     )
 
 
@@ -117,7 +113,7 @@ _ENDS = 'first, last, targets, sources, {}, column, of_sources, of_targets, held
 def forward_body(network: FewEdgeNetwork) -> Callable:
     """The kernel that gives the reduced values, and what the first map makes of both ends."""
     text = RowText(network.dtype)
-    text.say('', empty=np.empty, element=_ELEMENTS[network.dtype])
+    text.say('', empty=np.empty, element=NUMPY_TYPES[network.dtype])
     _checked(text)
     _ends(network, text)
     _values(network, text, len(_steps_of(network)))
@@ -145,7 +141,7 @@ def forward_body(network: FewEdgeNetwork) -> Callable:
 def backward_body(network: FewEdgeNetwork) -> Callable:
     """The kernel that gives the gradients of features, weights and biases."""
     text = RowText(network.dtype)
-    text.say('', empty=np.empty, element=_ELEMENTS[network.dtype])
+    text.say('', empty=np.empty, element=NUMPY_TYPES[network.dtype])
     _checked(text)
     is_extreme, steps = network.reduce in _EXTREMES, _steps_of(network)
     # what a map gives last is read by a maximum alone

@@ -13,16 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pygfuse.cpu.ends import ends_of, is_any_outside
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.memory import pointer_at
+from pygfuse.cpu.numbers import NUMPY_TYPES
 from pygfuse.cpu.row_blocks import blocks
 from pygfuse.cpu.row_tiling import FORWARD_REGISTERS
 from pygfuse.program.sums_along_edges import MEAN, NORMALISED, NORMALISED_WITH_LOOPS
 from pygfuse.program.vocabulary import sqrt
-
-_ELEMENTS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def _body(layout: Layout, element: type, reduce: str, transposed: bool) -> Callable:
@@ -36,16 +35,10 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool) -> Calla
     def add_along_edges(
         part, starts, edges, target_row, num_targets, num_sources, width, x, itself, scale, out, num_added
     ):
-        start, num_edges = starts[part], len(edges) // 2
-        targets = pointer_at(edges, target_row * num_edges)
-        sources = pointer_at(edges, num_edges - target_row * num_edges)
-        last_target, last_source = num_targets - 1, num_sources - 1
-        bad = 0
-        for edge in range(num_edges):
-            target, source = targets[edge], sources[edge]
-            bad |= target | (last_target - target) | source | (last_source - source)
+        start = starts[part]
+        targets, sources, num_edges = ends_of(edges, target_row)
         num_added[0] = -1
-        if bad < 0:
+        if is_any_outside(targets, sources, num_edges, num_targets, num_sources):
             return
         factors = np.empty(num_targets if counted else 1, element)
         if counted:
@@ -102,7 +95,7 @@ def _launches(
     for layout, starts in blocks(dtype, width, FORWARD_REGISTERS):
         key = str(layout.row), reduce, str(transposed)
         name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
-        kernel = Kernel(_body(layout, _ELEMENTS[dtype], reduce, transposed), name, key)
+        kernel = Kernel(_body(layout, NUMPY_TYPES[dtype], reduce, transposed), name, key)
         # nobody asks what arguments are: `add_along_edges` has no others
         launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, *itself, rows, numbers))
         found.append((launch, starts, starts.numel()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
@@ -21,6 +22,8 @@ ELEMENT_TYPES = {
     torch.uint8: types.uint8,
     torch.bool: types.uint8,
 }
+# what kernels allocate
+NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 LLVM_TYPES = {
     types.boolean: ir.IntType(1),
     types.uint8: ir.IntType(8),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pygfuse.cpu.ends import is_any_outside
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.translation.functions import inlined
 
@@ -67,13 +68,9 @@ def _take_as_they_come(targets, sources, rows, loops, indptr, index, edge_id):
 def _sort_at_once(part, targets, sources, rows, columns, loops, places, indptr, index, edge_id, report):
     """Checks all edges, and sorts them by target."""
     edges = len(targets)
-    last_row, last_column = rows - 1, columns - 1
-    bad = 0
-    for edge in range(edges):
-        target, source = targets[edge], sources[edge]
-        bad |= target | (last_row - target) | source | (last_column - source)
-    report[0] = bad < 0
-    if bad < 0:
+    report[0] = 0
+    if is_any_outside(targets, sources, edges, rows, columns):
+        report[0] = 1
         return
     unsorted = 0
     for edge in range(1, edges):

@@ -17,10 +17,10 @@ LISTED = 'tests/ops/test_listed.py'
 OF_FEW_EDGES = (
     # programs along edges as they come
     Mutation(
-        'sources in a list that nobody checks',
+        'a list that nobody checks',
         'cpu/walks/listed.py',
-        'bad |= target | (last_target - target) | source | (last_source - source)',
-        'bad |= target | (last_target - target)',
+        'count = OUT_OF_RANGE',
+        'count = 0',
         f'{LISTED} -k not_there',
     ),
     Mutation(
@@ -132,9 +132,9 @@ OF_FEW_EDGES = (
     # edges that are added up as they come
     Mutation(
         'sources that are not there, of edges as they come',
-        'cpu/few_edges.py',
-        'bad |= target | (last_target - target) | source | (last_source - source)',
-        'bad |= target | (last_target - target)',
+        'cpu/ends.py',
+        'outside |= target | (last_target - target) | source | (last_source - source)',
+        'outside |= target | (last_target - target)',
         f'{ALONG} -k not_there',
     ),
     Mutation(
@@ -311,8 +311,8 @@ OF_FEW_EDGES = (
     Mutation(
         'the sign that an edge is out of range, of few',
         'cpu/sort_at_once.py',
-        '    report[0] = bad < 0\n',
-        '    bad = 0\n    report[0] = 0\n',
+        '        report[0] = 1\n        return\n',
+        '        report[0] = 0\n        return\n',
         SORT,
     ),
     Mutation(

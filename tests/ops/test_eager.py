@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from pygfuse.conv import GATConv, GINConv
@@ -21,6 +20,7 @@ from pygfuse.program import Product
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.gatv2 import GATV2
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
+from tests.support.operators import Names
 
 HEADS, CHANNELS = 2, 4
 EDGE_INDEX = torch.tensor([[0, 1, 2, 2, 3, 0], [1, 0, 1, 3, 3, 2]])
@@ -215,16 +215,6 @@ def test_statistics_have_no_gradient():
     out, weights = aggregate_with_weights(GAT, edges(), operands, HEADS, CHANNELS)
     (found,) = torch.autograd.grad(out.sum() + weights.square().sum(), operands['alpha_src'])
     assert found.abs().sum() > 0
-
-
-class Names(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.seen.append(str(function))
-        return function(*args, **(kwargs or {}))
 
 
 def test_modes_see_the_operators():

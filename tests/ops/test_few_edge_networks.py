@@ -6,13 +6,13 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch.nn import Linear, ReLU, Sequential, SiLU, Tanh
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pygfuse.cpu import team
 from pygfuse.ops.few_edge_networks import network_along
 from pygfuse.ops.few_edges import FewEdges
 from pygfuse.program.activation import Activation
 from pygfuse.program.networks_along_edges import FewEdgeNetwork
+from tests.support.operators import Names
 from tests.support.parity import random_edges
 
 SOURCES, TARGETS, EDGES, WIDTH = 21, 13, 150, 3
@@ -134,16 +134,9 @@ def test_who_intercepts_operators_sees_some():
     network, edges, pair, nn = given()
     out = along(network, edges, pair, nn).square().sum()
     (expected,) = torch.autograd.grad(out, pair[0], retain_graph=True)
-    seen = []
-
-    class Names(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            seen.append(str(function))
-            return function(*args, **(kwargs or {}))
-
-    with Names():
+    with Names() as names:
         (found,) = torch.autograd.grad(out, pair[0])
-    assert any('index_add' in name for name in seen)
+    assert any('index_add' in name for name in names.seen)
     torch.testing.assert_close(found, expected)
 
 

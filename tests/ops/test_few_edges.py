@@ -3,13 +3,13 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pygfuse import force_mapping
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.few_edges import FewEdges, sum_along
 from pygfuse.program.library.neighbours import NEIGHBOURS
+from tests.support.operators import Names
 from tests.support.parity import random_edges
 
 SOURCES, TARGETS, EDGES = 9, 7, 40
@@ -101,16 +101,6 @@ def test_hooks_of_saved_tensors(dtype):
     (found,) = torch.autograd.grad(out, x, torch.ones_like(out))
     (expected,) = torch.autograd.grad(sum_along(x, edges, 'sum'), x, torch.ones_like(out))
     assert torch.equal(found, expected)
-
-
-class Names(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.seen.append(str(function))
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize('form', FORMS)

@@ -17,9 +17,9 @@ from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Arguments, Whole
 from pygfuse.codegen.combination import finisher
 from pygfuse.codegen.precision import SETTLED_AFTER, lowest
+from pygfuse.cpu.ends import ends_of, is_any_outside
 from pygfuse.cpu.inlining import add_tuples, compiled, copies, edge_row_loader
 from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.memory import pointer_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.backward import adjoints_of
@@ -88,24 +88,20 @@ LISTED_BACKWARD = Arguments(
 def list_edges(few):
     """The targets, sources and ids of the edges that are walked, how many there are in all and at each target; in all
     `OUT_OF_RANGE`, where one names a node that is not there."""
-    num_edges = len(few.edges) // 2
+    of_targets, of_sources, num_edges = ends_of(few.edges, few.target_row)
     most = num_edges + max(few.loops, 0) + 1
     targets, sources, ids = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     degrees = np.empty(few.num_targets + 1, np.int64)
-    of_targets = pointer_at(few.edges, few.target_row * num_edges)
-    of_sources = pointer_at(few.edges, num_edges - few.target_row * num_edges)
-    last_target, last_source = few.num_targets - 1, few.num_sources - 1
-    bad, count = 0, 0
+    count = 0
     for edge in range(num_edges):
         target, source = of_targets[edge], of_sources[edge]
-        bad |= target | (last_target - target) | source | (last_source - source)
         targets[count], sources[count], ids[count] = target, source, edge
         # what is dropped is written over
         count += few.loops < 0 or target != source
     for v in range(few.loops):
         targets[count], sources[count], ids[count] = v, v, num_edges + v
         count += 1
-    if bad < 0:
+    if is_any_outside(of_targets, of_sources, num_edges, few.num_targets, few.num_sources):
         count = OUT_OF_RANGE
     else:
         for v in range(few.num_targets):

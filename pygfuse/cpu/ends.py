@@ -1,0 +1,25 @@
+"""The ends of edges as an ``edge_index`` lists them, and whether all of them are nodes."""
+
+from __future__ import annotations
+
+from pygfuse.cpu.memory import pointer_at
+from pygfuse.cpu.translation.functions import inlined
+
+
+@inlined
+def ends_of(edges, target_row):
+    """The targets and the sources of a contiguous ``[2, edges]`` of which one row holds targets, and their number."""
+    num_edges = len(edges) // 2
+    first, second = target_row * num_edges, num_edges - target_row * num_edges
+    return pointer_at(edges, first), pointer_at(edges, second), num_edges
+
+
+@inlined
+def is_any_outside(targets, sources, num_edges, num_targets, num_sources):
+    """Whether an edge names a node that is not there."""
+    last_target, last_source = num_targets - 1, num_sources - 1
+    outside = 0
+    for edge in range(num_edges):
+        target, source = targets[edge], sources[edge]
+        outside |= target | (last_target - target) | source | (last_source - source)
+    return outside < 0
