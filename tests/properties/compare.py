@@ -39,7 +39,7 @@ def fault_of(
     errors = errors or {}
     if list(found) != list(plain):
         return f'results are {sorted(set(found) ^ set(plain))} on one side only'
-    largest = max(of_size, *(_largest(value) for value in reference.values()))
+    largest = max([of_size, *map(_largest, reference.values())])
     for name, expected in plain.items():
         least = name.startswith('gradient') * largest
         if name == _OF_DIRECTIONS and expected is not None and expected.dtype is torch.float64:
