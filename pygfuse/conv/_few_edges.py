@@ -59,8 +59,11 @@ class OverFewEdges:
         has_kernel = edge_index.dtype is torch.int64 and few_edges_of(edge_index.device) is not None
         if not (has_kernel and source.dim() == 2 and source.shape[1]):
             return None
-        row_bytes = counted_bytes(self.width_of_few(source.shape[1], form), source.element_size())
-        return form, row_bytes, self.products_of_few(form)
+        width = self.width_of_few(source.shape[1], form)
+        if not width:
+            # no kernel would check the edges
+            return None
+        return form, counted_bytes(width, source.element_size()), self.products_of_few(form)
 
     def few_edges(self, x: Tensor | NodePair, edge_index: Tensor, forms: tuple | None) -> FewEdges | None:
         """The edges of a call, if such calls take few edges as they come and they are so few.

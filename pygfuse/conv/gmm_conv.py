@@ -81,11 +81,12 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None
-        return self.with_bias(total(out.unflatten(1, (out.shape[1] // self.out_channels, -1)).sum(dim=1), of_targets))
+        num_summed = x[0].shape[1] if self.separate_gaussians else self.kernel_size
+        return self.with_bias(total(out.view(out.shape[0], num_summed, self.out_channels).sum(dim=1), of_targets))
 
     def _shared(self, x: Tensor, edge_attr: Tensor) -> dict[str, OperandValue]:
         """The Gaussians are heads; their sum is taken once a node."""
-        operands: dict[str, OperandValue] = {'x': (x @ self.g).view(-1, self.kernel_size, self.out_channels)}
+        operands: dict[str, OperandValue] = {'x': (x @ self.g).view(x.shape[0], self.kernel_size, self.out_channels)}
         mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         for d in range(self.dim):
             operands[f'pseudo_{d}'] = edge_attr[:, d : d + 1]

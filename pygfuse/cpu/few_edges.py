@@ -115,7 +115,7 @@ def add_along_edges(
     """The sums at all targets of rows of sources, or the adjoint of that, and how many edges were added.
 
     Args:
-        x: Rows of sources, of the adjoint those of targets, ``[nodes, width]``.
+        x: Rows of sources, of the adjoint those of targets, ``[nodes, width]``, at least one channel wide.
         edge_index: ``[2, edges]``.
         target_row: Which of its rows holds the targets.
         num_targets: Number of targets.

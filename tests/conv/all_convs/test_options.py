@@ -147,15 +147,27 @@ def test_shapes(heads, channels, layer):
     layer.check(RANDOM, **inputs, options=options)
 
 
-@pytest.mark.parametrize('aggr', ['add', 'mean', 'max'])
+WITHOUT_CHANNELS = [
+    pytest.param('GCNConv', {'aggr': aggr}, None, id=f'GCNConv-{aggr}') for aggr in ('add', 'mean', 'max')
+] + [
+    pytest.param('GMMConv', {'dim': 2, 'kernel_size': 3, 'separate_gaussians': apart}, 2, id=f'GMMConv-apart={apart}')
+    for apart in (False, True)
+]
+
+
+@pytest.mark.parametrize(('name', 'options', 'edge_dim'), WITHOUT_CHANNELS)
 @pytest.mark.filterwarnings('ignore:Initializing zero-element')
-def test_a_layer_without_channels(aggr):
-    found = []
+def test_a_layer_without_channels(name, options, edge_dim):
+    found, edge = [], () if edge_dim is None else (RANDOM.edge_attr(edge_dim),)
     for module in (torch_geometric.nn, pygfuse.conv):
         x = torch.randn(60, 8, requires_grad=True)
-        conv = module.GCNConv(8, 0, aggr=aggr)
-        out = conv(x, RANDOM.edge_index)
+        conv = getattr(module, name)(8, 0, **options)
+        out = conv(x, RANDOM.edge_index, *edge)
         out.sum().backward()
         found.append((out, x.grad))
     assert conv.note.reason is None
     torch.testing.assert_close(found[1], found[0])
+    outside = RANDOM.edge_index.clone()
+    outside[0, 3] = 60
+    with pytest.raises(ValueError, match='holds node 60'):
+        conv(x, outside, *edge)
