@@ -9,11 +9,14 @@ from llvmlite import ir
 
 from pygfuse.codegen import llvm
 from pygfuse.cuda import memory
-from pygfuse.cuda.lanes import LaneHeads, LaneRow, broadcast
+from pygfuse.cuda.lanes import LaneHeads, LaneRow, broadcast, each_element
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32
 from pygfuse.cuda.numba_cuda import intrinsic, types
 from pygfuse.cuda.packs import items_of, made, of_one
+
+# of CUDA's library, what no compiler makes one instruction of with a product
+_ROUNDED_SUMS = {'float32': '__nv_fadd_rn', 'float64': '__nv_dadd_rn'}
 
 
 class Values:
@@ -64,6 +67,28 @@ class Values:
         row = self.row
 
         return of_one(row, row, lambda builder, value: memory.rounded(builder, value, row.layout.element))
+
+    @functools.cached_property
+    def above(self):
+        """``above(score, top)``: heads less a maximum of scores, where a product that ends the score is rounded as it
+        was for the maximum.
+
+        One instruction for both would keep digits that the maximum has lost, which are much of a great score's
+        difference.
+        """
+        heads, add = self.heads, _ROUNDED_SUMS[self.layout.compute]
+
+        @intrinsic
+        def above(typingctx, score, top):
+            def emit(context, builder, signature, arguments):
+                def less(x, y):
+                    return llvm.call(builder, add, [x, y], x.type)
+
+                return each_element(builder, less, arguments[0], llvm.negate(builder, arguments[1]))
+
+            return heads(heads, heads), emit
+
+        return above
 
     @functools.cached_property
     def kept(self):

@@ -251,6 +251,16 @@ OF_CUDA = (
         '**options)',
         f'{EXTREMES} -k are_rounded',
     ),
+    *(
+        Mutation(
+            f'a score on a GPU that is rounded otherwise than the maximum, {walk}',
+            f'cuda/walks/{walk}.py',
+            f'exp(above({score}, {top}))',
+            f'exp({score} - {top})',
+            'tests/cuda/test_scores.py',
+        )
+        for walk, score, top in (('backward', 'alpha', 'normaliser[0]'), ('weights', 'found', 'top[0]'))
+    ),
     Mutation(
         'a mapping that backward on a GPU does not know',
         'ops/autograd.py',

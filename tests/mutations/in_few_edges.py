@@ -217,9 +217,16 @@ OF_FEW_EDGES = (
     Mutation(
         'the width of rows along edges as they come',
         'conv/_few_edges.py',
-        'counted_bytes(self.width_of_few(source.shape[1], form), source.element_size())',
+        'counted_bytes(width, source.element_size())',
         'counted_bytes(1, source.element_size())',
         f'{LAYERS_ALONG} -k wide',
+    ),
+    Mutation(
+        'rows without channels along edges as they come',
+        'conv/_few_edges.py',
+        '        if not width:',
+        '        if False:',
+        'tests/conv/all_convs/test_options.py -k without_channels',
     ),
     Mutation(
         'a first call along edges as they come',

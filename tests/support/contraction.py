@@ -1,5 +1,5 @@
-"""What an assembler may make of PTX: of a product and a sum without ``.rn`` it may make one instruction, wherever it
-likes."""
+"""What an assembler may make of PTX: of a product and a sum or a difference without ``.rn``, one instruction, wherever
+it likes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 Instruction = tuple[str | None, str, list[str]]
-FUSED = {'f32': 'fma.rn.f32', 'f64': 'fma.rn.f64'}
+# by the opcode and which operand is the product; the last two are no words of PTX, which negates operands instead
+FUSED = {('add', 0): 'fma', ('add', 1): 'fma', ('sub', 0): 'fms', ('sub', 1): 'fnma'}
 
 
 def contracted(instructions: Sequence[Instruction], order: np.random.Generator) -> list[Instruction]:
-    """The instructions, some sums of products in one.
+    """The instructions, some sums and differences of products in one.
 
     Args:
         instructions: Each as ``(predicate, opcode, operands)``.
@@ -35,14 +36,14 @@ def contracted(instructions: Sequence[Instruction], order: np.random.Generator) 
 
 
 def _fused(instruction: Instruction, products: dict[str, list[str]], order: np.random.Generator) -> Instruction:
-    """The instruction, or the product and the sum in one."""
+    """The instruction, or the product and what it is a term of in one."""
     predicate, opcode, operands = instruction
-    if opcode not in ('add.f32', 'add.f64'):
+    word, _, kind = opcode.partition('.')
+    if word not in ('add', 'sub') or kind not in ('f32', 'f64'):
         return instruction
-    target, *addends = operands
-    found = [i for i, addend in enumerate(addends) if addend in products]
+    target, *terms = operands
+    found = [i for i, term in enumerate(terms) if term in products]
     if not found or order.random() < 0.5:
         return instruction
     chosen = order.choice(found)
-    factors, other = products[addends[chosen]], addends[1 - chosen]
-    return predicate, FUSED[opcode.removeprefix('add.')], [target, *factors, other]
+    return predicate, f'{FUSED[word, chosen]}.rn.{kind}', [target, *products[terms[chosen]], terms[1 - chosen]]

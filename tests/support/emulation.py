@@ -286,6 +286,10 @@ class Lanes:
         narrow = torch.from_numpy(value.numbers).to(getattr(torch, self.layout.element))
         return LaneValue(self.layout, narrow.double().numpy(), True)
 
+    @staticmethod
+    def above(score: LaneValue, top: LaneValue) -> LaneValue:
+        return score - top
+
     def kept(self, condition: bool, value: tuple) -> tuple:
         return tuple(self.choose(condition, item, 0.0) for item in value)
 

@@ -149,6 +149,9 @@ ARITHMETIC: dict[str, Callable] = {
     'mul': _multiplied,
     'mad': _floating(lambda x, y, z: x * y + z),
     'fma': _floating(lambda x, y, z: x * y + z),
+    # what `contracted` makes of differences
+    'fms': _floating(lambda x, y, z: x * y - z),
+    'fnma': _floating(lambda x, y, z: z - x * y),
     'div': _divided,
     'rcp': _floating(lambda x: 1.0 / x),
     'sqrt': _floating(np.sqrt),

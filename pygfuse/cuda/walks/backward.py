@@ -120,7 +120,9 @@ def _flow(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, 
     score_adjoint = (
         _score_adjoint(bound, lanes, plan, sides) if through_score else _no_score_adjoint(bound, lanes, plan)
     )
-    heads_full, dropout, add_tuples, exp = lanes.heads_full, lanes.dropout, lanes.add_tuples, vocabulary.exp
+    heads_full, dropout, add_tuples, exp, above = (
+        lanes.heads_full, lanes.dropout, lanes.add_tuples, vocabulary.exp, lanes.above,
+    )  # fmt: skip
 
     @lanes.inlined
     def flow(
@@ -135,7 +137,7 @@ def _flow(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, 
         if has_score:
             alpha = score(edge, own_heads, own_row, head_parameters, parameters, scalars)
             if softmax:
-                alpha = exp(alpha - normaliser[0]) * normaliser[1]
+                alpha = exp(above(alpha, normaliser[0])) * normaliser[1]
             weight = alpha
             if seed is not None:
                 kept = dropout(seed, threshold, scale, e, head)

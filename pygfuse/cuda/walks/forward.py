@@ -96,7 +96,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
     team_number, team_count, subteam_number, tile_of = (
         lanes.team_number, lanes.team_count, lanes.subteam_number, tile_reader(lanes),
     )  # fmt: skip
-    exp, maximum, least = vocabulary.exp, vocabulary.maximum, lowest(lanes.layout.compute)
+    exp, maximum, above, least = vocabulary.exp, vocabulary.maximum, lanes.above, lowest(lanes.layout.compute)
     finish, merge = finisher(lanes, reduce, softmax), _subteam_merger(lanes, softmax, extreme)
     batch = Batch(lanes, bound)
     step, places, load_edges, copy = batch.step, batch.places(), batch.loaded(), lanes.copies(batch.size)
@@ -114,7 +114,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
 
     @lanes.inlined
     def weigh(found, top):
-        return exp(found - top)
+        return exp(above(found, top))
 
     @lanes.inlined
     def add(state, found):

@@ -19,7 +19,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
         bound: A program with a score.
         lanes: The instructions of a lane.
     """
-    softmax, exp, store_heads = bound.softmax, vocabulary.exp, lanes.store_heads
+    softmax, exp, above, store_heads = bound.softmax, vocabulary.exp, lanes.above, lanes.store_heads
     batch = Batch(lanes, bound)
     step, places, load_edges, score = batch.step, batch.places(), batch.loaded(), batch.scored()
     load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
@@ -30,7 +30,7 @@ def weights_body(bound: BoundProgram, lanes: Any) -> Callable:
     @lanes.inlined
     def write(edge, found, top, factor, result, total_heads, head):
         if softmax:
-            found = exp(found - top[0]) * factor[0]
+            found = exp(above(found, top[0])) * factor[0]
         store_heads(result, edge[1] * total_heads + head, found, edge[0])
         return 0
 
