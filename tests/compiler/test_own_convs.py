@@ -8,6 +8,7 @@ import torch
 import torch_geometric.nn as pyg
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+from torch_geometric.utils import softmax
 
 import pygfuse
 from pygfuse.memory import saved_bytes
@@ -81,6 +82,30 @@ def test_an_isolated_node_gets_no_gradient_that_is_no_number():
     assert conv.note.reason is None
     assert bool(x.grad.isfinite().all())
     assert x.grad[2].tolist() == [0, 0]
+
+
+class OfTargets(Own):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(2, 2)
+
+    def message(self, x_i, index, ptr, size_i):
+        return self.lin(softmax(softmax(x_i, index, ptr, size_i), index, ptr, size_i).exp())
+
+
+# exp(800) is infinite
+@pytest.mark.parametrize('value', [0.5, 800.0])
+def test_softmaxes_of_targets_leave_isolated_nodes_alone(value):
+    conv, x, edge_index = OfTargets(), torch.full((3, 2), value).requires_grad_(), torch.tensor([[0, 1, 2], [1, 0, 0]])
+
+    def run():
+        out = conv(edge_index, x=x)
+        return out, torch.autograd.grad(out[:, 0].sum(), [x, *conv.parameters()])
+
+    expected = run()
+    pygfuse.compile(conv)
+    torch.testing.assert_close(run(), expected)
+    assert conv.note.reason is None
 
 
 class Scaled(Own):

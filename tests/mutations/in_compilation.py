@@ -19,6 +19,13 @@ OF_COMPILATION = (
         'tests/compiler/test_other_reductions.py -k only_edge',
     ),
     Mutation(
+        'exponentials of targets without edges',
+        'compiler/passes/softmax.py',
+        "            above = value('clamp', above, None, 1.0)",
+        '            pass',
+        'tests/compiler/test_own_convs.py -k isolated_nodes_alone',
+    ),
+    Mutation(
         'a chain of comparisons',
         'cpu/translation/expressions.py',
         'self.builder.and_(self.as_bit(found), self.as_bit(holds))',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pygfuse.compiler.ir import Node, rewritten, value
+from pygfuse.compiler.ir import EDGE, Node, rewritten, value
 
 
 def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) -> Node:
@@ -30,7 +30,11 @@ def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) ->
         (score,) = node.args
         # its gradient is zero: a softmax does not change where all scores change alike
         highest = value('detach', value('reduce', score, reduce='max'))
-        grown = value('exp', value('sub', score, highest))
+        above = value('sub', score, highest)
+        if above.residency != EDGE:
+            # targets without edges are computed, too: of what is infinite there, a gradient of 0 would become NaN
+            above = value('clamp', above, None, 1.0)
+        grown = value('exp', above)
         # PyG's way; a bound of 1 would have no gradient where a sum is below it by rounding
         total = value('add', value('reduce', grown, reduce='sum'), 1e-16)
         return value('div', grown, total)
