@@ -22,12 +22,12 @@ from torch import Tensor
 from torch.nn import Module
 
 import pygfuse
+from pygfuse.bench.by_torch import compiled_step
 from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
 from pygfuse.bench.compiled_layers import ATTENTION, CHANNELS, layers
 from pygfuse.bench.datasets import amazon, tolokers
 from pygfuse.bench.graphs import GraphData, power_law
 from pygfuse.bench.layers import check_fused, product
-from pygfuse.bench.limits import within
 from pygfuse.bench.timing import Step
 from pygfuse.bench.walks import Walks
 
@@ -79,21 +79,6 @@ def step_of(module: Module, given: Mapping[str, Any], x: Tensor, grad: Tensor) -
     return run
 
 
-def compiled_step(
-    module: Module, given: Mapping[str, Any], x: Tensor, grad: Tensor, seconds: int
-) -> Callable[[], None] | str:
-    """A training step of a layer under torch.compile, which has run twice, or why there is none."""
-    torch.compiler.reset()
-    step = step_of(torch.compile(module), given, x, grad)
-    try:
-        with within(seconds):
-            step()
-            step()
-    except Exception as error:
-        return f'fails: {type(error).__name__}'
-    return step
-
-
 @benchmark(
     'compiled',
     parameters=parameters,
@@ -116,7 +101,7 @@ def compiled(options: Options, layer: str, graph: str) -> Measurement:
     check_fused(fused)
     products = [product(edge_index, num_nodes, width) for width in walks.widths or [made.channels]]
     steps = [Step('PyG', step_of(plain, given, x, grad), repeats=options.pyg_repeats)]
-    by_torch = compiled_step(plain, given, x, grad, options.limit)
+    by_torch = compiled_step(step_of(torch.compile(plain), given, x, grad), options.limit)
     if callable(by_torch):
         steps.append(Step('PyG compiled', by_torch, repeats=options.pyg_repeats))
     steps.append(Step('pygfuse', step_of(fused, given, x, grad)))

@@ -3,10 +3,10 @@
 A training step of two layers, 64 to 64 channels (HGT and HAN: 8 heads; HEAT: the mean of 4, with random features of
 edges and types of nodes), with gradients of inputs and parameters; RGCN also with embeddings in place of features and
 30 bases. One side more is HGT's dense maps alone: those of nodes to keys, queries and values, of these by types of
-edges, and of outputs. All sides in turn, in one process; medians in ms with the quartiles in brackets, and what is
-saved for backward. MUTAG is PyG's ``Entities``, IMDB its ``IMDB``; ACM is HeCo's, a folder with ``pa.txt`` and
-``ps.txt``. Without any of them a random graph stands for each. All run on 140 relations of four random edges,
-too.
+edges, and of outputs. PyG runs under torch.compile, too, where that gives a step within the limit of time. All sides
+in turn, in one process; medians in ms with the quartiles in brackets, and what is saved for backward. MUTAG is PyG's
+``Entities``, IMDB its ``IMDB``; ACM is HeCo's, a folder with ``pa.txt`` and ``ps.txt``. Without any of them a random
+graph stands for each. All run on 140 relations of four random edges, too.
 
     python -m pygfuse.bench typed --mutag data/Entities --imdb data/IMDB --acm data/ACM
 """
@@ -25,7 +25,8 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 import pygfuse
-from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.by_torch import compiled_step
+from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
 from pygfuse.bench.timing import Step
 from pygfuse.memory import saved_bytes
 
@@ -103,6 +104,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--edges', type=int, default=500, help='of random graphs (default: %(default)s)')
     parser.add_argument('--models', nargs='*', default=[*RELATIONAL, *BY_TYPE], help='which')
     parser.add_argument('--pyg-repeats', type=int, default=3, help="how often PyG's relational layers run (default: 3)")
+    parser.add_argument('--limit', type=int, default=300, help='seconds for torch.compile, a model (default: 300)')
 
 
 def parameters(options: Options) -> Iterator[dict[str, Any]]:
@@ -166,6 +168,13 @@ def step_of(model: torch.nn.Module, loss: Callable[[torch.nn.Module], Tensor]) -
     return run
 
 
+def by_torch_compile(model: torch.nn.Module) -> torch.nn.Module:
+    """A model, or each of a list of layers, under torch.compile."""
+    if not isinstance(model, torch.nn.ModuleList):
+        return torch.compile(model)
+    return torch.nn.ModuleList(map(torch.compile, model))
+
+
 @benchmark(
     'typed',
     parameters=parameters,
@@ -177,8 +186,8 @@ def step_of(model: torch.nn.Module, loss: Callable[[torch.nn.Module], Tensor]) -
         'features of edges': EDGE_DIM,
         'bases of embeddings': BASES,
     },
-    ratios=(('PyG', 'pygfuse'), ('pygfuse', 'dense maps')),
-    quick={'pyg_repeats': 2, 'edges': 500},
+    ratios=(*RATIOS, ('pygfuse', 'dense maps')),
+    quick={'pyg_repeats': 2, 'edges': 500, 'limit': 0},
 )
 def typed(options: Options, model: str, graph: str) -> Measurement:
     """Two layers on one graph."""
@@ -205,10 +214,13 @@ def typed(options: Options, model: str, graph: str) -> Measurement:
 
         edges, given = sum(pair.shape[1] for pair in typed_edges.edges.values()), [*typed_edges.edges.values()]
     fused = pygfuse.fuse(copy.deepcopy(plain))
-    steps = [
-        Step('PyG', step_of(plain, loss), repeats=options.pyg_repeats if graph == MUTAG else None),
-        Step('pygfuse', step_of(fused, loss)),
-    ]
+    repeats = options.pyg_repeats if graph == MUTAG else None
+    by_torch: Callable[[], None] | str = 'not run'
+    if options.limit:
+        by_torch = compiled_step(step_of(by_torch_compile(plain), loss), options.limit)
+    steps = [Step('PyG', step_of(plain, loss), repeats=repeats), Step('pygfuse', step_of(fused, loss))]
+    if callable(by_torch):
+        steps.insert(1, Step('PyG compiled', by_torch, repeats=repeats))
     if model == 'HGTConv':
         steps.append(Step('dense maps', step_of(DenseMaps(model, typed_edges), loss)))
     yield steps
@@ -217,4 +229,4 @@ def typed(options: Options, model: str, graph: str) -> Measurement:
         f'{side} saved MB': saved_bytes(lambda made=made: loss(made), exclude=[*given, *made.parameters()]) / 1e6
         for side, made in (('PyG', plain), ('pygfuse', fused))
     }
-    return {'edges': edges, **saved}
+    return {'edges': edges, **saved} | ({} if callable(by_torch) else {'PyG compiled': by_torch})

@@ -1,0 +1,26 @@
+"""Steps under torch.compile, where it gives one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from pygfuse.bench.limits import within
+
+
+def compiled_step(step: Callable[[], None], seconds: int) -> Callable[[], None] | str:
+    """A step of modules that torch.compile was given, which has run twice, or why there is none.
+
+    Args:
+        step: The step.
+        seconds: How long compiling it may take.
+    """
+    torch.compiler.reset()
+    try:
+        with within(seconds):
+            step()
+            step()
+    except Exception as error:
+        return f'fails: {type(error).__name__}'
+    return step
