@@ -16,10 +16,11 @@ from pygfuse.conv._spec import REDUCTIONS, SUMS
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, USUAL_DEGREE, MappedSum, cheaper, forced_order
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.degrees import counts_of
-from pygfuse.ops.few_edges import FewEdges, sum_along
+from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.large_results import added, added_to
 from pygfuse.ops.linear import Counts, apply_linear, apply_weight
+from pygfuse.ops.mapped_sums import mapped_sum_along
 from pygfuse.ops.several_maps import Map, apply_both, bias_of_both, maps_of_rows
 from pygfuse.ops.sparse_features import SparseFeatures
 from pygfuse.partial.rows.session import is_deferring
@@ -62,10 +63,10 @@ class MappedSums(FusedConv):
         return self.reduction if self.reduction in SUMS else None
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
-        out, target = self._modules[self.sums_mapped_by](sum_along(x[0], edges, self._note.few[0])), x[1]
-        if target is not None and self.has_root():
-            out = out + self._modules[self.root_mapped_by](target)
-        return self.finish(out, x, None)
+        linear, root = self._modules[self.sums_mapped_by], None
+        if self.has_root():
+            root = self._modules[self.root_mapped_by]
+        return self.finish(mapped_sum_along(linear, x, edges, self._note.few[0], root=root), x, None)
 
     def mapped_with_root(self, out: Tensor, target: OptTensor) -> Tensor:
         """Sums, mapped, and, if the layer adds them, mapped targets."""

@@ -38,13 +38,19 @@ def widths(monkeypatch) -> list[int]:
             return run(first, *arguments, **options)
 
         monkeypatch.setattr(_layer, name, recorded)
-    for module in (_map_first, gcn_conv, gin_conv):
+    for module in (gcn_conv, gin_conv):
 
         def along_few(x, *arguments, run=module.sum_along):
             found.append(x.shape[1])
             return run(x, *arguments)
 
         monkeypatch.setattr(module, 'sum_along', along_few)
+
+    def mapped(linear, x, *arguments, run=_map_first.mapped_sum_along, **options):
+        found.append(x[0].shape[1])
+        return run(linear, x, *arguments, **options)
+
+    monkeypatch.setattr(_map_first, 'mapped_sum_along', mapped)
     return found
 
 

@@ -13,6 +13,7 @@ NETWORKS_ALONG = 'tests/ops/test_few_edge_networks.py'
 EDGE_CONV_ALONG = 'tests/conv/edge_conv/test_few_edges.py'
 HEADS = 'tests/ops/test_head_products.py'
 LISTED = 'tests/ops/test_listed.py'
+MAPPED = 'tests/ops/test_mapped_sums.py'
 
 OF_FEW_EDGES = (
     # programs along edges as they come
@@ -220,6 +221,35 @@ OF_FEW_EDGES = (
         'counted_bytes(width, source.element_size())',
         'counted_bytes(1, source.element_size())',
         f'{LAYERS_ALONG} -k wide',
+    ),
+    # linear maps of sums along them
+    Mutation(
+        'targets that are sources, mapped by themselves',
+        'ops/mapped_sums.py',
+        '            of_x.addmm_(grad, root)',
+        '            pass',
+        f'{MAPPED} -k one_node',
+    ),
+    Mutation(
+        'a map of sums that somebody watches',
+        'ops/mapped_sums.py',
+        "type(x) not in PLAIN or why_not_as_it_is(linear, 'it') is not None",
+        'type(x) not in PLAIN',
+        f'{MAPPED} -k are_called',
+    ),
+    Mutation(
+        'a bias of the map of targets',
+        'ops/mapped_sums.py',
+        "    if not (biased or linear._parameters['bias'] is None):",
+        '    if False:',
+        f'{MAPPED} -k with_a_bias',
+    ),
+    Mutation(
+        'what is said around the backward pass of mapped sums',
+        'ops/mapped_sums.py',
+        'not is_batched(grad) and nothing_is_said()',
+        'not is_batched(grad)',
+        f'{MAPPED} -k around_backward',
     ),
     Mutation(
         'rows without channels along edges as they come',
