@@ -67,6 +67,10 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
             return f'the activation {act.name} has no form on edges'
         return LOOKED_AT
 
+    def kind_of_prepared(self, prepared: str | tuple[()]) -> tuple[tuple, tuple] | None:
+        # of several relations, each call's types of edges are looked at
+        return ((), ()) if prepared == LOOKED_AT and self.num_relations <= 1 else None
+
     def why_not_call(self, inputs: Inputs) -> str | None:
         if self.num_relations <= 1:
             return None

@@ -88,10 +88,10 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         """The Gaussians are heads; their sum is taken once a node."""
         operands: dict[str, OperandValue] = {'x': (x @ self.g).view(x.shape[0], self.kernel_size, self.out_channels)}
         mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
-        for d in range(self.dim):
-            operands[f'pseudo_{d}'] = edge_attr[:, d : d + 1]
-            operands[f'mu_{d}'] = mu[:, d].unsqueeze(0)
-            operands[f'factor_{d}'] = factors[:, d].unsqueeze(0)
+        # taken apart at once: autograd fills a gradient for each slice of its own
+        of_dims = edge_attr.split(1, dim=1), mu.t().unsqueeze(1).unbind(), factors.t().unsqueeze(1).unbind()
+        for d, (pseudo, mean, factor) in enumerate(zip(*of_dims, strict=True)):
+            operands |= {f'pseudo_{d}': pseudo, f'mu_{d}': mean, f'factor_{d}': factor}
         return operands
 
     def _separate(self, x: Tensor, edge_attr: Tensor) -> dict[str, OperandValue]:

@@ -85,7 +85,7 @@ class _Walks:
             # no edge attains NaN, and what is divided by 0 there goes nowhere
             of_messages = of_messages / asked.statistics
         names, gradients = _places(self._bound, plan)
-        found = {name: like.new_zeros(call.tensors[name].shape) for name in names}
+        found = {name: torch.zeros_like(call.tensors[name], memory_format=torch.contiguous_format) for name in names}
         # summed over heads, of which each tile has some
         scalars = tuple([like.new_zeros(call.graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
         edges, draws = _edges_of(call.graph, tiling.tiles), draws_of(call)

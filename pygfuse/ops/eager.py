@@ -24,7 +24,7 @@ from pygfuse.ops.given import Given
 from pygfuse.ops.intercepted import are_plain, is_intercepted
 from pygfuse.ops.listed import as_saved, forward_of, listed_of
 from pygfuse.ops.plan import Plan
-from pygfuse.ops.schema import flattened, with_parts
+from pygfuse.ops.schema import flattened
 from pygfuse.ops.walks import walk_back, walk_few_back
 from pygfuse.ops.wanted import taken
 from pygfuse.partial.paths.policy import note_whole
@@ -143,7 +143,7 @@ class _Aggregation(torch.autograd.Function):
         given = tensors, made.numbers, made.dropout, seed
         if is_plain and are_plain(tensors):
             call = plan.call(graph, *given, weights, adjoint.unread)
-            operands = with_parts(plan.tensors, tensors) if plan.products else call.tensors
+            operands = {**call.tensors, **plan.products(tensors)} if plan.has_products else call.tensors
             out = grad_out if out is None else out
             found = None
             if nothing_is_said():
@@ -152,17 +152,14 @@ class _Aggregation(torch.autograd.Function):
             if found is None:
                 with as_in_forward(ctx):
                     found = walk_back(call, made.edges.token, operands, out, statistics, grad_out, adjoint.needed)
-            gradients = flattened(found) if plan.products else found
+            gradients = flattened(found) if plan.has_products else found
         else:
             compute = differentiated if is_differentiated(grad_out) else by_operator
             empty = grad_out.new_empty(0)
             rest = [empty if tensor is None else tensor for tensor in (statistics, weights)]
             gradients = compute(ctx, plan.arguments(made.edges, *given), adjoint.tensors, grad_out, out, rest)
-        return (
-            None,
-            None,
-            *(_shaped(gradients.get(name), tensor) for name, tensor in zip(plan.tensors, tensors, strict=True)),
-        )
+        pairs = zip(plan.tensors, tensors, strict=True)
+        return None, None, *[_shaped(gradients.get(name), tensor) for name, tensor in pairs]
 
 
 _apply = untransformed(_Aggregation)

@@ -43,6 +43,8 @@ def as_saved(listed: Listed, token: Tensor) -> Listed:
         listed: The edges as they came.
         token: What autograd gives back, in whatever layout hooks leave it.
     """
+    if token is listed.edge_index:
+        return listed
     return listed._replace(edge_index=token if is_list(token) else token.to(torch.int64).contiguous())
 
 

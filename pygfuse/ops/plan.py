@@ -55,6 +55,7 @@ class Plan:
     Attributes:
         width: Values in a row.
         bound: The program with the operands that are given.
+        has_products: Whether an operand is a product.
         reads_output: Whether the adjoint reads the output; else its owner may write to it.
         is_noted: Whether a layer's report tells of the backward pass: its other aggregations (degrees) do not walk
             along the edges.
@@ -73,7 +74,8 @@ class Plan:
         self.program, self.tensors, self.numbers, self._in_parts = program, tensors, numbers, in_parts
         self.heads, self.channels, self.width, self.reduce = heads, channels, heads * channels, reduce
         self._plain = [(place, name) for place, name in enumerate(tensors) if ':' not in name]
-        self.products = [*dict.fromkeys(name.partition(':')[0] for name in tensors if ':' in name)]
+        self._parts = _places_of_parts(tensors)
+        self.has_products = bool(self._parts)
         operands = [*dict.fromkeys(name.partition(':')[0] for name in tensors)]
         self.bound = program.bind((*operands, *numbers), in_parts)
         self.reads_output = self.bound.softmax or reduce in ('max', 'min')
@@ -101,18 +103,25 @@ class Plan:
             tensor = tensors[place]
             tensor = tensor if tensor.dim() == 2 else tensor.flatten(1)
             given[name] = tensor if tensor.is_contiguous() or place in unread else tensor.contiguous()
-        if self.products:
-            parts = with_parts(self.tensors, tensors)
-            for name in self.products:
-                product = Product(*(part if part is None else part.contiguous() for part in parts[name]))
-                walked = as_walked(self.program, name, product, forms=name not in self._in_parts)
-                (products if isinstance(walked, Product) else given)[name] = walked
+        for name, product in self.products(tensors).items() if self._parts else ():
+            in_parts = name in self._in_parts
+            if in_parts:
+                product = Product(*[part if part is None else part.contiguous() for part in product])
+            walked = as_walked(self.program, name, product, forms=not in_parts)
+            (products if isinstance(walked, Product) else given)[name] = walked
         for name in self._of_edges:
             rows = rows_in(products[name] if name in products else given[name])
             if rows != graph.num_edge_ids:
                 raise ValueError(f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {rows})")
         drawn = None if seed is None else Dropout(dropout, drawn_seed(seed))
         return Call(self.bound, graph, given, numbers, self.heads, self.channels, self.reduce, drawn, weights, products)
+
+    def products(self, tensors: Sequence[Tensor]) -> dict[str, Product]:
+        """The products among the operands, as layers give them."""
+        return {
+            name: Product(*[None if place is None else tensors[place] for place in places])
+            for name, places in self._parts.items()
+        }
 
     @functools.cached_property
     def formed(self) -> Plan:
@@ -140,6 +149,13 @@ class Plan:
         tensors = tuple(name for name, flag in zip(self.tensors, flags, strict=True) if flag)
         is_sum = self.bound.summed_sources is not None and self.reduce in ('sum', 'mean') and flags == (True,)
         return Adjoint(needed, tensors, tuple(self.tensors.index(name) for name in unread), is_sum)
+
+
+def _places_of_parts(tensors: Sequence[str]) -> dict[str, tuple[int | None, ...]]:
+    """Of each product, the places of its parts among the tensors."""
+    places = {name: place for place, name in enumerate(tensors)}
+    names = dict.fromkeys(name.partition(':')[0] for name in tensors if ':' in name)
+    return {name: tuple([places.get(f'{name}:{part}') for part in Product._fields]) for name in names}
 
 
 _plan = functools.lru_cache(maxsize=1024)(Plan)

@@ -156,6 +156,19 @@ def test_what_is_not_fused_runs_pyg_and_says_so(options, reason):
     assert conv.note.reason == reason
 
 
+def test_an_activation_that_changes_after_a_call():
+    act = GELU('tanh')
+    conv, plain = FiLMConv(FEATURES, OUT, act=act), pyg.FiLMConv(FEATURES, OUT, act=act)
+    plain.load_state_dict(conv.state_dict())
+    x, edge_index = torch.randn(9, FEATURES), random_edges(9, 9, 40)
+    for _ in range(2):
+        torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index))
+    assert conv.note.reason is None
+    act.approximate = 'none'
+    assert torch.equal(conv(x, edge_index), plain(x, edge_index))
+    assert conv.note.reason == 'the activation gelu has no form on edges'
+
+
 def test_bad_input():
     conv, x, edge_index, edge_type = conv_and_inputs()
     with pytest.raises(ValueError, match='relations 0 to 4'):

@@ -52,6 +52,13 @@ OF_TYPED_LAYERS = (
         f'{FILM} -k test_graphs',
     ),
     Mutation(
+        'a layer that has no form any more',
+        'conv/film_conv.py',
+        'return ((), ()) if prepared == LOOKED_AT and self.num_relations <= 1 else None',
+        'return ((), ()) if self.num_relations <= 1 else None',
+        f'{FILM} -k changes_after',
+    ),
+    Mutation(
         'types beside a sparse tensor',
         'conv/film_conv.py',
         'inputs = inputs._replace(edge_type=None)',
