@@ -65,11 +65,12 @@ def _is_one_node(linear: Module, x: Tensor, biased: bool = True) -> bool:
     """Whether a module is a linear map of such rows and nothing else, and has no bias unless it may be `biased`."""
     if type(linear) not in LINEAR or type(x) not in PLAIN or why_not_as_it_is(linear, 'it') is not None:
         return False
-    if not (biased or linear._parameters['bias'] is None):
+    parameters, shape = linear._parameters, x.shape
+    # what is no parameter may be any attribute
+    weight = None if 'bias' not in parameters else parameters.get('weight')
+    if weight is None or not (biased or parameters['bias'] is None) or not is_plain(weight):
         return False
-    weight, shape = linear._parameters['weight'], x.shape
-    is_known = is_plain(weight) and weight.dtype is x.dtype and x.dtype in TYPES
-    return is_known and len(shape) == 2 and weight.shape[1:] == shape[1:]
+    return weight.dtype is x.dtype and x.dtype in TYPES and len(shape) == 2 and weight.shape[1:] == shape[1:]
 
 
 def _forward(

@@ -240,8 +240,8 @@ OF_FEW_EDGES = (
     Mutation(
         'a bias of the map of targets',
         'ops/mapped_sums.py',
-        "    if not (biased or linear._parameters['bias'] is None):",
-        '    if False:',
+        " or not (biased or parameters['bias'] is None)",
+        '',
         f'{MAPPED} -k with_a_bias',
     ),
     Mutation(

@@ -106,6 +106,16 @@ def test_a_root_with_a_bias_is_called():
     torch.testing.assert_close(found, by_parts(linear, pair, edges, 'sum', root) + root.bias)
 
 
+@pytest.mark.parametrize('name', ['weight', 'bias'])
+def test_what_is_no_parameter_any_more(name):
+    linear, pair, edges, root = call_of(None, True, True)
+    value = 2 * getattr(linear, name).detach()
+    delattr(linear, name)
+    setattr(linear, name, value.requires_grad_())
+    found = mapped_sum_along(linear, pair, edges, 'sum', root)
+    torch.testing.assert_close(found, by_parts(linear, pair, edges, 'sum', root))
+
+
 def test_rows_of_another_type_are_refused_as_torch_refuses_them():
     linear, pair, edges, root = call_of(None, True, True)
     with pytest.raises(RuntimeError, match='same dtype'):
