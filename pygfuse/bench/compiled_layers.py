@@ -74,6 +74,10 @@ def _position(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randn(x.shape[0], 3)
 
 
+def _normal(x: Tensor, edge_index: Tensor) -> Tensor:
+    return F.normalize(torch.randn(x.shape[0], 3), dim=-1)
+
+
 def _edge_attr(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randn(edge_index.shape[1], EDGE_DIM)
 
@@ -147,6 +151,11 @@ LAYERS: dict[str, CompiledLayer] = {
         lambda: pyg.PDNConv(**WIDTHS, edge_dim=EDGE_DIM, hidden_channels=NARROW), _with(edge_attr=_edge_attr)
     ),
     'PNAConv': CompiledLayer(lambda: pyg.PNAConv(**PNA, deg=torch.ones(100, dtype=torch.int64)), is_wide=True),
+    'PPFConv': CompiledLayer(
+        lambda: pyg.PPFConv(_network(CHANNELS + 4), add_self_loops=False),
+        _with(pos=_position, normal=_normal),
+        is_wide=True,
+    ),
     'PointGNNConv': CompiledLayer(
         lambda: pyg.PointGNNConv(_network(CHANNELS, 3), Linear(CHANNELS + 3, CHANNELS), _network(CHANNELS)),
         _with(pos=_position),
