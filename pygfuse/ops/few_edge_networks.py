@@ -11,7 +11,6 @@ from torch import Tensor
 from pygfuse._lib.backends import few_edge_networks_of
 from pygfuse._lib.finite import is_finite
 from pygfuse._lib.functions import untransformed
-from pygfuse._lib.note import Activity
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.graph import Graph
 from pygfuse.ops.batched import is_batched
@@ -80,10 +79,7 @@ class _Network(torch.autograd.Function):
             found = _gradients(network, edges, edge_index, tensors, ends[:2], grad, needed)
         if found is None:
             found = _by_torch(network, edges, edge_index, tensors, grad, needed)
-        note = None if edges.note is None else edges.note()
-        if note is not None:
-            count = edge_index.shape[1]
-            note.backward = Activity(None, None, count, edges.num_targets, count)
+        edges.walked_back(edge_index.shape[1])
         return None, None, None, *found
 
 

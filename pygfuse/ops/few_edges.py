@@ -48,6 +48,12 @@ class FewEdges(NamedTuple):
     num_targets: int
     note: weakref.ref[Note] | None = None
 
+    def walked_back(self, num_edges: int) -> None:
+        """Lets the layer know that a backward pass walked so many edges."""
+        note = None if self.note is None else self.note()
+        if note is not None:
+            note.backward = Activity(None, None, num_edges, self.num_targets, num_edges)
+
 
 def sum_along(x: Tensor, edges: FewEdges, reduce: str, itself: float | None = None) -> Tensor:
     """The sums at all targets of rows of sources.
@@ -114,9 +120,7 @@ class _Sum(torch.autograd.Function):
             found = _apply(grad, edge_index, edges, *ctx.form)
         elif nothing_is_said() or not ctx.form[-1]:
             found, added = added_along(grad, edge_index, edges, *ctx.form)
-            note = None if edges.note is None else edges.note()
-            if note is not None:
-                note.backward = Activity(None, None, added, edges.num_targets, added)
+            edges.walked_back(added)
         else:
             found = _walked_back(grad, edge_index, edges, *ctx.form[:-1])
         return found, None, None, None, None, None

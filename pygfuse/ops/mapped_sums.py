@@ -15,7 +15,6 @@ from torch.nn import Module
 from pygfuse._lib.functions import untransformed
 from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
 from pygfuse._lib.modes import nothing_is_said
-from pygfuse._lib.note import Activity
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.few_edges import TYPES, FewEdges, added_along, sum_along
@@ -33,10 +32,17 @@ def mapped_sum_along(
 
     Args:
         linear: What maps the sums; modules that are more than a linear map are called as they are.
-        x: Rows of sources, and of targets, which may be the same tensor or None.
+        x: Rows of sources, ``[num_sources, in]``, and of targets, ``[num_targets, in]``: the same tensor, another or
+            None.
         edges: The edges.
         reduce: ``'sum'`` or ``'mean'``.
         root: What maps the rows of targets, or None.
+
+    Returns:
+        ``[num_targets, out]``.
+
+    Raises:
+        ValueError: If an edge names a node that is not there, or the sources have another number of rows.
 
     Example:
         >>> edges = FewEdges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 'source_to_target', 3, 3)
@@ -46,14 +52,13 @@ def mapped_sum_along(
         >>> mapped_sum_along(linear, (torch.arange(6.0).view(3, 2), None), edges, 'sum').tolist()
         [[0.0], [10.0], [5.0]]
     """
-    source, target = x[0], None if root is None else x[1]
-    if target is None:
-        root = None
+    source, target = x
+    root = None if target is None else root
     if _is_one_node(linear, source) and (root is None or _is_one_node(root, target, biased=False)):
         of_linear = linear._parameters
         weights = of_linear['weight'], of_linear['bias'], None if root is None else root._parameters['weight']
         # of rows that are both, one gradient
-        other = None if target is source else target
+        other = None if root is None or target is source else target
         if torch.is_grad_enabled():
             return _apply(edges, reduce, edges.edge_index, source, other, *weights)
         return _forward(edges, reduce, edges.edge_index, source, other, *weights)[0]
@@ -88,8 +93,9 @@ class _MappedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, edges, reduce, edge_index, x, target, weight, bias, root):
         out, sums = _forward(edges, reduce, edge_index, x, target, weight, bias, root)
-        needs_weight = ctx.needs_input_grad[5]
-        ctx.save_for_backward(edge_index, sums if needs_weight else None, x, target, weight, bias, root)
+        # only the gradient of the weight reads them
+        kept = sums if weight.requires_grad else None
+        ctx.save_for_backward(edge_index, kept, x, target, weight, bias, root)
         ctx.edges, ctx.reduce = edges, reduce
         return out
 
@@ -122,9 +128,7 @@ def _gradients(
         of_x, added = added_along(grad.mm(weight), edge_index, edges, reduce, None, True)
         if root is not None and target is None:
             of_x.addmm_(grad, root)
-        note = None if edges.note is None else edges.note()
-        if note is not None:
-            note.backward = Activity(None, None, added, edges.num_targets, added)
+        edges.walked_back(added)
     if for_target:
         of_target = grad.mm(root)
     if for_weight:

@@ -103,7 +103,7 @@ class Plan:
             tensor = tensors[place]
             tensor = tensor if tensor.dim() == 2 else tensor.flatten(1)
             given[name] = tensor if tensor.is_contiguous() or place in unread else tensor.contiguous()
-        for name, product in self.products(tensors).items() if self._parts else ():
+        for name, product in self.products(tensors).items():
             in_parts = name in self._in_parts
             if in_parts:
                 product = Product(*[part if part is None else part.contiguous() for part in product])

@@ -104,7 +104,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--edges', type=int, default=500, help='of random graphs (default: %(default)s)')
     parser.add_argument('--models', nargs='*', default=[*RELATIONAL, *BY_TYPE], help='which')
     parser.add_argument('--pyg-repeats', type=int, default=3, help="how often PyG's relational layers run (default: 3)")
-    parser.add_argument('--limit', type=int, default=300, help='seconds for torch.compile, a model (default: 300)')
+    parser.add_argument(
+        '--limit', type=int, default=300, help='seconds for torch.compile, a model; 0: without (default: 300)'
+    )
 
 
 def parameters(options: Options) -> Iterator[dict[str, Any]]:
