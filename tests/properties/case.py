@@ -113,8 +113,8 @@ def attempt(problem: Problem, dtype: torch.dtype) -> Attempt:
 
     def work() -> None:
         try:
+            conv = problem.prepared(dtype)  # numbers that torch computes with other threads are others in float32
             with _around(problem):
-                conv = problem.prepared(dtype)
                 adjacency = problem.known_adjacency(conv, dtype)
                 torch.default_generator.manual_seed(problem.case.seed + 2)
                 found.results = results(problem, conv, problem.arguments(dtype, adjacency))

@@ -122,10 +122,11 @@ KINDS: dict[str, Kind] = {
         },
         edge='edge_attr', edge_width='edge_dim',
     ),
+    # torch's sigmoid of one number may be two numbers, by its place in memory: edges that tie here do not in PyG
     'CGConv': Kind(
         {'channels': FEATURES},
         {'dim': {'none': 0, 'edges': EDGE_DIM}, 'aggr': SUMS, 'batch_norm': NEITHER, 'bias': BOTH}, 'channels',
-        edge='edge_attr', edge_width='dim', lazy=False,
+        edge='edge_attr', edge_width='dim', lazy=False, ties_differ=True,
     ),
     'RGCNConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},

@@ -208,6 +208,13 @@ RULES: dict[str, Rule] = {
             or case['dtype'] == 'bfloat16'
         )
     ),
+    'what PyG loads from a file forgets its decomposed_layers, which give a matrix with repeats another mean': (
+        lambda case, meaning: (
+            meaning.get('decomposed_layers', 1) > 1
+            and case['adjacency'] == 'sparse COO, repeats'
+            and case['state'].endswith('from a file')
+        )
+    ),
     'a functional call has the parameters of a module': lambda case, meaning: (
         case['context'] == 'functional call' and case['backward'] == 'of parameters' and case['state'] == 'frozen'
     ),
