@@ -7,18 +7,38 @@ time.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
+from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
 from pygfuse._lib.note import Note
 from pygfuse.conv._checks import NodePair
+from pygfuse.conv._spec import Spec
 from pygfuse.mapping.few_edges import are_few, counted_bytes
-from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.few_edges import TYPES, FewEdges
 from pygfuse.ops.listed import savable
+from pygfuse.ops.mapped_walk import Form, Weights, walk_of_maps
+
+
+class FewWalk(NamedTuple):
+    """How a layer's maps and its walk are one node of autograd.
+
+    Attributes:
+        form: The program, and what its operands are made of.
+        maps: The names of the layer's linear maps.
+        rest: The names of its parameters that are vectors of dots, or given operands.
+        takes_features: Whether calls bring features of edges.
+    """
+
+    form: Form
+    maps: tuple[str, ...]
+    rest: tuple[str, ...] = ()
+    takes_features: bool = False
 
 
 class OverFewEdges:
@@ -26,10 +46,23 @@ class OverFewEdges:
 
     note: Note
     flow: str
+    spec: ClassVar[Spec]
+    # what calls along few edges may bring beside features, an adjacency and features of edges
+    given_of_few: ClassVar[tuple[str, ...]] = ()
 
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> Any:
         """How the layer runs along few edges, the form of a sum (`pygfuse.ops.few_edges`) or what else `sum_few` takes;
         None where it takes them as it takes many."""
+        return None
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        """The same of a layer whose maps and walk are one node then.
+
+        Args:
+            x: Features of both sides, which may be the same tensor.
+            given: What else it is called with, by PyG's names; features of edges have the layer's width.
+            prepared: What the layer read of itself.
+        """
         return None
 
     def width_of_few(self, width: int, form: Any) -> int:
@@ -40,9 +73,48 @@ class OverFewEdges:
         """How many numbers it multiplies then for an edge and for a node, beside rows."""
         return 0, 0
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
-        """Its output then; where a call gives one tensor, both of `x` are it."""
-        raise NotImplementedError
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor | None:
+        """Its output then, None if it takes them as it takes many after all; where a call gives one tensor, both of `x`
+        are it."""
+        out = self.walk_few(x, edges)
+        return None if out is None else self.finish_few(out, x, edges)
+
+    def walk_few(
+        self, x: NodePair, edges: FewEdges, more: Sequence[Tensor] = (), itself: float | None = None
+    ) -> Tensor | None:
+        """What the node of `walk_of_few` gives; None if a map is more than its weight and bias.
+
+        Args:
+            x: Features of both sides.
+            edges: The edges.
+            more: Operands that are given beside the layer's parameters.
+            itself: How many times features of targets are added, or None.
+        """
+        walk = self._note.few[0]
+        dtype, parameters = x[0].dtype, self._parameters
+        maps = [self.map_of_few(name) for name in walk.maps]
+        rest = *[parameters.get(name) for name in walk.rest], *more
+        if None in maps:
+            return None
+        tensors = *(bias if weight is None else weight for weight, bias in maps), *rest
+        if not all(tensor is not None and is_plain(tensor) and tensor.dtype is dtype for tensor in tensors):
+            return None
+        features = edges.given.get('edge_attr') if walk.form.reads_edges else None
+        return walk_of_maps(walk.form, maps, x, edges, features, rest, itself)
+
+    def has_bias(self) -> bool:
+        """Whether the layer has a bias of its own; one that is computed is not."""
+        return self._parameters.get('bias', self) is not None
+
+    def map_of_few(self, name: str) -> Weights | None:
+        """A linear map of `walk_of_few` by its name, or a bias of the layer; None if it is more than that."""
+        if name == 'bias':
+            return Weights(None, self._parameters.get('bias'))
+        return weights_of(self._modules[name])
+
+    def finish_few(self, out: Tensor, x: NodePair, edges: FewEdges) -> Tensor:
+        """The layer's output, from what that node gives."""
+        return out
 
     def forms_of_few(
         self, x: Tensor | NodePair, edge_index: Tensor, given: Mapping[str, Any], prepared: Any
@@ -53,23 +125,38 @@ class OverFewEdges:
             x, edge_index, given: What the layer is called with.
             prepared: What it read of itself.
         """
-        source, form = x[0] if isinstance(x, tuple) else x, self.form_of_few(x, prepared)
-        if form is None or any(value is not None for value in given.values()):
+        pair = x if isinstance(x, tuple) else (x, x)
+        source, brought = pair[0], {name for name, value in given.items() if value is not None}
+        form = None if brought else self.form_of_few(x, prepared)
+        is_taken = brought <= {'edge_attr', *self.given_of_few} and pair[1] is not None and source.dtype in TYPES
+        if form is None and is_taken and self._takes_features(pair, given.get('edge_attr')):
+            form = self.walk_of_few(pair, given, prepared)
+        if form is None:
             return None
         has_kernel = edge_index.dtype is torch.int64 and few_edges_of(edge_index.device) is not None
         if not (has_kernel and source.dim() == 2 and source.shape[1]):
             return None
         width = self.width_of_few(source.shape[1], form)
+        width = form.form.heads * form.form.channels if isinstance(form, FewWalk) else width
         if not width:
             # no kernel would check the edges
             return None
         return form, counted_bytes(width, source.element_size()), self.products_of_few(form)
 
-    def few_edges(self, x: Tensor | NodePair, edge_index: Tensor, forms: tuple | None) -> FewEdges | None:
+    def _takes_features(self, x: NodePair, features: Tensor | None) -> bool:
+        """Whether the layer takes features of edges like these, or none if there are none."""
+        width = self.edge_width(x)
+        if features is None:
+            return not (width and self.spec.edge.required)
+        return features.dim() == 2 and bool(width) and width in (-1, features.shape[1])
+
+    def few_edges(
+        self, x: Tensor | NodePair, edge_index: Tensor, given: Mapping[str, Any], forms: tuple | None
+    ) -> FewEdges | None:
         """The edges of a call, if such calls take few edges as they come and they are so few.
 
         Args:
-            x, edge_index: What the layer is called with.
+            x, edge_index, given: What the layer is called with.
             forms: As of `forms_of_few`.
         """
         if forms is None:
@@ -82,4 +169,23 @@ class OverFewEdges:
         num_targets = num_sources if target is None or target is source else target.shape[0]
         if not are_few(edge_index.shape[1], num_sources + num_targets, *forms[1:]):
             return None
-        return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note))
+        if type(forms[0]) is FewWalk and not _fits(forms[0], edge_index.shape[1], num_sources, num_targets, given):
+            return None
+        return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note), given)
+
+
+def weights_of(linear: Module) -> Weights | None:
+    """The weight and bias of a module that is a linear map and nothing else; None of others."""
+    parameters = linear._parameters
+    if type(linear) not in LINEAR or why_not_as_it_is(linear, 'it') is not None or 'bias' not in parameters:
+        return None
+    return Weights(parameters.get('weight'), parameters['bias'])
+
+
+def _fits(walk: FewWalk, num_edges: int, num_sources: int, num_targets: int, given: Mapping[str, Any]) -> bool:
+    """Whether there is a row of features for each edge where they are taken, and a loop for each node where these are
+    put in."""
+    features = given.get('edge_attr')
+    if walk.takes_features and (features is None or len(features) != num_edges):
+        return False
+    return num_targets > 0 and (not walk.form.loops or num_sources == num_targets)

@@ -10,7 +10,10 @@ from torch_geometric.typing import OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair, is_first_rows
 from pygfuse.conv._layer import FusedConv, total
+from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.linear import apply_linear, is_plain_linear
+from pygfuse.ops.mapped_walk import Part
+from pygfuse.program.program import TARGET
 
 
 class HeadsConv(FusedConv):
@@ -42,6 +45,14 @@ class HeadsConv(FusedConv):
             return x_src, x_src[: x[1].shape[0]]
         return x_src, self.by_head(apply_linear(target, x[1]))
 
+    def drops(self) -> bool:
+        """Whether weights of edges are dropped."""
+        return self.training and self.dropout > 0.0
+
+    def is_side_by_side(self) -> bool:
+        """Whether heads come as they are."""
+        return self.concat or self.heads == 1
+
     def combined(self, out: Tensor) -> Tensor:
         """Heads side by side, as they come, or their mean."""
         return out if self.concat else self.by_head(out).mean(dim=1)
@@ -55,3 +66,19 @@ class AttentionConv(HeadsConv):
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return self.with_bias(total(self.combined(out), begun))
+
+    def finish_few(self, out: Tensor, x: NodePair, edges: FewEdges) -> Tensor:
+        if self.is_side_by_side():
+            return out
+        return self.finish(out, x, None if self.res is None else self.res(x[1]))
+
+    def added_of_few(self, place: int) -> tuple[tuple[str, ...], tuple[Part, ...]]:
+        """The names of the residual map and of the bias, and their parts, where the node of maps and walk adds them.
+
+        Args:
+            place: How many maps the node has before.
+        """
+        if not self.is_side_by_side():
+            return (), ()
+        names = (() if self.res is None else ('res',)) + (('bias',) if self.has_bias() else ())
+        return names, tuple(Part(TARGET if name == 'res' else None, k) for k, name in enumerate(names, place))

@@ -165,11 +165,11 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         prepared = self.prepare()
         kind = None if compiles else self._kind_of(x, edge_index, given, prepared)
         is_known = kind is not None and note is not None and is_like(kind, note.kind)
-        forms = note.few if is_known else None
-        few = None if forms is None else self.few_edges(x, edge_index, forms)
-        if few is not None:
+        few = self.few_edges(x, edge_index, given, note.few) if is_known else None
+        out = None if few is None else self.sum_few(x if type(x) is tuple else (x, x), few, prepared)
+        if out is not None:
             note.reason = note.forward = None
-            return self.sum_few(x if type(x) is tuple else (x, x), few, prepared)
+            return out
         inputs, reason = self._inputs(x, edge_index, given, is_known), None
         if not is_known:
             reason = prepared if isinstance(prepared, str) else self._why_not(inputs, prepared)
@@ -180,7 +180,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             inputs, edges = self.find_edges(inputs)
             if kind is not None and not is_known:
                 forms = self.forms_of_few(x, edge_index, given, prepared)
-                few = self.few_edges(x, edge_index, forms)
+                few = self.few_edges(x, edge_index, given, forms)
             reason = self.why_not_edges(inputs, edges, prepared) if few is None else None
         if reason is None and is_known:
             note.reason = note.forward = None
@@ -191,8 +191,9 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
         if kind is not None and not is_known:
             self.note.kind, self.note.few = kind, forms
-            if few is not None:
-                return self.sum_few(inputs.x, few, prepared)
+            out = None if few is None else self.sum_few(inputs.x, few, prepared)
+            if out is not None:
+                return out
         begun = self.begin(inputs)
         if is_known and prepared is None:
             out, weights = self.aggregate_edges(inputs, edges, prepared)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from pygfuse.conv._edges import user_rows
+from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges, aggregate
+from pygfuse.ops.few_edges import FewEdges
 from pygfuse.program.library.edge_sum import EDGE_SUM
 
 
@@ -78,6 +80,29 @@ def cached_factors(edges: Edges, edge_weight: Tensor | None, like: Tensor) -> Te
         return gcn_factors(edges, edge_weight, like)
     graph = edges.graph()
     return graph.memo.get_or_make(('norm', like.dtype), lambda: _factors_of(graph, like.dtype))
+
+
+def factors_of_few(edges: FewEdges, loops: bool, like: Tensor) -> Tensor:
+    """`gcn_factors` without edge weights of few edges as they come: no graph is made for it.
+
+    Args:
+        edges: The edges.
+        loops: Whether each node gets one self-loop in place of others.
+        like: A tensor of the wanted type.
+
+    Raises:
+        ValueError: If an edge names a target that is not there, saying which.
+    """
+    target_row = target_row_of(edges.flow)
+    targets, sources = edges.edge_index[target_row], edges.edge_index[1 - target_row]
+    counts = (targets != sources).to(like.dtype) if loops else like.new_ones(1).expand(len(targets))
+    degree = like.new_full((edges.num_targets,), float(loops))
+    try:
+        degree = degree.index_add_(0, targets, counts).unsqueeze(-1)
+    except (IndexError, RuntimeError):
+        Graph.of(edges.edge_index, None, edges.flow, edges.num_sources, edges.num_targets).csr  # noqa: B018
+        raise
+    return degree.pow(-0.5) if loops else inverse_root(degree)
 
 
 def _factors_of(graph: Graph, dtype: torch.dtype) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch_geometric.nn
@@ -10,13 +11,17 @@ from torch_geometric.typing import OptTensor, PairTensor
 
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
+from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.linear import apply_weight
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.crystal import CRYSTAL
 from pygfuse.program.products import OperandValue
+from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 
 class CGConv(FusedConv, torch_geometric.nn.CGConv):
@@ -64,6 +69,23 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
             if edge is not None:
                 operands[f'{name}_edge'] = edge.times(of_edge.t())
         return operands
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        features = given.get('edge_attr')
+        of_target, of_source = x[1].shape[1], x[0].shape[1]
+        made: list[tuple[str, tuple[Part, ...]]] = []
+        for linear, name in enumerate('fs'):
+            made.append((name, (Part(SOURCE, linear, (of_target, of_source), biased=False),)))
+            made.append((f'{name}_dst', (Part(TARGET, linear, (0, of_target)),)))
+            if features is not None:
+                columns = of_target + of_source, self.dim
+                made.append((f'{name}_edge', (Part(EDGE, linear, columns, biased=False),)))
+        added = (Part(TARGET),) if self.bn is None else ()
+        form = Form(CRYSTAL, tuple(made), 1, of_target, reduce=self.reduction, added=added, of_edges=True)
+        return FewWalk(form, ('lin_f', 'lin_s'), takes_features=features is not None)
+
+    def finish_few(self, out: Tensor, x: NodePair, edges: FewEdges) -> Tensor:
+        return out if self.bn is None else self.finish(out, x, None)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return (out if self.bn is None else self.bn(out)) + x[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch_geometric.nn
@@ -9,11 +10,15 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._normalise import cached_factors
+from pygfuse.conv._normalise import cached_factors, factors_of_few
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeWeight, Spec
 from pygfuse.ops import Edges
+from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.fa import FA, NORMALISED_FA
+from pygfuse.program.program import SOURCE, TARGET
 
 
 class FAConv(FusedConv, torch_geometric.nn.FAConv):
@@ -66,6 +71,25 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
 
     def adds_loops(self) -> bool:
         return self.normalize and self.add_self_loops
+
+    given_of_few: ClassVar = ('x_0',)
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        if not self.normalize or (self.training and self.dropout > 0.0):
+            return None
+        made = ('x', (Part(SOURCE),)), ('alpha_src', (Part(SOURCE, 0),)), ('alpha_dst', (Part(TARGET, 1),))
+        form = Form(
+            *(NORMALISED_FA, made, 1, x[0].shape[1]), given=('norm_src', 'norm_dst'), reduce=self.reduction,
+            loops=self.add_self_loops,
+        )  # fmt: skip
+        return FewWalk(form, ('att_l', 'att_r'))
+
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+        factors = factors_of_few(edges, self.add_self_loops, x[0])
+        out = self.walk_few(x, edges, more=(factors, factors))
+        if out is None or self.eps == 0.0:
+            return out
+        return out + self.eps * edges.given['x_0']
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         x, program = inputs.x[0], NORMALISED_FA if self.normalize else FA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -9,18 +10,22 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from pygfuse.conv._checks import Inputs, is_edge_index, is_sparse_tensor
+from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._edge_mlp.network import Slope, UnsupportedNetwork, activation_of
+from pygfuse.conv._few_edges import FewWalk, weights_of
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._relations import LOOKED_AT, gathered, relations_of, walked, why_no_relations, why_not_stacked
 from pygfuse.conv._spec import Spec
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate
+from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.ops.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.film import FILM
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.products import OperandValue
+from pygfuse.program.program import SOURCE, TARGET
 
 
 class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
@@ -79,7 +84,10 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         return why_no_relations()
 
     def begin(self, inputs: Inputs) -> Tensor:
-        target = inputs.x[1]
+        return self._own(inputs.x[1])
+
+    def _own(self, target: Tensor) -> Tensor:
+        """What a node is without neighbours."""
         beta, gamma = self.film_skip(target).split(self.out_channels, dim=-1)
         out = gamma * self.lin_skip(target) + beta
         return out if self.act is None else self.act(out)
@@ -120,6 +128,23 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
     def _of_nodes(self, mapped: Tensor, film: Tensor) -> dict[str, OperandValue]:
         beta, gamma = film.split(self.out_channels, dim=-1)
         return {'x': mapped, 'gamma': gamma, 'beta': beta}
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        act, channels = activation_of(self.act, 'act'), self.out_channels
+        if self.num_relations > 1 or isinstance(act, Slope):
+            return None
+        beta, gamma = (Part(TARGET, 1, outputs=(first, channels)) for first in (0, channels))
+        made = ('x', (Part(SOURCE, 0),)), ('gamma', (gamma,)), ('beta', (beta,))
+        program = FILM['none' if act is None else _name_of(act)]
+        numbers = () if act is None else tuple(act.named_numbers.items())
+        return FewWalk(Form(program, made, 1, channels, numbers=numbers, reduce=self.reduction), ('lins', 'films'))
+
+    def map_of_few(self, name: str) -> Weights | None:
+        return weights_of(self._modules[name][0])
+
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+        out = self.walk_few(x, edges)
+        return None if out is None else self._own(x[1]) + out
 
     def _of_activation(self, act: Any) -> dict[str, OperandValue]:
         if isinstance(act, Slope):

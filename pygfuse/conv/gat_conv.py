@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch_geometric.nn
@@ -12,13 +13,15 @@ from pygfuse._lib.modes import modes
 from pygfuse.conv._attention import both_head_products, unreorganised_operands
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._layer import total
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
 from pygfuse.program.products import OperandValue
-from pygfuse.program.program import EdgeProgram
+from pygfuse.program.program import SOURCE, EdgeProgram
 
 
 class GATConv(AttentionConv, torch_geometric.nn.GATConv):
@@ -72,6 +75,18 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
 
     def program(self, edge: EdgeInput | None) -> EdgeProgram:
         return GAT if modes().reorganisation else UNREORGANISED_GAT
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        features = given.get('edge_attr')
+        if self.drops() or self.lin is None or x[0] is not x[1] or features is not None:
+            return None
+        others, added = self.added_of_few(1)
+        form = Form(
+            *(GAT, (('x', (Part(SOURCE, 0),)),), self.heads, self.out_channels), reduce=self.reduction, added=added,
+            dots=(('alpha_src', 'x'), ('alpha_dst', 'x')), numbers=(('negative_slope', float(self.negative_slope)),),
+            loops=self.add_self_loops,
+        )  # fmt: skip
+        return FewWalk(form, ('lin', *others), ('att_src', 'att_dst'))
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         (x_src, x_dst), slope = self._mapped(x), float(self.negative_slope)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch_geometric.nn
 from torch import Tensor
@@ -10,11 +11,14 @@ from torch_geometric.typing import OptTensor, PairTensor
 
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._heads import AttentionConv
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.gatv2 import GATV2
 from pygfuse.program.products import OperandValue
+from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 
 class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
@@ -50,6 +54,22 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         parameter='att', loops=True, attention=AFTER_DROPOUT, needs_targets=True, autocast=True,
         node_dims=(0,),
     )  # fmt: skip
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        features = given.get('edge_attr')
+        is_looped = self.add_self_loops and (features is not None or x[0] is not x[1])
+        is_biased = features is not None and self.lin_edge.bias is not None
+        if self.drops() or self.share_weights or is_looped or is_biased:
+            return None
+        made, maps = (('x', (Part(SOURCE, 0),)), ('x_dst', (Part(TARGET, 1),))), ('lin_l', 'lin_r')
+        if features is not None:
+            made, maps = (*made, ('edge', (Part(EDGE, 2),))), (*maps, 'lin_edge')
+        others, added = self.added_of_few(len(maps))
+        form = Form(
+            *(GATV2, made, self.heads, self.out_channels), given=('att',), reduce=self.reduction, added=added,
+            numbers=(('negative_slope', float(self.negative_slope)),), loops=self.add_self_loops,
+        )  # fmt: skip
+        return FewWalk(form, maps + others, ('att',), features is not None)
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:
         x_src, x_dst = self.both_by_head(x, self.lin_l, self.lin_r, is_shared=self.share_weights)

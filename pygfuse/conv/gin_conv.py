@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._map_first import has_a_choice, mapped_sources, mapped_width, order_of
 from pygfuse.conv._spec import SUMS, EdgeFeatures, EdgeWeight, Spec
@@ -22,9 +24,11 @@ from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import FewEdges, sum_along
 from pygfuse.ops.large_results import added_to
 from pygfuse.ops.linear import apply_linear, apply_weight, is_large_map
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import OperandValue
+from pygfuse.program.program import EDGE, SOURCE
 
 
 class GINConv(FusedConv, torch_geometric.nn.GINConv):
@@ -187,6 +191,20 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
             )
         # the bias goes to the nodes
         return {'x': x[0] if bias is None else x[0] + bias, 'edge': edge.times(weight.t())}
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        features = given.get('edge_attr')
+        if features is None:
+            return None
+        edge, maps = (Part(EDGE), ()) if self.lin is None else (Part(EDGE, 0), ('lin',))
+        made = ('x', (Part(SOURCE),)), ('edge', (edge,))
+        return FewWalk(Form(GINE, made, 1, x[0].shape[1], reduce=self.reduction), maps, takes_features=True)
+
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+        # not one that is learned, or computed each time it is read
+        itself = _number_of_times(self._buffers.get('eps'), x[1])
+        out = None if itself is None else self.walk_few(x, edges, itself=itself)
+        return None if out is None else self.nn(out)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return _network(self.nn, _with_itself(self, out, x[1]))

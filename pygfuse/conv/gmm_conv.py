@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -9,14 +10,18 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
+from pygfuse._lib.hooks import is_plain
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
+from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians
 from pygfuse.program.products import OperandValue, Product
-from pygfuse.program.program import EdgeProgram
+from pygfuse.program.program import SOURCE, EdgeProgram
 
 _EPSILON = 1e-15
 # the program names every mean and factor of separate Gaussians: more would take long to compile
@@ -79,6 +84,26 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def operands(self, x: NodePair, edge: EdgeInput, edges: Edges) -> dict[str, OperandValue]:
         return (self._separate if self.separate_gaussians else self._shared)(x[0], edge.values)
 
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        features = given.get('edge_attr')
+        if self.separate_gaussians or features is None:
+            return None
+        names = tuple(f'{name}_{d}' for d in range(self.dim) for name in ('pseudo', 'mu', 'factor'))
+        form = Form(
+            *(_shared_program(self.dim), (('x', (Part(SOURCE, 0),)),), self.kernel_size, self.out_channels),
+            given=names, reduce=self.reduction,
+        )  # fmt: skip
+        return FewWalk(form, ('g',), takes_features=True)
+
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+        if not is_plain(self._parameters.get('g')):
+            return None
+        out = self.walk_few(x, edges, more=[*self._of_gaussians(edges.given['edge_attr']).values()])
+        return None if out is None else self.finish(out, x, None)
+
+    def map_of_few(self, name: str) -> Weights:
+        return Weights(self.g.t(), None)
+
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None
         num_summed = x[0].shape[1] if self.separate_gaussians else self.kernel_size
@@ -86,7 +111,12 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
 
     def _shared(self, x: Tensor, edge_attr: Tensor) -> dict[str, OperandValue]:
         """The Gaussians are heads; their sum is taken once a node."""
-        operands: dict[str, OperandValue] = {'x': (x @ self.g).view(x.shape[0], self.kernel_size, self.out_channels)}
+        mapped = (x @ self.g).view(x.shape[0], self.kernel_size, self.out_channels)
+        return {'x': mapped, **self._of_gaussians(edge_attr)}
+
+    def _of_gaussians(self, edge_attr: Tensor) -> dict[str, Tensor]:
+        """Features of edges, means and factors, dimension by dimension."""
+        operands: dict[str, Tensor] = {}
         mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
         # taken apart at once: autograd fills a gradient for each slice of its own
         of_dims = edge_attr.split(1, dim=1), mu.t().unsqueeze(1).unbind(), factors.t().unsqueeze(1).unbind()

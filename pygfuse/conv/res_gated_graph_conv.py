@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,16 +14,18 @@ from pygfuse._lib.hooks import why_not_as_it_is
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._fallback import why_not_maps
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.large_results import added_to
 from pygfuse.ops.linear import Counts, apply_linear, apply_weight
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.ops.several_maps import apply_at_ends
 from pygfuse.program.library.res_gated import RES_GATED
 from pygfuse.program.products import OperandValue
-from pygfuse.program.program import EdgeProgram
+from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram
 
 _ACTIVATIONS = {torch.nn.Sigmoid: 'sigmoid', torch.nn.Tanh: 'tanh', torch.nn.ReLU: 'relu'}
 
@@ -81,6 +84,29 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         value, of_value = _taken_apart(self.lin_value, x[0], self.edge_dim, as_src)
         of_edges = {'gate_edge': edge.times((of_key + of_query).t()), 'value_edge': edge.times(of_value.t())}
         return {'gate': gate, 'value': value, 'gate_dst': gate_dst, **of_edges}
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        features = given.get('edge_attr')
+        widths, of_edges = (x[1].shape[1], x[0].shape[1]), features is not None
+        dst, src = ((0, width) if of_edges else None for width in widths)
+        made = (
+            ('gate_dst', (Part(TARGET, 0, dst),)),
+            ('gate', (Part(SOURCE, 1, src),)),
+            ('value', (Part(SOURCE, 2, src),)),
+        )
+        if of_edges:
+            key, query, value = (
+                Part(EDGE, place, (width, self.edge_dim), biased=False)
+                for place, width in enumerate((widths[0], widths[1], widths[1]))
+            )
+            made = *made, ('gate_edge', (key, query)), ('value_edge', (value,))
+        others = ('lin_skip',) if self.root_weight else ()
+        others = (*others, 'bias') if self.has_bias() else others
+        maps = 'lin_key', 'lin_query', 'lin_value', *others
+        added = tuple(Part(TARGET if name == 'lin_skip' else None, place) for place, name in enumerate(others, 3))
+        channels = self.out_channels
+        form = Form(self.program(None), made, 1, channels, reduce=self.reduction, added=added, of_edges=of_edges)
+        return FewWalk(form, maps, takes_features=of_edges)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         if not self.root_weight:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,14 +14,18 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._heads import HeadsConv
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges, autocast
+from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.large_results import added_to
 from pygfuse.ops.linear import apply_linear
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.ops.several_maps import apply_at_ends
 from pygfuse.program.library.transformer import TRANSFORMER
 from pygfuse.program.products import OperandValue
+from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 
 class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
@@ -69,6 +74,26 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
                 key, value = key + bias, value + bias
         scale = 1 / math.sqrt(self.out_channels)
         return {'query': query, 'key': key, 'value': value, 'edge': edge, 'scale': scale}
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        features = given.get('edge_attr')
+        is_biased = features is not None and self.lin_edge.bias is not None
+        if self.drops() or self.lin_beta is not None or is_biased:
+            return None
+        made = ('query', (Part(TARGET, 0),)), ('key', (Part(SOURCE, 1),)), ('value', (Part(SOURCE, 2),))
+        maps, added = ('lin_query', 'lin_key', 'lin_value'), ()
+        if features is not None:
+            made, maps = (*made, ('edge', (Part(EDGE, 3),))), (*maps, 'lin_edge')
+        if self.root_weight and self.is_side_by_side():
+            maps, added = (*maps, 'lin_skip'), (Part(TARGET, len(maps)),)
+        numbers = (('scale', 1 / math.sqrt(self.out_channels)),)
+        form = Form(
+            *(TRANSFORMER, made, self.heads, self.out_channels), numbers=numbers, reduce=self.reduction, added=added
+        )
+        return FewWalk(form, maps, takes_features=features is not None)
+
+    def finish_few(self, out: Tensor, x: NodePair, edges: FewEdges) -> Tensor:
+        return out if self.is_side_by_side() else self.finish(out, x, None)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         # what belongs to edges is more precise than PyG's under autocast

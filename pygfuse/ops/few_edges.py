@@ -7,7 +7,9 @@ costs the same whether the edges were met before or not.
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +42,7 @@ class FewEdges(NamedTuple):
         num_sources: Number of source nodes.
         num_targets: Number of target nodes.
         note: Where the layer learns how its backward pass runs, or None.
+        given: What else the call was given, by name.
     """
 
     edge_index: Tensor
@@ -47,6 +50,7 @@ class FewEdges(NamedTuple):
     num_sources: int
     num_targets: int
     note: weakref.ref[Note] | None = None
+    given: Mapping[str, Any] = MappingProxyType({})
 
     def walked_back(self, num_edges: int) -> None:
         """Lets the layer know that a backward pass walked so many edges."""
@@ -86,7 +90,7 @@ def added_along(
     x: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool
 ) -> tuple[Tensor, int]:
     """The sums of `sum_along` or, `transposed`, their adjoint, and how many edges were added; nobody differentiates."""
-    _, flow, num_sources, num_targets, _ = edges
+    _, flow, num_sources, num_targets, *_ = edges
     nodes, rows = (target_row_of(flow), num_targets, num_sources), num_targets if transposed else num_sources
     if x.dim() != 2 or x.shape[0] != rows:
         raise ValueError(f"Expected 'x' to have {rows} rows (got shape {list(x.shape)})")
@@ -160,7 +164,7 @@ def _by_torch(
 
 def _walked_back(grad: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None) -> Tensor:
     """The adjoint by walks of sorted edges, which do what is said by a ``with`` block around a backward pass."""
-    _, flow, num_sources, num_targets, note = edges
+    _, flow, num_sources, num_targets, note, _ = edges
     sorted_edges = Edges(
         edge_index, num_sources, num_targets, flow, num_targets if reduce == NORMALISED_WITH_LOOPS else None
     )

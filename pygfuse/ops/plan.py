@@ -166,6 +166,13 @@ def plan_of(given: Given, heads: int, channels: int, reduce: str) -> Plan:
     return _plan(given.program, given.names, given.in_parts, tuple(given.numbers), heads, channels, reduce)
 
 
+def plan_named(
+    program: EdgeProgram, names: tuple[str, ...], numbers: tuple[str, ...], heads: int, channels: int, reduce: str
+) -> Plan:
+    """The plan of calls whose operands are tensors and numbers of these names."""
+    return _plan(program, names, (), numbers, heads, channels, reduce)
+
+
 def plan_of_arguments(arguments: Arguments) -> tuple[Plan, Given]:
     """The plan of what an operator takes, and the operands."""
     given = given_of(program_named(arguments.program), arguments.operands() | arguments.numbers())

@@ -138,7 +138,7 @@ def test_a_map_that_gives_other_rows():
 def test_how_many_are_few(edges, rows, is_few):
     conv, edge_index = GraphConv(WIDTH, WIDTH), random_edges(rows, rows, edges)
     conv(torch.randn(rows, WIDTH), edge_index)
-    assert (conv.few_edges(torch.randn(rows, WIDTH), edge_index, conv.note.few) is not None) == is_few
+    assert (conv.few_edges(torch.randn(rows, WIDTH), edge_index, {}, conv.note.few) is not None) == is_few
 
 
 def test_rows_that_are_wide_count_more(monkeypatch):
@@ -147,4 +147,4 @@ def test_rows_that_are_wide_count_more(monkeypatch):
         monkeypatch.setattr(few_edges, 'MOST_BYTES', 300 * (EDGES + 2 * NODES))
         x = torch.randn(NODES, width)
         conv(x, edge_index)
-        assert (conv.few_edges(x, edge_index, conv.note.few) is not None) == is_few
+        assert (conv.few_edges(x, edge_index, {}, conv.note.few) is not None) == is_few

@@ -190,8 +190,8 @@ OF_FEW_EDGES = (
     Mutation(
         'weights of edges that come along',
         'conv/_few_edges.py',
-        'if form is None or any(value is not None for value in given.values()):',
-        'if form is None:',
+        'form = None if brought else self.form_of_few(x, prepared)',
+        'form = self.form_of_few(x, prepared)',
         f'{LAYERS_ALONG} -k weights',
     ),
     Mutation(
@@ -261,7 +261,7 @@ OF_FEW_EDGES = (
     Mutation(
         'a first call along edges as they come',
         'conv/_layer.py',
-        'few = self.few_edges(x, edge_index, forms)\n            reason',
+        'few = self.few_edges(x, edge_index, given, forms)\n            reason',
         'few = None\n            reason',
         f'{LAYERS_ALONG} -k checkpoints',
     ),

@@ -98,7 +98,7 @@ def test_how_many_are_few(edges, is_few):
     nodes = edges // 4
     x, edge_index = torch.randn(nodes, 64), random_edges(nodes, nodes, edges)
     conv(x, edge_index)
-    assert (conv.few_edges(x, edge_index, conv.note.few) is not None) == is_few
+    assert (conv.few_edges(x, edge_index, {}, conv.note.few) is not None) == is_few
 
 
 def test_products_count(monkeypatch):
@@ -106,7 +106,7 @@ def test_products_count(monkeypatch):
     conv(x, edge_index)
     for most, is_few in ((EDGES * 40 + 2 * NODES * 48, True), (EDGES * 40 + 2 * NODES * 48 - 1, False)):
         monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_PRODUCTS', most)
-        assert (conv.few_edges(x, edge_index, conv.note.few) is not None) == is_few
+        assert (conv.few_edges(x, edge_index, {}, conv.note.few) is not None) == is_few
 
 
 def test_a_hook_on_the_network_is_seen():

@@ -1,0 +1,175 @@
+"""What the operands of a program are made of: sums of linear maps of rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pygfuse.ops.aggregation import aggregate
+from pygfuse.ops.degrees import counts_of
+from pygfuse.ops.edges import Edges
+from pygfuse.ops.linear import apply_weight
+from pygfuse.ops.plan import Plan, plan_named
+from pygfuse.program.products import OperandValue, Product
+from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram
+
+
+class Part(NamedTuple):
+    """Rows of one side, times a weight where there is one, or a bias alone.
+
+    Attributes:
+        side: ``'source'``, ``'target'`` or ``'edge'``; None for the bias alone.
+        linear: Which linear map; None for the rows as they are.
+        columns: The first and the number of the weight's columns that meet these rows; None for all.
+        outputs: The same of its rows.
+        biased: Whether the map's bias is added, where it has one.
+    """
+
+    side: str | None
+    linear: int | None = None
+    columns: tuple[int, int] | None = None
+    outputs: tuple[int, int] | None = None
+    biased: bool = True
+
+
+class Form(NamedTuple):
+    """A program with what its operands are made of.
+
+    Attributes:
+        program: The program.
+        made: The operands that are sums of parts, by name, in the order in which PyG maps them.
+        heads, channels: Of the rows.
+        dots: Operands of heads, and the one whose features are multiplied by a vector for each head.
+        given: The operands that are given as they are.
+        numbers: The scalars by name.
+        reduce: How messages are reduced.
+        loops: Whether each node gets one self-loop in place of others.
+        added: What is added to the result.
+        of_edges: Whether PyG maps rows of edges where these are of nodes: nodes without edges are in no gradient then.
+    """
+
+    program: EdgeProgram
+    made: tuple[tuple[str, tuple[Part, ...]], ...]
+    heads: int
+    channels: int
+    dots: tuple[tuple[str, str], ...] = ()
+    given: tuple[str, ...] = ()
+    numbers: tuple[tuple[str, float], ...] = ()
+    reduce: str = 'sum'
+    loops: bool = False
+    added: tuple[Part, ...] = ()
+    of_edges: bool = False
+
+    @property
+    def reads_edges(self) -> bool:
+        """Whether something is made of rows of edges."""
+        return any(part.side == EDGE for _, parts in self.made for part in parts)
+
+    def plan(self) -> Plan:
+        """What is known of its walks."""
+        return _plan_of(self)
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """The scalars by name."""
+        return _scalars_of(self.numbers)
+
+    @property
+    def place_of_dots(self) -> int:
+        """The place among what is made of the operand that is multiplied by vectors."""
+        return [name for name, _ in self.made].index(self.dots[0][1])
+
+    @property
+    def places_of_dots(self) -> tuple[int, ...]:
+        """The same, if there is one."""
+        return (self.place_of_dots,) if self.dots else ()
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan_of(form: Form) -> Plan:
+    names = *(name for name, _ in form.made), *(name for name, _ in form.dots), *form.given
+    return plan_named(form.program, names, tuple(dict(form.numbers)), form.heads, form.channels, form.reduce)
+
+
+_scalars_of = functools.lru_cache(maxsize=1024)(dict)
+
+
+class Weights(NamedTuple):
+    """The weight of a linear map, ``[out, in]``, and its bias or None; a bias alone has None for the weight."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+
+Rows = Mapping[str, Tensor]
+
+
+def weight_of(part: Part, weight: Tensor) -> Tensor:
+    """What of a weight, or of its gradient, a part is mapped by."""
+    if part.outputs is not None:
+        weight = weight.narrow(0, *part.outputs)
+    return weight if part.columns is None else weight.narrow(1, *part.columns)
+
+
+def bias_of(part: Part, bias: Tensor | None) -> Tensor | None:
+    """The same of a bias."""
+    if bias is None or not part.biased:
+        return None
+    return bias if part.outputs is None else bias.narrow(0, *part.outputs)
+
+
+def _product_of(parts: Sequence[Part], features: Tensor, maps: Sequence[Weights]) -> Product:
+    """The sum of parts of edges, of which autograd keeps nothing but features and weights."""
+    weights = [weight_of(part, maps[part.linear].weight) for part in parts]
+    weight = sum(weights[1:], weights[0]).t()
+    biases = [bias for bias in (bias_of(part, maps[part.linear].bias) for part in parts) if bias is not None]
+    if not biases:
+        return Product(features, weight)
+    ones = features.new_ones(len(features), 1)
+    return Product(torch.cat([features, ones], dim=1), torch.cat([weight, sum(biases[1:], biases[0]).unsqueeze(0)]))
+
+
+def by_parts(
+    form: Form, edges: Edges, rows: Rows, maps: Sequence[Weights], rest: Sequence[Tensor],
+    itself: float | None = None,
+) -> Tensor:  # fmt: skip
+    """The result of one node of autograd for each part.
+
+    Args:
+        form: The form.
+        edges: The edges.
+        rows: The rows of each side.
+        maps: The linear maps.
+        rest: The vectors of dots, and the operands that are given.
+        itself: How many times rows of targets are added, or None.
+    """
+    counts = dict(zip((TARGET, SOURCE), counts_of(edges, rows[SOURCE]), strict=True)) if form.of_edges else {}
+
+    def mapped(part: Part, of_edges: bool = True) -> Tensor:
+        if part.side is None:
+            return maps[part.linear].bias
+        x = rows[part.side]
+        if part.linear is None:
+            return x
+        linear = maps[part.linear]
+        weight, bias = weight_of(part, linear.weight), bias_of(part, linear.bias)
+        return apply_weight(x, weight, bias, counts.get(part.side) if of_edges else None)
+
+    operands: dict[str, OperandValue] = {}
+    for name, parts in form.made:
+        if parts[0].side == EDGE and parts[0].linear is not None:
+            operands[name] = _product_of(parts, rows[EDGE], maps)
+        else:
+            operands[name] = sum(map(mapped, parts[1:]), mapped(parts[0]))
+    for (name, of), vector in zip(form.dots, rest, strict=False):
+        operands[name] = (operands[of].view(-1, form.heads, form.channels) * vector).sum(dim=-1)
+    operands |= dict(zip(form.given, rest[len(form.dots) :], strict=True))
+    shape = form.heads, form.channels
+    out = aggregate(form.program, edges, operands | dict(form.numbers), *shape, form.reduce, flat=True)
+    for part in form.added:
+        out = out + mapped(part, of_edges=False)
+    return out if itself is None else out + itself * rows[TARGET]
