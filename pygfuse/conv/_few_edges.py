@@ -15,12 +15,13 @@ from torch import Tensor
 from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
-from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
+from pygfuse._lib.hooks import LINEAR, why_not_as_it_is
 from pygfuse._lib.note import Note
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._spec import Spec
 from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops.few_edges import TYPES, FewEdges
+from pygfuse.ops.intercepted import PLAIN
 from pygfuse.ops.listed import savable
 from pygfuse.ops.mapped_walk import Form, Weights, walk_of_maps
 
@@ -96,9 +97,9 @@ class OverFewEdges:
         rest = *[parameters.get(name) for name in walk.rest], *more
         if None in maps:
             return None
-        tensors = *(bias if weight is None else weight for weight, bias in maps), *rest
-        if not all(tensor is not None and is_plain(tensor) and tensor.dtype is dtype for tensor in tensors):
-            return None
+        for tensor in *[bias if weight is None else weight for weight, bias in maps], *rest:
+            if tensor is None or tensor.dtype is not dtype or type(tensor) not in PLAIN:
+                return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
         return walk_of_maps(walk.form, maps, x, edges, features, rest, itself)
 

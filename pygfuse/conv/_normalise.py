@@ -105,6 +105,36 @@ def factors_of_few(edges: FewEdges, loops: bool, like: Tensor) -> Tensor:
     return degree.pow(-0.5) if loops else inverse_root(degree)
 
 
+def weights_of_few(edges: FewEdges, edge_weight: Tensor, fill: float | None) -> tuple[Tensor, Tensor]:
+    """Edge weights of few edges as they come, continued by those of self-loops, and `gcn_factors` of them.
+
+    Args:
+        edges: The edges.
+        edge_weight: One number for each edge, ``[edges, 1]``.
+        fill: The weight of self-loops at nodes that have none; None where none are put in.
+
+    Raises:
+        ValueError: If an edge names a node that is not there, saying which.
+    """
+    target_row, num_nodes = target_row_of(edges.flow), edges.num_targets
+    targets, sources = edges.edge_index[target_row], edges.edge_index[1 - target_row]
+    counted, degree = edge_weight.squeeze(1), edge_weight.new_zeros(num_nodes)
+    try:
+        if fill is not None:
+            places = (targets == sources).nonzero().flatten()
+            degree = edge_weight.new_full((num_nodes,), fill)
+            if len(places):
+                degree = degree.index_put((targets[places],), counted[places])
+                counted = counted.index_fill(0, places, 0.0)
+            edge_weight = torch.cat([edge_weight, degree.unsqueeze(1)])
+        # of which autograd keeps the targets alone
+        degree = degree.scatter_add(0, targets, counted)
+    except (IndexError, RuntimeError):
+        Graph.of(edges.edge_index, None, edges.flow, edges.num_sources, edges.num_targets).csr  # noqa: B018
+        raise
+    return edge_weight, inverse_root(degree).unsqueeze(1)
+
+
 def _factors_of(graph: Graph, dtype: torch.dtype) -> Tensor:
     degree = graph.degree.to(dtype).unsqueeze(-1)
     # with a self-loop at every node, no degree is 0

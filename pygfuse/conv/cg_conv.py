@@ -73,15 +73,15 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
         features = given.get('edge_attr')
         of_target, of_source = x[1].shape[1], x[0].shape[1]
-        made: list[tuple[str, tuple[Part, ...]]] = []
+        made: dict[str, tuple[Part, ...]] = {}
         for linear, name in enumerate('fs'):
-            made.append((name, (Part(SOURCE, linear, (of_target, of_source), biased=False),)))
-            made.append((f'{name}_dst', (Part(TARGET, linear, (0, of_target)),)))
+            made[name] = (Part(SOURCE, linear, (of_target, of_source), biased=False),)
+            made[f'{name}_dst'] = (Part(TARGET, linear, (0, of_target)),)
             if features is not None:
                 columns = of_target + of_source, self.dim
-                made.append((f'{name}_edge', (Part(EDGE, linear, columns, biased=False),)))
+                made[f'{name}_edge'] = (Part(EDGE, linear, columns, biased=False),)
         added = (Part(TARGET),) if self.bn is None else ()
-        form = Form(CRYSTAL, tuple(made), 1, of_target, reduce=self.reduction, added=added, of_edges=True)
+        form = Form(CRYSTAL, made, 1, of_target, reduce=self.reduction, added=added, of_edges=True)
         return FewWalk(form, ('lin_f', 'lin_s'), takes_features=features is not None)
 
     def finish_few(self, out: Tensor, x: NodePair, edges: FewEdges) -> Tensor:

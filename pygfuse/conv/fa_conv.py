@@ -77,7 +77,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
         if not self.normalize or (self.training and self.dropout > 0.0):
             return None
-        made = ('x', (Part(SOURCE),)), ('alpha_src', (Part(SOURCE, 0),)), ('alpha_dst', (Part(TARGET, 1),))
+        made = {'x': (Part(SOURCE),), 'alpha_src': (Part(SOURCE, 0),), 'alpha_dst': (Part(TARGET, 1),)}
         form = Form(
             *(NORMALISED_FA, made, 1, x[0].shape[1]), given=('norm_src', 'norm_dst'), reduce=self.reduction,
             loops=self.add_self_loops,

@@ -134,9 +134,9 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         if self.num_relations > 1 or isinstance(act, Slope):
             return None
         beta, gamma = (Part(TARGET, 1, outputs=(first, channels)) for first in (0, channels))
-        made = ('x', (Part(SOURCE, 0),)), ('gamma', (gamma,)), ('beta', (beta,))
+        made = {'x': (Part(SOURCE, 0),), 'gamma': (gamma,), 'beta': (beta,)}
         program = FILM['none' if act is None else _name_of(act)]
-        numbers = () if act is None else tuple(act.named_numbers.items())
+        numbers = {} if act is None else act.named_numbers
         return FewWalk(Form(program, made, 1, channels, numbers=numbers, reduce=self.reduction), ('lins', 'films'))
 
     def map_of_few(self, name: str) -> Weights | None:

@@ -82,8 +82,8 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
             return None
         others, added = self.added_of_few(1)
         form = Form(
-            *(GAT, (('x', (Part(SOURCE, 0),)),), self.heads, self.out_channels), reduce=self.reduction, added=added,
-            dots=(('alpha_src', 'x'), ('alpha_dst', 'x')), numbers=(('negative_slope', float(self.negative_slope)),),
+            *(GAT, {'x': (Part(SOURCE, 0),)}, self.heads, self.out_channels), reduce=self.reduction, added=added,
+            dots={'alpha_src': 'x', 'alpha_dst': 'x'}, numbers={'negative_slope': float(self.negative_slope)},
             loops=self.add_self_loops,
         )  # fmt: skip
         return FewWalk(form, ('lin', *others), ('att_src', 'att_dst'))

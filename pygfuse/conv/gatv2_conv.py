@@ -61,13 +61,13 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         is_biased = features is not None and self.lin_edge.bias is not None
         if self.drops() or self.share_weights or is_looped or is_biased:
             return None
-        made, maps = (('x', (Part(SOURCE, 0),)), ('x_dst', (Part(TARGET, 1),))), ('lin_l', 'lin_r')
+        made, maps = {'x': (Part(SOURCE, 0),), 'x_dst': (Part(TARGET, 1),)}, ('lin_l', 'lin_r')
         if features is not None:
-            made, maps = (*made, ('edge', (Part(EDGE, 2),))), (*maps, 'lin_edge')
+            made, maps = {**made, 'edge': (Part(EDGE, 2),)}, (*maps, 'lin_edge')
         others, added = self.added_of_few(len(maps))
         form = Form(
             *(GATV2, made, self.heads, self.out_channels), given=('att',), reduce=self.reduction, added=added,
-            numbers=(('negative_slope', float(self.negative_slope)),), loops=self.add_self_loops,
+            numbers={'negative_slope': float(self.negative_slope)}, loops=self.add_self_loops,
         )  # fmt: skip
         return FewWalk(form, maps + others, ('att',), features is not None)
 

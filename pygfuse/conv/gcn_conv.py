@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -12,21 +13,24 @@ from torch_geometric.typing import OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._edges import EdgeInput, edges_of
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._map_first import order_of
-from pygfuse.conv._normalise import cached_factors, with_remaining_loops
+from pygfuse.conv._normalise import cached_factors, weights_of_few, with_remaining_loops
 from pygfuse.conv._spec import SUMS, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.few_edges import FewEdges, sum_along
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.linear import apply_linear
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.neighbours import (
     NEIGHBOURS,
     NORMALISED_NEIGHBOURS,
     NORMALISED_WEIGHTED_NEIGHBOURS,
     WEIGHTED_NEIGHBOURS,
 )
+from pygfuse.program.program import SOURCE
 from pygfuse.program.sums_along_edges import NORMALISED, NORMALISED_WITH_LOOPS
 
 
@@ -78,6 +82,8 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             return 'edge_weight beside a SparseTensor, with which PyG is told not to multiply'
         return None
 
+    given_of_few: ClassVar = ('edge_weight',)
+
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         if not self.normalize:
             return self.reduction if self.reduction in SUMS else None
@@ -88,9 +94,34 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     def width_of_few(self, width: int, form: Any) -> int:
         return self.out_channels
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+        if edges.given['edge_weight'] is not None:
+            return self._weighted_sum_of_few(x[0], edges)
         out = sum_along(self.lin(x[0]), edges, self._note.few[0])
         return out if self.bias is None else out + self.bias
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        if given['edge_weight'] is None or given['edge_weight'].dim() != 1 or not self.normalize or self.cached:
+            return None
+        is_biased = self.has_bias()
+        form = Form(
+            *(NORMALISED_WEIGHTED_NEIGHBOURS, {'x': (Part(SOURCE, 0),)}, 1, self.out_channels),
+            given=('edge_weight', 'norm_src', 'norm_dst'), reduce=self.reduction, loops=self.add_self_loops,
+            added=(Part(None, 1),) if is_biased else (),
+        )  # fmt: skip
+        return FewWalk(form, ('lin', 'bias') if is_biased else ('lin',))
+
+    def _weighted_sum_of_few(self, x: Tensor, edges: FewEdges) -> OptTensor:
+        weight = edges.given['edge_weight'].unsqueeze(1)
+        if len(weight) != edges.edge_index.shape[1]:
+            return None
+        weight, factors = weights_of_few(edges, weight, self._fill if self.add_self_loops else None)
+        return self.walk_few((x, x), edges, more=(weight, factors, factors))
+
+    @property
+    def _fill(self) -> float:
+        """The weight of self-loops that are put in."""
+        return 2.0 if self.improved else 1.0
 
     # the normalisation stays with the nodes
 
@@ -129,7 +160,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
             factors = cached_factors(edges, None, like).flatten()
             return hag_aggregate(hag, x, 'sum', factors, factors), None
         if edge is not None and edges.loops is not None:
-            edge = EdgeInput(with_remaining_loops(edge.values, edges, 2.0 if self.improved else 1.0))
+            edge = EdgeInput(with_remaining_loops(edge.values, edges, self._fill))
         operands, factors = self.operands(inputs.x, edge, edges), cached_factors(edges, edge and edge.values, like)
         program = NORMALISED_NEIGHBOURS if edge is None else NORMALISED_WEIGHTED_NEIGHBOURS
         out, weights = self.run(program, {**operands, 'norm_src': factors, 'norm_dst': factors}, inputs, edges)

@@ -197,7 +197,7 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         if features is None:
             return None
         edge, maps = (Part(EDGE), ()) if self.lin is None else (Part(EDGE, 0), ('lin',))
-        made = ('x', (Part(SOURCE),)), ('edge', (edge,))
+        made = {'x': (Part(SOURCE),), 'edge': (edge,)}
         return FewWalk(Form(GINE, made, 1, x[0].shape[1], reduce=self.reduction), maps, takes_features=True)
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:

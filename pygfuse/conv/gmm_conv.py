@@ -90,7 +90,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
             return None
         names = tuple(f'{name}_{d}' for d in range(self.dim) for name in ('pseudo', 'mu', 'factor'))
         form = Form(
-            *(_shared_program(self.dim), (('x', (Part(SOURCE, 0),)),), self.kernel_size, self.out_channels),
+            *(_shared_program(self.dim), {'x': (Part(SOURCE, 0),)}, self.kernel_size, self.out_channels),
             given=names, reduce=self.reduction,
         )  # fmt: skip
         return FewWalk(form, ('g',), takes_features=True)

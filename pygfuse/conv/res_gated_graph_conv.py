@@ -89,17 +89,17 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
         features = given.get('edge_attr')
         widths, of_edges = (x[1].shape[1], x[0].shape[1]), features is not None
         dst, src = ((0, width) if of_edges else None for width in widths)
-        made = (
-            ('gate_dst', (Part(TARGET, 0, dst),)),
-            ('gate', (Part(SOURCE, 1, src),)),
-            ('value', (Part(SOURCE, 2, src),)),
-        )
+        made = {
+            'gate_dst': (Part(TARGET, 0, dst),),
+            'gate': (Part(SOURCE, 1, src),),
+            'value': (Part(SOURCE, 2, src),),
+        }
         if of_edges:
             key, query, value = (
                 Part(EDGE, place, (width, self.edge_dim), biased=False)
                 for place, width in enumerate((widths[0], widths[1], widths[1]))
             )
-            made = *made, ('gate_edge', (key, query)), ('value_edge', (value,))
+            made |= {'gate_edge': (key, query), 'value_edge': (value,)}
         others = ('lin_skip',) if self.root_weight else ()
         others = (*others, 'bias') if self.has_bias() else others
         maps = 'lin_key', 'lin_query', 'lin_value', *others

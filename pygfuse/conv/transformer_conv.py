@@ -80,13 +80,13 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
         is_biased = features is not None and self.lin_edge.bias is not None
         if self.drops() or self.lin_beta is not None or is_biased:
             return None
-        made = ('query', (Part(TARGET, 0),)), ('key', (Part(SOURCE, 1),)), ('value', (Part(SOURCE, 2),))
+        made = {'query': (Part(TARGET, 0),), 'key': (Part(SOURCE, 1),), 'value': (Part(SOURCE, 2),)}
         maps, added = ('lin_query', 'lin_key', 'lin_value'), ()
         if features is not None:
-            made, maps = (*made, ('edge', (Part(EDGE, 3),))), (*maps, 'lin_edge')
+            made, maps = {**made, 'edge': (Part(EDGE, 3),)}, (*maps, 'lin_edge')
         if self.root_weight and self.is_side_by_side():
             maps, added = (*maps, 'lin_skip'), (Part(TARGET, len(maps)),)
-        numbers = (('scale', 1 / math.sqrt(self.out_channels)),)
+        numbers = {'scale': 1 / math.sqrt(self.out_channels)}
         form = Form(
             *(TRANSFORMER, made, self.heads, self.out_channels), numbers=numbers, reduce=self.reduction, added=added
         )

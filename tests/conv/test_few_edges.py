@@ -8,7 +8,7 @@ import torch_geometric.nn as pyg
 from torch.utils.checkpoint import checkpoint
 
 import pygfuse
-from pygfuse.conv import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
+from pygfuse.conv import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, TransformerConv
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping import few_edges
 from tests.support.parity import random_edges
@@ -22,9 +22,28 @@ LAYERS = {
     'GIN, learned': lambda: pyg.GINConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3, train_eps=True),
     'Graph': lambda: pyg.GraphConv(WIDTH, WIDTH),
     'SAGE': lambda: pyg.SAGEConv(WIDTH, WIDTH),
+    'GAT': lambda: pyg.GATConv(WIDTH, 4, heads=2),
+    'GAT, residual': lambda: pyg.GATConv(WIDTH, 4, heads=2, residual=True, add_self_loops=False),
+    'GAT, mean': lambda: pyg.GATConv(WIDTH, 4, heads=2, residual=True, concat=False),
+    'GATv2': lambda: pyg.GATv2Conv(WIDTH, 4, heads=2, residual=True),
+    'Transformer': lambda: pyg.TransformerConv(WIDTH, 4, heads=2),
+    'Transformer, mean': lambda: pyg.TransformerConv(WIDTH, 4, heads=2, concat=False),
+    'ResGated': lambda: pyg.ResGatedGraphConv(WIDTH, WIDTH),
+    'ResGated, no root': lambda: pyg.ResGatedGraphConv(WIDTH, WIDTH, root_weight=False),
+    'CG': lambda: pyg.CGConv(WIDTH),
+    'FiLM': lambda: pyg.FiLMConv(WIDTH, WIDTH),
     'SAGE, all': lambda: pyg.SAGEConv(WIDTH, WIDTH, project=True, normalize=True, root_weight=False),
 }
 every = pytest.mark.parametrize('name', LAYERS)
+OF_EDGES = {
+    'GINE': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3, edge_dim=3),
+    'GINE, as they are': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH)),
+    'GMM': lambda: pyg.GMMConv(WIDTH, WIDTH, dim=3, kernel_size=2),
+    'CG': lambda: pyg.CGConv(WIDTH, dim=3, batch_norm=True),
+    'ResGated': lambda: pyg.ResGatedGraphConv(WIDTH, WIDTH, edge_dim=3),
+    'Transformer': lambda: pyg.TransformerConv(WIDTH, 4, heads=2, edge_dim=3),
+    'GATv2': lambda: pyg.GATv2Conv(WIDTH, 4, heads=2, edge_dim=3, add_self_loops=False),
+}
 
 
 def layer_of(name: str) -> torch.nn.Module:
@@ -86,6 +105,70 @@ def test_other_targets(name):
     edge_index = random_edges(NODES, NODES, EDGES)
     for _ in range(2):
         torch.testing.assert_close(fused(pair, edge_index), plain(pair, edge_index, size=(NODES, NODES)))
+
+
+def not_sorted(fused, plain, arguments, monkeypatch):
+    """Checks calls and their gradients, and that no graph is made but for the first call."""
+    call = arguments(random_edges(NODES, NODES, EDGES))
+    fused(*call)
+    monkeypatch.setattr(Graph, 'of', None)
+    for seed in range(3):
+        call = arguments(random_edges(NODES, NODES, EDGES, seed))
+        leaves = [value for value in call if value.requires_grad]
+        found = []
+        for conv in (fused, plain):
+            out = conv(*call)
+            found.append([out, *torch.autograd.grad(out.sin().sum(), [*leaves, *conv.parameters()])])
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize('name', OF_EDGES)
+def test_features_of_edges(name, monkeypatch):
+    torch.manual_seed(3)
+    fused, x = pygfuse.fuse(OF_EDGES[name]()).double(), features()
+    width = WIDTH if name.endswith('as they are') else 3
+    of_edges = torch.rand(EDGES, width, dtype=torch.float64, requires_grad=True)
+    plain = pygfuse.unfuse(copy.deepcopy(fused))
+    not_sorted(fused, plain, lambda edge_index: (x, edge_index, of_edges), monkeypatch)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match='edge_attr'):
+        fused(x, random_edges(NODES, NODES, EDGES), of_edges[1:])
+
+
+@pytest.mark.parametrize('options', [{}, {'improved': True}, {'add_self_loops': False}])
+def test_weights_of_edges(options, monkeypatch):
+    torch.manual_seed(3)
+    fused, x = pygfuse.fuse(pyg.GCNConv(WIDTH, WIDTH, **options)).double(), features()
+    weight = torch.rand(EDGES, dtype=torch.float64, requires_grad=True)
+    plain = pygfuse.unfuse(copy.deepcopy(fused))
+    not_sorted(fused, plain, lambda edge_index: (x, edge_index, weight), monkeypatch)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match='edge_weight'):
+        fused(x, random_edges(NODES, NODES, EDGES), weight[1:])
+
+
+@pytest.mark.parametrize('loops', [True, False])
+def test_normalised_attention(loops, monkeypatch):
+    torch.manual_seed(3)
+    fused, x = pygfuse.fuse(pyg.FAConv(WIDTH, add_self_loops=loops)).double(), features()
+    plain, first = pygfuse.unfuse(copy.deepcopy(fused)), features().detach()
+    not_sorted(fused, plain, lambda edge_index: (x, first, edge_index), monkeypatch)
+    monkeypatch.undo()
+    edge_index = random_edges(NODES, NODES, EDGES)
+    edge_index[1, 3] = NODES
+    with pytest.raises(ValueError, match=f'holds node {NODES}'):
+        fused(x, first, edge_index)
+
+
+def test_a_map_that_is_watched_after_the_first_calls():
+    conv, x, seen = TransformerConv(WIDTH, WIDTH).double(), features(), []
+    for _ in range(2):
+        conv(x, random_edges(NODES, NODES, EDGES))
+    conv.lin_value.register_forward_hook(lambda *given: seen.append(given))
+    edge_index = random_edges(NODES, NODES, EDGES)
+    found = conv(x, edge_index)
+    assert len(seen) == 1
+    torch.testing.assert_close(found, pygfuse.unfuse(conv)(x, edge_index))
 
 
 @pytest.mark.parametrize('name', ['GCN', 'Graph'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -36,12 +37,13 @@ class Part(NamedTuple):
     biased: bool = True
 
 
-class Form(NamedTuple):
-    """A program with what its operands are made of.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Form:
+    """A program with what its operands are made of; what follows from it is kept with it.
 
     Attributes:
         program: The program.
-        made: The operands that are sums of parts, by name, in the order in which PyG maps them.
+        made: The operands that are sums of parts, by name.
         heads, channels: Of the rows.
         dots: Operands of heads, and the one whose features are multiplied by a vector for each head.
         given: The operands that are given as they are.
@@ -53,49 +55,37 @@ class Form(NamedTuple):
     """
 
     program: EdgeProgram
-    made: tuple[tuple[str, tuple[Part, ...]], ...]
+    made: Mapping[str, tuple[Part, ...]]
     heads: int
     channels: int
-    dots: tuple[tuple[str, str], ...] = ()
+    dots: Mapping[str, str] = dataclasses.field(default_factory=dict)
     given: tuple[str, ...] = ()
-    numbers: tuple[tuple[str, float], ...] = ()
+    numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduce: str = 'sum'
     loops: bool = False
     added: tuple[Part, ...] = ()
     of_edges: bool = False
 
-    @property
-    def reads_edges(self) -> bool:
-        """Whether something is made of rows of edges."""
-        return any(part.side == EDGE for _, parts in self.made for part in parts)
-
+    @functools.cached_property
     def plan(self) -> Plan:
         """What is known of its walks."""
-        return _plan_of(self)
+        names = *self.made, *self.dots, *self.given
+        return plan_named(self.program, names, tuple(self.numbers), self.heads, self.channels, self.reduce)
 
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """The scalars by name."""
-        return _scalars_of(self.numbers)
+    @functools.cached_property
+    def shapes(self) -> dict:
+        """What is known of its calls, by which tensors are there (`pygfuse.ops.mapped_walk.shaped`)."""
+        return {}
 
-    @property
-    def place_of_dots(self) -> int:
-        """The place among what is made of the operand that is multiplied by vectors."""
-        return [name for name, _ in self.made].index(self.dots[0][1])
+    @functools.cached_property
+    def reads_edges(self) -> bool:
+        """Whether something is made of rows of edges."""
+        return any(part.side == EDGE for parts in self.made.values() for part in parts)
 
-    @property
-    def places_of_dots(self) -> tuple[int, ...]:
-        """The same, if there is one."""
-        return (self.place_of_dots,) if self.dots else ()
-
-
-@functools.lru_cache(maxsize=1024)
-def _plan_of(form: Form) -> Plan:
-    names = *(name for name, _ in form.made), *(name for name, _ in form.dots), *form.given
-    return plan_named(form.program, names, tuple(dict(form.numbers)), form.heads, form.channels, form.reduce)
-
-
-_scalars_of = functools.lru_cache(maxsize=1024)(dict)
+    @functools.cached_property
+    def place_of_dots(self) -> int | None:
+        """The place among what is made of the operand that is multiplied by vectors, if there is one."""
+        return list(self.made).index(next(iter(self.dots.values()))) if self.dots else None
 
 
 class Weights(NamedTuple):
@@ -160,16 +150,16 @@ def by_parts(
         return apply_weight(x, weight, bias, counts.get(part.side) if of_edges else None)
 
     operands: dict[str, OperandValue] = {}
-    for name, parts in form.made:
+    for name, parts in form.made.items():
         if parts[0].side == EDGE and parts[0].linear is not None:
             operands[name] = _product_of(parts, rows[EDGE], maps)
         else:
             operands[name] = sum(map(mapped, parts[1:]), mapped(parts[0]))
-    for (name, of), vector in zip(form.dots, rest, strict=False):
+    for (name, of), vector in zip(form.dots.items(), rest, strict=False):
         operands[name] = (operands[of].view(-1, form.heads, form.channels) * vector).sum(dim=-1)
     operands |= dict(zip(form.given, rest[len(form.dots) :], strict=True))
     shape = form.heads, form.channels
-    out = aggregate(form.program, edges, operands | dict(form.numbers), *shape, form.reduce, flat=True)
+    out = aggregate(form.program, edges, {**operands, **form.numbers}, *shape, form.reduce, flat=True)
     for part in form.added:
         out = out + mapped(part, of_edges=False)
     return out if itself is None else out + itself * rows[TARGET]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,11 +27,6 @@ class Shape(NamedTuple):
     biased: tuple[bool, ...]
     added: bool
 
-    @property
-    def num_mapped(self) -> int:
-        """The number of tensors that lines take: three of rows, and two of each map."""
-        return 3 + 2 * len(self.biased)
-
 
 class Written(NamedTuple):
     """Functions of the rows of sources, targets and edges, and of the weight and the bias of each map.
@@ -48,19 +42,24 @@ class Written(NamedTuple):
     add: Callable | None
 
 
-@functools.lru_cache(maxsize=1024)
 def written(form: Form, shape: Shape) -> Written:
     """The lines of a form's maps."""
     names = _arguments(shape)
-    made = [[*_sum_of(f'made_{place}', parts, shape)] for place, (_, parts) in enumerate(form.made)]
+    made = [[*_sum_of(f'made_{place}', parts, shape)] for place, parts in enumerate(form.made.values())]
     results = [f'made_{place}' for place in range(len(made))]
     make = _function(names, [line for lines in made for line in lines], results)
-    again = [is_remade(form, place) for place in range(len(made))]
+    again = [is_remade(parts) for parts in form.made.values()]
     lines = [line for lines, is_again in zip(made, again, strict=True) if is_again for line in lines]
     results = [name if is_again else 'None' for name, is_again in zip(results, again, strict=True)]
     remake = _function(names, lines, results)
     added = [*_added(form, shape)]
     return Written(make, remake, _function(f'walked, itself, {names}', added, ['out'], single=True) if added else None)
+
+
+def is_remade(parts: Sequence[Part]) -> bool:
+    """Whether an operand is made again in backward: rows as they are, which cost nothing, and rows of edges, of which
+    nothing is kept."""
+    return parts[0].linear is None or parts[0].side == EDGE
 
 
 def _added(form: Form, shape: Shape) -> Iterator[str]:
@@ -78,26 +77,18 @@ def _added(form: Form, shape: Shape) -> Iterator[str]:
         yield f'out.add_({target}, alpha=itself)' if first else f'out = add(walked, {target}, alpha=itself)'
 
 
-def is_remade(form: Form, place: int) -> bool:
-    """Whether an operand is made again in backward: rows as they are, which cost nothing, and rows of edges, of which
-    nothing is kept."""
-    first = form.made[place][1][0]
-    return first.linear is None or first.side == EDGE
-
-
-@functools.lru_cache(maxsize=1024)
-def written_adjoint(form: Form, shape: Shape, found: tuple[bool, ...], needed: tuple[bool, ...]) -> Callable:
+def written_adjoint(form: Form, shape: Shape, found: Collection[str], needed: Sequence[bool]) -> Callable:
     """``adjoint(grad, itself, found_0, ..., source, target, edge, w0, b0, ...)``: the gradients of the latter.
 
     Args:
         form: The form.
         shape: What else lines depend on.
-        found: Whether there is a gradient of each operand that is made.
+        found: The operands of which there is a gradient.
         needed: Which gradients are wanted.
     """
     writer = _Adjoint(shape, dict(zip(_arguments(shape).split(', '), needed, strict=True)))
-    for place, (_, parts) in enumerate(form.made):
-        if found[place]:
+    for place, (name, parts) in enumerate(form.made.items()):
+        if name in found:
             for part in parts:
                 writer.add(part, f'found_{place}', may_write=len(parts) == 1)
     for part in form.added:
