@@ -11,11 +11,13 @@ from tests.support.comparison import NAMES, check, random_call, random_graph
 
 if os.environ.get('CI', '').lower() not in ('1', 'true'):
     pytest.importorskip('numba_cuda')
+from tests.support.coroutine import IS_UNDERSTOOD
 from tests.support.device_memory import Fault
 from tests.support.interpreter import interpret
 from tests.support.processor import CompiledProgram, Processor
 from tests.support.ptx import Program
 
+pytestmark = pytest.mark.skipif(not IS_UNDERSTOOD, reason='needs a later LLVM')
 BLOCK = 64
 # %rd1, %rd2: the tensors; %r1: the number of the thread; %rd3, %rd4, %rd5: its place in the tensors, of 8 bytes each
 BEGIN = """

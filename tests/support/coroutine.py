@@ -8,12 +8,18 @@ of an instruction, from 1, whose address is in no tensor or not aligned.
 
 from __future__ import annotations
 
+from llvmlite.binding import llvm_version_info
+
+# whether this LLVM takes the text below
+IS_UNDERSTOOD = llvm_version_info >= (18,)
+# what the end of a coroutine gives: of LLVM 22 nothing
+_RESULT = 'void' if llvm_version_info >= (22,) else 'i1'
 # bytes of a slot
 SLOT = 16
 # the place of a thread that has ended; others are at a shuffle's number
 FINISHED = -1
 
-BEGIN = """
+_BEGIN = """
 @tensors = global ptr null
 @tensor_count = global i64 0
 @fault = global i64 0
@@ -24,7 +30,7 @@ declare i64 @llvm.coro.size.i64()
 declare ptr @llvm.coro.begin(token, ptr)
 declare i8 @llvm.coro.suspend(token, i1)
 declare ptr @llvm.coro.free(token, ptr)
-declare void @llvm.coro.end(ptr, i1, token)
+declare {result} @llvm.coro.end(ptr, i1, token)
 declare ptr @malloc(i64)
 declare void @free(ptr)
 declare float @nextafterf(float, float)
@@ -112,7 +118,7 @@ entry:
   %place_at = getelementptr i32, ptr %exchange, i64 3
 """
 
-END = """
+_END = """
 finish:
   store i32 {finished}, ptr %place_at
   %last = call i8 @llvm.coro.suspend(token none, i1 true)
@@ -125,7 +131,19 @@ destroyed:
   call void @free(ptr %memory)
   br label %suspended
 suspended:
-  call void @llvm.coro.end(ptr %handle, i1 false, token none)
+  call {result} @llvm.coro.end(ptr %handle, i1 false, token none)
   ret ptr %handle
 }}
 """
+
+
+def around(slots: int, registers: str, body: str) -> str:
+    """The text of a module.
+
+    Args:
+        slots: How many there are.
+        registers: Instructions that make memory for registers.
+        body: Blocks, of which the first is ``at0``; they leave to ``finish``.
+    """
+    begin = _BEGIN.format(slots=max(1, slots), result=_RESULT)
+    return f'{begin}{registers}  br label %at0\n{body}{_END.format(finished=FINISHED, result=_RESULT)}'

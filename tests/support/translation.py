@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.support.coroutine import BEGIN, END, FINISHED
+from tests.support.coroutine import around
 from tests.support.ptx import REGISTERS, TYPES, UNORDERED, Program, number
 
 LLVM = {
@@ -53,10 +53,9 @@ class Translation:
         self._labels = program.labels
         for at, instruction in enumerate(program.instructions):
             self._translate(at, *instruction)
-        body = '\n'.join(self._lines)
-        begin = BEGIN.format(slots=max(1, self.slots)) + self._registers() + '  br label %at0\n'
-        end = f'\nat{self._end}:\n  br label %finish\n' + END.format(finished=FINISHED)
-        self.text = begin + body + end + '\n'.join(sorted(self._declared)) + '\n'
+        self._lines += [f'at{self._end}:', '  br label %finish']
+        body = '\n'.join(self._lines) + '\n'
+        self.text = around(self.slots, self._registers(), body) + '\n'.join(sorted(self._declared)) + '\n'
 
     def _registers(self) -> str:
         """Memory for each register, zero at first: LLVM makes values of it."""
