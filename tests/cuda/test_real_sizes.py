@@ -20,7 +20,7 @@ from pygfuse.graph.graph import Graph
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import PROGRAMS
 from tests.support import comparison
-from tests.support.cases import EDGES, EVERY, GAT, GAT_EDGES, NN, PLAIN
+from tests.support.cases import CG, EDGES, EVERY, GAT, GAT_EDGES, GATV2, GIN, GMM, NN, PLAIN
 from tests.support.comparison import check, random_call
 from tests.support.in_place import in_place_of_the_cpu
 from tests.support.parity import GRAPHS, assert_close, results
@@ -88,6 +88,13 @@ def test_maxima_on_a_million_edges(name):
 @pytest.mark.usefixtures('processor')
 def test_layers_on_a_hub(layer):
     check_layer(layer, GRAPHS['hub']())
+
+
+# few edges a node have kernels of their own, which the interpreter runs of all layers
+@pytest.mark.parametrize('layer', [GATV2, GIN, GMM, CG], ids=str)
+@pytest.mark.usefixtures('processor')
+def test_layers_on_few_edges(layer):
+    check_layer(layer, GRAPHS['self-loops']())
 
 
 def graph_of(example):
