@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation
 COMPILED = 'tests/cuda/test_compiled.py'
 EXTREMES = 'tests/cuda/test_extremes.py'
 LAUNCH = 'tests/cuda/test_launch.py'
+REAL_SIZES = 'tests/cuda/test_real_sizes.py'
 PASSED = f'{LAUNCH} -k passes_what_it_should'
 
 OF_CUDA = (
@@ -51,6 +52,20 @@ OF_CUDA = (
         'worker = team_number() * subteams + subteam',
         'worker = team_number()',
         f'{COMPILED} -k "every_program and gaussian_2"',
+    ),
+    Mutation(
+        'parts that no team comes back for',
+        'cuda/walks/backward.py',
+        'range(team_number(), parts, team_count())',
+        'range(team_number(), min(parts, team_number() + 1))',
+        f'{REAL_SIZES} -k "layers_on_a_million_edges and GATv2Conv and not with"',
+    ),
+    Mutation(
+        'offsets of 32 bits',
+        'cuda/memory.py',
+        'builder.mul(offset, ir.Constant(INT64, kind.item_bytes))',
+        'builder.mul(builder.zext(builder.trunc(offset, INT32), INT64), ir.Constant(INT64, kind.item_bytes))',
+        f'{REAL_SIZES} -k beyond_32_bits',
     ),
     Mutation(
         'rows that begin anywhere',

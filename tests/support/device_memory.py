@@ -60,7 +60,7 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().view(-1).view(torch.uint8).numpy()
 
 
-def _held(tensor: torch.Tensor) -> torch.Tensor:
+def held(tensor: torch.Tensor) -> torch.Tensor:
     """What there is in memory: where one number stands for many, as nobody reads them, that one."""
     return tensor.as_strided((1,), (1,)) if tensor.numel() and not any(tensor.stride()) else tensor
 
@@ -77,7 +77,7 @@ class DeviceMemory:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], team: int) -> None:
-        tensors = [_held(tensor) for tensor in tensors]
+        tensors = [held(tensor) for tensor in tensors]
         self._tensors, self._team = tensors, team
         sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
         starts = [tensor.data_ptr() for tensor in tensors]

@@ -136,10 +136,16 @@ class StandIn:
         found = _buffer(extra)
         assert len(found) == program.parameters, f'{program.parameters} parameters (got {len(found)})'
         assert found == [_word(argument) for argument in given], 'the arguments as words'
-        memory = interpret(program, grid[:2], block[0], found, given, kernel.layout.team, seed=len(self.launches))
-        addresses = (argument.data_ptr() for argument in given if isinstance(argument, torch.Tensor))
-        loaded = dict(zip(addresses, memory.loaded.tolist(), strict=True))
+        loaded = self._run(program, grid[:2], found, given, kernel.layout.team)
         self.launches.append(Launch(kernel.name, grid[:2], function, loaded))
+
+    def _run(
+        self, program: Program, grid: tuple[int, int], words: list[int], given: list[Any], team: int
+    ) -> dict[int, int]:
+        """Has a launch interpreted, and says how many bytes it loaded of each tensor, by its address."""
+        memory = interpret(program, grid, program.threads, words, given, team, seed=len(self.launches))
+        addresses = (argument.data_ptr() for argument in given if isinstance(argument, torch.Tensor))
+        return dict(zip(addresses, memory.loaded.tolist(), strict=True))
 
     # What torch knows
 

@@ -48,6 +48,7 @@ class Program:
         text: PTX with one entry.
 
     Attributes:
+        text: The PTX.
         name: Of the entry.
         parameters: How many there are.
         threads: The threads of a block that it is compiled for.
@@ -56,6 +57,7 @@ class Program:
     """
 
     def __init__(self, text: str) -> None:
+        self.text = text
         begin = text.index('{', text.index('.entry'))
         header, body = text[text.index('.entry') : begin], text[begin + 1 : text.rindex('}')]
         self.name = re.match(r'\.entry\s+([\w$]+)', header).group(1)
