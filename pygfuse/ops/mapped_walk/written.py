@@ -67,6 +67,7 @@ def _added(form: Form, shape: Shape) -> Iterator[str]:
     first, target = form.added[:1], _rows(TARGET, shape)
     if first and first[0].side is None:
         yield f'out = walked + b{first[0].linear}'
+        yield from _sum_of('out', form.added[1:], shape, begun=True)
     elif first and first[0].linear is not None:
         yield from _sum_of('out', form.added, shape)
         yield 'out.add_(walked)'
