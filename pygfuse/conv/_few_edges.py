@@ -101,7 +101,8 @@ class OverFewEdges:
             if tensor is None or tensor.dtype is not dtype or type(tensor) not in PLAIN:
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
-        return walk_of_maps(walk.form, maps, x, edges, features, rest, itself)
+        # autograd is to keep what it saves, and nothing beside it
+        return walk_of_maps(walk.form, maps, x, edges._replace(given={}), features, rest, itself)
 
     def has_bias(self) -> bool:
         """Whether the layer has a bias of its own; one that is computed is not."""
