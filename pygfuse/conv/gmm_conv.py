@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn import Parameter
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse._lib.hooks import is_plain
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._few_edges import FewWalk
@@ -96,7 +96,8 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         return FewWalk(form, ('g',), takes_features=True)
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        if not is_plain(self._parameters.get('g')):
+        # in PyG's order, where each may be computed from random numbers
+        if not all(type(self._parameters.get(name)) is Parameter for name in ('g', 'mu', 'sigma')):
             return None
         out = self.walk_few(x, edges, more=[*self._of_gaussians(edges.given['edge_attr']).values()])
         return None if out is None else self.finish(out, x, None)

@@ -113,11 +113,13 @@ def attempt(problem: Problem, dtype: torch.dtype) -> Attempt:
 
     def work() -> None:
         try:
-            conv = problem.prepared(dtype)  # numbers that torch computes with other threads are others in float32
             with _around(problem):
-                adjacency = problem.known_adjacency(conv, dtype)
-                torch.default_generator.manual_seed(problem.case.seed + 2)
-                found.results = results(problem, conv, problem.arguments(dtype, adjacency))
+                # numbers that torch computes with other threads are others in float32
+                conv = problem.prepared(dtype)
+                with _threads_of(problem):
+                    adjacency = problem.known_adjacency(conv, dtype)
+                    torch.default_generator.manual_seed(problem.case.seed + 2)
+                    found.results = results(problem, conv, problem.arguments(dtype, adjacency))
             if problem.fused:
                 found.reason = next((part.note.reason for part in conv.modules() if hasattr(part, 'note')), None)
         except Exception as error:
@@ -147,10 +149,20 @@ def _around(problem: Problem) -> Iterator[None]:
                 stack.enter_context(pygfuse.execution_paths(context == 'paths'))
             if context in ABLATIONS:
                 stack.enter_context(pygfuse.ablation(**ABLATIONS[context]))
-            if problem.meaning['threads'] != torch.get_num_threads():
-                stack.callback(torch.set_num_threads, torch.get_num_threads())
-                torch.set_num_threads(problem.meaning['threads'])
         yield
+
+
+@contextlib.contextmanager
+def _threads_of(problem: Problem) -> Iterator[None]:
+    before, wanted = torch.get_num_threads(), problem.meaning['threads']
+    is_changed = problem.fused and wanted != before
+    if is_changed:
+        torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        if is_changed:
+            torch.set_num_threads(before)
 
 
 ABLATIONS = {

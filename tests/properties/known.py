@@ -145,6 +145,10 @@ KNOWN: tuple[Known, ...] = (
         {'context': ('compiled',), 'adjacency': _EDGE_INDEX['adjacency']},
     ),
     Known(
+        ONLY_OURS, r"LGConv: InternalTorchDynamoError: TypeError: 'NoneType' object is not subscriptable",
+        'torch.compile makes no guard for the closure of a function that PyG overloads', {'context': ('compiled',)},
+    ),
+    Known(
         ONLY_OURS, r"'tuple' object has no attribute 'chunk'", 'what is loaded from a file keeps its decomposed_layers',
     ),
     Known(
