@@ -95,6 +95,28 @@ def why_not_as_it_is(module: Module, name: str) -> str | None:
     return f'a hook is registered on {name}' if has_hooks(module) else None
 
 
+def weight_and_bias(module: Module) -> tuple[Tensor, Tensor | None] | None:
+    """The weight ``[out, in]`` and the bias ``[out]`` or None of a module that is a linear map and nothing else, as it
+    stores them; None of others.
+
+    Args:
+        module: Any module.
+
+    Example:
+        >>> weight, bias = weight_and_bias(torch.nn.Linear(2, 3))
+        >>> weight.shape, bias.shape
+        (torch.Size([3, 2]), torch.Size([3]))
+        >>> weight_and_bias(torch.nn.Dropout()) is None
+        True
+    """
+    parameters = module._parameters
+    if type(module) not in LINEAR or why_not_as_it_is(module, 'it') is not None:
+        return None
+    # what is no parameter may be any attribute
+    weight = parameters.get('weight') if 'bias' in parameters else None
+    return None if weight is None or not is_plain(weight) else (weight, parameters['bias'])
+
+
 def is_plain(weight: Tensor | None) -> bool:
     """Whether a parameter is an ordinary tensor, not one of a class that computes in ways of its own."""
     return weight is None or type(weight) in (Tensor, Parameter, UninitializedParameter)

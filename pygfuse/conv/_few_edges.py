@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
-from pygfuse._lib.hooks import LINEAR, why_not_as_it_is
+from pygfuse._lib.hooks import weight_and_bias
 from pygfuse._lib.note import Note
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._spec import Spec
@@ -50,6 +50,10 @@ class OverFewEdges:
     spec: ClassVar[Spec]
     # what calls along few edges may bring beside features, an adjacency and features of edges
     given_of_few: ClassVar[tuple[str, ...]] = ()
+
+    def drops(self) -> bool:
+        """Whether weights of edges are dropped."""
+        return self.spec.attention is not None and self.training and self.dropout > 0.0
 
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> Any:
         """How the layer runs along few edges, the form of a sum (`pygfuse.ops.few_edges`) or what else `sum_few` takes;
@@ -130,7 +134,8 @@ class OverFewEdges:
         pair = x if isinstance(x, tuple) else (x, x)
         source, brought = pair[0], {name for name, value in given.items() if value is not None}
         form = None if brought else self.form_of_few(x, prepared)
-        is_taken = brought <= {'edge_attr', *self.given_of_few} and pair[1] is not None and source.dtype in TYPES
+        is_known = brought <= {'edge_attr', *self.given_of_few} and pair[1] is not None
+        is_taken = is_known and source.dtype in TYPES and not self.drops()
         if form is None and is_taken and self._takes_features(pair, given.get('edge_attr')):
             form = self.walk_of_few(pair, given, prepared)
         if form is None:
@@ -178,10 +183,8 @@ class OverFewEdges:
 
 def weights_of(linear: Module) -> Weights | None:
     """The weight and bias of a module that is a linear map and nothing else; None of others."""
-    parameters = linear._parameters
-    if type(linear) not in LINEAR or why_not_as_it_is(linear, 'it') is not None or 'bias' not in parameters:
-        return None
-    return Weights(parameters.get('weight'), parameters['bias'])
+    found = weight_and_bias(linear)
+    return None if found is None else Weights(*found)
 
 
 def _fits(walk: FewWalk, num_edges: int, num_sources: int, num_targets: int, given: Mapping[str, Any]) -> bool:

@@ -45,10 +45,6 @@ class HeadsConv(FusedConv):
             return x_src, x_src[: x[1].shape[0]]
         return x_src, self.by_head(apply_linear(target, x[1]))
 
-    def drops(self) -> bool:
-        """Whether weights of edges are dropped."""
-        return self.training and self.dropout > 0.0
-
     def is_side_by_side(self) -> bool:
         """Whether heads come as they are."""
         return self.concat or self.heads == 1

@@ -229,7 +229,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
     ) -> tuple[Tensor, Tensor | None]:
         """Runs a program; results as of `aggregate_edges`."""
         heads, channels = _shape_of(program, operands)
-        dropout = self.dropout if self.training and self.spec.attention is not None else 0.0
+        dropout = self.dropout if self.drops() else 0.0
         seed = new_seed(inputs.x[0]) if dropout > 0.0 else None
         arguments = program, edges, operands, heads, channels, self.reduction, dropout, seed
         if inputs.is_known:

@@ -56,9 +56,13 @@ def with_remaining_loops(edge_weight: Tensor, edges: Edges, fill: float) -> Tens
     else:
         # found once: whoever looks waits for a GPU, and nobody may while a CUDA graph is captured
         places, nodes = edges.graph().memo.get_or_make(('loops among edges',), lambda: _loops_among(edges))
-        loops = edge_weight.new_full((edges.loops, 1), fill)
-        loops = loops.index_put((nodes,), edge_weight[places])
+        loops = _loop_weights(edge_weight, places, nodes, edges.loops, fill)
     return torch.cat([edge_weight, loops])
+
+
+def _loop_weights(edge_weight: Tensor, places: Tensor, nodes: Tensor, count: int, fill: float) -> Tensor:
+    """The weights of self-loops ``[count, 1]``: of some nodes, those of the edges at some places, of others `fill`."""
+    return edge_weight.new_full((count, 1), fill).index_put((nodes,), edge_weight[places])
 
 
 def _loops_among(edges: Edges) -> tuple[Tensor, Tensor]:
@@ -90,19 +94,21 @@ def factors_of_few(edges: FewEdges, loops: bool, like: Tensor) -> Tensor:
         loops: Whether each node gets one self-loop in place of others.
         like: A tensor of the wanted type.
 
+    Returns:
+        ``[nodes, 1]``.
+
     Raises:
         ValueError: If an edge names a target that is not there, saying which.
     """
-    target_row = target_row_of(edges.flow)
-    targets, sources = edges.edge_index[target_row], edges.edge_index[1 - target_row]
+    targets, sources = _ends_of(edges)
     counts = (targets != sources).to(like.dtype) if loops else like.new_ones(1).expand(len(targets))
     degree = like.new_full((edges.num_targets,), float(loops))
     try:
         degree = degree.index_add_(0, targets, counts).unsqueeze(-1)
     except (IndexError, RuntimeError):
-        Graph.of(edges.edge_index, None, edges.flow, edges.num_sources, edges.num_targets).csr  # noqa: B018
+        edges.check()
         raise
-    return degree.pow(-0.5) if loops else inverse_root(degree)
+    return _roots(degree, loops)
 
 
 def weights_of_few(edges: FewEdges, edge_weight: Tensor, fill: float | None) -> tuple[Tensor, Tensor]:
@@ -113,29 +119,37 @@ def weights_of_few(edges: FewEdges, edge_weight: Tensor, fill: float | None) -> 
         edge_weight: One number for each edge, ``[edges, 1]``.
         fill: The weight of self-loops at nodes that have none; None where none are put in.
 
+    Returns:
+        ``[edges, 1]``, or ``[edges + nodes, 1]`` with self-loops; and ``[nodes, 1]``.
+
     Raises:
         ValueError: If an edge names a node that is not there, saying which.
     """
-    target_row, num_nodes = target_row_of(edges.flow), edges.num_targets
-    targets, sources = edges.edge_index[target_row], edges.edge_index[1 - target_row]
-    counted, degree = edge_weight.squeeze(1), edge_weight.new_zeros(num_nodes)
+    (targets, sources), counted, degree = _ends_of(edges), edge_weight, edge_weight.new_zeros(edges.num_targets, 1)
     try:
         if fill is not None:
             places = (targets == sources).nonzero().flatten()
-            degree = edge_weight.new_full((num_nodes,), fill)
-            if len(places):
-                degree = degree.index_put((targets[places],), counted[places])
-                counted = counted.index_fill(0, places, 0.0)
-            edge_weight = torch.cat([edge_weight, degree.unsqueeze(1)])
+            degree = _loop_weights(edge_weight, places, targets[places], edges.num_targets, fill)
+            edge_weight, counted = torch.cat([edge_weight, degree]), edge_weight.index_fill(0, places, 0.0)
         # of which autograd keeps the targets alone
-        degree = degree.scatter_add(0, targets, counted)
+        degree = degree.squeeze(1).scatter_add(0, targets, counted.squeeze(1))
     except (IndexError, RuntimeError):
-        Graph.of(edges.edge_index, None, edges.flow, edges.num_sources, edges.num_targets).csr  # noqa: B018
+        edges.check()
         raise
     return edge_weight, inverse_root(degree).unsqueeze(1)
 
 
+def _ends_of(edges: FewEdges) -> tuple[Tensor, Tensor]:
+    """The targets and the sources of edges."""
+    target_row = target_row_of(edges.flow)
+    return edges.edge_index[target_row], edges.edge_index[1 - target_row]
+
+
 def _factors_of(graph: Graph, dtype: torch.dtype) -> Tensor:
     degree = graph.degree.to(dtype).unsqueeze(-1)
-    # with a self-loop at every node, no degree is 0
-    return degree.pow(-0.5) if graph.num_loops == graph.num_targets else inverse_root(degree)
+    return _roots(degree, graph.num_loops == graph.num_targets)
+
+
+def _roots(degree: Tensor, loops: bool) -> Tensor:
+    """`inverse_root`; with a self-loop at every node, no degree is 0."""
+    return degree.pow(-0.5) if loops else inverse_root(degree)

@@ -75,7 +75,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
     given_of_few: ClassVar = ('x_0',)
 
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
-        if not self.normalize or (self.training and self.dropout > 0.0):
+        if not self.normalize:
             return None
         made = {'x': (Part(SOURCE),), 'alpha_src': (Part(SOURCE, 0),), 'alpha_dst': (Part(TARGET, 1),)}
         form = Form(

@@ -78,7 +78,7 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
 
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
         features = given.get('edge_attr')
-        if self.drops() or self.lin is None or x[0] is not x[1] or features is not None:
+        if self.lin is None or x[0] is not x[1] or features is not None:
             return None
         others, added = self.added_of_few(1)
         form = Form(

@@ -59,7 +59,7 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
         features = given.get('edge_attr')
         is_looped = self.add_self_loops and (features is not None or x[0] is not x[1])
         is_biased = features is not None and self.lin_edge.bias is not None
-        if self.drops() or self.share_weights or is_looped or is_biased:
+        if self.share_weights or is_looped or is_biased:
             return None
         made, maps = {'x': (Part(SOURCE, 0),), 'x_dst': (Part(TARGET, 1),)}, ('lin_l', 'lin_r')
         if features is not None:

@@ -78,7 +78,7 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
         features = given.get('edge_attr')
         is_biased = features is not None and self.lin_edge.bias is not None
-        if self.drops() or self.lin_beta is not None or is_biased:
+        if self.lin_beta is not None or is_biased:
             return None
         made = {'query': (Part(TARGET, 0),), 'key': (Part(SOURCE, 1),), 'value': (Part(SOURCE, 2),)}
         maps, added = ('lin_query', 'lin_key', 'lin_value'), ()

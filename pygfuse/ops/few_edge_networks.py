@@ -12,7 +12,6 @@ from pygfuse._lib.backends import few_edge_networks_of
 from pygfuse._lib.finite import is_finite
 from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
-from pygfuse.graph.graph import Graph
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.intercepted import is_intercepted
@@ -57,8 +56,7 @@ def _forward(network: FewEdgeNetwork, edges: FewEdges, edge_index: Tensor, tenso
             network, edge_index, target_row_of(edges.flow), *_parts_of(tensors)
         )
     except IndexError:
-        # says which
-        Graph.of(edge_index, None, edges.flow, edges.num_sources, edges.num_targets).csr  # noqa: B018
+        edges._replace(edge_index=edge_index).check()
         raise
 
 

@@ -52,6 +52,10 @@ class FewEdges(NamedTuple):
     note: weakref.ref[Note] | None = None
     given: Mapping[str, Any] = MappingProxyType({})
 
+    def check(self) -> None:
+        """Raises a ValueError if an edge names a node that is not there, and says which: kernels do not."""
+        Graph.of(self.edge_index, None, self.flow, self.num_sources, self.num_targets).csr  # noqa: B018
+
     def walked_back(self, num_edges: int) -> None:
         """Lets the layer know that a backward pass walked so many edges."""
         note = None if self.note is None else self.note()
@@ -101,8 +105,7 @@ def added_along(
     try:
         return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself)
     except IndexError:
-        # says which
-        Graph.of(edge_index, None, flow, num_sources, num_targets).csr  # noqa: B018
+        edges._replace(edge_index=edge_index).check()
         raise
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from pygfuse._lib.functions import untransformed
-from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
+from pygfuse._lib.hooks import weight_and_bias
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
@@ -54,9 +54,9 @@ def mapped_sum_along(
     """
     source, target = x
     root = None if target is None else root
-    if _is_one_node(linear, source) and (root is None or _is_one_node(root, target, biased=False)):
-        of_linear = linear._parameters
-        weights = of_linear['weight'], of_linear['bias'], None if root is None else root._parameters['weight']
+    of_linear, of_root = _weights_for(source, linear), None if root is None else _weights_for(target, root)
+    if of_linear is not None and (root is None or (of_root is not None and of_root[1] is None)):
+        weights = *of_linear, None if of_root is None else of_root[0]
         # of rows that are both, one gradient
         other = None if root is None or target is source else target
         if torch.is_grad_enabled():
@@ -66,16 +66,12 @@ def mapped_sum_along(
     return out if root is None else out + root(target)
 
 
-def _is_one_node(linear: Module, x: Tensor, biased: bool = True) -> bool:
-    """Whether a module is a linear map of such rows and nothing else, and has no bias unless it may be `biased`."""
-    if type(linear) not in LINEAR or type(x) not in PLAIN or why_not_as_it_is(linear, 'it') is not None:
-        return False
-    parameters, shape = linear._parameters, x.shape
-    # what is no parameter may be any attribute
-    weight = None if 'bias' not in parameters else parameters.get('weight')
-    if weight is None or not (biased or parameters['bias'] is None) or not is_plain(weight):
-        return False
-    return weight.dtype is x.dtype and x.dtype in TYPES and len(shape) == 2 and weight.shape[1:] == shape[1:]
+def _weights_for(x: Tensor, linear: Module) -> tuple[Tensor, Tensor | None] | None:
+    """The weight and bias of a module that is a linear map of such rows and nothing else; None of others."""
+    found = weight_and_bias(linear) if type(x) in PLAIN and x.dtype in TYPES else None
+    if found is None or found[0].dtype is not x.dtype:
+        return None
+    return found if len(x.shape) == 2 and found[0].shape[1:] == x.shape[1:] else None
 
 
 def _forward(

@@ -160,6 +160,16 @@ def test_normalised_attention(loops, monkeypatch):
         fused(x, first, edge_index)
 
 
+@pytest.mark.parametrize('name', ['GAT', 'GATv2', 'Transformer'])
+def test_weights_that_are_dropped(name):
+    fused, x, edge_index = layer_of(name), features(), random_edges(NODES, NODES, EDGES)
+    fused.dropout = 0.5
+    found = [fused(x, edge_index) for _ in range(2)]
+    assert not torch.allclose(*found)
+    fused.eval()
+    assert torch.equal(*[fused(x, edge_index) for _ in range(2)])
+
+
 def test_a_map_that_is_watched_after_the_first_calls():
     conv, x, seen = TransformerConv(WIDTH, WIDTH).double(), features(), []
     for _ in range(2):

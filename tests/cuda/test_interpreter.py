@@ -5,22 +5,11 @@ import torch
 
 from tests.support.device_memory import DeviceMemory, Fault, unwritten
 from tests.support.interpreter import interpret
-from tests.support.ptx import Program
-
-BLOCK = 64
-# %rd1 and %rd2: the tensors; %r1, %rd3, %rd4: the number of the thread, four times it, its place in the first tensor
-BEGIN = """
-ld.param.u64 %rd1, [kernel_param_0];
-ld.param.u64 %rd2, [kernel_param_1];
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd3, %r1, 4;
-add.s64 %rd4, %rd1, %rd3;
-"""
+from tests.support.small_kernels import BLOCK, kernel_of
 
 
 def run(text, first, second=None, team=32, seed=0):
-    header = '.visible .entry kernel(\n.param .u64 kernel_param_0,\n.param .u64 kernel_param_1\n)\n.maxntid 64\n'
-    program = Program(f'{header}{{\n{BEGIN}{text}\nret;\n}}')
+    program = kernel_of(text, item_bytes=4)
     second = torch.zeros(BLOCK, dtype=torch.int32) if second is None else second
     pointers = [first.data_ptr(), second.data_ptr()]
     return interpret(program, (1, 1), BLOCK, pointers, (first, second), team, seed)

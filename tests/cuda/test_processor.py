@@ -15,29 +15,14 @@ from tests.support.coroutine import IS_UNDERSTOOD
 from tests.support.device_memory import Fault
 from tests.support.interpreter import interpret
 from tests.support.processor import CompiledProgram, Processor
-from tests.support.ptx import Program
+from tests.support.small_kernels import BLOCK, kernel_of
 
 pytestmark = pytest.mark.skipif(not IS_UNDERSTOOD, reason='needs a later LLVM')
-BLOCK = 64
-# %rd1, %rd2: the tensors; %r1: the number of the thread; %rd3, %rd4, %rd5: its place in the tensors, of 8 bytes each
-BEGIN = """
-ld.param.u64 %rd1, [kernel_param_0];
-ld.param.u64 %rd2, [kernel_param_1];
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd3, %r1, 8;
-add.s64 %rd4, %rd1, %rd3;
-add.s64 %rd5, %rd2, %rd3;
-"""
-
-
-def program_of(text):
-    header = '.visible .entry kernel(\n.param .u64 kernel_param_0,\n.param .u64 kernel_param_1\n)\n.maxntid 64\n'
-    return Program(f'{header}{{\n{BEGIN}{text}\nret;\n}}')
 
 
 def numbers(text, x, y, interpreted=False):
     """What a text makes of two tensors."""
-    program, given = program_of(text), (x.clone(), y.clone())
+    program, given = kernel_of(text, item_bytes=8), (x.clone(), y.clone())
     words = [tensor.data_ptr() for tensor in given]
     if interpreted:
         interpret(program, (1, 1), BLOCK, words, given, 32)
@@ -128,7 +113,7 @@ def test_stray_addresses_are_refused(name):
     # one tensor, as what lies beyond it may be another
     memory = torch.zeros(6 * BLOCK, dtype=torch.int32)
     x = memory[2 * BLOCK : 4 * BLOCK]
-    program = program_of(text)
+    program = kernel_of(text, item_bytes=8)
     with pytest.raises(Fault, match=message):
         CompiledProgram(program).run((1, 1), BLOCK, [x.data_ptr(), x.data_ptr()], [x, x])
 
@@ -153,7 +138,7 @@ def test_shuffles_take_all_their_lanes(name):
     text, message = SHUFFLES[name]
     x = torch.zeros(2 * BLOCK, dtype=torch.int32)
     with pytest.raises(AssertionError, match=message):
-        CompiledProgram(program_of(text)).run((1, 1), BLOCK, [x.data_ptr(), x.data_ptr()], [x])
+        CompiledProgram(kernel_of(text, item_bytes=8)).run((1, 1), BLOCK, [x.data_ptr(), x.data_ptr()], [x])
 
 
 def test_a_walk_gives_the_same_bits_as_in_the_interpreter(driver):

@@ -84,16 +84,16 @@ OF_LAYERS = (
     ),
     Mutation(
         'dropout in evaluation',
-        'conv/_layer.py',
-        'dropout = self.dropout if self.training and self.spec.attention is not None else 0.0',
-        'dropout = self.dropout if self.spec.attention is not None else 0.0',
+        'conv/_few_edges.py',
+        'self.spec.attention is not None and self.training and self.dropout > 0.0',
+        'self.spec.attention is not None and self.dropout > 0.0',
         f'{GAT} -k dropout_of_nothing',
     ),
     Mutation(
         'loops that keep their weights',
         'conv/_normalise.py',
-        'loops = loops.index_put((nodes,), edge_weight[places])',
-        'pass',
+        '.index_put((nodes,), edge_weight[places])',
+        '',
         'tests/conv/test_gcn_conv.py -k weights_of_self_loops',
     ),
     Mutation(

@@ -10,6 +10,7 @@ from tests.mutations.in_few_edges import OF_FEW_EDGES
 from tests.mutations.in_graphs import OF_GRAPHS
 from tests.mutations.in_kernels import OF_KERNELS
 from tests.mutations.in_layers import OF_LAYERS
+from tests.mutations.in_mapped_walks import OF_MAPPED_WALKS
 from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_programs import OF_PROGRAMS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
@@ -25,6 +26,7 @@ MUTATIONS = (
     *OF_COMPILED_MESSAGES,
     *OF_COMPILATION,
     *OF_FEW_EDGES,
+    *OF_MAPPED_WALKS,
     *OF_EDGES,
     *OF_CUDA,
     *OF_KERNELS,

@@ -8,18 +8,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import backend_of, head_products_of
+from pygfuse._lib.backends import head_products_of
 from pygfuse._lib.finite import is_finite
 from pygfuse._lib.functions import untransformed
 from pygfuse._lib.modes import nothing_is_said
-from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.listed import Listed
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.intercepted import is_intercepted
-from pygfuse.ops.listed import as_saved
+from pygfuse.ops.listed import as_listed, as_saved, forward_of
 from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
 from pygfuse.ops.mapped_walk.shaped import Shaped, Wanted, shaped_of
 from pygfuse.ops.mapped_walk.written import Shape
@@ -72,11 +71,7 @@ def walk_of_maps(
         biased.append(bias is not None)
     shaped = shaped_of(form, Shape(same, tuple(biased), itself is not None))
     given = source, None if same else target, features, *tensors, *rest
-    loops = edges.num_targets if form.loops else None
-    listed = Listed(
-        *(edges.edge_index, target_row_of(edges.flow), edges.num_sources, edges.num_targets, loops),
-        torch.empty(1, dtype=torch.int64),
-    )
+    listed = as_listed(_edges_of(form, edges))
     if torch.is_grad_enabled():
         return _apply(shaped, edges, listed, itself, edges.edge_index, *given)
     return _forward(shaped, edges, listed, itself, given)[0]
@@ -93,12 +88,7 @@ def _forward(
         operands += _dots(form, operands, rest)
     operands += rest[len(form.dots) :]
     call = form.plan.call(listed, operands, form.numbers, 0.0, None)
-    try:
-        walked, statistics = backend_of(call.like.device).forward(call)
-    except IndexError:
-        # says which
-        _edges_of(form, edges).graph().csr  # noqa: B018
-        raise
+    walked, statistics = forward_of(call, _edges_of(form, edges))
     out = walked if shaped.add is None else shaped.add(walked, itself, *mapped)
     return out, walked, statistics, operands
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
+from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.ops.mapped_walk.form import Form, Part
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
@@ -171,7 +171,7 @@ class _Adjoint:
             weight = _of_weight(name, part)
             self._put(rows, f'.addmm_({grad}, {weight})', f'{grad}.mm({weight})')
         if self.needed[name]:
-            self._put_part(name, _of_weight(f'of_{name}', part), f'over_rows({grad}, {rows})')
+            self._put_part(name, _of_weight(f'of_{name}', part), f'sum_over_rows({grad}, {rows})')
         if _has_bias(part, self.shape) and self.needed[bias]:
             self._put_part(bias, _of_bias(f'of_{bias}', part), f'{grad}.sum(0)')
 
@@ -192,13 +192,8 @@ class _Adjoint:
         self.lines.append(f'{place}.add_({value})')
 
 
-def _over_rows(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """``grad.t() @ rows``."""
-    return grad.t().mm(rows) if rows.shape[0] < 2 * ROWS_AT_ONCE else sum_over_rows(grad, rows)
-
-
 def _function(arguments: str, lines: Sequence[str], results: Sequence[str], single: bool = False) -> Callable:
-    scope = {'add': torch.add, 'addmm': torch.addmm, 'zeros_like': torch.zeros_like, 'over_rows': _over_rows}
+    scope = {'add': torch.add, 'addmm': torch.addmm, 'zeros_like': torch.zeros_like, 'sum_over_rows': sum_over_rows}
     result = results[0] if single else '(' + ''.join(f'{name}, ' for name in results) + ')'
     body = ''.join(f'    {line}\n' for line in [*lines, f'return {result}'])
     exec(f'def function({arguments}):\n{body}', scope)
