@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch_geometric import EdgeIndex
 
+import pygfuse
 from tests.support import cases as table
 from tests.support.all_convs import SMALL, every, of_each_kind
 from tests.support.cases import FEATURES, LAYERS
@@ -43,6 +44,13 @@ ANY_WIDTH = (table.AGNN, table.GIN, table.GINE)
 def test_features_of_a_wrong_width(features, layer):
     with pytest.raises(ValueError, match="'x"):
         layer.fused()(edge_index=SMALL.edge_index, **layer.inputs(SMALL, features=features))
+
+
+@pytest.mark.parametrize('name', ['GATConv', 'GATv2Conv', 'TransformerConv'])
+def test_features_as_wide_as_those_of_edges(name):
+    conv = getattr(pygfuse.conv, name)(16, 8, edge_dim=3)
+    with pytest.raises(ValueError, match="Expected 'x' to have 16 features"):
+        conv(torch.randn(5, 3), random_edges(5, 5, 12), torch.randn(12, 3))
 
 
 @pytest.mark.parametrize('layer', table.EDGES, ids=str)
