@@ -2,7 +2,8 @@
 
 Every kernel that a call of each program launches is compiled for each architecture. The table says for each how many
 registers a thread takes, what it spills, its shared memory, and the widest load in its loop over edges. The exit status
-is 1 if a kernel spills, or if its loop has no load of 16 bytes although the features' width allows it.
+is 1 if a kernel spills, or if its loop has no load of 16 bytes although the features' width allows it. GAT and the
+transformer are also compiled for tensors that offsets of 32 bits do not reach.
 
 Needs numba-cuda and nvidia-cuda-nvcc, but no driver: ``pip install 'pygfuse[ptx]'``.
 """
@@ -61,13 +62,14 @@ class Task:
     kernel: Kernel
     description: tuple
     architecture: tuple[int, int]
+    wide: bool
 
     def run(self) -> Compiled:
         text, _ = self.kernel.ptx(self.description, self.architecture)
         layout = self.kernel.layout
         found = assembled(text, self.architecture)
         return Compiled(
-            name=self.kernel.name,
+            name=self.kernel.name + (', offsets of 64 bits' if self.wide else ''),
             layout=f'{layout.lanes} lanes x {layout.values}, {layout.subteams} subteams, {layout.batch} in flight',
             architecture=named(self.architecture),
             registers=found.registers,
@@ -105,19 +107,22 @@ def compile_all(
 ) -> Iterator[Compiled]:
     """Compiles the kernels whose names contain `names`; if `quick`, a choice of them, most for sm_90 only."""
     _tasks[:] = [
-        Task(kernel, description, architecture)
-        for kernel, description in launched(calls)
+        Task(kernel, description, architecture, wide)
+        for wide in (False, True)
+        for kernel, description in launched(calls, wide)
         for architecture in architectures
-        if names in kernel.name and (not quick or _is_quick(kernel.name, architecture))
+        if names in kernel.name and _is_wanted(kernel.name, architecture, wide, quick)
     ]
     with multiprocessing.get_context('fork').Pool(workers) as pool:
         yield from pool.imap(_run, range(len(_tasks)))
 
 
-def _is_quick(name: str, architecture: tuple[int, int]) -> bool:
+def _is_wanted(name: str, architecture: tuple[int, int], wide: bool, quick: bool) -> bool:
+    if wide:
+        return architecture == (9, 0) and name.startswith(QUICK_EVERYWHERE)
     if architecture != (9, 0):
-        return name.startswith(QUICK_EVERYWHERE)
-    return not QUICK_NOWHERE.match(name)
+        return not quick or name.startswith(QUICK_EVERYWHERE)
+    return not quick or not QUICK_NOWHERE.match(name)
 
 
 def main() -> int:

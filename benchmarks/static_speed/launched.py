@@ -99,20 +99,25 @@ def without_edges(call: Call) -> Call:
     return dataclasses.replace(call, bound=call.bound.program.bind(present), tensors=tensors)
 
 
-def launched(chosen: Callable[[Graph], Iterable[Call]]) -> list[tuple[Kernel, tuple]]:
-    """The kernels of calls on a graph of mean degree 4 with a row that lies in several parts, each once."""
+def launched(chosen: Callable[[Graph], Iterable[Call]], wide: bool = False) -> list[tuple[Kernel, tuple]]:
+    """The kernels of calls on a graph of mean degree 4 with a row that lies in several parts, each once.
+
+    Args:
+        chosen: The calls on a graph.
+        wide: Whether kernels are those for tensors that offsets of 32 bits do not reach.
+    """
     edges = torch.stack([torch.arange(64) % 16, torch.cat([torch.zeros(32, dtype=torch.int64), torch.arange(32) % 16])])
     graph = Graph.of(edges, num_sources=16, num_targets=16)
     with force_mapping(Mapping('edge', part_work=7)):
-        return _recorded(chosen(graph))
+        return _recorded(chosen(graph), wide)
 
 
-def _recorded(chosen: Iterable[Call]) -> list[tuple[Kernel, tuple]]:
+def _recorded(chosen: Iterable[Call], wide: bool) -> list[tuple[Kernel, tuple]]:
     found: dict[tuple, tuple[Kernel, tuple]] = {}
 
     class Recorder(Kernel):
         def __call__(self, device, blocks, tiles, *arguments) -> None:
-            description = tuple(describe(argument) for argument in arguments)
+            description = tuple(describe(argument, wide) for argument in arguments)
             found.setdefault((self.key, self.layout, description), (self, description))
 
     before = kernels.Kernel, combination.FAN_IN

@@ -20,11 +20,13 @@ class Form(NamedTuple):
         first: Names of what is passed before the arguments.
         head: The words before those of the arguments, as expressions.
         tensor: The words of a tensor ``{0}``, as expressions with a comma behind each.
+        refused: What is true of a tensor ``{0}`` that is none of this form, as an expression.
     """
 
     first: tuple[str, ...]
     head: tuple[str, ...]
     tensor: str
+    refused: str = ''
 
 
 # a counter of parts and their number; bodies are given the lengths of arrays
@@ -89,10 +91,11 @@ def _words(kind: Any, value: str, form: Form) -> str:
     return f'bits({value}), ' if kind is float else f'{value}, ' if kind is int else f'int({value}), '
 
 
-def _other(kind: Any, value: str) -> str:
+def _other(kind: Any, value: str, form: Form) -> str:
     """The expression that tells an argument of another type; numbers have the types that they had."""
     if isinstance(kind, torch.dtype):
-        return f'{value} is None or {value}.dtype is not {_name_of(kind)}'
+        refused = f' or {form.refused.format(value)}' if form.refused else ''
+        return f'{value} is None or {value}.dtype is not {_name_of(kind)}{refused}'
     return f'{value} is not None' if kind is type(None) else f'type({value}) is not {kind.__name__}'
 
 
@@ -150,7 +153,7 @@ def packer(
         if isinstance(kind, tuple):
             tests.append(f'type({name}) is Packed')
         leaves = list(_leaves(kind, name))
-        tests += [*_lengths(kind, name), *(_other(*leaf) for leaf in leaves)]
+        tests += [*_lengths(kind, name), *(_other(*leaf, form) for leaf in leaves)]
         words += [_words(*leaf, form) for leaf in leaves]
         scope |= {_name_of(kind): kind for kind, _ in leaves if isinstance(kind, torch.dtype)}
     text = (

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable
 
-from pygfuse.cuda.arguments import KINDS
+from pygfuse.cuda.arguments import KINDS, WIDE
 from pygfuse.cuda.memory import Memory, float_of
 from pygfuse.cuda.numba_cuda import compile, compiling_for, intrinsic, jit, rounding_products, types
 
@@ -45,15 +45,14 @@ def _entry(description: tuple, body: Callable) -> tuple[Callable, int]:
 
     arguments = ', '.join([read(kind) for kind in description])
     for kind in KINDS.values():
-        scope[f'{kind}_at'] = _memory_maker(kind)
+        scope[f'{kind}_at'] = _memory_maker(Memory(kind))
+        scope[f'{WIDE}{kind}_at'] = _memory_maker(Memory(kind, is_wide=True))
     header = ', '.join(f'w{i}' for i in range(count))
     exec(f'def entry({header}):\n    body({arguments})\n', scope)
     return scope['entry'], count
 
 
-def _memory_maker(kind: str) -> Callable:
-    made = Memory(kind)
-
+def _memory_maker(made: Memory) -> Callable:
     @intrinsic
     def at(typingctx, address):
         return made(address), lambda context, builder, signature, arguments: arguments[0]

@@ -17,7 +17,7 @@ from pygfuse._lib import disk as cache
 from pygfuse._lib.compile_once import compile_once, interruptible
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse.codegen.packing import kinds_of, packer
-from pygfuse.cuda.arguments import PARAMETERS, describe
+from pygfuse.cuda.arguments import PARAMETERS, WIDE_PARAMETERS, describe, is_wide
 from pygfuse.cuda.holding import hold
 from pygfuse.cuda.layout import Layout
 
@@ -28,7 +28,7 @@ BLOCK = 128
 
 
 class Launch(NamedTuple):
-    """A kernel for arguments of certain types.
+    """A kernel for arguments of certain types, all tensors of at most `MOST_ITEMS` items or not.
 
     Attributes:
         description: The types.
@@ -98,8 +98,9 @@ class Kernel:
             if packed is not None:
                 return launch, packed
         with self._lock:
-            description = tuple(describe(argument) for argument in arguments)
-            pack = packer(kinds_of(arguments), form=PARAMETERS)
+            wide = is_wide(arguments)
+            description = tuple(describe(argument, wide) for argument in arguments)
+            pack = packer(kinds_of(arguments), form=WIDE_PARAMETERS if wide else PARAMETERS)
             launch = next((one for one in self._launches if one.description == description), None)
             if launch is None:
                 launch = Launch(description, pack, {})

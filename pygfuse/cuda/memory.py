@@ -20,11 +20,13 @@ class Memory(types.Type):
 
     Args:
         kind: The type of its items.
+        is_wide: Whether it may have more than 2^31 items. Of others the offset is a number of 32 bits: a walk takes 10
+            to 25 registers less.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        super().__init__(name=f'Memory({kind})')
+    def __init__(self, kind: str, is_wide: bool = False) -> None:
+        self.kind, self.is_wide = kind, is_wide
+        super().__init__(name=f'Memory({kind}, {is_wide})')
 
     @property
     def item_bytes(self) -> int:
@@ -47,6 +49,9 @@ def float_of(typingctx, bits):
 
 def _pointer(builder, kind: Memory, base: ir.Value, offset: ir.Value, to: ir.Type) -> ir.Value:
     """The address of item `offset`."""
+    if not kind.is_wide:
+        # LLVM computes what leads to it in 32 bits, too
+        offset = builder.sext(builder.trunc(offset, INT32), INT64)
     address = builder.add(base, builder.mul(offset, ir.Constant(INT64, kind.item_bytes)))
     return builder.inttoptr(address, ir.PointerType(to, _GLOBAL))
 

@@ -10,11 +10,12 @@ import torch
 from pygfuse.call.call import Call, Dropout
 from pygfuse.call.gradient import Gradient
 from pygfuse.codegen.packing import kinds_of, packer
-from pygfuse.cuda import backend
-from pygfuse.cuda.arguments import PARAMETERS
+from pygfuse.cuda import backend, kernel
+from pygfuse.cuda.arguments import MOST_ITEMS, PARAMETERS, WIDE_PARAMETERS, describe, is_wide
 from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import PROGRAMS
 from tests.support.comparison import check, random_call, random_graph
+from tests.support.interpreter import forget_kernels
 
 
 def neighbours(channels=4):
@@ -58,6 +59,28 @@ def test_kernels_are_compiled_and_loaded_once(driver):
     torch.testing.assert_close(backend.forward(call)[0], summed(call))
     assert len(driver.modules) == 2
     assert len({launch.function for launch in driver.launches}) == 2
+
+
+@pytest.mark.parametrize(('items', 'expected'), [(MOST_ITEMS, False), (MOST_ITEMS + 1, True)])
+def test_offsets_of_32_bits_are_for_tensors_that_they_reach(items, expected):
+    arguments = (3, torch.empty(4, device='meta')), torch.empty(items, dtype=torch.bfloat16, device='meta')
+    assert is_wide(arguments) == expected
+    kinds = kinds_of(arguments)
+    assert (packer(kinds, form=PARAMETERS)(*arguments) is None) == expected
+    assert packer(kinds, form=WIDE_PARAMETERS)(*arguments) is not None
+    assert describe(arguments, expected) != describe(arguments, not expected)
+
+
+def test_kernels_with_offsets_of_64_bits(driver, monkeypatch):
+    call, texts = random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 4, torch.float32, dropout=0.3), []
+    for wide in (False, True):
+        monkeypatch.setattr(kernel, 'is_wide', lambda arguments, wide=wide: wide)
+        forget_kernels()
+        driver.modules.clear()
+        check(backend, call, 2e-5)
+        texts.append({*driver.modules})
+    assert len(texts[0]) == len(texts[1]) > 1
+    assert not texts[0] & texts[1]
 
 
 @pytest.mark.parametrize('channels', [602, pytest.param(520, marks=pytest.mark.slow)])

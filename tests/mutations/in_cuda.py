@@ -61,11 +61,25 @@ OF_CUDA = (
         f'{REAL_SIZES} -k "layers_on_a_million_edges and GATv2Conv and not with"',
     ),
     Mutation(
-        'offsets of 32 bits',
+        'offsets of 32 bits for all tensors',
         'cuda/memory.py',
-        'builder.mul(offset, ir.Constant(INT64, kind.item_bytes))',
-        'builder.mul(builder.zext(builder.trunc(offset, INT32), INT64), ir.Constant(INT64, kind.item_bytes))',
+        'if not kind.is_wide:',
+        'if True:',
         f'{REAL_SIZES} -k beyond_32_bits',
+    ),
+    Mutation(
+        'offsets of 32 bits for tensors that they do not reach',
+        'cuda/arguments.py',
+        'MOST_ITEMS = 2**31',
+        'MOST_ITEMS = 2**33',
+        f'{REAL_SIZES} -k beyond_32_bits',
+    ),
+    Mutation(
+        'tensors that grow beyond 32 bits',
+        'codegen/packing.py',
+        "refused = f' or {form.refused.format(value)}' if form.refused else ''",
+        "refused = ''",
+        f'{LAUNCH} -k that_they_reach',
     ),
     Mutation(
         'rows that begin anywhere',

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 
 import pytest
 import torch
 from torch import Tensor
 
 import pygfuse
-from pygfuse.conv import GATConv, GATv2Conv, TransformerConv
+from pygfuse.conv import AGNNConv, GATConv, GATv2Conv, TransformerConv
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges, aggregate
 from pygfuse.program.library.gat import GAT
@@ -101,9 +102,12 @@ def test_no_thread_is_woken(monkeypatch):
     run('gatv2', tensors, edge_index).sum().backward()
 
 
-@pytest.mark.parametrize('layer', [GATConv, GATv2Conv, TransformerConv])
-def test_a_call_has_the_same_bits_each_time(layer):
-    conv, x = layer(8, 4, heads=2), torch.randn(NODES, 8, requires_grad=True)
+ATTENTION = [GATConv(8, 4, heads=2), GATv2Conv(8, 4, heads=2), TransformerConv(8, 4, heads=2), AGNNConv()]
+
+
+@pytest.mark.parametrize('conv', ATTENTION, ids=lambda conv: type(conv).__name__)
+def test_a_call_has_the_same_bits_each_time(conv):
+    conv, x = copy.deepcopy(conv), torch.randn(NODES, 8, requires_grad=True)
     edge_index = random_edges(NODES, NODES, EDGES, 3)
     found = []
     for turn in range(4):
