@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from static_speed.assembler import assembled, named
-from static_speed.launched import calls, launched
+from static_speed.launched import calls, calls_of_many_shapes, launched
 from static_speed.loops import EDGES_DEPTH, blocks_of, loops_of
 from static_speed.ptx_text import instructions
 
@@ -30,7 +30,7 @@ from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
 ARCHITECTURES = ((8, 0), (9, 0), (10, 0))
 # with --quick: what is compiled for every architecture, and what is not as it differs in an activation only
 QUICK_EVERYWHERE = ('gat ', 'transformer ')
-QUICK_NOWHERE = re.compile(r'edge_conv_(?!none |prelu |gelu_tanh )|res_gated_(?!sigmoid )')
+QUICK_NOWHERE = re.compile(r'(edge_conv|film)_(?!none |prelu |gelu_tanh )|res_gated_(?!sigmoid )')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,17 +102,30 @@ def _run(number: int) -> Compiled:
     return _tasks[number].run()
 
 
-def compile_all(
-    architectures: Iterable[tuple[int, int]], names: str = '', workers: int = 1, quick: bool = False
-) -> Iterator[Compiled]:
-    """Compiles the kernels whose names contain `names`; if `quick`, a choice of them, most for sm_90 only."""
-    _tasks[:] = [
+def tasks(architectures: Iterable[tuple[int, int]], names: str = '', quick: bool = False) -> list[Task]:
+    """The kernels whose names contain `names`; if `quick`, a choice of them, most for sm_90 only."""
+    return [
         Task(kernel, description, architecture, wide)
         for wide in (False, True)
         for kernel, description in launched(calls, wide)
         for architecture in architectures
         if names in kernel.name and _is_wanted(kernel.name, architecture, wide, quick)
     ]
+
+
+def tasks_of_many_shapes(architectures: Iterable[tuple[int, int]], names: str = '') -> list[Task]:
+    """The kernels whose names contain `names` in many shapes, but for programs that differ in an activation only."""
+    return [
+        Task(kernel, description, architecture, False)
+        for kernel, description in launched(calls_of_many_shapes)
+        for architecture in architectures
+        if names in kernel.name and not QUICK_NOWHERE.match(kernel.name)
+    ]
+
+
+def compile_all(wanted: Iterable[Task], workers: int = 1) -> Iterator[Compiled]:
+    """What is known of each kernel."""
+    _tasks[:] = wanted
     with multiprocessing.get_context('fork').Pool(workers) as pool:
         yield from pool.imap(_run, range(len(_tasks)))
 
@@ -140,12 +153,21 @@ def main() -> int:
         action='store_true',
         help='no programs that differ in an activation only; for sm_80 and sm_100 GAT and the transformer',
     )
+    parser.add_argument(
+        '--shapes',
+        action='store_true',
+        help='six widths of a head with four types and three numbers of heads instead, '
+        'without programs that differ in an activation only: takes an hour of a core for each architecture',
+    )
     options = parser.parse_args()
     wanted = [tuple(map(int, name.split('.'))) for name in options.architectures]
     failures, count = [], 0
     print('| kernel | layout | architecture | registers | shared | spilled | widest load |')
     print('| --- | --- | --- | ---: | ---: | ---: | ---: |')
-    for one in compile_all(wanted, options.names, options.workers, options.quick):
+    chosen = (
+        tasks_of_many_shapes(wanted, options.names) if options.shapes else tasks(wanted, options.names, options.quick)
+    )
+    for one in compile_all(chosen, options.workers):
         count += 1
         print(
             f'| {one.name} | {one.layout} | {one.architecture} | {one.registers} | {one.shared} | {one.spills} '

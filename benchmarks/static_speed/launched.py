@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -37,6 +38,10 @@ SHAPES_OF_64 = (
     ((8, 8), torch.float32),
     ((4, 16), torch.bfloat16),
 )
+
+# channels of a head that fill part of a vector, one, or many lanes several times
+WIDTHS, HEADS = (1, 7, 16, 64, 250, 602), (1, 4, 8)
+TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def programs() -> list[EdgeProgram]:
@@ -79,6 +84,20 @@ def calls_of_64(graph: Graph) -> Iterator[Call]:
     yield from _calls(graph, SHAPES_OF_64)
 
 
+def calls_of_many_shapes(graph: Graph) -> Iterator[Call]:
+    """All programs in each width with each type; heads take turns, so that they meet each width and each type."""
+    for program in programs():
+        for (i, width), (j, dtype) in itertools.product(enumerate(WIDTHS), enumerate(TYPES)):
+            shape = HEADS[(i + j) % len(HEADS)], width
+            yield random_call(program, graph, *shape, dtype, False, i % 2 == 0)
+            if _has_rows_of_edges(program):
+                yield random_call(program, graph, *shape, dtype, True, i % 2 == 1)
+
+
+def _has_rows_of_edges(program: EdgeProgram) -> bool:
+    return any(operand.side == 'edge' and operand.level == 'channels' for operand in program.operands.values())
+
+
 def _calls(graph: Graph, shapes: Sequence[tuple[tuple[int, int], torch.dtype]]) -> Iterator[Call]:
     known = programs()
     for name in WIDELY_USED:
@@ -87,7 +106,7 @@ def _calls(graph: Graph, shapes: Sequence[tuple[tuple[int, int], torch.dtype]]) 
             yield without_edges(call)
     for program in known:
         yield random_call(program, graph, *SHAPE, torch.float32, False, False)
-        if any(operand.side == 'edge' and operand.level == 'channels' for operand in program.operands.values()):
+        if _has_rows_of_edges(program):
             yield random_call(program, graph, *SHAPE, torch.float32, True, False)
     yield dataclasses.replace(random_call(PROGRAMS['gine'], graph, 1, 64, torch.float32, False, False), reduce='max')
 

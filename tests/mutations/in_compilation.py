@@ -64,8 +64,8 @@ OF_COMPILATION = (
     Mutation(
         'an argument of another type',
         'codegen/packing.py',
-        "return f'{value} is None or {value}.dtype is not {_name_of(kind)}'",
-        "return f'{value} is None'",
+        ' or {value}.dtype is not {_name_of(kind)}{refused}',
+        '{refused}',
         LAUNCH,
     ),
     Mutation(
