@@ -39,7 +39,7 @@ class Kernel:
         constants: Whatever else decided the body (layout, options, the text of a program): part of the key under
             which the machine code is kept on disk.
         takes: The tuples in which the arguments come; by default each comes by itself.
-        fuses_products: Whether a product and a sum may become one instruction; `constants` have to say which.
+        fuses_products: Whether a product and a sum may become one instruction.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class Kernel:
 
     @interruptible()
     def _compile(self, kinds: tuple) -> tuple[int, object]:
-        path = cache.entry_path(self.body.__module__, self.body.__qualname__, self.name, repr(kinds), *self.constants)
+        key = self.body.__qualname__, self.name, repr(kinds), str(self.fuses_products), *self.constants
+        path = cache.entry_path(self.body.__module__, *key)
 
         def find() -> tuple[int, object] | None:
             if kinds not in self._compiled:

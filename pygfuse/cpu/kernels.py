@@ -44,7 +44,7 @@ def weights_kernel(bound: BoundProgram, tiling: Tiling, reduce: str) -> Kernel:
     return Kernel(
         weights_body(bound, layout),
         f'{bound.program.name} weights, {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling, reduce in ('max', 'min')),
+        _key(bound, tiling),
         WEIGHTS,
         fuses_products(reduce),
     )

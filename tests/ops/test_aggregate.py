@@ -51,6 +51,7 @@ PROGRAMS = {
     'rectified': program('rectified', lambda x, e, p: relu(x + e) * p),
     'weighted': program('weighted', lambda weight, x: weight * x, lambda c: c),
     'scored': program('scored', lambda weight, x: weight * x, lambda x, y, p: tanh(sum_channels(x * y * p))),
+    'summed': program('summed', lambda weight, x: weight * x, lambda a, b, c: a * b + c),
     'bounded': program('bounded', lambda weight, x: weight * x, lambda a, b, c: tanh(a + b) * c),
     'gaussian': program('gaussian', lambda weight, x: weight * x, lambda d, m, c: exp(-(d - m) * (d - m)) * c),
     'additive': program(
@@ -217,9 +218,10 @@ def test_an_extreme_of_products_is_found_again_in_float32():
 
 @pytest.mark.parametrize('shape', [(2, 4), (1, 40)])
 @pytest.mark.parametrize('recomputation', [True, False])
-def test_an_extreme_of_weighted_rows_is_found_again(recomputation, shape):
+@pytest.mark.parametrize('name', ['scored', 'summed'])
+def test_an_extreme_of_weighted_rows_is_found_again(name, recomputation, shape):
     """A weight that forward computed and one that is kept for backward are the same to the last bit."""
-    chosen, edges = PROGRAMS['scored'], random_edges(num_edges=400)
+    chosen, edges = PROGRAMS[name], random_edges(num_edges=400)
     with ablation(recomputation=recomputation):
         check(chosen, edges, random_operands(used(chosen), edges, *shape), *shape, 'max')
 
