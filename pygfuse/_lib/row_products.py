@@ -30,7 +30,7 @@ def sum_over_rows(first: Tensor, second: Tensor) -> Tensor:
     """
     blocks = len(first) // ROWS_AT_ONCE
     if first.device.type != 'cpu' or first.dtype != torch.float32 or blocks < 2:
-        return first.t() @ second
+        return first.t().mm(second)
     whole = blocks * ROWS_AT_ONCE
     first_blocks, second_blocks = (t[:whole].unflatten(0, (blocks, ROWS_AT_ONCE)) for t in (first, second))
     found = torch.bmm(first_blocks.transpose(1, 2), second_blocks).sum(dim=0)
