@@ -14,12 +14,15 @@ from pygfuse.graph.csr import Csr
 from pygfuse.mapping.group_sizes.chooser import with_group_size
 from pygfuse.mapping.mapping import EDGE_BALANCED, PART_WORK, VERTEX_BALANCED, Cut, Mapping, cut, forced
 
-# values of a row that one lane holds: a forward walk keeps one sum, the adjoint the resident row and its sum
+# values of a row that one lane holds, of float64 half as many: a forward walk keeps one sum, the adjoint the resident
+# row and its sum
 FORWARD_VALUES = 16
 BACKWARD_VALUES = 8
 # values of gathered rows that one lane has in flight, and the most edges at once
 VALUES_IN_FLIGHT = 16
 LARGEST_BATCH = 4
+# a tile that must divide a head has at least this part of the channels that a warp could hold
+NARROWEST_SHARE = 4
 # a device runs some thousand teams at once; parts that are twice as many even out, and smaller ones cost
 PARTS_WANTED = 16384
 # edges and rows of a part: it must pay for its beginning, and partial states of cut rows for their memory
@@ -37,11 +40,12 @@ def tiling(
     split_channels: bool = False,
     rows: int = 1,
     degree: int = 1,
+    overlapping: bool = True,
 ) -> Tiling:
     """Tiles of whole heads, as many as fit; a wider head is split if the program allows it.
 
     A head's tiles are alike, so the last of them may overlap the one before it by some vectors: both compute the same
-    values there.
+    values there. Where that may not be, only tiles that divide a head are taken.
 
     Args:
         dtype: Type of the features.
@@ -52,23 +56,37 @@ def tiling(
         split_channels: Whether a head may be split.
         rows: Rows that are gathered for each edge.
         degree: A power of two: subteams of lanes that find edges of their own in a typical row.
+        overlapping: Whether tiles may overlap.
     """
-    element = KINDS[dtype]
-    widest = limit * WARP
-    if channels <= widest or not split_channels:
+    element, in_flight = KINDS[dtype], VALUES_IN_FLIGHT
+    if element == 'float64':
+        # a value takes two registers
+        limit, in_flight = limit // 2, in_flight // 2
+    held = _share(element, channels, limit * WARP, overlapping) if split_channels else channels
+    if held == channels:
         fitting = (d for d in range(heads, 0, -1) if heads % d == 0 and Layout(element, d, channels).values <= limit)
-        held = next(fitting, 1)
-        starts = [(head, head * channels) for head in range(0, heads, held)]
-        layout = Layout(element, held, channels)
+        side_by_side = next(fitting, 1)
+        starts = [(head, head * channels) for head in range(0, heads, side_by_side)]
+        layout = Layout(element, side_by_side, channels)
     else:
-        held = _even_share(channels, widest, Layout(element, 1, channels).vector)
         offsets = [min(start, channels - held) for start in range(0, channels, held)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
         layout = Layout(element, 1, held, stride=channels)
     subteams = min(WARP // layout.lanes, degree)
-    batch = max(1, min(LARGEST_BATCH, VALUES_IN_FLIGHT // (layout.values * max(1, rows))))
+    batch = max(1, min(LARGEST_BATCH, in_flight // (layout.values * max(1, rows))))
     tiles = torch.tensor([number for start in starts for number in start], device=device)
     return Tiling(dataclasses.replace(layout, subteams=subteams, batch=batch), tiles)
+
+
+def _share(element: str, channels: int, most: int, overlapping: bool) -> int:
+    """Channels of each tile of a head: all where these are not too many, or no even part of them is wide enough."""
+    if channels <= most:
+        return channels
+    if overlapping:
+        return _even_share(channels, most, Layout(element, 1, channels).vector)
+    shares = (channels // tiles for tiles in range(-(-channels // most), channels + 1) if channels % tiles == 0)
+    share = next(shares)
+    return share if share * NARROWEST_SHARE >= most else channels
 
 
 def _even_share(channels: int, most: int, vector: int) -> int:

@@ -53,6 +53,15 @@ class BackwardPlan:
         wanted = through_heads | {*self.channels, *self.edge_channels, *self.parameters}
         return any(operand.name in wanted for operand in bound.score.operands)
 
+    def is_separable(self, bound: BoundProgram) -> bool:
+        """Whether each channel's gradients can be computed apart from those of others."""
+        return bound.separable and not self.of_score(bound)
+
+    def adds_up(self, bound: BoundProgram) -> bool:
+        """Whether something is summed over edges or channels, so that no channel may be computed twice."""
+        products = [name for name in self.edge_channels if name in bound.edge_products]
+        return bool(self.parameters or self.parameter_heads or self.features or self.edge_scalars or products)
+
     def by_end(self, bound: BoundProgram) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Those of `channels` that belong to sources, and to targets."""
         of_sources = bound.names(SOURCE, CHANNELS)

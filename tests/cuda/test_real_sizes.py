@@ -21,7 +21,7 @@ from pygfuse.program.library.neighbours import NEIGHBOURS
 from pygfuse.program.program import PROGRAMS
 from tests.support import comparison
 from tests.support.cases import CG, EDGES, EVERY, GAT, GAT_EDGES, GATV2, GIN, GMM, NN, PLAIN
-from tests.support.comparison import check, random_call
+from tests.support.comparison import WITH_EDGE_ROWS, check, random_call, random_graph
 from tests.support.in_place import in_place_of_the_cpu
 from tests.support.parity import GRAPHS, assert_close, results
 from tests.support.real_sizes import million_edges
@@ -128,6 +128,18 @@ def test_dropout_on_a_million_edges():
 def test_rows_of_602_channels_on_a_million_edges():
     call = random_call(PROGRAMS['neighbours'], graph_of(million_edges()), 1, 602, torch.float32)
     check(backend, call, TOLERANCE, against=by_cpu)
+
+
+@pytest.mark.parametrize('channels', [602, 601])
+@pytest.mark.parametrize('products', [False, True])
+@pytest.mark.parametrize('name', ['crystal', 'gine', 'film_prelu', 'edge_conv_prelu'])
+@pytest.mark.usefixtures('processor')
+def test_gradients_of_wide_rows(name, products, channels):
+    """Tiles of a head overlap where nothing is added up, divide it, or are one."""
+    if products and name not in WITH_EDGE_ROWS:
+        pytest.skip('no rows of edges')
+    call = random_call(PROGRAMS[name], random_graph(30, 20, 300, hub=80), 1, channels, products=products)
+    check(backend, call)
 
 
 def test_the_same_bits_in_any_order_of_warps(processor):

@@ -43,6 +43,24 @@ def test_groups_are_no_more_than_rows():
             assert parts_of(csr, 64).count == count
 
 
+@pytest.mark.parametrize(
+    ('dtype', 'channels', 'held'),
+    [(torch.float32, 602, 86), (torch.float64, 602, 86), (torch.float64, 250, 125), (torch.bfloat16, 512, 256),
+     (torch.float32, 256, 256), (torch.float32, 601, 601), (torch.float32, 2 * 601, 2 * 601)],
+)  # fmt: skip
+def test_tiles_that_may_not_overlap_divide_a_head_or_there_is_one(dtype, channels, held):
+    device, limit = torch.device('cpu'), row_tiling.BACKWARD_VALUES
+    tiling = row_tiling.tiling(dtype, device, 2, channels, limit, True, overlapping=False)
+    assert tiling.layout.channels == held
+    assert tiling.tiles[1::2].tolist() == [*range(0, 2 * channels, held)]
+
+
+def test_of_float64_a_lane_holds_half_as_many_values():
+    for dtype, heads, batch in ((torch.float32, 4, 2), (torch.float64, 2, 2)):
+        layout = row_tiling.tiling(dtype, torch.device('cpu'), 4, 64, row_tiling.BACKWARD_VALUES).layout
+        assert (layout.heads, layout.batch) == (heads, batch)
+
+
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize('channels', [513, 520, 602, 768, 1000, 1030, 1433, 2049, 3703])
 def test_wide_rows_are_cut_evenly(channels, dtype):

@@ -61,6 +61,13 @@ OF_CUDA = (
         f'{REAL_SIZES} -k "layers_on_a_million_edges and GATv2Conv and not with"',
     ),
     Mutation(
+        'tiles that overlap where something is added up',
+        'cuda/backend.py',
+        'overlapping = not plan.adds_up(bound)',
+        'overlapping = True',
+        f'{REAL_SIZES} -k "wide_rows and film"',
+    ),
+    Mutation(
         'offsets of 32 bits for all tensors',
         'cuda/memory.py',
         'if not kind.is_wide:',
