@@ -12,6 +12,7 @@ import itertools
 import torch
 from torch import Tensor
 
+from pygfuse._lib.memo import Memo
 from pygfuse.call.call import Call, statistics_dtype
 from pygfuse.cuda import backend
 from pygfuse.graph.graph import Graph
@@ -62,7 +63,8 @@ def extremes_backward(hag: Hag, x: Tensor, out: Tensor, ties: Tensor, grad_out: 
 
 def _levels(hag: Hag, device: torch.device) -> tuple[list[tuple[Graph, slice]], Graph]:
     """The levels of aggregation nodes with the places of their rows behind the nodes, and the targets."""
-    return hag.memo.get_or_make(('levels', device), lambda: _levels_on(hag, device))
+    there = hag.memo.get_or_make(('memo', device), lambda: Memo(device))
+    return there.get_or_make(('levels',), lambda: _levels_on(hag, device))
 
 
 def _levels_on(hag: Hag, device: torch.device) -> tuple[list[tuple[Graph, slice]], Graph]:

@@ -34,9 +34,8 @@ class Csr:
         self.index = index
         self.position = position
         self._edge_id = edge_id
-        self._edge_id_by_position: Tensor | None = None
         # cuts into parts, and the mappings that were chosen
-        self.memo = Memo()
+        self.memo = Memo(index.device)
 
     @property
     def num_rows(self) -> int:
@@ -60,9 +59,7 @@ class Csr:
             return self._edge_id
         if self._edge_id is None:
             return self.position
-        if self._edge_id_by_position is None:
-            self._edge_id_by_position = self._edge_id[self.position]
-        return self._edge_id_by_position
+        return self.memo.get_or_make(('edge ids by position',), lambda: self._edge_id[self.position])
 
     def rows(self) -> Tensor:
         """The row of the edge at each place, [edges], int64."""
@@ -73,9 +70,6 @@ class Csr:
         tensors = (self.indptr, self.index, self._edge_id, self.position)
         return Csr(*(None if tensor is None else tensor.to(device) for tensor in tensors))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, '_edge_id_by_position': None}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # pickles of earlier versions hold no memo
-        self.__dict__.update({'memo': Memo(), **state})
+        # a copy may be on another device
+        self.__dict__.update({**state, 'memo': Memo(state['index'].device)})

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import why_not
 from pygfuse._lib.memo import Memo
+from pygfuse._lib.streams import makers_on
 from pygfuse.graph import adjacency as adjacencies
 from pygfuse.graph.adjacency import EDGE_INDEX, Adjacency
 from pygfuse.graph.attached import ATTACHED
@@ -68,7 +69,7 @@ class Graph(EdgeOrders):
         self._lookup: tuple[weakref.ref, Hashable] | None = None
         self._token: weakref.ref | None = None
         # what layers and walks derive from it
-        self.memo = Memo()
+        self.memo = Memo(self.device)
 
     @staticmethod
     def of(
@@ -136,6 +137,7 @@ class Graph(EdgeOrders):
             indptr = torch.arange(num_targets + 1, dtype=graph.index_dtype, device=edge_index.device) * degree
             index = edge_index[1 - graph.target_row].to(graph.index_dtype, copy=True)
             graph._csr, graph._origin = Csr(indptr, index, None), None
+            graph._made('csr')
         return graph
 
     def with_self_loops(self, num_nodes: int | None = None) -> Graph:
@@ -184,6 +186,7 @@ class Graph(EdgeOrders):
         """
         made = Graph(Csr(indptr, index, edge_id), self, num_sources, indptr.numel() - 1)
         made._csr, made._origin = made._origin, None
+        made._made('csr')
         made.num_user_edges, made.num_edge_ids = index.numel(), self.num_edge_ids
         made.index_dtype = self.index_dtype
         return made
@@ -230,15 +233,22 @@ class Graph(EdgeOrders):
         moved = copy.copy(self)
         moved._csr, moved._csc = self.csr.to(device), None if self._csc is None else self._csc.to(device)
         moved._coo = moved._place_in_csc = None
+        moved._keep_on(device)
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
         self.csr  # noqa: B018  the rows stand for the user's adjacency, which does not travel
-        return {**self.__dict__, '_origin': None, '_lookup': None, '_token': None}
+        return {**self.__dict__, '_origin': None, '_lookup': None, '_token': None, '_makers': None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # pickles of earlier versions hold no memo
-        self.__dict__.update({'memo': Memo(), **state})
+        self.__dict__.update(state)
+        self._keep_on(self.device)
+
+    def _keep_on(self, device: torch.device) -> None:
+        """Begins to keep what is derived of rows that are there, on their device."""
+        self.memo, self._makers = Memo(device), makers_on(device)
+        self._made('csr')
+        self._made('csc')
 
     def __repr__(self) -> str:
         loops = '' if self.num_loops is None else f', num_loops={self.num_loops}'

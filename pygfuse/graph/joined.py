@@ -72,7 +72,7 @@ def joined(parts: Sequence[Part], num_nodes: int) -> tuple[Graph, Relations]:
         graph = Graph.of(edge_index, (num_nodes, num_nodes))
         relations = Relations(graph, edge_type, len(parts))
     if None not in states and state is not None:
-        memo = ATTACHED.keep(first, ('joined',), state, memo or Memo(), held=_memory(first))
+        memo = ATTACHED.keep(first, ('joined',), state, memo or Memo(edge_index.device), held=_memory(first))
         memo.put(key, _Kept(states, graph, relations, tuple(_memory(other) for other in others)))
     return graph, relations
 

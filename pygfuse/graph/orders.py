@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import sorting_of
+from pygfuse._lib.streams import makers_on
 from pygfuse.graph.adjacency import EDGE_INDEX, Adjacency
 from pygfuse.graph.build import build, check_nodes
 from pygfuse.graph.coo import Coo
@@ -53,6 +54,8 @@ class EdgeOrders:
         self._csc: Csr | None = None
         self._coo: Coo | None = None
         self._place_in_csc: Tensor | None = None
+        # on a GPU: which streams made these
+        self._makers = makers_on(self.device)
 
     @property
     def csr(self) -> Csr:
@@ -66,6 +69,8 @@ class EdgeOrders:
         origin = self._origin
         if origin is not None:
             self._csr, self._origin, self._coo = build(self, origin), None, None
+            self._made('csr')
+        self._wait_for('csr', self._csr)
         return self._csr
 
     @property
@@ -99,6 +104,8 @@ class EdgeOrders:
                 by_target.indptr, by_target.index, self.num_sources
             )
             self._csc = Csr(pointer, targets, by_target.edge_id, position)
+            self._made('csc')
+        self._wait_for('csc', self._csc)
         return self._csc
 
     @property
@@ -106,7 +113,17 @@ class EdgeOrders:
         """For each edge by target, its place among the edges by source: the inverse of ``csc.position``."""
         if self._place_in_csc is None:
             self._place_in_csc = sorting_of(self.device).inverted(self.csc.position)
+            self._made('place in csc')
+        self._wait_for('place in csc', self._place_in_csc)
         return self._place_in_csc
+
+    def _made(self, name: str) -> None:
+        if self._makers is not None:
+            self._makers.note(name)
+
+    def _wait_for(self, name: str, value: Csr | Tensor) -> None:
+        if self._makers is not None:
+            self._makers.wait(name, value)
 
     @property
     def num_edges(self) -> int:

@@ -80,7 +80,7 @@ class Relations:
         self._graph = weakref.ref(graph)
         self.types = types
         self.num_relations = num_relations
-        self._memo = Memo()
+        self._memo = Memo(types.device)
 
     @staticmethod
     def of(graph: Graph, edge_type: Tensor, num_relations: int) -> Relations:

@@ -91,7 +91,10 @@ class Cut:
     split_rows: Tensor
     split_indptr: Tensor
     slots: Tensor
-    memo: Memo = dataclasses.field(default_factory=Memo, repr=False)
+    memo: Memo = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, 'memo', Memo(self.bounds.device))
 
     @functools.cached_property
     def count(self) -> int:

@@ -198,6 +198,17 @@ def test_other_streams():
     assert torch.equal(net.first.att_src.grad, gradient)
 
 
+def test_a_stream_waits_for_the_one_that_builds_what_it_reads():
+    _, _, edge_index = cora_like()
+    graph, expected = Graph.of(edge_index), Graph.of(edge_index.clone()).csc.index.clone()
+    graph.csr  # noqa: B018  the host waits for these, and never for those by source
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(10**9)
+        graph.csc  # noqa: B018
+    assert torch.equal(graph.csc.index, expected)
+
+
 def test_a_captured_step_trains_as_an_eager_one():
     x, y, edge_index = cora_like()
     torch.manual_seed(0)

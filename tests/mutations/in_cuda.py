@@ -61,6 +61,27 @@ OF_CUDA = (
         f'{REAL_SIZES} -k "layers_on_a_million_edges and GATv2Conv and not with"',
     ),
     Mutation(
+        'a stream that does not wait for the one that built what it reads',
+        '_lib/streams.py',
+        'stream.wait_stream(found[0])',
+        'pass',
+        'tests/_lib/test_streams.py',
+    ),
+    Mutation(
+        'memory that is given away while another stream reads it',
+        '_lib/streams.py',
+        'tensor.record_stream(stream)',
+        'pass',
+        'tests/_lib/test_streams.py',
+    ),
+    Mutation(
+        'rows of a part of a graph that nobody knows the maker of',
+        'graph/graph.py',
+        "        made._csr, made._origin = made._origin, None\n        made._made('csr')\n",
+        '        made._csr, made._origin = made._origin, None\n',
+        'tests/_lib/test_streams.py -k with_their_rows',
+    ),
+    Mutation(
         'tiles that overlap where something is added up',
         'cuda/backend.py',
         'overlapping = not plan.adds_up(bound)',
@@ -178,8 +199,8 @@ OF_CUDA = (
     Mutation(
         'tiles of a wide row that overlap',
         'cuda/row_tiling.py',
-        'held = _even_share(channels, widest, Layout(element, 1, channels).vector)',
-        'held = widest',
+        'return _even_share(channels, most, Layout(element, 1, channels).vector)',
+        'return most',
         'tests/cuda/test_row_tiling.py -k cut_evenly',
     ),
     Mutation(
