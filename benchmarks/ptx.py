@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-from static_speed.assembler import assembled, named
+from static_speed.assembler import launched_form, named
 from static_speed.launched import calls, calls_of_many_shapes, launched
 from static_speed.loops import EDGES_DEPTH, blocks_of, loops_of
 from static_speed.ptx_text import instructions
@@ -65,9 +65,8 @@ class Task:
     wide: bool
 
     def run(self) -> Compiled:
-        text, _ = self.kernel.ptx(self.description, self.architecture)
+        text, found = launched_form(self.kernel, self.description, self.architecture)
         layout = self.kernel.layout
-        found = assembled(text, self.architecture)
         return Compiled(
             name=self.kernel.name + (', offsets of 64 bits' if self.wide else ''),
             layout=f'{layout.lanes} lanes x {layout.values}, {layout.subteams} subteams, {layout.batch} in flight',

@@ -9,6 +9,8 @@ import re
 import subprocess
 import tempfile
 
+from pygfuse.cuda.kernel import FEWEST_BLOCKS, Kernel
+
 
 @dataclasses.dataclass(frozen=True)
 class Assembled:
@@ -66,6 +68,16 @@ def assembled(text: str, architecture: tuple[int, int]) -> Assembled:
         spills=sum(map(int, re.findall(r'(\d+) bytes spill', said))),
         code=code,
     )
+
+
+def launched_form(kernel: Kernel, description: tuple, architecture: tuple[int, int]) -> tuple[str, Assembled]:
+    """The PTX of a kernel as it is launched, with fewer blocks at once where it would spill, and what becomes of it."""
+    for blocks in (kernel.resident_blocks, FEWEST_BLOCKS):
+        text, _ = kernel.ptx(description, architecture, blocks)
+        found = assembled(text, architecture)
+        if not found.spills:
+            break
+    return text, found
 
 
 def disassembled(code: bytes) -> str:

@@ -9,7 +9,7 @@ from pygfuse.codegen.arguments import Operands
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import Layout
 from static_speed import traffic
-from static_speed.assembler import assembled, disassembled, named
+from static_speed.assembler import disassembled, launched_form, named
 from static_speed.disassembly import instructions
 from static_speed.instruction import Instruction
 from static_speed.loops import blocks_of, loads_in_flight, loop_over_edges, one_turn
@@ -62,8 +62,7 @@ def figures_of(kernel: Kernel, description: tuple, architecture: tuple[int, int]
         description: The types of its arguments.
         architecture: Compute capability, such as ``(9, 0)``.
     """
-    text, _ = kernel.ptx(description, architecture)
-    found = assembled(text, architecture)
+    text, found = launched_form(kernel, description, architecture)
     warps = resident_warps(named(architecture), found.registers, found.shared, kernel.block)
     walk = traffic.walk_of(kernel)
     edge = None

@@ -16,8 +16,6 @@ from pygfuse.cuda.arguments import KINDS, WIDE
 from pygfuse.cuda.memory import Memory, float_of
 from pygfuse.cuda.numba_cuda import compile, compiling_for, intrinsic, jit, rounding_products, types
 
-# a kernel may take the registers of a multiprocessor that fewer blocks would leave unused, rather than spill
-_BLOCKS_AT_LEAST = 2
 _lock = threading.Lock()
 
 
@@ -77,7 +75,12 @@ def to_machine_code(text: str, architecture: tuple[int, int]) -> bytes:
 
 
 def to_ptx(
-    body: Callable, description: tuple, architecture: tuple[int, int], threads: int, fuses_products: bool = True
+    body: Callable,
+    description: tuple,
+    architecture: tuple[int, int],
+    threads: int,
+    resident_blocks: int,
+    fuses_products: bool = True,
 ) -> tuple[str, str]:
     """The PTX of a body for arguments of these types.
 
@@ -86,6 +89,7 @@ def to_ptx(
         description: `describe` of each argument.
         architecture: Compute capability, such as ``(9, 0)``.
         threads: Of a block.
+        resident_blocks: Blocks for whose registers a multiprocessor must have room at once.
         fuses_products: Whether a product and a sum may become one instruction.
 
     Returns:
@@ -100,7 +104,7 @@ def to_ptx(
             abi='numba',
             cc=architecture,
             output='ptx',
-            launch_bounds=(threads, _BLOCKS_AT_LEAST),
+            launch_bounds=(threads, resident_blocks),
         )
     text = text if isinstance(text, str) else text.decode()
     (name,) = re.findall(r'\.entry\s+([\w$]+)', text)

@@ -11,6 +11,7 @@ import torch
 from pygfuse.cuda.arguments import PARAMETERS
 
 _WORD = 8
+_LOCAL_BYTES = 3  # the driver's number of CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
 
 
 @functools.cache
@@ -43,6 +44,13 @@ def load(code: bytes, name: str) -> ctypes.c_void_p:
     _check(_library().cuModuleLoadData(ctypes.byref(module), code), 'load a kernel')
     _check(_library().cuModuleGetFunction(ctypes.byref(function), module, name.encode()), 'find a kernel')
     return function
+
+
+def spilled_bytes(function: ctypes.c_void_p) -> int:
+    """Bytes of memory that a thread of a loaded kernel takes beside registers, for what these do not hold."""
+    found = ctypes.c_int()
+    _check(_library().cuFuncGetAttribute(ctypes.byref(found), _LOCAL_BYTES, function), "read a kernel's size")
+    return found.value
 
 
 def launch(function: ctypes.c_void_p, grid: tuple[int, int], block: int, packed: array.array, stream: int) -> None:

@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 # threads of a block: enough to fill a multiprocessor with few blocks, few enough that a long row holds up little
 BLOCK = 128
+# blocks that a multiprocessor is to hold at once, whose warps hide each other's waiting; a kernel that would spill
+# registers for it takes those of fewer blocks
+FORWARD_BLOCKS, BACKWARD_BLOCKS, FEWEST_BLOCKS = 7, 5, 2
 
 
 class Launch(NamedTuple):
@@ -50,6 +53,7 @@ class Kernel:
         name: What it computes, for messages.
         key: What, beside the types of arguments, decides the machine code.
         fuses_products: Whether a product and a sum may become one instruction; `key` has to say which.
+        resident_blocks: Blocks that a multiprocessor holds at once, if no register is spilled for it.
     """
 
     block = BLOCK
@@ -61,9 +65,10 @@ class Kernel:
         name: str,
         key: tuple[str, ...],
         fuses_products: bool = True,
+        resident_blocks: int = FEWEST_BLOCKS,
     ) -> None:
         self.make_body, self.layout, self.name, self.key = make_body, layout, name, key
-        self.fuses_products = fuses_products
+        self.fuses_products, self.resident_blocks = fuses_products, resident_blocks
         # to be tried one after another: there are hardly ever more than two
         self._launches: tuple[Launch, ...] = ()
         self._lock = threading.Lock()
@@ -113,15 +118,20 @@ class Kernel:
         with self._lock:
             found = launch.functions.get(device.index)
             if found is None:
-                code, name = self.code(launch.description, torch.cuda.get_device_capability(device))
-                found = launch.functions[device.index] = driver.load(code, name)
+                architecture = torch.cuda.get_device_capability(device)
+                found = driver.load(*self.code(launch.description, architecture, self.resident_blocks))
+                if self.resident_blocks > FEWEST_BLOCKS and driver.spilled_bytes(found):
+                    found = driver.load(*self.code(launch.description, architecture, FEWEST_BLOCKS))
+                launch.functions[device.index] = found
             return found
 
     @interruptible()
-    def code(self, description: tuple, architecture: tuple[int, int]) -> tuple[bytes, str]:
+    def code(
+        self, description: tuple, architecture: tuple[int, int], resident_blocks: int = FEWEST_BLOCKS
+    ) -> tuple[bytes, str]:
         """The machine code for arguments of these types, from disk if it was compiled before, and the kernel's name."""
         version = importlib.metadata.version('numba-cuda')
-        facts = (repr(architecture), version, repr(self.layout), repr(description))
+        facts = (repr(architecture), version, repr(self.layout), repr(description), str(resident_blocks))
         path = cache.entry_path('pygfuse.cuda.kernels', self.name, *facts, *self.key)
 
         def compile_new() -> MachineCode:
@@ -129,7 +139,7 @@ class Kernel:
 
             toolkit.check()
             _log.info('compiling %s', self.name)
-            text, name = self.ptx(description, architecture)
+            text, name = self.ptx(description, architecture, resident_blocks)
             stored = MachineCode((name,), (compilation.to_machine_code(text, architecture),))
             cache.store(path, stored)
             return stored
@@ -137,9 +147,11 @@ class Kernel:
         stored = compile_once(path, lambda: cache.load(path), compile_new)
         return stored.pieces[0], stored.names[0]
 
-    def ptx(self, description: tuple, architecture: tuple[int, int]) -> tuple[str, str]:
+    def ptx(
+        self, description: tuple, architecture: tuple[int, int], resident_blocks: int = FEWEST_BLOCKS
+    ) -> tuple[str, str]:
         """The PTX for arguments of these types, and the kernel's name in it."""
         from pygfuse.cuda import compilation, instructions
 
         body = self.make_body(instructions.Instructions(self.layout))
-        return compilation.to_ptx(body, description, architecture, BLOCK, self.fuses_products)
+        return compilation.to_ptx(body, description, architecture, BLOCK, resident_blocks, self.fuses_products)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pygfuse.codegen.precision import fuses_products
-from pygfuse.cuda.kernel import Kernel
+from pygfuse.cuda.kernel import BACKWARD_BLOCKS, FEWEST_BLOCKS, FORWARD_BLOCKS, Kernel
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.walks.backward import backward_body
 from pygfuse.cuda.walks.forward import combine_body, dots_body, fold_body, forward_body
@@ -26,14 +26,15 @@ def _key(bound: BoundProgram, *rest: object) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=256)
 def forward_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
     make = functools.partial(_made, forward_body, bound, (reduce,))
-    return _kernel(make, layout, f'{bound.program.name} forward', _key(bound, reduce), fuses_products(reduce))
+    name, fuses = f'{bound.program.name} forward', fuses_products(reduce)
+    return _kernel(make, layout, name, _key(bound, reduce), fuses, FORWARD_BLOCKS)
 
 
 @functools.lru_cache(maxsize=256)
 def backward_kernel(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Kernel:
     make = functools.partial(_made, backward_body, bound, (plan, reduce))
-    fuses = fuses_products(reduce)
-    return _kernel(make, layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, fuses), fuses)
+    name, fuses = f'{bound.program.name} backward by {plan.side}', fuses_products(reduce)
+    return _kernel(make, layout, name, _key(bound, plan, fuses), fuses, BACKWARD_BLOCKS)
 
 
 @functools.lru_cache(maxsize=256)
@@ -72,7 +73,12 @@ def factors_kernel(layout: Layout) -> Kernel:
 
 
 def _kernel(
-    make: Callable[[Any], Callable], layout: Layout, name: str, key: tuple[str, ...], fuses_products: bool = True
+    make: Callable[[Any], Callable],
+    layout: Layout,
+    name: str,
+    key: tuple[str, ...],
+    fuses_products: bool = True,
+    resident_blocks: int = FEWEST_BLOCKS,
 ) -> Kernel:
     full_name = f'{name}, {layout.heads} x {layout.channels}, {layout.element}'
-    return Kernel(make, layout, full_name, (name, *key), fuses_products)
+    return Kernel(make, layout, full_name, (name, *key), fuses_products, resident_blocks)

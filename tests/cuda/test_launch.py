@@ -61,6 +61,20 @@ def test_kernels_are_compiled_and_loaded_once(driver):
     assert len({launch.function for launch in driver.launches}) == 2
 
 
+def test_kernels_that_would_spill_take_the_registers_of_fewer_blocks(driver):
+    driver.spilled_bytes = lambda text: 100 if '.minnctapersm 7' in text else 0
+    check(backend, random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 4, torch.float32), 2e-5)
+    forward = [at for at, text in enumerate(driver.modules) if '.minnctapersm 7' in text]
+    assert forward
+    assert all('.minnctapersm 2' in driver.modules[at + 1] for at in forward)
+    assert any('.minnctapersm 5' in text for text in driver.modules)  # backward, which spills nothing
+    launched = {launch.function for launch in driver.launches if launch.name.startswith('gat forward')}
+    assert len(launched) == 1
+    driver.launches.clear()
+    backend.forward(random_call(PROGRAMS['gat'], random_graph(5, 4, 14), 2, 4, torch.float32))
+    assert {launch.function for launch in driver.launches if launch.name.startswith('gat forward')} == launched
+
+
 @pytest.mark.parametrize(('items', 'expected'), [(MOST_ITEMS, False), (MOST_ITEMS + 1, True)])
 def test_offsets_of_32_bits_are_for_tensors_that_they_reach(items, expected):
     arguments = (3, torch.empty(4, device='meta')), torch.empty(items, dtype=torch.bfloat16, device='meta')

@@ -61,6 +61,13 @@ OF_CUDA = (
         f'{REAL_SIZES} -k "layers_on_a_million_edges and GATv2Conv and not with"',
     ),
     Mutation(
+        'kernels that spill',
+        'cuda/kernel.py',
+        'and driver.spilled_bytes(found):',
+        'and False:',
+        f'{LAUNCH} -k would_spill',
+    ),
+    Mutation(
         'a stream that does not wait for the one that built what it reads',
         '_lib/streams.py',
         'stream.wait_stream(found[0])',
@@ -185,8 +192,8 @@ OF_CUDA = (
     Mutation(
         'kernels that are loaded in each launch',
         'cuda/kernel.py',
-        'found = launch.functions[device.index] = driver.load(code, name)',
-        'found = driver.load(code, name)',
+        'launch.functions[device.index] = found',
+        'pass',
         f'{LAUNCH} -k compiled_and_loaded_once',
     ),
     Mutation(
@@ -276,15 +283,15 @@ OF_CUDA = (
     Mutation(
         'an extreme whose forward walk fuses products',
         'cuda/kernels.py',
-        '_key(bound, reduce), fuses_products(reduce))',
-        '_key(bound, reduce))',
+        '_key(bound, reduce), fuses, FORWARD_BLOCKS)',
+        '_key(bound, reduce), True, FORWARD_BLOCKS)',
         f'{EXTREMES} -k found_again',
     ),
     Mutation(
         'an extreme whose adjoint fuses products',
         'cuda/kernels.py',
-        '_key(bound, plan, fuses), fuses)',
-        '_key(bound, plan, fuses))',
+        '_key(bound, plan, fuses), fuses, BACKWARD_BLOCKS)',
+        '_key(bound, plan, fuses), True, BACKWARD_BLOCKS)',
         f'{EXTREMES} -k found_again',
     ),
     Mutation(

@@ -58,10 +58,12 @@ class StandIn:
         launches: All that were made.
         modules: The texts that were loaded.
         checks: How many those were whenever the toolkit's versions were compared.
+        spilled_bytes: What a thread of a kernel spills, given its PTX.
     """
 
     def __init__(self, device: int = 1) -> None:
         self.device, self.launches, self.modules, self.checks = device, [], [], []
+        self.spilled_bytes: Callable[[str], int] = lambda text: 0
         self._functions: list[tuple[int, Program]] = []
         self._expected: tuple[Kernel, tuple[int, int], list[Any]] | None = None
         self._failure = ''
@@ -75,6 +77,9 @@ class StandIn:
         self.cuDevicePrimaryCtxRetain = self._function(self._retain_context, _out, ctypes.c_int)
         self.cuModuleLoadData = self._function(self._load_module, _out, ctypes.c_char_p)
         self.cuModuleGetFunction = self._function(self._get_function, _out, pointer, ctypes.c_char_p)
+        self.cuFuncGetAttribute = self._function(
+            self._get_attribute, ctypes.POINTER(ctypes.c_int), ctypes.c_int, pointer
+        )
         sizes = [number] * 7
         self.cuLaunchKernel = self._function(self._launch, pointer, *sizes, pointer, _out, pointer)
 
@@ -117,6 +122,10 @@ class StandIn:
         assert program.name == name.decode(), 'the name of the kernel'
         self._functions.append((self._here.context, program))
         function[0] = _FUNCTIONS + len(self._functions) - 1
+
+    def _get_attribute(self, value: Any, attribute: int, function: int) -> None:
+        assert attribute == 3, 'the size of local memory'
+        value[0] = self.spilled_bytes(self._functions[function - _FUNCTIONS][1].text)
 
     def _check_context(self) -> None:
         assert getattr(self._here, 'context', 0) == _CONTEXTS + self.device, 'the context of the device'
