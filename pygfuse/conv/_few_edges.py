@@ -78,6 +78,10 @@ class OverFewEdges:
         """How many numbers it multiplies then for an edge and for a node, beside rows."""
         return 0, 0
 
+    def run_few(self, x: Tensor | NodePair, edges: FewEdges | None, prepared: Any) -> Tensor | None:
+        """The output of a call, the first or one that follows; None where it takes its edges as it takes many."""
+        return None if edges is None else self.sum_few(x if type(x) is tuple else (x, x), edges, prepared)
+
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor | None:
         """Its output then, None if it takes them as it takes many after all; where a call gives one tensor, both of `x`
         are it."""

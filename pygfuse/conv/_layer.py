@@ -166,7 +166,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         kind = None if compiles else self._kind_of(x, edge_index, given, prepared)
         is_known = kind is not None and note is not None and is_like(kind, note.kind)
         few = self.few_edges(x, edge_index, given, note.few) if is_known else None
-        out = None if few is None else self.sum_few(x if type(x) is tuple else (x, x), few, prepared)
+        out = self.run_few(x, few, prepared)
         if out is not None:
             note.reason = note.forward = None
             return out
@@ -191,7 +191,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
         if kind is not None and not is_known:
             self.note.kind, self.note.few = kind, forms
-            out = None if few is None else self.sum_few(inputs.x, few, prepared)
+            out = self.run_few(x, few, prepared)
             if out is not None:
                 return out
         begun = self.begin(inputs)

@@ -200,6 +200,14 @@ def test_checkpoints_of_the_first_calls(name, calls):
     assert torch.equal(found, torch.autograd.grad(fused(x, edge_index).sum(), x)[0])
 
 
+@pytest.mark.parametrize('name', [name for name in LAYERS if not name.startswith('GCN')])
+def test_checkpoints_of_first_calls_with_a_tensor_twice(name):
+    fused, x, edge_index = layer_of(name), features(), random_edges(NODES, NODES, EDGES)
+    (found,) = torch.autograd.grad(checkpoint(fused, (x, x), edge_index, use_reentrant=False).sum(), x)
+    assert torch.equal(found, torch.autograd.grad(fused((x, x), edge_index).sum(), x)[0])
+    torch.testing.assert_close(found, torch.autograd.grad(pygfuse.unfuse(fused)((x, x), edge_index).sum(), x)[0])
+
+
 def test_edges_that_inference_made():
     with torch.inference_mode():
         edge_index = random_edges(NODES, NODES, EDGES)

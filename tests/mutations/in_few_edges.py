@@ -222,6 +222,13 @@ OF_FEW_EDGES = (
         'counted_bytes(1, source.element_size())',
         f'{LAYERS_ALONG} -k wide',
     ),
+    Mutation(
+        'a tensor twice in a first call',
+        'conv/_layer.py',
+        '            out = self.run_few(x, few, prepared)',
+        '            out = self.run_few(inputs.x, few, prepared)',
+        f'{LAYERS_ALONG} -k tensor_twice',
+    ),
     # linear maps of sums along them
     Mutation(
         'targets that are sources, mapped by themselves',
