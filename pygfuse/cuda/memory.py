@@ -20,8 +20,8 @@ class Memory(types.Type):
 
     Args:
         kind: The type of its items.
-        is_wide: Whether it may have more than 2^31 items. Of others the offset is a number of 32 bits: a walk takes 10
-            to 25 registers less.
+        is_wide: Whether it may have more than 2^31 items. Of others offsets are numbers of 32 bits, which spares
+            registers and instructions.
     """
 
     def __init__(self, kind: str, is_wide: bool = False) -> None:
