@@ -405,7 +405,7 @@ def _hidden(argument: Any) -> Any:
 class SimulatedKernel:
     """Stands for `pygfuse.cuda.kernel.Kernel`: tensors are on the CPU, threads are the simulator's."""
 
-    def __init__(self, make_body: Callable, layout: Layout, name: str, key: tuple, fuses_products: bool = True) -> None:
+    def __init__(self, make_body: Callable, layout: Layout, name: str, *machine_code: Any) -> None:
         self.make_body, self.layout, self.name = make_body, layout, name
         self.block = TEAMS * layout.team
 

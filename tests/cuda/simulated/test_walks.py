@@ -115,8 +115,9 @@ def test_rows_of_any_shape(name, heads, channels):
 
 @pytest.fixture
 def _narrow_tiles(monkeypatch):
-    monkeypatch.setattr(plan, 'FORWARD_VALUES', 2)
-    monkeypatch.setattr(plan, 'BACKWARD_VALUES', 2)
+    # of float64 a lane holds half as many
+    monkeypatch.setattr(plan, 'FORWARD_VALUES', 4)
+    monkeypatch.setattr(plan, 'BACKWARD_VALUES', 4)
 
 
 @pytest.mark.usefixtures('_narrow_tiles')
@@ -124,7 +125,7 @@ def _narrow_tiles(monkeypatch):
 def test_wide_rows_are_cut_into_tiles(name):
     heads, channels = (1, 100) if name == 'neighbours' else (2, 64)
     call = random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels)
-    assert backend._tiling(call, call.graph.csr, 2, call.bound.separable, 1).count == 2
+    assert backend._tiling(call, call.graph.csr, plan.FORWARD_VALUES, call.bound.separable, 1).count == 2
     check(backend, call)
 
 
