@@ -48,7 +48,7 @@ class Makers:
             return
         stream = current_stream(self._device)
         stream.wait_stream(found[0])
-        for tensor in tensors_in(value):
+        for tensor in tensors_kept_in(value):
             if tensor.device == self._device:
                 tensor.record_stream(stream)
         found[1].add(stream.cuda_stream)
@@ -69,11 +69,11 @@ def current_number(device: torch.device) -> int:
     return torch._C._cuda_getCurrentRawStream(device.index)
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_kept_in(value: Any) -> Iterator[Tensor]:
     """The tensors of a value: itself, or those in collections and in objects of this package.
 
     Example:
-        >>> [x.item() for x in tensors_in((torch.tensor(1), {'a': [torch.tensor(2), None]}))]
+        >>> [x.item() for x in tensors_kept_in((torch.tensor(1), {'a': [torch.tensor(2), None]}))]
         [1, 2]
     """
     open_, seen = [value], set()

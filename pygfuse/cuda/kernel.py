@@ -52,7 +52,7 @@ class Kernel:
         layout: Which lane holds what.
         name: What it computes, for messages.
         key: What, beside the types of arguments, decides the machine code.
-        fuses_products: Whether a product and a sum may become one instruction; `key` has to say which.
+        fuses_products: Whether a product and a sum may become one instruction.
         resident_blocks: Blocks that a multiprocessor holds at once, if no register is spilled for it.
     """
 
@@ -67,7 +67,8 @@ class Kernel:
         fuses_products: bool = True,
         resident_blocks: int = FEWEST_BLOCKS,
     ) -> None:
-        self.make_body, self.layout, self.name, self.key = make_body, layout, name, key
+        self.make_body, self.layout, self.name = make_body, layout, name
+        self.key = (*key, str(fuses_products))
         self.fuses_products, self.resident_blocks = fuses_products, resident_blocks
         # to be tried one after another: there are hardly ever more than two
         self._launches: tuple[Launch, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pygfuse.codegen.precision import fuses_products
-from pygfuse.cuda.kernel import BACKWARD_BLOCKS, FEWEST_BLOCKS, FORWARD_BLOCKS, Kernel
+from pygfuse.cuda.kernel import BACKWARD_BLOCKS, FORWARD_BLOCKS, Kernel
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.walks.backward import backward_body
 from pygfuse.cuda.walks.forward import combine_body, dots_body, fold_body, forward_body
@@ -26,22 +26,21 @@ def _key(bound: BoundProgram, *rest: object) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=256)
 def forward_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
     make = functools.partial(_made, forward_body, bound, (reduce,))
-    name, fuses = f'{bound.program.name} forward', fuses_products(reduce)
-    return _kernel(make, layout, name, _key(bound, reduce), fuses, FORWARD_BLOCKS)
+    named = _named(layout, f'{bound.program.name} forward', _key(bound, reduce))
+    return Kernel(make, *named, fuses_products(reduce), FORWARD_BLOCKS)
 
 
 @functools.lru_cache(maxsize=256)
 def backward_kernel(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Kernel:
     make = functools.partial(_made, backward_body, bound, (plan, reduce))
-    name, fuses = f'{bound.program.name} backward by {plan.side}', fuses_products(reduce)
-    return _kernel(make, layout, name, _key(bound, plan, fuses), fuses, BACKWARD_BLOCKS)
+    named = _named(layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, reduce in ('max', 'min')))
+    return Kernel(make, *named, fuses_products(reduce), BACKWARD_BLOCKS)
 
 
 @functools.lru_cache(maxsize=256)
 def weights_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
     make = functools.partial(_made, weights_body, bound, ())
-    fuses = fuses_products(reduce)
-    return _kernel(make, layout, f'{bound.program.name} weights', _key(bound, fuses), fuses)
+    return Kernel(make, *_named(layout, f'{bound.program.name} weights', _key(bound)), fuses_products(reduce))
 
 
 def _made(body: Callable, bound: BoundProgram, rest: tuple, lanes: Any) -> Callable:
@@ -50,35 +49,26 @@ def _made(body: Callable, bound: BoundProgram, rest: tuple, lanes: Any) -> Calla
 
 @functools.lru_cache(maxsize=256)
 def combine_kernel(layout: Layout, softmax: bool, reduce: str) -> Kernel:
-    return _kernel(
-        lambda lanes: combine_body(lanes, softmax, reduce), layout, 'rows of parts', (repr((softmax, reduce)),)
-    )
+    named = _named(layout, 'rows of parts', (repr((softmax, reduce)),))
+    return Kernel(lambda lanes: combine_body(lanes, softmax, reduce), *named)
 
 
 @functools.lru_cache(maxsize=256)
 def fold_kernel(layout: Layout, softmax: bool, reduce: str) -> Kernel:
-    return _kernel(
-        lambda lanes: fold_body(lanes, softmax, reduce), layout, 'pieces of rows', (repr((softmax, reduce)),)
-    )
+    named = _named(layout, 'pieces of rows', (repr((softmax, reduce)),))
+    return Kernel(lambda lanes: fold_body(lanes, softmax, reduce), *named)
 
 
 @functools.lru_cache(maxsize=256)
 def dots_kernel(layout: Layout) -> Kernel:
-    return _kernel(dots_body, layout, 'dots of rows', ())
+    return Kernel(dots_body, *_named(layout, 'dots of rows'))
 
 
 @functools.lru_cache(maxsize=256)
 def factors_kernel(layout: Layout) -> Kernel:
-    return _kernel(factors_body, layout, 'dropout factors', ())
+    return Kernel(factors_body, *_named(layout, 'dropout factors'))
 
 
-def _kernel(
-    make: Callable[[Any], Callable],
-    layout: Layout,
-    name: str,
-    key: tuple[str, ...],
-    fuses_products: bool = True,
-    resident_blocks: int = FEWEST_BLOCKS,
-) -> Kernel:
-    full_name = f'{name}, {layout.heads} x {layout.channels}, {layout.element}'
-    return Kernel(make, layout, full_name, (name, *key), fuses_products, resident_blocks)
+def _named(layout: Layout, name: str, key: tuple[str, ...] = ()) -> tuple[Layout, str, tuple[str, ...]]:
+    """The layout, name and key of a kernel."""
+    return layout, f'{name}, {layout.heads} x {layout.channels}, {layout.element}', (name, *key)

@@ -86,7 +86,7 @@ def test_orders_of_edges(beside, name):
     go_to(second)
     assert getattr(graph, name) is found
     assert second.waited_for == [first]
-    assert {at for at, _ in read} >= {tensor.data_ptr() for tensor in streams.tensors_in(found)}
+    assert {at for at, _ in read} >= {tensor.data_ptr() for tensor in streams.tensors_kept_in(found)}
     getattr(graph, name)
     assert second.waited_for == [first]
 

@@ -283,22 +283,22 @@ OF_CUDA = (
     Mutation(
         'an extreme whose forward walk fuses products',
         'cuda/kernels.py',
-        '_key(bound, reduce), fuses, FORWARD_BLOCKS)',
-        '_key(bound, reduce), True, FORWARD_BLOCKS)',
+        '*named, fuses_products(reduce), FORWARD_BLOCKS)',
+        '*named, True, FORWARD_BLOCKS)',
         f'{EXTREMES} -k found_again',
     ),
     Mutation(
         'an extreme whose adjoint fuses products',
         'cuda/kernels.py',
-        '_key(bound, plan, fuses), fuses, BACKWARD_BLOCKS)',
-        '_key(bound, plan, fuses), True, BACKWARD_BLOCKS)',
+        '*named, fuses_products(reduce), BACKWARD_BLOCKS)',
+        '*named, True, BACKWARD_BLOCKS)',
         f'{EXTREMES} -k found_again',
     ),
     Mutation(
         'weights of an extreme that fuse products',
         'cuda/kernels.py',
-        '_key(bound, fuses), fuses)',
-        '_key(bound, fuses))',
+        '_key(bound)), fuses_products(reduce))',
+        '_key(bound)))',
         f'{EXTREMES} -k are_rounded',
     ),
     Mutation(
