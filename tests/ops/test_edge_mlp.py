@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import (
     Affine,
@@ -203,6 +204,19 @@ def test_no_edges():
     out = edge_reduce([Begin(leaf(3, WIDTH), leaf(2, WIDTH)), *STAGES['all']()], edges, 'max')
     assert torch.equal(out, torch.zeros(2, WIDTH, dtype=torch.float64))
     out.sum().backward()
+
+
+def test_operators_that_are_compiled_take_a_graphs_token():
+    # as where a hook breaks what is traced: of such a token it is not known how many edges there are
+    edge_index = torch.randint(9, (2, 80))
+    token = Graph.of(edge_index.clone(), num_sources=9, num_targets=9).token
+    assert token.shape == (2,)
+    edges, edges_by_token = Edges(edge_index, 9, 9), Edges(token, 9, 9)
+    stages = [Begin(leaf(9, WIDTH), leaf(9, WIDTH)), *STAGES['all']()]
+    found = torch.compile(lambda: edge_reduce(stages, edges_by_token, 'max'), backend='aot_eager')()
+    assert torch.equal(found, edge_reduce(stages, edges, 'max'))
+    found = torch.compile(lambda: edge_network(stages, edges_by_token, 'sum'), backend='aot_eager')()
+    assert all(map(torch.equal, found, edge_network(stages, edges, 'sum')))
 
 
 def test_moments_far_from_zero():

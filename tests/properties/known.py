@@ -107,6 +107,12 @@ KNOWN: tuple[Known, ...] = (
         {'adjacency': ('EdgeIndex by column',), 'history': ('other flow before',)},
     ),
     Known(
+        ONLY_PYG, r'GraphConv: RuntimeError: mat# and mat# shapes cannot be multiplied',
+        "PyG's product with an EdgeIndex between two sets of nodes is differentiated with that transpose: "
+        'docs/differences.md',
+        {'adjacency': ('EdgeIndex by column',), 'graph': ('more sources', 'more targets')},
+    ),
+    Known(
         ONLY_PYG, r'GraphConv: RuntimeError: Expected tensor for .* scalar type Float; but got torch.DoubleTensor',
         "the weights that PyG's EdgeIndex makes of its own are of float32",
         {'adjacency': ('EdgeIndex by column',), 'edge': ('missing',)},
