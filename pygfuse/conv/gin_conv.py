@@ -196,8 +196,11 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         features = given.get('edge_attr')
         if features is None:
             return None
-        edge, maps = (Part(EDGE), ()) if self.lin is None else (Part(EDGE, 0), ('lin',))
-        made = {'x': (Part(SOURCE),), 'edge': (edge,)}
+        made, maps = {'x': (Part(SOURCE),), 'edge': (Part(EDGE),)}, ()
+        if self.lin is not None:
+            # the bias goes to the nodes
+            made = {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}
+            maps = ('lin',)
         return FewWalk(Form(GINE, made, 1, x[0].shape[1], reduce=self.reduction), maps, takes_features=True)
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.walks.listed import Gradients, ListedEdges, OfTargets
 from pygfuse.graph.listed import Listed
 from pygfuse.program.adjoint import BackwardPlan, whole_plan
+from pygfuse.program.products import Product
 from pygfuse.program.program import TARGET, BoundProgram
 
 
@@ -27,7 +29,7 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     """The output and what its adjoint needs of it, as of `pygfuse.cpu.backend.forward`.
 
     Args:
-        call: A call without products, whose graph is a `Listed`.
+        call: A call whose graph is a `Listed`; its products have no loops.
 
     Raises:
         IndexError: If an edge names a node that is not there. Nothing has been read by it.
@@ -35,11 +37,11 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     return _walks(call.bound, call.heads, call.channels, call.reduce, call.like.dtype).forward(call)
 
 
-def backward(asked: Gradient) -> dict[str, Tensor]:
+def backward(asked: Gradient) -> dict[str, Tensor | Product]:
     """The gradients of operands, by name.
 
     Args:
-        asked: Of a call as `forward` takes it.
+        asked: Of a call as `forward` takes it; nobody needs those of products' features.
 
     Raises:
         IndexError: As of `forward`.
@@ -78,21 +80,25 @@ class _Walks:
         _check(listed)
         return out, statistics
 
-    def backward(self, asked: Gradient) -> dict[str, Tensor]:
+    def backward(self, asked: Gradient) -> dict[str, Tensor | Product]:
         call, tiling = asked.call, self._of_adjoint
         like, plan, of_messages = call.like, whole_plan(self._bound, frozenset(asked.needed)), asked.grad_out
         if self._reduce in ('max', 'min'):
             # no edge attains NaN, and what is divided by 0 there goes nowhere
             of_messages = of_messages / asked.statistics
-        names, gradients = _places(self._bound, plan)
-        found = {name: torch.zeros_like(call.tensors[name], memory_format=torch.contiguous_format) for name in names}
+        added, written, products, gradients = _places(self._bound, plan)
+        found = {name: torch.zeros_like(call.tensors[name], memory_format=torch.contiguous_format) for name in added}
+        # edges that are dropped for self-loops have no gradient
+        rows = like.new_empty if call.graph.num_loops is None else like.new_zeros
+        found |= {name: rows(call.tensors[name].shape) for name in written}
+        weights = tuple([torch.zeros_like(call.products[name].weight) for name in products])
         # summed over heads, of which each tile has some
         scalars = tuple([like.new_zeros(call.graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
         edges, draws = _edges_of(call.graph, tiling.tiles), draws_of(call)
         of_targets = OfTargets(
             of_messages, asked.grad_out, asked.out, asked.statistics if self._bound.softmax else None
         )
-        arguments = edges, operands_of(call, TARGET), self._row, draws, of_targets, gradients(found, scalars)
+        arguments = edges, operands_of(call, TARGET), self._row, draws, of_targets, gradients(found, scalars, weights)
         key = plan, draws.seed is None
         launch = self._launches.get(key)
         if launch is None:
@@ -101,6 +107,8 @@ class _Walks:
         launch.run(launch.pack(tiling.count, *arguments), 1)
         for name, values in zip(plan.edge_scalars, scalars, strict=True):
             found[name] = values.sum(dim=1, keepdim=True)
+        for name, values in zip(products, weights, strict=True):
+            found[name] = Product(None, values)
         _check(call.graph)
         return found
 
@@ -119,16 +127,28 @@ def _check(listed: Listed) -> None:
         raise IndexError('an edge names a node that is not there')
 
 
+class _Places(NamedTuple):
+    """The operands whose gradients are added up in memory, those of edges whose rows are written, the products, and
+    ``gradients(found, scalars, weights)``: where all are."""
+
+    added: tuple[str, ...]
+    written: tuple[str, ...]
+    products: tuple[str, ...]
+    gradients: Callable[..., Gradients]
+
+
 @functools.lru_cache(maxsize=1024)
-def _places(bound: BoundProgram, plan: BackwardPlan) -> tuple[tuple[str, ...], Callable[..., Gradients]]:
-    """The operands whose gradients are added up in memory, and ``gradients(found, scalars)``: where all are."""
+def _places(bound: BoundProgram, plan: BackwardPlan) -> _Places:
     of_sources, of_targets = plan.by_end(bound)
+    rows = tuple(name for name in plan.edge_channels if name in bound.edge_rows)
     fields = (
-        *(plan.heads, of_sources, plan.added, of_targets, plan.edges),
-        *(plan.edge_channels, None, plan.parameters, plan.parameter_heads),
+        *(plan.heads, of_sources, plan.added, of_targets, plan.edges, rows),
+        *('scalars', 'weights', plan.parameters, plan.parameter_heads),
     )
     # written out, since it runs in every walk
-    texts = ['scalars' if names is None else f'({"".join(f"found[{n!r}], " for n in names)})' for names in fields]
+    texts = [names if type(names) is str else f'({"".join(f"found[{n!r}], " for n in names)})' for names in fields]
     scope = {'Gradients': Gradients}
-    exec(f'def gradients(found, scalars):\n    return Gradients({", ".join(texts)})\n', scope)
-    return tuple(name for names in fields if names is not None for name in names), scope['gradients']
+    exec(f'def gradients(found, scalars, weights):\n    return Gradients({", ".join(texts)})\n', scope)
+    added = tuple(name for names in fields if type(names) is tuple and names is not rows for name in names)
+    products = tuple(name for name in plan.edge_channels if name in bound.edge_products)
+    return _Places(added, rows, products, scope['gradients'])

@@ -167,10 +167,11 @@ def plan_of(given: Given, heads: int, channels: int, reduce: str) -> Plan:
 
 
 def plan_named(
-    program: EdgeProgram, names: tuple[str, ...], numbers: tuple[str, ...], heads: int, channels: int, reduce: str
-) -> Plan:
-    """The plan of calls whose operands are tensors and numbers of these names."""
-    return _plan(program, names, (), numbers, heads, channels, reduce)
+    program: EdgeProgram, names: tuple[str, ...], numbers: tuple[str, ...], heads: int, channels: int, reduce: str,
+    in_parts: tuple[str, ...] = (),
+) -> Plan:  # fmt: skip
+    """The plan of calls whose operands are tensors (of products `in_parts`, both) and numbers of these names."""
+    return _plan(program, names, in_parts, numbers, heads, channels, reduce)
 
 
 def plan_of_arguments(arguments: Arguments) -> tuple[Plan, Given]:

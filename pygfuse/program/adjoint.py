@@ -101,6 +101,11 @@ def unread_rows(bound: BoundProgram, needed: tuple[str, ...], reduce: str) -> tu
     return tuple(name for name in rows if name not in read and name not in of_score)
 
 
+def wanted_rows(bound: BoundProgram, needed: Collection[str]) -> tuple[str, ...]:
+    """The operands of edges with values for channels among those `needed`; products come last, as walks load them."""
+    return tuple(name for name in (*bound.edge_rows, *bound.edge_products) if name in needed)
+
+
 @functools.lru_cache(maxsize=1024)
 def whole_plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
     """The gradients of the operands `needed` by one walk, which adds what belongs to either end of an edge where it
@@ -114,7 +119,7 @@ def whole_plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
         heads=wanted(SOURCE, HEADS),
         channels=wanted(SOURCE, CHANNELS) + wanted(TARGET, CHANNELS),
         edges=wanted(EDGE, HEADS),
-        edge_channels=wanted(EDGE, CHANNELS),
+        edge_channels=wanted_rows(bound, needed),
         added=wanted(TARGET, HEADS),
         parameters=wanted(PARAMETER, CHANNELS),
         edge_scalars=wanted(EDGE, SCALAR),
@@ -136,7 +141,7 @@ def backward_plans(
         return tuple(name for name in bound.names(side, level) if name in needed)
 
     edges, parameters = wanted(EDGE, HEADS), wanted(PARAMETER, CHANNELS)
-    edge_channels = tuple(name for name in (*bound.edge_rows, *bound.edge_products) if name in needed)
+    edge_channels = wanted_rows(bound, needed)
     features = tuple(name for name in edge_channels if name in features)
     edge_scalars, parameter_heads = wanted(EDGE, SCALAR), wanted(PARAMETER, HEADS)
     shared = (parameters, features, edge_scalars, parameter_heads)

@@ -127,7 +127,8 @@ def _edge_row_writer(layout: Layout, bound: BoundProgram, plan: BackwardPlan) ->
     return compiled(text, store_row=layout.store_row)
 
 
-def _edge_products(layout: Layout, bound: BoundProgram, plan: BackwardPlan) -> EdgeProducts:
+def edge_products_of(layout: Layout, bound: BoundProgram, plan: BackwardPlan) -> EdgeProducts:
+    """What an adjoint does with products of edges."""
     names = [name for name in plan.edge_channels if name in bound.edge_products]
     derived = [bound.edge_products.index(name) for name in names]
     return EdgeProducts(layout, len(bound.edge_products), derived, [names.index(name) for name in plan.features])
@@ -162,7 +163,7 @@ def backward_body(
     gradients_buffer, keep_gradient, load_gradients = head_values(layout, unsummed)
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
     with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
-    with_products, products = len(bound.edge_products) > 0, _edge_products(layout, bound, plan)
+    with_products, products = len(bound.edge_products) > 0, edge_products_of(layout, bound, plan)
     room, gradient_room, fill, differentiate = (
         products.room, products.gradient_room, products.fill, products.differentiate,
     )  # fmt: skip

@@ -7,7 +7,7 @@ enough for a core's caches, so that the order of edges costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +17,13 @@ from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Arguments, Whole
 from pygfuse.codegen.combination import finisher
 from pygfuse.codegen.precision import SETTLED_AFTER, lowest
+from pygfuse.cpu.edge_products import EdgeProducts
 from pygfuse.cpu.ends import ends_of, is_any_outside
 from pygfuse.cpu.inlining import add_tuples, compiled, copies, edge_row_loader
 from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
-from pygfuse.cpu.walks.backward import adjoints_of
+from pygfuse.cpu.walks.backward import adjoints_of, edge_products_of
 from pygfuse.cpu.walks.parts import piece_of
 from pygfuse.cpu.walks.score import above, edge_scorer, head_values
 from pygfuse.program import vocabulary
@@ -64,7 +65,10 @@ class OfTargets(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Where the adjoint adds, or of edges writes, what it finds for the operands of each kind."""
+    """Where the adjoint adds, or of edges writes, what it finds for the operands of each kind.
+
+    Of products of edges that is the gradient of their weights.
+    """
 
     source_heads: tuple[Tensor, ...]
     source_channels: tuple[Tensor, ...]
@@ -73,6 +77,7 @@ class Gradients(NamedTuple):
     edge_heads: tuple[Tensor, ...]
     edge_rows: tuple[Tensor, ...]
     edge_scalars: tuple[Tensor, ...]
+    grad_weights: tuple[Tensor, ...]
     parameters: tuple[Tensor, ...]
     parameter_heads: tuple[Tensor, ...]
 
@@ -120,7 +125,8 @@ def _list_scorer(bound: BoundProgram, layout: Instructions) -> Callable:
 
     @inlined
     def score_edges(
-        q, count, targets, sources, ids, operands, head_parameters, parameter_rows, total_heads, width, head, channel
+        q, count, targets, sources, ids, operands, head_parameters, parameter_rows, total_heads, width, head, channel,
+        formed, chunk_first,
     ):  # fmt: skip
         if of_heads:
             own_heads, own_row = gather_edges(operands.resident_heads, targets, q, count, total_heads, head), ()
@@ -128,7 +134,7 @@ def _list_scorer(bound: BoundProgram, layout: Instructions) -> Callable:
             own_heads, own_row = (), load_row(operands.resident_channels, targets[q] * width + channel)
         found, others, on_edges = score(
             q, count, Walked(sources, ids), operands, own_heads, own_row, head_parameters, parameter_rows, total_heads,
-            width, head, channel, (), count, (), 0,
+            width, head, channel, (), count, formed, chunk_first,
         )  # fmt: skip
         return found, own_heads, own_row, others, on_edges
 
@@ -142,7 +148,7 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
     lie where the statistics will be, and last the messages.
 
     Args:
-        bound: The program, without products of edges.
+        bound: The program; products of edges are multiplied chunk by chunk, see `pygfuse.cpu.edge_products`.
         layout: What is held of a row; one edge at a time where scores are of channels.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
     """
@@ -150,7 +156,12 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
     extreme, smallest = reduce in ('max', 'min'), reduce == 'min'
     score = _list_scorer(bound, layout) if has_score else None
     message = compiled(bound.text(bound.message, 'message', BY_TARGET))
-    load_edge_rows, finish = edge_row_loader(layout, len(bound.edge_rows), 0), finisher(layout, reduce, softmax)
+    products = EdgeProducts(layout, len(bound.edge_products))
+    room, fill = products.room, products.fill
+    scores_products = len(used_by(bound.score, bound.edge_products)) > 0
+    sums_products = len(used_by(bound.message, bound.edge_products)) > 0
+    load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
+    finish = finisher(layout, reduce, softmax)
     load_weight = layout.load_spread if bound.message.is_spread('weight') else layout.load_heads
     load_heads, load_row, load_edges = layout.load_heads, layout.load_row, layout.load_edges
     store_heads, store_row, store_edges = layout.store_heads, layout.store_row, layout.store_edges
@@ -177,11 +188,14 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
                 store_heads(results.statistics, 2 * v * total_heads + head, heads_full(least))
                 store_heads(results.statistics, (2 * v + 1) * total_heads + head, heads_full(0.0))
         weights = np.empty((count + step) * heads if has_score else 1, element)
+        formed, chunk_first, chunk_last = room(), 0, 0
         if has_score:
             for q in range(0, count, step):
+                if scores_products and min(q + step, count) > chunk_last:
+                    chunk_first, chunk_last = q, fill(operands, ids, q, count, width, channel, formed)
                 s, _, _, _, _ = score(
                     q, count, targets, sources, ids, operands, head_parameters, parameter_rows, total_heads, width,
-                    head, channel,
+                    head, channel, formed, chunk_first,
                 )  # fmt: skip
                 if seed is not None and not softmax:
                     s = s * dropout(seed, threshold, scale, ids, q, count, head)
@@ -201,11 +215,14 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
                     store_heads(results.statistics, place, grown)
                 if seed is not None:
                     store_edges(weights, q * heads, s * dropout(seed, threshold, scale, ids, q, count, head))
+        chunk_last = 0
         for q in range(count):
+            if sums_products and q >= chunk_last:
+                chunk_first, chunk_last = q, fill(operands, ids, q, count, width, channel, formed)
             place = targets[q] * width + channel
             own_row = load_row(operands.resident_channels, place)
             other = load_row(operands.gathered_channels, sources[q] * width + channel)
-            row = load_edge_rows(operands, ids[q], width, channel, (), 0)
+            row = load_edge_rows(operands, ids[q], width, channel, formed, q - chunk_first)
             if has_score:
                 weight = load_weight(weights, q * heads)
             else:
@@ -235,16 +252,18 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
     return forward
 
 
-def _edge_row_adder(layout: Instructions, names: list[str]) -> Callable:
-    """``add(grads, edge, width, channel, rows)``: adds to the gradients of an edge's channels."""
-    add_row = layout.add_row
-
-    @inlined
-    def add(grads, edge, width, channel, rows):
-        if len(names) > 0:
-            add_row(grads.edge_rows, edge * width + channel, rows)
-
-    return add
+def _edge_row_writer(layout: Instructions, bound: BoundProgram, names: Sequence[str], adds: bool) -> Callable:
+    """``write(grads, edge, width, channel, of_formed, place, rows)``: writes, or adds, the gradients of an edge's
+    channels where they lie, those of products in their chunk."""
+    rows = [name for name in names if name in bound.edge_rows]
+    places = [(f'grads.edge_rows[{i}]', 'edge * width + channel') for i in range(len(rows))]
+    chunk = f'place * {layout.heads * layout.channels}'
+    places += [(f'of_formed[{j}]', chunk) for j in range(len(names) - len(rows))]
+    before = 'load_row({}, {}) + ' if adds else ''
+    lines = [f'store_row({a}, {at}, {before.format(a, at)}rows[{i}])' for i, (a, at) in enumerate(places)]
+    header = 'def write(grads, edge, width, channel, of_formed, place, rows):'
+    text = '\n    '.join([header, *lines, 'return'])
+    return compiled(text, load_row=layout.load_row, store_row=layout.store_row)
 
 
 def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: BackwardPlan, reduce: str) -> Callable:
@@ -263,10 +282,13 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
     message_adjoint, score_adjoint, unsummed = adjoints_of(bound, layout, plan, BY_TARGET, extreme)
     score = _list_scorer(bound, layout) if has_score else None
     gradients_buffer, keep_gradient, load_gradients = head_values(layout, unsummed)
-    load_edge_rows, add_edge_rows = (
-        edge_row_loader(layout, len(bound.edge_rows), 0),
-        _edge_row_adder(layout, plan.edge_channels),
-    )
+    load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
+    write_of_message = _edge_row_writer(layout, bound, plan.edge_channels, adds=False)
+    write_of_score = _edge_row_writer(layout, bound, plan.edge_channels, adds=of_message)
+    with_products, products = len(bound.edge_products) > 0, edge_products_of(layout, bound, plan)
+    room, gradient_room, fill, differentiate = (
+        products.room, products.gradient_room, products.fill, products.differentiate,
+    )  # fmt: skip
     copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
     load_heads, load_row, store_heads = layout.load_heads, layout.load_row, layout.store_heads
     store_edges, add_edges, add_row, add_heads = layout.store_edges, layout.add_edges, layout.add_row, layout.add_heads
@@ -288,6 +310,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
         unsettled = 0
         weights, through_buffer, weight_gradients = buffer(), buffer(), gradients_buffer()
         delta = np.empty((few.num_targets + 1) * heads if softmax else 1, element)
+        formed, of_formed, chunk_first, chunk_last = room(), gradient_room(), 0, 0
         if softmax:
             for v in range(few.num_targets):
                 place = v * width + channel
@@ -295,10 +318,16 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
                 store_heads(delta, v * heads, sum_channels(product))
         for q in range(0, count, step):
             end = min(q + step, count)
+            if with_products and end > chunk_last:
+                differentiate(
+                    of_formed, operands, grads, (), ids, chunk_first, q - chunk_first, width, channel, 0, num_tiles,
+                    tile,
+                )  # fmt: skip
+                chunk_first, chunk_last = q, fill(operands, ids, q, count, width, channel, formed)
             if has_score:
                 alpha, own_heads, scored_row, others, on_edges = score(
                     q, count, targets, sources, ids, operands, head_parameters, parameter_rows, total_heads, width,
-                    head, channel,
+                    head, channel, formed, chunk_first,
                 )  # fmt: skip
                 if softmax:
                     top = gather_edges(of_targets.statistics, targets, q, count, 2 * total_heads, head)
@@ -312,7 +341,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
             for k in range(q, end):
                 here, there = targets[k] * width + channel, sources[k] * width + channel
                 own_row, other = load_row(operands.resident_channels, here), load_row(operands.gathered_channels, there)
-                row = load_edge_rows(operands, ids[k], width, channel, (), 0)
+                row = load_edge_rows(operands, ids[k], width, channel, formed, k - chunk_first)
                 grad, reached = load_row(of_targets.of_messages, here), row_full(0.0)
                 if mean:
                     grad = grad / degrees[targets[k]]
@@ -328,7 +357,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
                 add_row(grads.source_channels, there, found[1][:of_sources])
                 add_row(grads.target_channels, here, found[1][of_sources:])
                 if of_message:
-                    add_edge_rows(grads, ids[k], width, channel, found[2])
+                    write_of_message(grads, ids[k], width, channel, of_formed, k - chunk_first, found[2])
                 parameter_sums = add_tuples(parameter_sums, found[3])
             if through_score:
                 through = load_gradients(weight_gradients)
@@ -349,7 +378,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
                 else:
                     store_edges(through_buffer, 0, through)
                     here, there = targets[q] * width + channel, sources[q] * width + channel
-                    row = load_edge_rows(operands, ids[q], width, channel, (), 0)
+                    row = load_edge_rows(operands, ids[q], width, channel, formed, q - chunk_first)
                     flow = score_adjoint(
                         load_heads(through_buffer, 0), (), scored_row, (), load_row(operands.gathered_channels, there),
                         (), row, (), parameter_rows, operands.scalars,
@@ -357,7 +386,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
                     add_row(grads.source_channels, there, flow[3][:of_sources])
                     add_row(grads.target_channels, here, flow[3][of_sources:])
                     if of_score:
-                        add_edge_rows(grads, ids[q], width, channel, flow[4])
+                        write_of_score(grads, ids[q], width, channel, of_formed, q - chunk_first, flow[4])
                     parameter_sums = add_tuples(parameter_sums, flow[5])
             if with_parameters:
                 unsettled += step
@@ -367,5 +396,8 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
                     parameter_sums = copy_parameters(row_full(0.0))
                     head_parameter_sums = copy_head_parameters(edges_full(0.0))
                     unsettled = 0
+        differentiate(
+            of_formed, operands, grads, (), ids, chunk_first, count - chunk_first, width, channel, 0, num_tiles, tile
+        )  # fmt: skip
 
     return backward

@@ -66,11 +66,12 @@ class Form:
     added: tuple[Part, ...] = ()
     of_edges: bool = False
 
-    @functools.cached_property
-    def plan(self) -> Plan:
-        """What is known of its walks."""
-        names = *self.made, *self.dots, *self.given
-        return plan_named(self.program, names, tuple(self.numbers), self.heads, self.channels, self.reduce)
+    def plan(self, products: Sequence[str]) -> Plan:
+        """What is known of walks that multiply these operands of edges; their weights are the last tensors."""
+        made = [f'{name}:features' if name in products else name for name in self.made]
+        names = *made, *self.dots, *self.given, *[f'{name}:weight' for name in products]
+        numbers, products = tuple(self.numbers), tuple(products)
+        return plan_named(self.program, names, numbers, self.heads, self.channels, self.reduce, products)
 
     @functools.cached_property
     def shapes(self) -> dict:
@@ -154,7 +155,8 @@ def by_parts(
         if parts[0].side == EDGE and parts[0].linear is not None:
             operands[name] = _product_of(parts, rows[EDGE], maps)
         else:
-            operands[name] = sum(map(mapped, parts[1:]), mapped(parts[0]))
+            there = [part for part in parts if part.side is not None or maps[part.linear].bias is not None]
+            operands[name] = sum(map(mapped, there[1:]), mapped(there[0]))
     for (name, of), vector in zip(form.dots.items(), rest, strict=False):
         operands[name] = (operands[of].view(-1, form.heads, form.channels) * vector).sum(dim=-1)
     operands |= dict(zip(form.given, rest[len(form.dots) :], strict=True))

@@ -25,6 +25,8 @@ from pygfuse.ops.mapped_walk.written import Shape
 from pygfuse.ops.walks import walk_few_back
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
+# of an edge, up to which walks multiply them: two threads take a wider product at once
+MOST_FEATURES = 32
 # arguments of the function that are not differentiated
 _BEFORE = 5
 
@@ -69,7 +71,8 @@ def walk_of_maps(
     for weight, bias in maps:
         tensors += weight, bias
         biased.append(bias is not None)
-    shaped = shaped_of(form, Shape(same, tuple(biased), itself is not None))
+    multiplies = features is not None and features.shape[1] <= MOST_FEATURES and not features.requires_grad
+    shaped = shaped_of(form, Shape(same, tuple(biased), itself is not None, multiplies))
     given = source, None if same else target, features, *tensors, *rest
     listed = as_listed(_edges_of(form, edges))
     if torch.is_grad_enabled():
@@ -87,7 +90,8 @@ def _forward(
     if form.dots:
         operands += _dots(form, operands, rest)
     operands += rest[len(form.dots) :]
-    call = form.plan.call(listed, operands, form.numbers, 0.0, None)
+    operands += shaped.weights(*mapped)
+    call = shaped.plan.call(listed, operands, form.numbers, 0.0, None)
     walked, statistics = forward_of(call, _edges_of(form, edges))
     out = walked if shaped.add is None else shaped.add(walked, itself, *mapped)
     return out, walked, statistics, operands
@@ -111,7 +115,7 @@ class _MappedWalk(torch.autograd.Function):
         ctx.wanted = wanted = shaped.wanted(ctx.needs_input_grad[_BEFORE:])
         for place in wanted.dropped:
             operands[place] = None
-        walked = walked if shaped.form.plan.reads_output else None
+        walked = walked if shaped.plan.reads_output else None
         ctx.save_for_backward(edge_index, walked, statistics, *operands, *given)
         ctx.said = shaped, edges, listed, itself
         return out
@@ -120,7 +124,7 @@ class _MappedWalk(torch.autograd.Function):
     def backward(ctx, grad):
         shaped, edges, listed, itself = ctx.said
         edge_index, walked, statistics, *saved = ctx.saved_tensors
-        given = saved[len(shaped.form.plan.tensors) :]
+        given = saved[len(shaped.plan.tensors) :]
         is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad) and nothing_is_said()
         found = None
         if is_plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled(grad.device.type):
@@ -148,7 +152,7 @@ def _gradients(
     statistics: Tensor | None, saved: list[Tensor | None],
 ) -> list[Tensor | None] | None:  # fmt: skip
     """The gradients of what was given; None where some are not finite and nodes without edges might be why."""
-    shaped, form, plan = wanted.shaped, wanted.shaped.form, wanted.shaped.form.plan
+    shaped, form, plan = wanted.shaped, wanted.shaped.form, wanted.shaped.plan
     num_operands, num_made, num_dots = len(plan.tensors), len(form.made), len(form.dots)
     operands, given = saved[:num_operands], saved[num_operands:]
     mapped, rest = given[: shaped.num_mapped], given[shaped.num_mapped :]
@@ -157,16 +161,15 @@ def _gradients(
     if wanted.adjoint is not None:
         for place, again in enumerate(shaped.remake(*mapped)):
             operands[place] = operands[place] if again is None else again
-        operands[num_made + num_dots :] = rest[num_dots:]
+        operands[num_made + num_dots :] = *rest[num_dots:], *shaped.weights(*mapped)
         unread = wanted.adjoint.unread
         for place in unread:
             if operands[place] is None:
                 # one number stands for all, as nobody reads them
                 operands[place] = grad.new_empty(()).expand(shaped.shape_of(place, listed))
         call = plan.call(listed, operands, form.numbers, 0.0, None, None, unread)
-        found = walk_few_back(
-            call, call.tensors, grad if walked is None else walked, statistics, grad, wanted.adjoint.needed
-        )
+        given_back = grad if walked is None else walked, statistics, grad, wanted.adjoint.needed
+        found = walk_few_back(call, {**call.tensors, **call.products} if call.products else call.tensors, *given_back)
         edges.walked_back(listed.num_edges)
         if form.dots and next(iter(form.dots)) in found:
             of_rest[:num_dots] = _through_dots(form, found, operands, rest)

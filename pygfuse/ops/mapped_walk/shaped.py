@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pygfuse.graph.listed import Listed
 from pygfuse.ops.mapped_walk.form import Form, Part
-from pygfuse.ops.mapped_walk.written import SIDES, Shape, is_remade, written, written_adjoint
+from pygfuse.ops.mapped_walk.written import SIDES, Shape, is_remade, products_of, written, written_adjoint
 from pygfuse.ops.plan import Adjoint
 from pygfuse.program.program import SOURCE, TARGET
 
@@ -37,12 +37,15 @@ class Shaped:
 
     Attributes:
         num_mapped: The number of tensors that maps take: three of rows, and two of each map.
-        make, remake, add: As of `written`.
+        plan: What is known of the walks.
+        make, weights, remake, add: As of `written`.
     """
 
     def __init__(self, form: Form, shape: Shape) -> None:
         self.form, self.shape, self.num_mapped = form, shape, 3 + 2 * len(shape.biased)
-        self.make, self.remake, self.add = written(form, shape)
+        self._products = products_of(form, shape)
+        self.plan = form.plan(self._products)
+        self.make, self.weights, self.remake, self.add = written(form, shape)
         self._wanted: dict[tuple[bool, ...], Wanted] = {}
 
     def wanted(self, needed: tuple[bool, ...]) -> Wanted:
@@ -55,7 +58,7 @@ class Shaped:
     def shape_of(self, place: int, listed: Listed) -> tuple[int, int]:
         """The shape of an operand of nodes."""
         form = self.form
-        name = form.plan.tensors[place]
+        name = self.plan.tensors[place]
         rows = listed.num_sources if form.program.operands[name].side == SOURCE else listed.num_targets
         return rows, form.heads * (form.channels if place < len(form.made) else 1)
 
@@ -68,13 +71,16 @@ class Shaped:
 
         def is_needed(part: Part) -> bool:
             weights = () if part.linear is None else mapped[3 + 2 * part.linear : 5 + 2 * part.linear]
-            return of_sides[part.side] or any(weights)
+            # a bias alone is of no side
+            return of_sides.get(part.side, False) or any(weights)
 
-        of_made = [any(map(is_needed, parts)) for parts in form.made.values()]
+        # of products it is the weights' that is needed
+        of_made = [name not in self._products and any(map(is_needed, parts)) for name, parts in form.made.items()]
+        of_weights = [any(map(is_needed, form.made[name])) for name in self._products]
         # all at once
         of_dots = [bool(form.dots) and (of_made[form.place_of_dots] or any(rest[: len(form.dots)]))] * len(form.dots)
-        flags = *of_made, *of_dots, *rest[len(form.dots) :]
-        adjoint = form.plan.adjoint(flags) if any(flags) else None
+        flags = *of_made, *of_dots, *rest[len(form.dots) :], *of_weights
+        adjoint = self.plan.adjoint(flags) if any(flags) else None
         found = set() if adjoint is None else {*adjoint.needed.names, *(form.dots.values() if any(of_dots) else ())}
         lines = written_adjoint(form, self.shape, found, mapped)
         return Wanted(self, adjoint, tuple(self._dropped(adjoint, len(flags))), lines)
@@ -82,7 +88,7 @@ class Shaped:
     def _dropped(self, adjoint: Adjoint | None, num_operands: int) -> Sequence[int]:
         form, num_made = self.form, len(self.form.made)
         remade = [place for place, parts in enumerate(form.made.values()) if is_remade(parts)]
-        # what is given is kept already
+        # what is given is kept already, and of that weights are made again
         given = range(num_made + len(form.dots), num_operands)
         unread = () if adjoint is None else [place for place in adjoint.unread if place != form.place_of_dots]
         return sorted({*remade, *given, *unread})

@@ -21,11 +21,13 @@ class Shape(NamedTuple):
         same: Whether sources and targets are one tensor.
         biased: Whether each map has a bias.
         added: Whether rows of targets are added to the result.
+        multiplies: Whether the walk multiplies rows of edges, which need no gradient.
     """
 
     same: bool
     biased: tuple[bool, ...]
     added: bool
+    multiplies: bool
 
 
 class Written(NamedTuple):
@@ -33,19 +35,34 @@ class Written(NamedTuple):
 
     Attributes:
         make: ``make(source, target, edge, w0, b0, ...)``: the operands that are made.
-        remake: The same of those that nobody keeps; None for others.
+        weights: The weights of those that the walk multiplies.
+        remake: As `make`, of what nobody keeps; None for others.
         add: ``add(walked, itself, source, ...)``: the result, with what is added to it; None where nothing is.
     """
 
     make: Callable
+    weights: Callable
     remake: Callable
     add: Callable | None
 
 
+def products_of(form: Form, shape: Shape) -> list[str]:
+    """The operands of edges that walks multiply: sums of maps without a bias."""
+    return [
+        name
+        for name, parts in form.made.items()
+        if shape.multiplies and all(part.side == EDGE and _is_weight_alone(part, shape) for part in parts)
+    ]
+
+
 def written(form: Form, shape: Shape) -> Written:
     """The lines of a form's maps."""
-    names = _arguments(shape)
-    made = [[*_sum_of(f'made_{place}', parts, shape)] for place, parts in enumerate(form.made.values())]
+    names, products = _arguments(shape), products_of(form, shape)
+    made = [
+        [f'made_{place} = edge'] if name in products else [*_sum_of(f'made_{place}', parts, shape)]
+        for place, (name, parts) in enumerate(form.made.items())
+    ]
+    weights = [_sum_of_weights(form.made[name]) for name in products]
     results = [f'made_{place}' for place in range(len(made))]
     make = _function(names, [line for lines in made for line in lines], results)
     again = [is_remade(parts) for parts in form.made.values()]
@@ -53,7 +70,8 @@ def written(form: Form, shape: Shape) -> Written:
     results = [name if is_again else 'None' for name, is_again in zip(results, again, strict=True)]
     remake = _function(names, lines, results)
     added = [*_added(form, shape)]
-    return Written(make, remake, _function(f'walked, itself, {names}', added, ['out'], single=True) if added else None)
+    add = _function(f'walked, itself, {names}', added, ['out'], single=True) if added else None
+    return Written(make, _function(names, [], weights), remake, add)
 
 
 def is_remade(parts: Sequence[Part]) -> bool:
@@ -88,10 +106,16 @@ def written_adjoint(form: Form, shape: Shape, found: Collection[str], needed: Se
         needed: Which gradients are wanted.
     """
     writer = _Adjoint(shape, dict(zip(_arguments(shape).split(', '), needed, strict=True)))
+    products = products_of(form, shape)
     for place, (name, parts) in enumerate(form.made.items()):
         if name in found:
-            for part in parts:
-                writer.add(part, f'found_{place}', may_write=len(parts) == 1)
+            with_rows = [part for part in parts if part.side is not None]
+            # those of rows come last, which may write to what was found
+            for part in [*(part for part in parts if part.side is None), *with_rows]:
+                if name in products:
+                    writer.add_to_weight(part, f'found_{place}.weight.t()')
+                else:
+                    writer.add(part, f'found_{place}', may_write=len(with_rows) == 1)
     for part in form.added:
         writer.add(part, 'grad', may_write=False)
     if shape.added:
@@ -121,6 +145,15 @@ def _of_bias(name: str, part: Part) -> str:
     return name if part.outputs is None else '{}.narrow(0, {}, {})'.format(name, *part.outputs)
 
 
+def _is_weight_alone(part: Part, shape: Shape) -> bool:
+    return part.linear is not None and not _has_bias(part, shape)
+
+
+def _sum_of_weights(parts: Sequence[Part]) -> str:
+    """What walks multiply rows of edges by, ``[D, H * C]``."""
+    return '({}).t()'.format(' + '.join(_of_weight(f'w{part.linear}', part) for part in parts))
+
+
 def _has_bias(part: Part, shape: Shape) -> bool:
     return part.linear is not None and part.biased and shape.biased[part.linear]
 
@@ -129,7 +162,10 @@ def _sum_of(result: str, parts: Sequence[Part], shape: Shape, begun: bool = Fals
     """Lines that set a name to the sum of parts, or add these to it."""
     for place, part in enumerate(parts):
         if part.side is None:
-            yield f'{result}.add_(b{part.linear})'
+            # rows as they are belong to somebody else
+            is_own = begun or place > 1 or parts[0].linear is not None
+            if shape.biased[part.linear]:
+                yield f'{result}.add_(b{part.linear})' if is_own else f'{result} = {result} + b{part.linear}'
             continue
         rows, is_first = _rows(part.side, shape), not begun and place == 0
         if part.linear is None:
@@ -166,14 +202,19 @@ class _Adjoint:
             if self.needed[rows]:
                 self._put(rows, f'.add_({grad})', grad if may_write else f'{grad}.clone()')
             return
-        name, bias = f'w{part.linear}', f'b{part.linear}'
+        bias = f'b{part.linear}'
         if self.needed[rows]:
-            weight = _of_weight(name, part)
+            weight = _of_weight(f'w{part.linear}', part)
             self._put(rows, f'.addmm_({grad}, {weight})', f'{grad}.mm({weight})')
-        if self.needed[name]:
-            self._put_part(name, _of_weight(f'of_{name}', part), f'sum_over_rows({grad}, {rows})')
+        self.add_to_weight(part, f'sum_over_rows({grad}, {rows})')
         if _has_bias(part, self.shape) and self.needed[bias]:
             self._put_part(bias, _of_bias(f'of_{bias}', part), f'{grad}.sum(0)')
+
+    def add_to_weight(self, part: Part, value: str) -> None:
+        """Adds a value to the gradient of the part's weight, if that is needed."""
+        name = f'w{part.linear}'
+        if self.needed[name]:
+            self._put_part(name, _of_weight(f'of_{name}', part), value)
 
     def _put(self, name: str, more: str, first: str) -> None:
         result = f'of_{name}'

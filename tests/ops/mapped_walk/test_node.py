@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pygfuse
 from pygfuse.ops import Edges
@@ -30,13 +31,15 @@ ROW = HEADS * CHANNELS
 class Case:
     """A form, the shapes of its maps' weights and whether these have a bias, and the shapes of what else it takes.
 
-    A map without a shape is a bias alone.
+    A map without a shape is a bias alone. Walks multiply features of edges that are not learned.
     """
 
     form: Form
     maps: list[tuple[tuple[int, int] | None, bool]]
     rest: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     itself: float | None = None
+    learns_features: bool = True
+    num_edges: int = EDGES
 
 
 CASES = {
@@ -85,6 +88,37 @@ CASES = {
     'rows as they are': Case(
         Form(GINE, {'x': (Part(SOURCE),), 'edge': (Part(EDGE, 0),)}, 1, WIDTH), [((WIDTH, DIM), True)], itself=1.5
     ),
+    'a bias of edges that goes to nodes': Case(
+        Form(GINE, {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}, 1, WIDTH, reduce='min'),
+        [((WIDTH, DIM), True)], itself=1.5,
+    ),
+    'two maps of edges': Case(
+        Form(
+            CRYSTAL,
+            {
+                'f': (Part(SOURCE, 0, (0, WIDTH)),),
+                'f_edge': (Part(EDGE, 0, (WIDTH, DIM), biased=False), Part(EDGE, 1)),
+                's': (Part(SOURCE),),
+                's_edge': (Part(EDGE, 2),),
+            },
+            *(1, WIDTH),
+        ),
+        [((WIDTH, WIDTH + DIM), True), ((WIDTH, DIM), False), ((WIDTH, DIM), False)],
+    ),
+    'scores and messages with edges': Case(
+        Form(
+            TRANSFORMER, {'query': (Part(TARGET, 0),), 'key': (Part(SOURCE, 1),), 'value': (Part(SOURCE, 2),),
+            'edge': (Part(EDGE, 3),)}, HEADS, CHANNELS, numbers={'scale': 0.5},
+        ),
+        [((ROW, WIDTH), False)] * 3 + [((ROW, DIM), False)],
+    ),
+    'scores with edges': Case(
+        Form(
+            GATV2, {'x': (Part(SOURCE, 0),), 'x_dst': (Part(TARGET, 1),), 'edge': (Part(EDGE, 2),)}, HEADS, CHANNELS,
+            given=('att',), numbers={'negative_slope': 0.2},
+        ),
+        [((ROW, WIDTH), True), ((ROW, WIDTH), True), ((ROW, DIM), False)], [(1, HEADS, CHANNELS)],
+    ),
     'an extreme': Case(
         Form(GINE, {'x': (Part(SOURCE, 1),), 'edge': (Part(EDGE, 0),)}, 1, WIDTH, reduce='max'),
         [((WIDTH, DIM), False), ((WIDTH, WIDTH), True)],
@@ -98,6 +132,12 @@ CASES = {
         [((1, WIDTH), False), ((1, WIDTH), True)], [(SOURCES, 1), (SOURCES, 1)],
     ),
 }  # fmt: skip
+# more than one chunk of products
+CASES |= {
+    f'{name}, features that are given': dataclasses.replace(case, learns_features=False, num_edges=150)
+    for name, case in CASES.items()
+    if case.form.reads_edges
+}
 every = pytest.mark.parametrize('name', CASES)
 
 
@@ -114,8 +154,11 @@ class Problem:
         self.leaves = {'source': leaf(generator, SOURCES, WIDTH)}
         if is_pair:
             self.leaves['target'] = leaf(generator, TARGETS, WIDTH)
-        if self.form.reads_edges:
-            self.leaves['features'] = leaf(generator, EDGES, DIM)
+        self.features = leaf(generator, self.case.num_edges, DIM) if self.form.reads_edges else None
+        if self.form.reads_edges and self.case.learns_features:
+            self.leaves['features'] = self.features
+        elif self.form.reads_edges:
+            self.features.requires_grad_(False)
         for place, (shape, is_biased) in enumerate(self.case.maps):
             if shape is not None:
                 self.leaves[f'w{place}'] = leaf(generator, *shape)
@@ -124,14 +167,14 @@ class Problem:
                 width = self.form.heads * self.form.channels if shape is None else shape[0]
                 self.leaves[f'b{place}'] = leaf(generator, width)
         self.leaves |= {f'rest {place}': leaf(generator, *shape) for place, shape in enumerate(self.case.rest)}
-        edge_index = random_edges(SOURCES, self.num_targets, EDGES, 5)
+        edge_index = random_edges(SOURCES, self.num_targets, self.case.num_edges, 5)
         self.edges = FewEdges(edge_index, 'source_to_target', SOURCES, self.num_targets)
 
     def parts(self) -> tuple[list[Weights], tuple[Tensor, Tensor], Tensor | None, list[Tensor]]:
         leaves = self.leaves
         maps = [Weights(leaves.get(f'w{k}'), leaves.get(f'b{k}')) for k in range(len(self.case.maps))]
         x = leaves['source'], leaves.get('target', leaves['source'])
-        return maps, x, leaves.get('features'), [leaves[f'rest {k}'] for k in range(len(self.case.rest))]
+        return maps, x, self.features, [leaves[f'rest {k}'] for k in range(len(self.case.rest))]
 
     def run(self, *_: Tensor) -> Tensor:
         maps, x, features, rest = self.parts()
@@ -147,8 +190,9 @@ class Problem:
 
 
 def pairs_of(name: str) -> list[bool]:
-    # the extreme reads no targets
-    return [False] if CASES[name].form.loops or name == 'an extreme' else [False, True]
+    case = CASES[name]
+    sides = {part.side for parts in (*case.form.made.values(), case.form.added) for part in parts}
+    return [False, True] if not case.form.loops and (TARGET in sides or case.itself is not None) else [False]
 
 
 @pytest.mark.parametrize(('name', 'is_pair'), [(name, is_pair) for name in CASES for is_pair in pairs_of(name)])
@@ -168,7 +212,7 @@ def test_derivatives(name):
     problem = Problem(name)
     leaves = [*problem.leaves.values()]
     assert torch.autograd.gradcheck(problem.run, leaves)
-    if name != 'an extreme':
+    if problem.form.reduce not in ('max', 'min'):
         assert torch.autograd.gradgradcheck(problem.run, leaves)
 
 
@@ -192,7 +236,7 @@ def test_a_result_that_is_written_to(name):
     problem = Problem(name)
     leaves = [*problem.leaves.values()]
     expected = torch.autograd.grad((2 * problem.run()).sum(), leaves)
-    if not problem.form.plan.reads_output or problem.form.added:
+    if not problem.form.plan(()).reads_output or problem.form.added:
         torch.testing.assert_close(torch.autograd.grad(problem.run().mul_(2).sum(), leaves), expected)
 
 
@@ -202,7 +246,8 @@ def test_nothing_of_edges_is_kept_but_what_is_given(name):
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         problem.run()
     given = {tensor.data_ptr() for tensor in (*problem.leaves.values(), problem.edges.edge_index)}
-    assert all(len(tensor) < EDGES for tensor in kept if tensor.data_ptr() not in given)
+    given |= set() if problem.features is None else {problem.features.data_ptr()}
+    assert all(len(tensor) < problem.case.num_edges for tensor in kept if tensor.data_ptr() not in given)
 
 
 @every
@@ -232,3 +277,24 @@ def test_tensors_that_are_written_to_before_the_backward_pass():
         problem.leaves['w0'].mul_(2)
     with pytest.raises(RuntimeError, match='modified by an inplace operation'):
         out.sum().backward()
+
+
+def test_walks_multiply_features_that_are_given():
+    problem = Problem('scores and messages with edges, features that are given')
+    with _RowsOfEdges() as made:
+        problem.run().sum().backward()
+    assert made.found == [problem.features.data_ptr()] * len(made.found)
+
+
+class _RowsOfEdges(TorchDispatchMode):
+    """Where tensors begin that have a row for each edge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[int] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and out.dim() == 2 and len(out) == 150:
+            self.found.append(out.data_ptr())
+        return out
