@@ -18,10 +18,11 @@ from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.gaussian_parameters import gaussian_parameters
 from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians
 from pygfuse.program.products import OperandValue, Product
-from pygfuse.program.program import SOURCE, EdgeProgram
+from pygfuse.program.program import SOURCE, TARGET, EdgeProgram
 
 _EPSILON = 1e-15
 # the program names every mean and factor of separate Gaussians: more would take long to compile
@@ -89,21 +90,25 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         if self.separate_gaussians or features is None:
             return None
         names = tuple(f'{name}_{d}' for d in range(self.dim) for name in ('pseudo', 'mu', 'factor'))
+        there = ['root'] if self.root is not None else []
+        there += ['bias'] if self.has_bias() else []
+        added = tuple(Part(TARGET if name == 'root' else None, place) for place, name in enumerate(there, 1))
         form = Form(
             *(_shared_program(self.dim), {'x': (Part(SOURCE, 0),)}, self.kernel_size, self.out_channels),
-            given=names, reduce=self.reduction,
+            given=names, reduce=self.reduction, added=added, sums_heads=True,
         )  # fmt: skip
-        return FewWalk(form, ('g',), takes_features=True)
+        return FewWalk(form, ('g', *there), takes_features=True)
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
         # in PyG's order, where each may be computed from random numbers
         if not all(type(self._parameters.get(name)) is Parameter for name in ('g', 'mu', 'sigma')):
             return None
-        out = self.walk_few(x, edges, more=[*self._of_gaussians(edges.given['edge_attr']).values()])
-        return None if out is None else self.finish(out, x, None)
+        parameters = gaussian_parameters(self.mu, self.sigma, _EPSILON)
+        given = zip(edges.given['edge_attr'].split(1, dim=1), *parameters, strict=True)
+        return self.walk_few(x, edges, more=[operand for of_dim in given for operand in of_dim])
 
-    def map_of_few(self, name: str) -> Weights:
-        return Weights(self.g.t(), None)
+    def map_of_few(self, name: str) -> Weights | None:
+        return Weights(self.g.t(), None) if name == 'g' else super().map_of_few(name)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None

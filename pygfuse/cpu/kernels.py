@@ -10,7 +10,8 @@ from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, WEIGHTS
 from pygfuse.cpu.walks.backward import backward_body
 from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body
-from pygfuse.cpu.walks.listed import LISTED_BACKWARD, LISTED_FORWARD, listed_backward_body, listed_forward_body
+from pygfuse.cpu.walks.listed_backward import LISTED_BACKWARD, listed_backward_body
+from pygfuse.cpu.walks.listed_forward import LISTED_FORWARD, listed_forward_body
 from pygfuse.cpu.walks.sums import combine_sums_body, passed_sum_body
 from pygfuse.cpu.walks.weights import weights_body
 from pygfuse.program.adjoint import BackwardPlan

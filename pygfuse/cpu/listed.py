@@ -18,7 +18,8 @@ from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.walks.listed import Gradients, ListedEdges, OfTargets
+from pygfuse.cpu.walks.listed import ListedEdges
+from pygfuse.cpu.walks.listed_backward import Gradients, OfTargets
 from pygfuse.graph.listed import Listed
 from pygfuse.program.adjoint import BackwardPlan, whole_plan
 from pygfuse.program.products import Product

@@ -19,7 +19,7 @@ from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given, expected_of, given_of
 from pygfuse.ops.programs import program_named
 from pygfuse.ops.schema import Arguments, with_parts
-from pygfuse.ops.walked_products import as_walked, rows_in
+from pygfuse.ops.walked_products import as_walked, in_parts, rows_in
 from pygfuse.program.adjoint import unread_rows
 from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, SOURCE, EdgeProgram
@@ -103,12 +103,11 @@ class Plan:
             tensor = tensors[place]
             tensor = tensor if tensor.dim() == 2 else tensor.flatten(1)
             given[name] = tensor if tensor.is_contiguous() or place in unread else tensor.contiguous()
-        for name, product in self.products(tensors).items():
-            in_parts = name in self._in_parts
-            if in_parts:
-                product = Product(*[part if part is None else part.contiguous() for part in product])
-            walked = as_walked(self.program, name, product, forms=not in_parts)
-            (products if isinstance(walked, Product) else given)[name] = walked
+        for name, product in self.products(tensors).items() if self._parts else ():
+            if name in self._in_parts:
+                products[name] = in_parts(product)
+            else:
+                given[name] = as_walked(self.program, name, product, forms=True)
         for name in self._of_edges:
             rows = rows_in(products[name] if name in products else given[name])
             if rows != graph.num_edge_ids:

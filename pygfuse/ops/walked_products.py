@@ -34,12 +34,18 @@ def as_walked(program: EdgeProgram, name: str, product: Product, forms: bool = F
         product: The product.
         forms: Whether it is multiplied out in any case.
     """
+    if not forms and not is_formed(program, name, product):
+        return in_parts(product)
     features, weight, loops = product
-    in_parts = not forms and not is_formed(program, name, product)
-    if in_parts and forms_products_by_chunks(features.device.type):
-        return product
-    features = features if loops is None else torch.cat([features, loops])
-    return Product(features, weight) if in_parts else features @ weight
+    return (features if loops is None else torch.cat([features, loops])) @ weight
+
+
+def in_parts(product: Product) -> Product:
+    """The features and the weight of a product that walks multiply, contiguous."""
+    features, weight, loops = product
+    if loops is not None and not forms_products_by_chunks(features.device.type):
+        features, loops = torch.cat([features, loops]), None
+    return Product(features.contiguous(), weight.contiguous(), None if loops is None else loops.contiguous())
 
 
 def rows_in(value: Tensor | Product) -> int:

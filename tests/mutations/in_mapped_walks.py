@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 NODE = 'tests/ops/mapped_walk/test_node.py'
 LAYERS_ALONG = 'tests/conv/test_few_edges.py'
+LISTED = 'tests/ops/test_listed.py'
 
 OF_MAPPED_WALKS = (
     Mutation(
@@ -35,6 +36,83 @@ OF_MAPPED_WALKS = (
         'remade = [place for place, parts in enumerate(form.made.values()) if is_remade(parts)]',
         'remade = []',
         f'{NODE} -k nothing_of_edges',
+    ),
+    Mutation(
+        'products of the first chunk of edges for all, forward',
+        'cpu/walks/listed_forward.py',
+        'if sums_products and q >= chunk_last:',
+        'if sums_products and q == 0:',
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'the same of scores',
+        'cpu/walks/listed_forward.py',
+        'if scores_products and min(q + step, count) > chunk_last:',
+        'if scores_products and q == 0:',
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'products of the first chunk of edges for all, backward',
+        'cpu/walks/listed_backward.py',
+        'if with_products and end > chunk_last:',
+        'if with_products and q == 0:',
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'what the last chunk of edges gives for weights',
+        'cpu/walks/listed_backward.py',
+        'chunk_first, count - chunk_first, width',
+        'chunk_first, 0, width',
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'the gradient of an edge through its message, where its score has one',
+        'cpu/walks/listed_backward.py',
+        "before = 'load_row({}, {}) + ' if adds else ''",
+        "before = ''",
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'gradients of edges that self-loops take the place of',
+        'cpu/listed.py',
+        'rows = like.new_empty if call.graph.num_loops is None else like.new_zeros',
+        "rows = lambda shape: like.new_full(shape, float('nan'))",
+        f'{LISTED} -k have_no_gradient',
+    ),
+    Mutation(
+        'a bias that is added to rows of somebody else',
+        'ops/mapped_walk/written.py',
+        "f'{result} = {result} + b{part.linear}'",
+        "f'{result} = {result}.add_(b{part.linear})'",
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'features of edges whose gradient is needed, in walks that give none',
+        'ops/mapped_walk/node.py',
+        ' and not features.requires_grad',
+        '',
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'the gradient of a sum of heads',
+        'ops/mapped_walk/node.py',
+        'of_walked = grad.repeat(1, form.heads) if form.sums_heads else grad',
+        'of_walked = grad.repeat_interleave(form.heads, 1) if form.sums_heads else grad',
+        f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'the factor of a Gaussian',
+        'ops/gaussian_parameters.py',
+        '(sigma / (sigma.square() + ctx.epsilon).square())',
+        '(sigma / (sigma.square() + ctx.epsilon))',
+        'tests/ops/test_gaussian_parameters.py',
+    ),
+    Mutation(
+        'means that are a view of the parameter',
+        'ops/gaussian_parameters.py',
+        'mu.t().clone(memory_format=torch.contiguous_format)',
+        'mu.t().contiguous()',
+        'tests/ops/test_gaussian_parameters.py',
     ),
     Mutation(
         'vectors whose dots alone need a gradient',

@@ -88,6 +88,18 @@ def test_self_loops_take_the_place_of_others(loops, no_graph):
     assert torch.equal(run('gat', tensors, edge_index, loops=loops), run('gat', tensors, written))
 
 
+def test_edges_that_self_loops_take_the_place_of_have_no_gradient():
+    edge_index = random_edges(NODES, NODES, EDGES, 3)
+    edge_index[1, ::5] = edge_index[0, ::5]
+    x, edge = leaves('gine')
+    edge = torch.cat([edge, edge[:NODES]]).detach().requires_grad_()
+    found = torch.autograd.grad(run('gine', [x, edge], edge_index, loops=NODES).sum(), edge)[0]
+    is_loop = torch.cat([edge_index[0] == edge_index[1], torch.zeros(NODES, dtype=torch.bool)])
+    assert not found[is_loop].any()
+    expected = by_sorted_edges('gine', [x, edge], edge_index, loops=NODES)[2]
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize('name', PROGRAMS)
 def test_derivatives(name):
     tensors, edge_index = leaves(name), random_edges(NODES, NODES, EDGES, 3)

@@ -51,6 +51,7 @@ class Form:
         reduce: How messages are reduced.
         loops: Whether each node gets one self-loop in place of others.
         added: What is added to the result.
+        sums_heads: Whether the result is the sum over heads.
         of_edges: Whether PyG maps rows of edges where these are of nodes: nodes without edges are in no gradient then.
     """
 
@@ -64,6 +65,7 @@ class Form:
     reduce: str = 'sum'
     loops: bool = False
     added: tuple[Part, ...] = ()
+    sums_heads: bool = False
     of_edges: bool = False
 
     def plan(self, products: Sequence[str]) -> Plan:
@@ -161,7 +163,8 @@ def by_parts(
         operands[name] = (operands[of].view(-1, form.heads, form.channels) * vector).sum(dim=-1)
     operands |= dict(zip(form.given, rest[len(form.dots) :], strict=True))
     shape = form.heads, form.channels
-    out = aggregate(form.program, edges, {**operands, **form.numbers}, *shape, form.reduce, flat=True)
+    out = aggregate(form.program, edges, {**operands, **form.numbers}, *shape, form.reduce, flat=not form.sums_heads)
+    out = out.sum(dim=1) if form.sums_heads else out
     for part in form.added:
         out = out + mapped(part, of_edges=False)
     return out if itself is None else out + itself * rows[TARGET]

@@ -52,7 +52,7 @@ def walk_of_maps(
         itself: How many times rows of targets are added to the result, or None.
 
     Returns:
-        ``[num_targets, H * C]``.
+        ``[num_targets, H * C]``, or ``[num_targets, C]`` where heads are summed.
 
     Raises:
         ValueError: If an edge names a node that is not there, saying which.
@@ -168,8 +168,10 @@ def _gradients(
                 # one number stands for all, as nobody reads them
                 operands[place] = grad.new_empty(()).expand(shaped.shape_of(place, listed))
         call = plan.call(listed, operands, form.numbers, 0.0, None, None, unread)
-        given_back = grad if walked is None else walked, statistics, grad, wanted.adjoint.needed
-        found = walk_few_back(call, {**call.tensors, **call.products} if call.products else call.tensors, *given_back)
+        of_walked = grad.repeat(1, form.heads) if form.sums_heads else grad
+        found = walk_few_back(
+            call, None, of_walked if walked is None else walked, statistics, of_walked, wanted.adjoint.needed
+        )
         edges.walked_back(listed.num_edges)
         if form.dots and next(iter(form.dots)) in found:
             of_rest[:num_dots] = _through_dots(form, found, operands, rest)

@@ -83,6 +83,9 @@ def is_remade(parts: Sequence[Part]) -> bool:
 def _added(form: Form, shape: Shape) -> Iterator[str]:
     """Lines that set ``out`` to a new tensor, as the adjoint may read that of the walk."""
     first, target = form.added[:1], _rows(TARGET, shape)
+    if form.sums_heads:
+        yield f'walked = walked.view(walked.shape[0], {form.heads}, {form.channels}).sum(1)'
+        yield 'out = walked'
     if first and first[0].side is None:
         yield f'out = walked + b{first[0].linear}'
         yield from _sum_of('out', form.added[1:], shape, begun=True)
@@ -119,8 +122,7 @@ def written_adjoint(form: Form, shape: Shape, found: Collection[str], needed: Se
     for part in form.added:
         writer.add(part, 'grad', may_write=False)
     if shape.added:
-        writer.lines.append('scaled = grad * itself')
-        writer.add(Part(TARGET), 'scaled', may_write=True)
+        writer.add_scaled(TARGET)
     arguments = ''.join(f'found_{place}, ' for place in range(len(form.made)))
     results = [f'of_{name}' if f'of_{name}' in writer.begun else 'None' for name in writer.needed]
     return _function(f'grad, itself, {arguments}{_arguments(shape)}', writer.lines, results)
@@ -209,6 +211,12 @@ class _Adjoint:
         self.add_to_weight(part, f'sum_over_rows({grad}, {rows})')
         if _has_bias(part, self.shape) and self.needed[bias]:
             self._put_part(bias, _of_bias(f'of_{bias}', part), f'{grad}.sum(0)')
+
+    def add_scaled(self, side: str) -> None:
+        """Adds the result's gradient to rows that were added ``itself`` times."""
+        rows = _rows(side, self.shape)
+        if self.needed[rows]:
+            self._put(rows, '.add_(grad, alpha=itself)', 'grad * itself')
 
     def add_to_weight(self, part: Part, value: str) -> None:
         """Adds a value to the gradient of the part's weight, if that is needed."""

@@ -89,7 +89,9 @@ CASES = {
         Form(GINE, {'x': (Part(SOURCE),), 'edge': (Part(EDGE, 0),)}, 1, WIDTH), [((WIDTH, DIM), True)], itself=1.5
     ),
     'a bias of edges that goes to nodes': Case(
-        Form(GINE, {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}, 1, WIDTH, reduce='min'),
+        Form(
+            GINE, {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}, 1, WIDTH, reduce='min'
+        ),
         [((WIDTH, DIM), True)], itself=1.5,
     ),
     'two maps of edges': Case(
@@ -122,6 +124,21 @@ CASES = {
     'an extreme': Case(
         Form(GINE, {'x': (Part(SOURCE, 1),), 'edge': (Part(EDGE, 0),)}, 1, WIDTH, reduce='max'),
         [((WIDTH, DIM), False), ((WIDTH, WIDTH), True)],
+    ),
+    'heads that are summed': Case(
+        Form(
+            *(GAT, {'x': (Part(SOURCE, 0),), 'alpha_src': (Part(SOURCE, 1),), 'alpha_dst': (Part(TARGET, 2),)}),
+            *(HEADS, CHANNELS), numbers={'negative_slope': 0.2}, added=(Part(TARGET, 3), Part(None, 4)),
+            sums_heads=True,
+        ),
+        [
+            *[((ROW, WIDTH), True), ((HEADS, WIDTH), False), ((HEADS, WIDTH), True)],
+            *[((CHANNELS, WIDTH), False), (None, True)],
+        ],
+    ),
+    'heads that are summed, and nothing else': Case(
+        Form(GINE, {'x': (Part(SOURCE, 0),), 'edge': (Part(EDGE, 1),)}, HEADS, CHANNELS, sums_heads=True),
+        [((ROW, WIDTH), True), ((ROW, DIM), True)],
     ),
     'scores of one head': Case(
         Form(
@@ -164,7 +181,8 @@ class Problem:
                 self.leaves[f'w{place}'] = leaf(generator, *shape)
             if is_biased:
                 # that of the result, where it is a bias alone
-                width = self.form.heads * self.form.channels if shape is None else shape[0]
+                row = self.form.channels if self.form.sums_heads else self.form.heads * self.form.channels
+                width = row if shape is None else shape[0]
                 self.leaves[f'b{place}'] = leaf(generator, width)
         self.leaves |= {f'rest {place}': leaf(generator, *shape) for place, shape in enumerate(self.case.rest)}
         edge_index = random_edges(SOURCES, self.num_targets, self.case.num_edges, 5)
