@@ -45,7 +45,7 @@ def rows_of(benchmark: Benchmark, options: Options, parameters: dict) -> list[Ro
     """The rows of one case."""
     torch.manual_seed(0)
     case = benchmark.case(options, **parameters)
-    samples = interleaved(next(case), options.repeats, benchmark.rotate)
+    samples = interleaved(next(case), options.repeats, benchmark.rotate, options.in_a_row)
     try:
         case.send(samples)
     except StopIteration as done:
@@ -97,6 +97,9 @@ def parsed(
     """The options of a benchmark, of a command line."""
     parser = argparse.ArgumentParser(prog, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--repeats', type=positive, default=20, help='how often each side runs (default: %(default)s)')
+    parser.add_argument(
+        '--in-a-row', type=positive, default=1, help="steps of a side before another side's (default: %(default)s)"
+    )
     parser.add_argument('--json', '--out', dest='out', type=Path, metavar='FILE', help='write the result as JSON')
     parser.add_argument('--plot', type=plots.path, metavar='FILE', help='draw the result, as .png or .svg')
     parser.add_argument('--quick', action='store_true', help='a tiny setting, to see that it runs')

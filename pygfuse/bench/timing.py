@@ -1,4 +1,4 @@
-"""Times of several sides in one process, step by step in turn, so that what the machine does hits all of them."""
+"""Times of several sides in one process, in turn, so that what the machine does hits all of them."""
 
 from __future__ import annotations
 
@@ -52,13 +52,17 @@ class Recorded:
         self.times: list[float] = []
 
 
-def interleaved(steps: Sequence[Step | Recorded], repeats: int, rotate: bool = False) -> Samples:
+def interleaved(
+    steps: Sequence[Step | Recorded], repeats: int, rotate: bool = False, in_a_row: int = 1
+) -> Samples:
     """Seconds of each side, taken in turn.
 
     Args:
         steps: The sides.
         repeats: How often each runs.
         rotate: Whether another side comes first each time: what runs first finds other caches.
+        in_a_row: How many calls of a side come after one another, as in a training loop. A call of few microseconds
+            takes longer where another side's code ran just before.
     """
     timed = [step for step in steps if isinstance(step, Step)]
     recorded = [step for step in steps if isinstance(step, Recorded)]
@@ -69,11 +73,11 @@ def interleaved(steps: Sequence[Step | Recorded], repeats: int, rotate: bool = F
                 step()
     for record in recorded:
         record.times.clear()
-    for i in range(repeats):
-        first = i % len(timed) if rotate else 0
+    for i in range(0, repeats, in_a_row):
+        first = i // in_a_row % len(timed) if rotate else 0
         for step in timed[first:] + timed[:first]:
-            if step.repeats is None or i < step.repeats:
-                samples[step.side].append(step())
+            most = repeats if step.repeats is None else step.repeats
+            samples[step.side] += [step() for _ in range(i, min(i + in_a_row, most))]
     return {**samples, **{record.side: record.times for record in recorded}}
 
 

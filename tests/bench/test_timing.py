@@ -3,6 +3,14 @@
 from pygfuse.bench.timing import Recorded, Spread, Step, interleaved
 
 
+def test_sides_take_turns_of_some_steps():
+    order = []
+    steps = [Step('a', lambda: order.append('a'), warmup=0), Step('b', lambda: order.append('b'), repeats=3, warmup=0)]
+    samples = interleaved(steps, 5, in_a_row=2)
+    assert ''.join(order) == 'aabb' 'aab' 'a'
+    assert {side: len(times) for side, times in samples.items()} == {'a': 5, 'b': 3}
+
+
 def test_quartiles_lie_among_the_samples():
     spread = Spread.of([0.001, 0.003])
     assert (spread.low, spread.median, spread.high) == (1.5, 2.0, 2.5)
