@@ -177,7 +177,7 @@ def _gradients(
             of_rest[:num_dots] = _through_dots(form, found, operands, rest)
         for place, name in enumerate(form.given, num_dots):
             if name in found:
-                of_rest[place] = found[name].view(rest[place].shape)
+                of_rest[place] = found[name] if rest[place].dim() == 2 else found[name].view(rest[place].shape)
     result = [*wanted.lines(grad, itself, *map(found.get, form.made), *mapped), *of_rest]
     if form.of_edges and not all(value is None or value.dim() < 2 or is_finite(value) for value in result):
         return None
