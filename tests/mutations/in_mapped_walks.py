@@ -96,7 +96,7 @@ OF_MAPPED_WALKS = (
     Mutation(
         'the gradient of a sum of heads',
         'ops/mapped_walk/node.py',
-        'of_walked = grad.repeat(1, form.heads) if form.sums_heads else grad',
+        'of_walked = torch.cat([grad] * form.heads, dim=1) if form.sums_heads else grad',
         'of_walked = grad.repeat_interleave(form.heads, 1) if form.sums_heads else grad',
         f'{NODE} -k one_node',
     ),

@@ -168,7 +168,7 @@ def _gradients(
                 # one number stands for all, as nobody reads them
                 operands[place] = grad.new_empty(()).expand(shaped.shape_of(place, listed))
         call = plan.call(listed, operands, form.numbers, 0.0, None, None, unread)
-        of_walked = grad.repeat(1, form.heads) if form.sums_heads else grad
+        of_walked = torch.cat([grad] * form.heads, dim=1) if form.sums_heads else grad
         found = walk_few_back(
             call, None, of_walked if walked is None else walked, statistics, of_walked, wanted.adjoint.needed
         )
