@@ -68,13 +68,22 @@ def hag_walks_of(device: torch.device) -> ModuleType:
 
 
 def edge_chunks_of(device: torch.device) -> ModuleType:
-    """The module that works on chunks of edges on this device (`pygfuse.cpu.edge_chunks`); see `why_no_edge_chunks`."""
+    """The module that works on chunks of edges on this device (`pygfuse.cpu.edge_chunks`, whose functions all have)."""
     return _module(device.type, 'edge_chunks')
 
 
-def why_no_edge_chunks(kind: str) -> str | None:
-    """The reason, if any, for which devices of a kind have no `edge_chunks_of`."""
-    return None if kind == 'cpu' else f'networks of several stages have no fused kernels for the device {kind!r}'
+def why_no_edge_chunks(dtype: torch.dtype) -> str | None:
+    """The reason, if any, for which values of a type do not go through networks on chunks of edges: narrow ones would
+    lose digits in sums over these.
+
+    Example:
+        >>> why_no_edge_chunks(torch.float32) is None
+        True
+        >>> why_no_edge_chunks(torch.float16)
+        'networks of several stages have no fused form for torch.float16'
+    """
+    is_wide = dtype in (torch.float32, torch.float64)
+    return None if is_wide else f'networks of several stages have no fused form for {dtype}'
 
 
 def forms_products_by_chunks(kind: str) -> bool:

@@ -52,9 +52,7 @@ class Recorded:
         self.times: list[float] = []
 
 
-def interleaved(
-    steps: Sequence[Step | Recorded], repeats: int, rotate: bool = False, in_a_row: int = 1
-) -> Samples:
+def interleaved(steps: Sequence[Step | Recorded], repeats: int, rotate: bool = False, in_a_row: int = 1) -> Samples:
     """Seconds of each side, taken in turn.
 
     Args:

@@ -45,9 +45,9 @@ class Chunked:
         """The values, for people."""
         return text(self.message)
 
-    def why_not(self, edges: Edges) -> str | None:
-        """The reason, if any, for which edges like these have no such form."""
-        return why_no_edge_chunks(edges.graph().device.type)
+    def why_not(self, edges: Edges, dtype: torch.dtype) -> str | None:
+        """The reason, if any, for which edges like these and values of a type have no such form."""
+        return why_no_edge_chunks(dtype)
 
     def run(self, edges: Edges, operands: dict[str, Tensor]) -> dict[int, Tensor]:
         """The values, or their reduction, by the identity of their node."""

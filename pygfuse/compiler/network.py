@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d
 
@@ -114,10 +115,9 @@ class Network:
     def _ends(self) -> list[str]:
         return [name for name in ('source', 'target') if name in self.operands]
 
-    def why_not(self, edges: Edges) -> str | None:
-        """The reason, if any, for which edges like these have no fused form."""
-        graph = edges.graph()
-        return why_no_edge_chunks(graph.device.type) or (why_no_places(graph) if self.reduce == 'max' else None)
+    def why_not(self, edges: Edges, dtype: torch.dtype) -> str | None:
+        """The reason, if any, for which edges like these and values of a type have no fused form."""
+        return why_no_edge_chunks(dtype) or (why_no_places(edges.graph()) if self.reduce == 'max' else None)
 
     @property
     def weights(self) -> list[Node]:

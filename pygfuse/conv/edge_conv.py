@@ -91,7 +91,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
         return tensors_of_stages(prepared)
 
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> str | None:
-        reason = None if _is_one_program(prepared) else why_no_edge_chunks(inputs.x[0].device.type)
+        reason = None if _is_one_program(prepared) else why_no_edge_chunks(inputs.x[0].dtype)
         if reason is not None:
             return reason
         if self.reduction not in EXTREMES or torch.compiler.is_compiling():

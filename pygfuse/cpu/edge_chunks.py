@@ -33,6 +33,8 @@ from pygfuse.program import vocabulary
 
 _EDGES_A_PART = 128
 _ROW_PARTS = 64
+# whether linear maps and activations that follow one another run as one kernel (`RowNetwork`)
+HAS_ROW_NETWORKS = True
 # parts of a chunk that sum the gradient of a weight apart
 WEIGHT_PARTS = 8
 _REGISTERS = 16

@@ -14,6 +14,8 @@ CHUNK_BYTES = 2**20
 LEAST_EDGES = 1024
 # float32 loses digits in the long sums of a larger chunk
 MOST_EDGES = 8192
+# on a GPU, where sums are many short ones: what keeps all of its multiprocessors busy
+GPU_CHUNK_BYTES, GPU_LEAST_EDGES, GPU_MOST_EDGES = 2**25, 2**14, 2**19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,20 +32,27 @@ class EdgeChunk:
         return self.last - self.first
 
 
-def chunk_size(value_bytes: int, most: int | None = None) -> int:
-    """How many edges a chunk has, so that it stays in a core's cache.
+def chunk_size(value_bytes: int, kind: str, most: int | None = None) -> int:
+    """How many edges a chunk has: on a CPU it stays in a core's cache.
 
     Args:
         value_bytes: Bytes of an edge in the widest value.
-        most: How many edges it has at most, if fewer than usual.
+        kind: The kind of device.
+        most: How many edges it has at most on a CPU, if fewer than usual.
     """
+    if kind != 'cpu':
+        return min(GPU_MOST_EDGES, max(GPU_LEAST_EDGES, GPU_CHUNK_BYTES // max(1, value_bytes)))
     most = MOST_EDGES if most is None else most
     return min(most, max(LEAST_EDGES, CHUNK_BYTES // max(1, value_bytes)))
 
 
 def chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:
-    """All edges in chunks of at most `size`."""
-    firsts = torch.arange(0, csr.num_edges, size, dtype=csr.indptr.dtype)
+    """All edges in chunks of at most `size`; they are kept with the edges, as finding them makes the host wait."""
+    return csr.memo.get_or_make(('chunks', size), lambda: _chunks_of(csr, size))
+
+
+def _chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:
+    firsts = torch.arange(0, csr.num_edges, size, dtype=csr.indptr.dtype, device=csr.indptr.device)
     lasts = (firsts + size).clamp(max=csr.num_edges)
     begins = torch.searchsorted(csr.indptr, firsts, right=True) - 1
     ends = torch.searchsorted(csr.indptr, lasts)

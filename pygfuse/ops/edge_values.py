@@ -87,7 +87,7 @@ class _Work:
 
     def chunks(self, like: Tensor) -> list[EdgeChunk]:
         """The chunks of values of a tensor's type."""
-        return chunks_of(self.csr, chunk_size(self.widest * like.element_size(), ROWS_AT_ONCE))
+        return chunks_of(self.csr, chunk_size(self.widest * like.element_size(), like.device.type, ROWS_AT_ONCE))
 
     def values(self, rows: Sequence[Tensor], chunk: EdgeChunk) -> Tensor:
         """The values of a chunk, of its operands' rows."""

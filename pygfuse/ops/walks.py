@@ -46,7 +46,10 @@ def walk_back(
     prepare(call.graph, token)
     device = grad_out.device
     with autocast.off(device):
-        asked = Gradient(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
+        grad = grad_out.contiguous()
+        # an output that nobody reads may be the gradient as it came
+        out = grad if out is grad_out else out
+        asked = Gradient(call, out, statistics, grad, needed.names, needed.features)
         found = backend_of(device).backward(asked)
         return gradients_of(operands, found, needed.flags) if call.products or operands is not call.tensors else found
 

@@ -7,7 +7,7 @@ def test_sides_take_turns_of_some_steps():
     order = []
     steps = [Step('a', lambda: order.append('a'), warmup=0), Step('b', lambda: order.append('b'), repeats=3, warmup=0)]
     samples = interleaved(steps, 5, in_a_row=2)
-    assert ''.join(order) == 'aabb' 'aab' 'a'
+    assert ''.join(order) == 'aabbaaba'
     assert {side: len(times) for side, times in samples.items()} == {'a': 5, 'b': 3}
 
 

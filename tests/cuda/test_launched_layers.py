@@ -9,7 +9,8 @@ from torch_geometric.utils import scatter
 import pygfuse.conv
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.transforms import find_hag
-from tests.conv import test_gate_conv
+from tests.conv import test_cf_conv, test_dynamic_edge_conv, test_gate_conv, test_meta_layer, test_nn_conv
+from tests.support import edge_conv
 from tests.support.cases import EDGES, GAT, GAT_EDGES, NN, PLAIN, SAGE
 from tests.support.parity import GRAPHS, assert_close, results
 
@@ -52,14 +53,27 @@ OTHERS = {
     'GATEConv': lambda: test_gate_conv.PARITY.check(test_gate_conv.OPTIONS, **test_gate_conv.inputs(SMALL)),
 }
 
-# networks on edges run PyG's path on a GPU; DynamicEdgeConv is EdgeConv between neighbours that are searched for
-ELSEWHERE = {'CFConv', 'MetaLayer', 'NNConv', 'DynamicEdgeConv'}
+# beside kernels these have operators of torch, on chunks of edges
+NETWORKS = {
+    'EdgeConv': lambda: [
+        edge_conv.check(edge_conv.NETWORKS[name](), aggr, SMALL)
+        for name in ('two', 'two, norm between', 'three, nothing rises')
+        for aggr in ('max', 'mean')
+    ],
+    'CFConv': lambda: test_cf_conv.test_outputs_and_gradients_are_those_of_pyg("SchNet's", 'self-loops'),
+    'NNConv': lambda: test_nn_conv.test_networks('three maps', 'mean', 'self-loops'),
+    'MetaLayer': lambda: [
+        test_meta_layer.test_outputs_and_gradients_are_those_of_pyg(name, 'self-loops')
+        for name in test_meta_layer.LAYERS
+    ],
+    'DynamicEdgeConv': lambda: test_dynamic_edge_conv.test_is_edge_conv_on_the_nearest_neighbours('max'),
+}
 
 
 def test_every_class_is_here():
     classes = {name for name in pygfuse.conv.__all__ if isinstance(getattr(pygfuse.conv, name), type)}
     layers = {name for name in classes if issubclass(getattr(pygfuse.conv, name), torch.nn.Module)} - {'FusedConv'}
-    assert layers == {layer.name for layer in (GAT, *PLAIN, *EDGES)} | {*OTHERS} | ELSEWHERE
+    assert layers == {layer.name for layer in (GAT, *PLAIN, *EDGES)} | {*OTHERS} | {*NETWORKS}
 
 
 @pytest.mark.slow
@@ -68,6 +82,16 @@ def test_every_class_is_here():
 def test_other_layers_forward_and_backward(driver, name):
     OTHERS[name]()
     assert len(driver.launches) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', NETWORKS)
+@pytest.mark.usefixtures('in_place_of_the_cpu', 'driver')
+def test_networks_on_chunks_of_edges(name, monkeypatch):
+    # several of each graph
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 2**9)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', 20)
+    NETWORKS[name]()
 
 
 @pytest.mark.slow

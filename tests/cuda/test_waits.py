@@ -5,7 +5,7 @@ import torch
 
 from pygfuse.cuda import kernels
 from pygfuse.cuda.kernel import Kernel
-from tests.support.cases import EDGES, GAT, GAT_EDGES, NN, PLAIN
+from tests.support.cases import EDGES, GAT, GAT_EDGES, PLAIN
 from tests.support.interpreter import forget_kernels
 from tests.support.parity import GRAPHS
 from tests.support.waits import waits
@@ -27,7 +27,7 @@ def _as_on_a_gpu(monkeypatch, in_place_of_the_cpu):
     forget_kernels()
 
 
-@pytest.mark.parametrize('layer', [layer for layer in (GAT, GAT_EDGES, *PLAIN, *EDGES) if layer is not NN], ids=str)
+@pytest.mark.parametrize('layer', [GAT, GAT_EDGES, *PLAIN, *EDGES], ids=str)
 @pytest.mark.usefixtures('_as_on_a_gpu')
 def test_a_step_makes_nobody_wait(layer):
     graph = GRAPHS['self-loops']()

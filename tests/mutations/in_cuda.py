@@ -5,12 +5,41 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 COMPILED = 'tests/cuda/test_compiled.py'
+EDGE_CHUNKS = 'tests/cuda/test_edge_chunks.py'
 EXTREMES = 'tests/cuda/test_extremes.py'
 LAUNCH = 'tests/cuda/test_launch.py'
 REAL_SIZES = 'tests/cuda/test_real_sizes.py'
 PASSED = f'{LAUNCH} -k passes_what_it_should'
 
 OF_CUDA = (
+    Mutation(
+        'the first of edges that tie, by operators of torch',
+        'cuda/edge_chunks.py',
+        "scatter_reduce_(0, spread, attained, 'amin')",
+        "scatter_reduce_(0, spread, attained, 'amax', include_self=False)",
+        f'{EDGE_CHUNKS} -k largest',
+    ),
+    Mutation(
+        'a row that an earlier chunk began, by operators of torch',
+        'cuda/edge_chunks.py',
+        'best = torch.where(begun, out[rows], -torch.inf)',
+        'best = torch.full_like(out[rows], -torch.inf)',
+        f'{EDGE_CHUNKS} -k largest',
+    ),
+    Mutation(
+        'the tangent of features, by operators of torch',
+        'cuda/edge_chunks.py',
+        'to_source = to_source + of_tangent * features_tangent',
+        'pass',
+        f'{EDGE_CHUNKS} -k factors',
+    ),
+    Mutation(
+        'places of edges on a CPU',
+        'cuda/edge_chunks.py',
+        'torch.arange(chunk.first, chunk.last, device=targets.device)',
+        'torch.arange(chunk.first, chunk.last)',
+        f'{EDGE_CHUNKS} -k one_device',
+    ),
     Mutation(
         'a non-coherent reload of rows',
         'cuda/loads.py',

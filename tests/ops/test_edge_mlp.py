@@ -24,6 +24,7 @@ from pygfuse.ops.edge_mlp import (
 from pygfuse.ops.edge_mlp.reference import reference_moments, reference_network
 from pygfuse.ops.edge_mlp.stages import written
 from pygfuse.program.activation import Activation
+from tests.support.in_place import in_place_of
 from tests.support.parity import GRAPHS
 
 WIDTH, OUT = 6, 4
@@ -44,16 +45,22 @@ STAGES = {
         *(Activation('relu'), Map(leaf(WIDTH, OUT), leaf(WIDTH))),
     ],
 }
-# bytes and edges of a chunk, and the widest map that joins its neighbours in one step
-CHUNKS = {'whole': (2**21, 256, 256), 'small': (1, 7, 256), 'small, stage by stage': (1, 7, 0)}
+# bytes and edges of a chunk, and the widest map that joins its neighbours in one step; None: as on a GPU
+CHUNKS = {
+    **{'whole': (2**21, 256, 256), 'small': (1, 7, 256), 'small, stage by stage': (1, 7, 0)},
+    'small, by operators of torch': (1, 7, None),
+}
 
 
-@pytest.fixture(params=CHUNKS)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if 'torch' in name else name for name in CHUNKS])
 def setting(request, monkeypatch):
     chunk_bytes, least, widest = CHUNKS[request.param]
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', chunk_bytes)
     monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', least)
-    monkeypatch.setattr('pygfuse.cpu.row_networks.WIDEST', widest)
+    if widest is None:
+        in_place_of('edge_chunks', monkeypatch)
+    else:
+        monkeypatch.setattr('pygfuse.cpu.row_networks.WIDEST', widest)
     monkeypatch.setattr('pygfuse.ops.edge_mlp.reduction.SETTLED_AFTER', 2)
 
 

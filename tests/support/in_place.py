@@ -11,14 +11,19 @@ import pytest
 from pygfuse._lib import backends
 
 
+def in_place_of(name: str, patch: pytest.MonkeyPatch) -> None:
+    """Has what a module of the CPU does done by the one of that name for GPUs."""
+    given, module = backends._module, importlib.import_module(f'pygfuse.cuda.{name}')
+    patch.setattr(backends, '_module', lambda kind, asked: module if asked == name else given(kind, asked))
+
+
 @contextlib.contextmanager
 def in_place_of_the_cpu() -> Iterator[None]:
-    """A ``with`` block in which walks, sorting and HAGs of tensors of the CPU are done by the CUDA backend."""
-    given = backends._module
-    modules = {name: importlib.import_module(f'pygfuse.cuda.{name}') for name in ('backend', 'sort', 'hag')}
+    """A ``with`` block in which what is done with tensors of the CPU is done by the CUDA backend."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(backends._BACKENDS, 'cpu', modules['backend'])
-        patch.setattr(backends, '_module', lambda kind, name: modules.get(name) or given(kind, name))
+        for name in ('backend', 'sort', 'hag', 'edge_chunks'):
+            in_place_of(name, patch)
+        patch.setitem(backends._BACKENDS, 'cpu', importlib.import_module('pygfuse.cuda.backend'))
         patch.setattr('pygfuse.ops.walked_products.forms_products_by_chunks', lambda kind: False)
         # a GPU sorts few edges as well
         patch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)

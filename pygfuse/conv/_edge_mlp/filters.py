@@ -40,4 +40,4 @@ class FilterConv(FusedConv):
         check_widths(prepared)
 
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
-        return why_no_edge_chunks(inputs.x[0].device.type)
+        return why_no_edge_chunks(inputs.x[0].dtype)

@@ -34,8 +34,9 @@ def _edge_moments(
 ) -> tuple[Tensor, Tensor]:
     tensors = held_apart(tensors)
     tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
-    mean = token.new_zeros(tape.channels, dtype=torch.float64)
-    squares = token.new_zeros(tape.channels, tape.channels, dtype=torch.float64)
+    # a graph's token is on a CPU
+    mean = tensors[0].new_zeros(tape.channels, dtype=torch.float64)
+    squares = tensors[0].new_zeros(tape.channels, tape.channels, dtype=torch.float64)
     count = 0
     for chunk in tape.chunks:
         # each chunk about its own mean, then merged: no cancellation wherever the values lie
@@ -57,8 +58,8 @@ def _edge_moments(
 @_edge_moments.register_fake
 def _(tensors, text, token, num_sources, num_targets, flow):
     channels = widths_of(read(text, tensors))[-1]
-    mean = token.new_empty(channels, dtype=torch.float64)
-    return mean, token.new_empty(channels, channels, dtype=torch.float64)
+    mean = tensors[0].new_empty(channels, dtype=torch.float64)
+    return mean, tensors[0].new_empty(channels, channels, dtype=torch.float64)
 
 
 @torch.library.custom_op('pygfuse::edge_moments_backward', mutates_args=(), tags=OF_EDGES)

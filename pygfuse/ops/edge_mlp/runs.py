@@ -47,7 +47,8 @@ def one_by_one(stretch: Stretch) -> list[Stretch]:
 
 def is_run(stretch: Stretch, operands: Operands) -> bool:
     """Whether a stretch runs as one step."""
-    return isinstance(stretch.stages[0], (Map, Activation)) and _network_of(stretch, operands).is_taken()
+    is_one = operands.kernels.HAS_ROW_NETWORKS and isinstance(stretch.stages[0], (Map, Activation))
+    return is_one and _network_of(stretch, operands).is_taken()
 
 
 def _network_of(stretch: Stretch, operands: Operands, with_tangents: bool = False, values_alone: bool = False) -> Any:

@@ -142,7 +142,7 @@ class _Tape(StagedTape):
         tensors = held_apart(operands)
         stages = read(network.text, tensors)
         self.csr = network.edges(token).graph().csr
-        size = chunk_size(widest_of(stages) * tensors[0].element_size())
+        size = chunk_size(widest_of(stages) * tensors[0].element_size(), tensors[0].device.type)
         self.chunks = chunks_of(self.csr, size)
         size = min(size, self.csr.num_edges)
         operands = Operands(tensors, features_of(stages), self.csr, size, True, needed)

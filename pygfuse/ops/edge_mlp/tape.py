@@ -70,7 +70,7 @@ class Tape(StagedTape):
         wanted: Sequence[bool] | None = None,
     ) -> None:
         self.csr = edges.graph().csr
-        size = chunk_size(widest_of(stages) * tensors[0].element_size())
+        size = chunk_size(widest_of(stages) * tensors[0].element_size(), tensors[0].device.type)
         self.chunks, self.channels = chunks_of(self.csr, size), widths_of(stages)[-1]
         size = min(size, self.csr.num_edges)
         wanted = [True] * len(tensors) if wanted is None else wanted
