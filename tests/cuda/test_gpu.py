@@ -24,12 +24,14 @@ from pygfuse.partial.paths.path import known_paths
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import ToExecutionPaths, find_hag
-from tests.support.cases import GAT, GAT_EDGES, LAYERS
+from tests.support.cases import EDGE_NETWORKS, GAT, GAT_EDGES, LAYERS
 from tests.support.comparison import NAMES, check, random_call, random_graph
 from tests.support.parity import GRAPHS, assert_close
 
 pytestmark = pytest.mark.cuda
 TOLERANCE = 2e-5
+# on chunks of edges
+NETWORKS = [EDGE_NETWORKS[f'EdgeConv, two maps, {reduce}'] for reduce in ('sum', 'max')]
 
 
 @pytest.fixture(scope='module')
@@ -152,7 +154,7 @@ def results(conv, inputs, device, dtype):
 
 
 @pytest.mark.parametrize('graph', ['random', 'isolated nodes', 'no edges', 'repeated edges', 'self-loops', 'hub'])
-@pytest.mark.parametrize('layer', [GAT, GAT_EDGES, *LAYERS], ids=str)
+@pytest.mark.parametrize('layer', [GAT, GAT_EDGES, *LAYERS, *NETWORKS], ids=str)
 def test_layers_equal_pyg(layer, graph):
     example = GRAPHS[graph]()
     inputs = {**layer.inputs(example), 'edge_index': example.edge_index}
