@@ -18,6 +18,9 @@ from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.operands import draws_of, operands_of
+from pygfuse.cpu.panels import lanes_of, pack
+from pygfuse.cpu.walked_edges import nothing
+from pygfuse.cpu.walks.arguments import Panels
 from pygfuse.cpu.walks.listed import ListedEdges
 from pygfuse.cpu.walks.listed_backward import Gradients, OfTargets
 from pygfuse.graph.listed import Listed
@@ -42,7 +45,7 @@ def backward(asked: Gradient) -> dict[str, Tensor | Product]:
     """The gradients of operands, by name.
 
     Args:
-        asked: Of a call as `forward` takes it; nobody needs those of products' features.
+        asked: Of a call as `forward` takes it.
 
     Raises:
         IndexError: As of `forward`.
@@ -83,7 +86,8 @@ class _Walks:
 
     def backward(self, asked: Gradient) -> dict[str, Tensor | Product]:
         call, tiling = asked.call, self._of_adjoint
-        like, plan, of_messages = call.like, whole_plan(self._bound, frozenset(asked.needed)), asked.grad_out
+        like, of_messages = call.like, asked.grad_out
+        plan = whole_plan(self._bound, frozenset(asked.needed), frozenset(asked.features))
         if self._reduce in ('max', 'min'):
             # no edge attains NaN, and what is divided by 0 there goes nowhere
             of_messages = of_messages / asked.statistics
@@ -93,13 +97,16 @@ class _Walks:
         rows = like.new_empty if call.graph.num_loops is None else like.new_zeros
         found |= {name: rows(call.tensors[name].shape) for name in written}
         weights = tuple([torch.zeros_like(call.products[name].weight) for name in products])
+        features = tuple([self._for_features(call.products[name].features) for name in plan.features])
+        panels = Panels(tuple([pack(call.products[name].weight, lanes_of(like.dtype)) for name in plan.features]))
         # summed over heads, of which each tile has some
         scalars = tuple([like.new_zeros(call.graph.num_edge_ids, tiling.count) for _ in plan.edge_scalars])
         edges, draws = _edges_of(call.graph, tiling.tiles), draws_of(call)
         of_targets = OfTargets(
             of_messages, asked.grad_out, asked.out, asked.statistics if self._bound.softmax else None
         )
-        arguments = edges, operands_of(call, TARGET), self._row, draws, of_targets, gradients(found, scalars, weights)
+        grads = gradients(found, scalars, weights, features)
+        arguments = edges, operands_of(call, TARGET), self._row, draws, of_targets, grads, panels
         key = plan, draws.seed is None
         launch = self._launches.get(key)
         if launch is None:
@@ -108,10 +115,19 @@ class _Walks:
         launch.run(launch.pack(tiling.count, *arguments), 1)
         for name, values in zip(plan.edge_scalars, scalars, strict=True):
             found[name] = values.sum(dim=1, keepdim=True)
+        of_features = dict(zip(plan.features, features, strict=True))
         for name, values in zip(products, weights, strict=True):
-            found[name] = Product(None, values)
+            rows, _ = of_features.get(name, (None, None))
+            if rows is not None:
+                rows = rows.squeeze(1) if rows.shape[1] == 1 else rows.sum(dim=1)
+            found[name] = Product(rows, values)
         _check(call.graph)
         return found
+
+    def _for_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Room for the gradients of features: a row for each tile of channels; and none for loops."""
+        rows, size = features.shape
+        return features.new_empty(rows, self._of_adjoint.count, size), nothing(features.dtype)
 
 
 _walks = functools.lru_cache(maxsize=1024)(_Walks)
@@ -130,7 +146,7 @@ def _check(listed: Listed) -> None:
 
 class _Places(NamedTuple):
     """The operands whose gradients are added up in memory, those of edges whose rows are written, the products, and
-    ``gradients(found, scalars, weights)``: where all are."""
+    ``gradients(found, scalars, weights, features)``: where all are."""
 
     added: tuple[str, ...]
     written: tuple[str, ...]
@@ -144,12 +160,12 @@ def _places(bound: BoundProgram, plan: BackwardPlan) -> _Places:
     rows = tuple(name for name in plan.edge_channels if name in bound.edge_rows)
     fields = (
         *(plan.heads, of_sources, plan.added, of_targets, plan.edges, rows),
-        *('scalars', 'weights', plan.parameters, plan.parameter_heads),
+        *('scalars', 'weights', 'features', plan.parameters, plan.parameter_heads),
     )
     # written out, since it runs in every walk
     texts = [names if type(names) is str else f'({"".join(f"found[{n!r}], " for n in names)})' for names in fields]
     scope = {'Gradients': Gradients}
-    exec(f'def gradients(found, scalars, weights):\n    return Gradients({", ".join(texts)})\n', scope)
+    exec(f'def gradients(found, scalars, weights, features):\n    return Gradients({", ".join(texts)})\n', scope)
     added = tuple(name for names in fields if type(names) is tuple and names is not rows for name in names)
     products = tuple(name for name in plan.edge_channels if name in bound.edge_products)
     return _Places(added, rows, products, scope['gradients'])

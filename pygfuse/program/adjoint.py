@@ -107,9 +107,12 @@ def wanted_rows(bound: BoundProgram, needed: Collection[str]) -> tuple[str, ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def whole_plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
-    """The gradients of the operands `needed` by one walk, which adds what belongs to either end of an edge where it
-    lies: ``heads`` are those of sources, ``added`` of targets, ``channels`` of sources and then of targets."""
+def whole_plan(bound: BoundProgram, needed: frozenset[str], features: frozenset[str]) -> BackwardPlan:
+    """The gradients of the operands `needed`, and of the features of those products in `features`, by one walk.
+
+    It adds what belongs to either end of an edge where it lies: ``heads`` are those of sources, ``added`` of targets,
+    ``channels`` of sources and then of targets.
+    """
 
     def wanted(side: str, level: str) -> tuple[str, ...]:
         return tuple(name for name in bound.names(side, level) if name in needed)
@@ -122,6 +125,7 @@ def whole_plan(bound: BoundProgram, needed: frozenset[str]) -> BackwardPlan:
         edge_channels=wanted_rows(bound, needed),
         added=wanted(TARGET, HEADS),
         parameters=wanted(PARAMETER, CHANNELS),
+        features=tuple(name for name in wanted_rows(bound, needed) if name in features),
         edge_scalars=wanted(EDGE, SCALAR),
         parameter_heads=wanted(PARAMETER, HEADS),
     )

@@ -87,10 +87,10 @@ OF_MAPPED_WALKS = (
         f'{NODE} -k one_node',
     ),
     Mutation(
-        'features of edges whose gradient is needed, in walks that give none',
-        'ops/mapped_walk/node.py',
-        ' and not features.requires_grad',
-        '',
+        'the second gradient of features of edges',
+        'ops/mapped_walk/written.py',
+        "self._put(EDGE, f'.add_({grad})', grad)",
+        "self._put(EDGE, '.add_(0.0)', grad)",
         f'{NODE} -k one_node',
     ),
     Mutation(

@@ -15,6 +15,7 @@ from pygfuse.cpu.inlining import add_tuples, compiled, copies, edge_row_loader
 from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import Function
+from pygfuse.cpu.walks.arguments import Panels
 from pygfuse.cpu.walks.backward import adjoints_of, edge_products_of
 from pygfuse.cpu.walks.listed import FEW, OPERANDS, list_edges, list_scorer
 from pygfuse.cpu.walks.parts import piece_of
@@ -37,7 +38,7 @@ class OfTargets(NamedTuple):
 class Gradients(NamedTuple):
     """Where the adjoint adds, or of edges writes, what it finds for the operands of each kind.
 
-    Of products of edges that is the gradient of their weights.
+    Of products of edges that is the gradient of their weights, and of features where it is wanted.
     """
 
     source_heads: tuple[Tensor, ...]
@@ -48,12 +49,22 @@ class Gradients(NamedTuple):
     edge_rows: tuple[Tensor, ...]
     edge_scalars: tuple[Tensor, ...]
     grad_weights: tuple[Tensor, ...]
+    grad_features: tuple[tuple[Tensor, Tensor], ...]
     parameters: tuple[Tensor, ...]
     parameter_heads: tuple[Tensor, ...]
 
 
 LISTED_BACKWARD = Arguments(
-    *('part', FEW, OPERANDS, shared.Row, shared.Draws, Whole('of_targets', OfTargets), Whole('grads', Gradients)),
+    *(
+        'part',
+        FEW,
+        OPERANDS,
+        shared.Row,
+        shared.Draws,
+        Whole('of_targets', OfTargets),
+        Whole('grads', Gradients),
+        Panels,
+    ),
 )
 
 
@@ -103,7 +114,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
     element, exp, sum_channels = getattr(np, str(layout.element)), vocabulary.exp, vocabulary.sum_channels
 
     @LISTED_BACKWARD.of
-    def backward(part, few, operands, total_heads, width, seed, threshold, scale, of_targets, grads):
+    def backward(part, few, operands, total_heads, width, seed, threshold, scale, of_targets, grads, panels):
         tile, _, head, channel = piece_of(part, few.tiles)
         num_tiles = len(few.tiles) // 2
         targets, sources, ids, degrees, count = list_edges(few)
@@ -125,7 +136,7 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
             end = min(q + step, count)
             if with_products and end > chunk_last:
                 differentiate(
-                    of_formed, operands, grads, (), ids, chunk_first, q - chunk_first, width, channel, 0, num_tiles,
+                    of_formed, operands, grads, panels, ids, chunk_first, q - chunk_first, width, channel, 0, num_tiles,
                     tile,
                 )  # fmt: skip
                 chunk_first, chunk_last = q, fill(operands, ids, q, count, width, channel, formed)
@@ -202,7 +213,8 @@ def listed_backward_body(bound: BoundProgram, layout: Instructions, plan: Backwa
                     head_parameter_sums = copy_head_parameters(edges_full(0.0))
                     unsettled = 0
         differentiate(
-            of_formed, operands, grads, (), ids, chunk_first, count - chunk_first, width, channel, 0, num_tiles, tile
+            of_formed, operands, grads, panels, ids, chunk_first, count - chunk_first, width, channel, 0, num_tiles,
+            tile,
         )  # fmt: skip
 
     return backward

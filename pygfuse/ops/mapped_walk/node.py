@@ -71,7 +71,7 @@ def walk_of_maps(
     for weight, bias in maps:
         tensors += weight, bias
         biased.append(bias is not None)
-    multiplies = features is not None and features.shape[1] <= MOST_FEATURES and not features.requires_grad
+    multiplies = features is not None and features.shape[1] <= MOST_FEATURES
     shaped = shaped_of(form, Shape(same, tuple(biased), itself is not None, multiplies))
     given = source, None if same else target, features, *tensors, *rest
     listed = as_listed(_edges_of(form, edges))

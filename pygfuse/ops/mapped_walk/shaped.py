@@ -9,7 +9,7 @@ from pygfuse.graph.listed import Listed
 from pygfuse.ops.mapped_walk.form import Form, Part
 from pygfuse.ops.mapped_walk.written import SIDES, Shape, is_remade, products_of, written, written_adjoint
 from pygfuse.ops.plan import Adjoint
-from pygfuse.program.program import SOURCE, TARGET
+from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 
 class Wanted(NamedTuple):
@@ -74,9 +74,15 @@ class Shaped:
             # a bias alone is of no side
             return of_sides.get(part.side, False) or any(weights)
 
-        # of products it is the weights' that is needed
-        of_made = [name not in self._products and any(map(is_needed, parts)) for name, parts in form.made.items()]
-        of_weights = [any(map(is_needed, form.made[name])) for name in self._products]
+        def is_weight_needed(part: Part) -> bool:
+            return mapped[3 + 2 * part.linear]
+
+        # of products in parts
+        of_made = [
+            of_sides[EDGE] if name in self._products else any(map(is_needed, parts))
+            for name, parts in form.made.items()
+        ]
+        of_weights = [any(map(is_weight_needed, form.made[name])) for name in self._products]
         # all at once
         of_dots = [bool(form.dots) and (of_made[form.place_of_dots] or any(rest[: len(form.dots)]))] * len(form.dots)
         flags = *of_made, *of_dots, *rest[len(form.dots) :], *of_weights

@@ -21,7 +21,7 @@ class Shape(NamedTuple):
         same: Whether sources and targets are one tensor.
         biased: Whether each map has a bias.
         added: Whether rows of targets are added to the result.
-        multiplies: Whether the walk multiplies rows of edges, which need no gradient.
+        multiplies: Whether the walk multiplies rows of edges.
     """
 
     same: bool
@@ -119,6 +119,9 @@ def written_adjoint(form: Form, shape: Shape, found: Collection[str], needed: Se
                     writer.add_to_weight(part, f'found_{place}.weight.t()')
                 else:
                     writer.add(part, f'found_{place}', may_write=len(with_rows) == 1)
+        if name in found and name in products:
+            # once, of whatever maps the weight is the sum
+            writer.add_features(f'found_{place}.features')
     for part in form.added:
         writer.add(part, 'grad', may_write=False)
     if shape.added:
@@ -217,6 +220,11 @@ class _Adjoint:
         rows = _rows(side, self.shape)
         if self.needed[rows]:
             self._put(rows, '.add_(grad, alpha=itself)', 'grad * itself')
+
+    def add_features(self, grad: str) -> None:
+        """Adds a gradient of rows of edges that a walk gave, if it is needed."""
+        if self.needed[EDGE]:
+            self._put(EDGE, f'.add_({grad})', grad)
 
     def add_to_weight(self, part: Part, value: str) -> None:
         """Adds a value to the gradient of the part's weight, if that is needed."""
