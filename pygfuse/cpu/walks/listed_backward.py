@@ -55,16 +55,8 @@ class Gradients(NamedTuple):
 
 
 LISTED_BACKWARD = Arguments(
-    *(
-        'part',
-        FEW,
-        OPERANDS,
-        shared.Row,
-        shared.Draws,
-        Whole('of_targets', OfTargets),
-        Whole('grads', Gradients),
-        Panels,
-    ),
+    *('part', FEW, OPERANDS, shared.Row, shared.Draws),
+    *(Whole('of_targets', OfTargets), Whole('grads', Gradients), Panels),
 )
 
 
