@@ -1,8 +1,7 @@
 """Chunks of edges on a GPU, by operators of torch; what each function does, `pygfuse.cpu.edge_chunks` says.
 
-A chunk has as many edges as keep a GPU busy (`pygfuse.mapping.edge_chunks`), so that an operator for each step costs
-little beside what it computes. Sums of rows are torch's ``index_add_``: in any order, but for
-``torch.use_deterministic_algorithms``.
+A chunk has as many edges as keep a GPU busy, so that an operator for each step costs little beside what it computes.
+Sums of rows are torch's ``index_add_``: in any order, but for ``torch.use_deterministic_algorithms``.
 """
 
 from __future__ import annotations
@@ -11,13 +10,21 @@ import torch
 from torch import Tensor
 
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.edge_chunks import EdgeChunk
+from pygfuse.mapping.edge_chunks import EdgeChunk, rows_of
 from pygfuse.program.activation import Activation
 
+# of the widest value of a chunk: what keeps all multiprocessors busy
+CHUNK_BYTES = 2**25
+LEAST_EDGES, MOST_EDGES = 2**14, 2**19
 # the gradient of a weight is summed at once
 WEIGHT_PARTS = 1
 # a library's products and torch's activations one by one
 HAS_ROW_NETWORKS = False
+
+
+def chunk_size(value_bytes: int, most: int | None = None) -> int:
+    """How many edges a chunk has; `most` is for sums in one line, which a GPU takes in many short ones."""
+    return min(MOST_EDGES, max(LEAST_EDGES, CHUNK_BYTES // max(1, value_bytes)))
 
 
 def on_huge_pages(tensor: Tensor) -> Tensor:
@@ -27,13 +34,6 @@ def on_huge_pages(tensor: Tensor) -> Tensor:
 
 def _sources(csr: Csr, chunk: EdgeChunk) -> Tensor:
     return csr.index[chunk.first : chunk.last]
-
-
-def _targets(csr: Csr, chunk: EdgeChunk) -> Tensor:
-    """The rows of a chunk's edges."""
-    counts = csr.indptr[chunk.row : chunk.row + chunk.rows + 1].clamp(chunk.first, chunk.last).diff()
-    rows = torch.arange(chunk.row, chunk.row + chunk.rows, device=counts.device)
-    return rows.repeat_interleave(counts, output_size=chunk.edges)
 
 
 def _places(csr: Csr, chunk: EdgeChunk, targets: Tensor, like: Tensor) -> Tensor:
@@ -47,14 +47,14 @@ def add_ends(csr: Csr, chunk: EdgeChunk, source: Tensor | None, target: Tensor |
     if target is None:
         torch.index_select(source, 0, _sources(csr, chunk), out=out)
         return
-    torch.index_select(target, 0, _targets(csr, chunk), out=out)
+    torch.index_select(target, 0, rows_of(csr, chunk), out=out)
     if source is not None:
         out.add_(source.index_select(0, _sources(csr, chunk)))
 
 
 def add_to_targets(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor) -> None:
     """Adds the values of a chunk to the rows of their targets in `out`."""
-    out.index_add_(0, _targets(csr, chunk), values)
+    out.index_add_(0, rows_of(csr, chunk), values)
 
 
 def add_to_sources(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor) -> None:
@@ -64,14 +64,14 @@ def add_to_sources(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor) -> N
 
 def keep_largest(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor, winners: Tensor) -> None:
     """Raises `out` to the largest values of its rows' edges, and notes the place in its row of the first."""
-    targets = _targets(csr, chunk)
+    targets = rows_of(csr, chunk)
     rows = slice(chunk.row, chunk.row + chunk.rows)
     begun = (csr.indptr[rows] < chunk.first).unsqueeze(1)
     has_edges = (csr.indptr[chunk.row + 1 : chunk.row + chunk.rows + 1] > csr.indptr[rows]).unsqueeze(1)
     best = torch.where(begun, out[rows], -torch.inf)
     spread = (targets - chunk.row).unsqueeze(1).expand_as(values)
     raised = best.scatter_reduce(0, spread, values, 'amax')
-    # of those that attain it the first; what is in no chunk yet is before all of this one
+    # of those that attain it the first: one of an earlier chunk comes before all of this one
     places = _places(csr, chunk, targets, values)
     attained = torch.where(values == raised.gather(0, spread), places, torch.inf)
     first = torch.full_like(best, torch.inf).scatter_reduce_(0, spread, attained, 'amin')
@@ -84,7 +84,7 @@ def keep_largest(csr: Csr, chunk: EdgeChunk, values: Tensor, out: Tensor, winner
 
 def spread(csr: Csr, chunk: EdgeChunk, grad_out: Tensor, winners: Tensor | None, values: Tensor) -> None:
     """Writes each target's row of `grad_out` to its edges in the chunk; with `winners`, to these alone."""
-    targets = _targets(csr, chunk)
+    targets = rows_of(csr, chunk)
     torch.index_select(grad_out, 0, targets, out=values)
     if winners is not None:
         winner = winners.index_select(0, targets)

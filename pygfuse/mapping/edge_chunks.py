@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+from torch import Tensor
 
 from pygfuse.graph.csr import Csr
 
@@ -14,8 +15,6 @@ CHUNK_BYTES = 2**20
 LEAST_EDGES = 1024
 # float32 loses digits in the long sums of a larger chunk
 MOST_EDGES = 8192
-# on a GPU, where sums are many short ones: what keeps all of its multiprocessors busy
-GPU_CHUNK_BYTES, GPU_LEAST_EDGES, GPU_MOST_EDGES = 2**25, 2**14, 2**19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,16 +31,13 @@ class EdgeChunk:
         return self.last - self.first
 
 
-def chunk_size(value_bytes: int, kind: str, most: int | None = None) -> int:
-    """How many edges a chunk has: on a CPU it stays in a core's cache.
+def chunk_size(value_bytes: int, most: int | None = None) -> int:
+    """How many edges a chunk has, so that it stays in a core's cache.
 
     Args:
         value_bytes: Bytes of an edge in the widest value.
-        kind: The kind of device.
-        most: How many edges it has at most on a CPU, if fewer than usual.
+        most: How many edges it has at most, if fewer than usual.
     """
-    if kind != 'cpu':
-        return min(GPU_MOST_EDGES, max(GPU_LEAST_EDGES, GPU_CHUNK_BYTES // max(1, value_bytes)))
     most = MOST_EDGES if most is None else most
     return min(most, max(LEAST_EDGES, CHUNK_BYTES // max(1, value_bytes)))
 
@@ -49,6 +45,13 @@ def chunk_size(value_bytes: int, kind: str, most: int | None = None) -> int:
 def chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:
     """All edges in chunks of at most `size`; they are kept with the edges, as finding them makes the host wait."""
     return csr.memo.get_or_make(('chunks', size), lambda: _chunks_of(csr, size))
+
+
+def rows_of(csr: Csr, chunk: EdgeChunk) -> Tensor:
+    """The row of each edge of a chunk, ``[edges]``, int64."""
+    counts = csr.indptr[chunk.row : chunk.row + chunk.rows + 1].clamp(chunk.first, chunk.last).diff()
+    rows = torch.arange(chunk.row, chunk.row + chunk.rows, device=counts.device)
+    return rows.repeat_interleave(counts, output_size=chunk.edges)
 
 
 def _chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from pygfuse._lib.backends import edge_chunks_of
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of, rows_of
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.reference import largest_at
@@ -87,7 +87,8 @@ class _Work:
 
     def chunks(self, like: Tensor) -> list[EdgeChunk]:
         """The chunks of values of a tensor's type."""
-        return chunks_of(self.csr, chunk_size(self.widest * like.element_size(), like.device.type, ROWS_AT_ONCE))
+        size = edge_chunks_of(like.device).chunk_size(self.widest * like.element_size(), ROWS_AT_ONCE)
+        return chunks_of(self.csr, size)
 
     def values(self, rows: Sequence[Tensor], chunk: EdgeChunk) -> Tensor:
         """The values of a chunk, of its operands' rows."""
@@ -102,9 +103,7 @@ class _Work:
         csr, of_edges = self.csr, slice(chunk.first, chunk.last)
         places = {SOURCE: csr.index[of_edges]}
         if TARGET in self.sides:
-            counts = csr.indptr[chunk.row : chunk.row + chunk.rows + 1].clamp(chunk.first, chunk.last).diff()
-            targets = torch.arange(chunk.row, chunk.row + chunk.rows, device=counts.device)
-            places[TARGET] = targets.repeat_interleave(counts, output_size=chunk.edges)
+            places[TARGET] = rows_of(csr, chunk)
         if csr.edge_id is not None:
             places[EDGE] = csr.edge_id[of_edges]
         found = []

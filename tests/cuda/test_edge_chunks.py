@@ -14,7 +14,7 @@ from pygfuse.cpu import edge_chunks as kernels
 from pygfuse.cuda import edge_chunks as operators
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.edge_mlp import Affine, Begin, Contract, Map, Normalise, Plus, Rectifier, Times
 from pygfuse.ops.edge_mlp.stages import written
 from pygfuse.ops.edge_mlp.tape import Tape
@@ -180,8 +180,8 @@ def test_products_and_activations():
 
 def test_chunks_are_found_once_and_are_larger_on_a_gpu(csr):
     assert chunks_of(csr, 13) is chunks_of(csr, 13)
-    assert chunk_size(256, 'cuda') > chunk_size(256, 'cpu')
-    assert chunk_size(256, 'cuda', most=64) == chunk_size(256, 'cuda')
+    assert operators.chunk_size(256) > kernels.chunk_size(256)
+    assert operators.chunk_size(256, most=64) == operators.chunk_size(256)
 
 
 @pytest.fixture
@@ -189,7 +189,8 @@ def elsewhere(monkeypatch):
     """Makes tensors that are not on the CPU, and has the graph cut in two chunks."""
     chunks = [EdgeChunk(0, 30, 0, 5), EdgeChunk(30, 60, 4, 5)]
     monkeypatch.setattr('pygfuse.ops.edge_mlp.tape.chunks_of', lambda csr, size: chunks)
-    monkeypatch.setattr('pygfuse.ops.edge_mlp.operands.edge_chunks_of', lambda device: operators)
+    for module in ('operands', 'tape'):
+        monkeypatch.setattr(f'pygfuse.ops.edge_mlp.{module}.edge_chunks_of', lambda device: operators)
     return functools.partial(torch.empty, device='meta')
 
 

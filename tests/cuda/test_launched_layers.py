@@ -89,8 +89,8 @@ def test_other_layers_forward_and_backward(driver, name):
 @pytest.mark.usefixtures('in_place_of_the_cpu', 'driver')
 def test_networks_on_chunks_of_edges(name, monkeypatch):
     # several of each graph
-    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', 2**9)
-    monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', 20)
+    monkeypatch.setattr('pygfuse.cuda.edge_chunks.CHUNK_BYTES', 2**9)
+    monkeypatch.setattr('pygfuse.cuda.edge_chunks.LEAST_EDGES', 20)
     NETWORKS[name]()
 
 

@@ -55,8 +55,9 @@ CHUNKS = {
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if 'torch' in name else name for name in CHUNKS])
 def setting(request, monkeypatch):
     chunk_bytes, least, widest = CHUNKS[request.param]
-    monkeypatch.setattr('pygfuse.mapping.edge_chunks.CHUNK_BYTES', chunk_bytes)
-    monkeypatch.setattr('pygfuse.mapping.edge_chunks.LEAST_EDGES', least)
+    for module in ('mapping', 'cuda'):
+        monkeypatch.setattr(f'pygfuse.{module}.edge_chunks.CHUNK_BYTES', chunk_bytes)
+        monkeypatch.setattr(f'pygfuse.{module}.edge_chunks.LEAST_EDGES', least)
     if widest is None:
         in_place_of('edge_chunks', monkeypatch)
     else:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunks_of
+from pygfuse._lib.backends import edge_chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.stages import features_of, held_apart, read, widest_of, widths_of
@@ -142,7 +143,7 @@ class _Tape(StagedTape):
         tensors = held_apart(operands)
         stages = read(network.text, tensors)
         self.csr = network.edges(token).graph().csr
-        size = chunk_size(widest_of(stages) * tensors[0].element_size(), tensors[0].device.type)
+        size = edge_chunks_of(tensors[0].device).chunk_size(widest_of(stages) * tensors[0].element_size())
         self.chunks = chunks_of(self.csr, size)
         size = min(size, self.csr.num_edges)
         operands = Operands(tensors, features_of(stages), self.csr, size, True, needed)

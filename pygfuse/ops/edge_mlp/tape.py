@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunks_of
+from pygfuse._lib.backends import edge_chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.stages import EdgeStage, features_of, widest_of, widths_of
 from pygfuse.ops.edge_mlp.steps import steps_of
@@ -70,7 +71,7 @@ class Tape(StagedTape):
         wanted: Sequence[bool] | None = None,
     ) -> None:
         self.csr = edges.graph().csr
-        size = chunk_size(widest_of(stages) * tensors[0].element_size(), tensors[0].device.type)
+        size = edge_chunks_of(tensors[0].device).chunk_size(widest_of(stages) * tensors[0].element_size())
         self.chunks, self.channels = chunks_of(self.csr, size), widths_of(stages)[-1]
         size = min(size, self.csr.num_edges)
         wanted = [True] * len(tensors) if wanted is None else wanted
