@@ -72,20 +72,6 @@ def edge_chunks_of(device: torch.device) -> ModuleType:
     return _module(device.type, 'edge_chunks')
 
 
-def why_no_edge_chunks(dtype: torch.dtype) -> str | None:
-    """The reason, if any, for which values of a type do not go through networks on chunks of edges: narrow ones would
-    lose digits in sums over these.
-
-    Example:
-        >>> why_no_edge_chunks(torch.float32) is None
-        True
-        >>> why_no_edge_chunks(torch.float16)
-        'networks of several stages have no fused form for torch.float16'
-    """
-    is_wide = dtype in (torch.float32, torch.float64)
-    return None if is_wide else f'networks of several stages have no fused form for {dtype}'
-
-
 def forms_products_by_chunks(kind: str) -> bool:
     """Whether walks on devices of a kind multiply features of edges by a weight for chunks of edges, as fast as one
     matrix product would be."""

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, text
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges, new_seed
 from pygfuse.ops.degrees import mean_of
+from pygfuse.ops.edge_mlp import why_no_edge_chunks
 from pygfuse.ops.edge_values import DTYPES, edge_values
 
 # what a chunk does not hold all edges of

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d
 
-from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges
@@ -24,6 +23,7 @@ from pygfuse.ops.edge_mlp import (
     edge_reduce,
     edge_states,
     normalised,
+    why_no_edge_chunks,
     why_no_places,
 )
 from pygfuse.program.activation import SELU, Activation

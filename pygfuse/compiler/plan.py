@@ -86,10 +86,10 @@ class Plan:
 
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
-        dtype = next((tensor.dtype for tensor in given.values() if tensor.is_floating_point()), torch.float32)
         for walk in self.walks.values():
             if not isinstance(walk, Walk):
-                reason = walk.why_not(edges, dtype)
+                floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
+                reason = walk.why_not(edges, next(floating, torch.float32))
                 if reason is None and torch.is_grad_enabled():
                     reason = self._why_edges_tie(walk, given)
                 if reason is not None:

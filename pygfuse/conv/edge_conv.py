@@ -9,7 +9,6 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
-from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse.conv._checks import Inputs
 from pygfuse.conv._edge_mlp.along_few_edges import few_edge_network_of
 from pygfuse.conv._edge_mlp.network import (
@@ -27,7 +26,7 @@ from pygfuse.conv._edge_mlp.values import EdgeValues
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EXTREMES, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.edge_mlp import why_no_places
+from pygfuse.ops.edge_mlp import why_no_edge_chunks, why_no_places
 from pygfuse.ops.few_edge_networks import network_along
 from pygfuse.ops.few_edges import FewEdges
 from pygfuse.program.library.edge_values import EDGE_VALUES

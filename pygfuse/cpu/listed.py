@@ -166,6 +166,7 @@ def _places(bound: BoundProgram, plan: BackwardPlan) -> _Places:
     texts = [names if type(names) is str else f'({"".join(f"found[{n!r}], " for n in names)})' for names in fields]
     scope = {'Gradients': Gradients}
     exec(f'def gradients(found, scalars, weights, features):\n    return Gradients({", ".join(texts)})\n', scope)
-    added = tuple(name for names in fields if type(names) is tuple and names is not rows for name in names)
+    of_nodes = *plan.heads, *of_sources, *plan.added, *of_targets
+    added = *of_nodes, *plan.edges, *plan.parameters, *plan.parameter_heads
     products = tuple(name for name in plan.edge_channels if name in bound.edge_products)
     return _Places(added, rows, products, scope['gradients'])

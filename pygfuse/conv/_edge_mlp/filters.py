@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from pygfuse._lib.backends import why_no_edge_chunks
 from pygfuse._lib.hooks import LINEAR
 from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edge_mlp.network import (
@@ -18,6 +17,7 @@ from pygfuse.conv._edge_mlp.network import (
 )
 from pygfuse.conv._layer import FusedConv, width_of
 from pygfuse.ops import Edges
+from pygfuse.ops.edge_mlp import why_no_edge_chunks
 
 
 class FilterConv(FusedConv):

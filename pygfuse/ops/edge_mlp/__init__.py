@@ -49,11 +49,26 @@ __all__ = [
     'edge_reduce',
     'edge_states',
     'normalised',
+    'why_no_edge_chunks',
     'why_no_places',
 ]
 
 # a winning edge is kept by its place in the row, as a number of float32
 _PLACES_LIMIT = 2**24
+
+
+def why_no_edge_chunks(dtype: torch.dtype) -> str | None:
+    """The reason, if any, for which values of a type do not go through networks on chunks of edges: narrow ones would
+    lose digits in sums over these.
+
+    Example:
+        >>> why_no_edge_chunks(torch.float32) is None
+        True
+        >>> why_no_edge_chunks(torch.float16)
+        'networks of several stages have no fused form for torch.float16'
+    """
+    is_wide = dtype in (torch.float32, torch.float64)
+    return None if is_wide else f'networks of several stages have no fused form for {dtype}'
 
 
 def why_no_places(graph: Graph) -> str | None:

@@ -94,7 +94,7 @@ class Shaped:
     def _dropped(self, adjoint: Adjoint | None, num_operands: int) -> Sequence[int]:
         form, num_made = self.form, len(self.form.made)
         remade = [place for place, parts in enumerate(form.made.values()) if is_remade(parts)]
-        # what is given is kept already, and of that weights are made again
+        # what is given is kept already; weights of products are made again
         given = range(num_made + len(form.dots), num_operands)
         unread = () if adjoint is None else [place for place in adjoint.unread if place != form.place_of_dots]
         return sorted({*remade, *given, *unread})
