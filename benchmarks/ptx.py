@@ -1,9 +1,10 @@
 """Compiles the CUDA backend's kernels and assembles them, without a GPU: ``make ptx``.
 
-Every kernel that a call of each program launches is compiled for each architecture. The table says for each how many
-registers a thread takes, what it spills, its shared memory, and the widest load in its loop over edges. The exit status
-is 1 if a kernel spills, or if its loop has no load of 16 bytes although the features' width allows it. GAT and the
-transformer are also compiled for tensors that offsets of 32 bits do not reach.
+Every kernel that a call of each program launches, and those of searches among points, are compiled for each
+architecture. The table says for each how many registers a thread takes, what it spills, its shared memory, and the
+widest load in its loop over edges. The exit status is 1 if a kernel spills, or if its loop has no load of 16 bytes
+although the features' width allows it. GAT and the transformer are also compiled for tensors that offsets of 32 bits do
+not reach.
 
 Needs numba-cuda and nvidia-cuda-nvcc, but no driver: ``pip install 'pygfuse[ptx]'``.
 """
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from static_speed.assembler import launched_form, named
-from static_speed.launched import calls, calls_of_many_shapes, launched
+from static_speed.launched import calls, calls_of_many_shapes, launched, searched
 from static_speed.loops import EDGES_DEPTH, blocks_of, loops_of
 from static_speed.ptx_text import instructions
 
@@ -106,7 +107,7 @@ def tasks(architectures: Iterable[tuple[int, int]], names: str = '', quick: bool
     return [
         Task(kernel, description, architecture, wide)
         for wide in (False, True)
-        for kernel, description in launched(calls, wide)
+        for kernel, description in launched(calls, wide) + ([] if wide else searched())
         for architecture in architectures
         if names in kernel.name and _is_wanted(kernel.name, architecture, wide, quick)
     ]

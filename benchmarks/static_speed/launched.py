@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
@@ -13,10 +14,11 @@ import torch
 import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
 from pygfuse.call.gradient import Gradient
-from pygfuse.cuda import backend, combination, kernels
+from pygfuse.cuda import backend, combination, kernels, knn, radius
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
 from pygfuse.graph.graph import Graph
+from pygfuse.graph.within import Within
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.program.library.gaussian import gaussian
 from pygfuse.program.products import Product
@@ -127,30 +129,48 @@ def launched(chosen: Callable[[Graph], Iterable[Call]], wide: bool = False) -> l
     """
     edges = torch.stack([torch.arange(64) % 16, torch.cat([torch.zeros(32, dtype=torch.int64), torch.arange(32) % 16])])
     graph = Graph.of(edges, num_sources=16, num_targets=16)
-    with force_mapping(Mapping('edge', part_work=7)):
-        return _recorded(chosen(graph), wide)
+    with force_mapping(Mapping('edge', part_work=7)), _recording(wide) as found:
+        for call in chosen(graph):
+            out, statistics = backend.forward(call)
+            backend.backward(Gradient(call, out, statistics, torch.zeros_like(out), list(call.tensors)))
+            if call.bound.score is not None:
+                backend.weights(call, statistics)
+    return found
 
 
-def _recorded(chosen: Iterable[Call], wide: bool) -> list[tuple[Kernel, tuple]]:
+def searched() -> list[tuple[Kernel, tuple]]:
+    """The kernels of searches among points."""
+    ends = torch.tensor([0, 4])
+    with _recording() as found:
+        for dtype in (torch.float32, torch.float64):
+            x = torch.zeros(4, 3, dtype=dtype)
+            knn.nearest(x, x, ends, ends, torch.tensor([2]), without_self=False, queries_first=True)
+        radius.within(Within(x, x, ends, ends, 1.0, 2, without_self=False, queries_first=True))
+    return found
+
+
+@contextlib.contextmanager
+def _recording(wide: bool = False) -> Iterator[list[tuple[Kernel, tuple]]]:
+    """A ``with`` block in which kernels are not launched: it gives those that would be, once the block is left."""
+    recorded: list[tuple[Kernel, tuple]] = []
     found: dict[tuple, tuple[Kernel, tuple]] = {}
 
     class Recorder(Kernel):
         def __call__(self, device, blocks, tiles, *arguments) -> None:
             description = tuple(describe(argument, wide) for argument in arguments)
             found.setdefault((self.key, self.layout, description), (self, description))
+            if isinstance(arguments[-1], torch.Tensor):
+                # what was counted decides what is allocated
+                arguments[-1].zero_()
 
     before = kernels.Kernel, combination.FAN_IN
     # few pieces are many: what combines them level by level is launched, too
     kernels.Kernel, combination.FAN_IN = Recorder, 2
     try:
-        for call in chosen:
-            out, statistics = backend.forward(call)
-            backend.backward(Gradient(call, out, statistics, torch.zeros_like(out), list(call.tensors)))
-            if call.bound.score is not None:
-                backend.weights(call, statistics)
+        yield recorded
     finally:
         kernels.Kernel, combination.FAN_IN = before
         for value in vars(kernels).values():
             if hasattr(value, 'cache_clear'):
                 value.cache_clear()
-    return list(found.values())
+        recorded += found.values()

@@ -80,12 +80,12 @@ def forms_products_by_chunks(kind: str) -> bool:
 
 def neighbour_search_of(device: torch.device) -> ModuleType | None:
     """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
-    return _module('cpu', 'knn') if device.type == 'cpu' else None
+    return _module(device.type, 'knn') if why_not(device.type) is None else None
 
 
 def radius_search_of(device: torch.device) -> ModuleType | None:
     """The module that searches all points within a distance on this device: it has ``within``. None: torch searches."""
-    return _module('cpu', 'radius') if device.type == 'cpu' else None
+    return _module(device.type, 'radius') if why_not(device.type) is None else None
 
 
 def few_edges_of(device: torch.device) -> ModuleType | None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection
 from torch import Tensor
 
 from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
+from pygfuse._lib.panels import pack
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, listed, paths
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.panels import lanes_of, pack
+from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
 from pygfuse.cpu.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.single_part import decided, is_single_part, single_part_of

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.finite import is_finite
+from pygfuse._lib.panels import pack
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.knn_boxes import nearest_in_boxes
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
-from pygfuse.cpu.panels import lanes_of, pack, panel_width
+from pygfuse.cpu.panels import lanes_of, panel_width
 from pygfuse.cpu.walks.knn import QUERIES_TOGETHER, nearest_body
 
 # queries of one part of the work

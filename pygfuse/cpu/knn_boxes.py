@@ -12,12 +12,13 @@ import functools
 import torch
 from torch import Tensor
 
+from pygfuse._lib.panels import pack
 from pygfuse.cpu.boxes import GROUP, boxes_of, tiled_order
 from pygfuse.cpu.cells import PADDING
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.numbers import ELEMENT_TYPES
-from pygfuse.cpu.panels import pack, panel_width
+from pygfuse.cpu.panels import panel_width
 from pygfuse.cpu.walks.knn_boxes import nearest_in_boxes_body
 
 # queries of one part of the work, close together

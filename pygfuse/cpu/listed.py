@@ -12,13 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pygfuse._lib.panels import pack
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.panels import lanes_of, pack
+from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.walked_edges import nothing
 from pygfuse.cpu.walks.arguments import Panels
 from pygfuse.cpu.walks.listed import ListedEdges

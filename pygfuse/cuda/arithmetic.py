@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from pygfuse.codegen import llvm
 from pygfuse.cuda import memory
-from pygfuse.cuda.lanes import LaneHeads, LaneRow, broadcast, each_element
+from pygfuse.cuda.lanes import ELEMENTS, LaneHeads, LaneRow, broadcast, each_element
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.memory import INT32
 from pygfuse.cuda.numba_cuda import intrinsic, types
@@ -60,6 +60,14 @@ class Values:
             return a(types.boolean, a, b), emit
 
         return choose
+
+    def value(self, place: int):
+        """``value(row)``: the number at a place among this lane's values of a row."""
+
+        def emit(builder, row):
+            return builder.extract_element(row, ir.Constant(INT32, place))
+
+        return of_one(self.row, ELEMENTS[self.layout.compute], emit)
 
     @functools.cached_property
     def rounded(self):

@@ -11,8 +11,10 @@ from pygfuse.cuda.kernel import BACKWARD_BLOCKS, FORWARD_BLOCKS, Kernel
 from pygfuse.cuda.layout import Layout
 from pygfuse.cuda.walks.backward import backward_body
 from pygfuse.cuda.walks.forward import combine_body, dots_body, fold_body, forward_body
+from pygfuse.cuda.walks.nearest import nearest_body
 from pygfuse.cuda.walks.random import factors_body
 from pygfuse.cuda.walks.weights import weights_body
+from pygfuse.cuda.walks.within import count_body, write_body
 from pygfuse.program.adjoint import BackwardPlan
 from pygfuse.program.program import BoundProgram
 
@@ -67,6 +69,24 @@ def dots_kernel(layout: Layout) -> Kernel:
 @functools.lru_cache(maxsize=256)
 def factors_kernel(layout: Layout) -> Kernel:
     return Kernel(factors_body, *_named(layout, 'dropout factors'))
+
+
+# searches among points: the same distances as on a CPU, so no product is fused with a sum
+
+
+@functools.lru_cache(maxsize=256)
+def nearest_kernel(layout: Layout) -> Kernel:
+    return Kernel(nearest_body, *_named(layout, 'nearest points'), False, FORWARD_BLOCKS)
+
+
+@functools.lru_cache(maxsize=256)
+def count_kernel(layout: Layout) -> Kernel:
+    return Kernel(count_body, *_named(layout, 'points within a distance, counted'), False, FORWARD_BLOCKS)
+
+
+@functools.lru_cache(maxsize=256)
+def write_kernel(layout: Layout) -> Kernel:
+    return Kernel(write_body, *_named(layout, 'points within a distance'), False, FORWARD_BLOCKS)
 
 
 def _named(layout: Layout, name: str, key: tuple[str, ...] = ()) -> tuple[Layout, str, tuple[str, ...]]:

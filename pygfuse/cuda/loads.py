@@ -24,6 +24,8 @@ class Loads:
     heads: LaneHeads
 
     place_at = staticmethod(memory.place_at)
+    reload_place = staticmethod(memory.reload_place)
+    store_place = staticmethod(memory.store_place)
 
     @functools.cached_property
     def load_row(self):
@@ -75,13 +77,21 @@ class Loads:
     @functools.cached_property
     def load_number(self):
         """``load_number(memory, offset)``: one item, the same for all lanes."""
+        return self._number_loader(constant=True)
+
+    @functools.cached_property
+    def reload_number(self):
+        """`load_number` of memory that the kernel writes to."""
+        return self._number_loader(constant=False)
+
+    def _number_loader(self, constant: bool):
         element = self.layout.compute
 
         @intrinsic
         def load_number(typingctx, source, offset):
             def emit(context, builder, signature, arguments):
                 kind = signature.args[0]
-                vector = memory.load_vector(builder, kind, *arguments, 1, LLVM_ELEMENTS[element])
+                vector = memory.load_vector(builder, kind, *arguments, 1, LLVM_ELEMENTS[element], constant)
                 return builder.extract_element(vector, ir.Constant(INT32, 0))
 
             return ELEMENTS[element](source, types.int64), emit

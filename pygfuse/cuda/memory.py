@@ -176,8 +176,36 @@ def place_at(typingctx, index, position):
         kind = signature.args[0]
         if isinstance(kind, types.NoneType):
             return arguments[1]
-        pointer = _pointer(builder, kind, *arguments, _PLAIN[kind.kind])
-        found = _load_plain(builder, pointer, kind.item_bytes, True)
-        return builder.sext(found, INT64) if found.type.width < 64 else found
+        return _load_place(builder, kind, *arguments, constant=True)
 
     return types.int64(index, types.int64), emit
+
+
+@intrinsic
+def reload_place(typingctx, index, position):
+    """`place_at` of an index that the kernel writes to."""
+
+    def emit(context, builder, signature, arguments):
+        return _load_place(builder, signature.args[0], *arguments, constant=False)
+
+    return types.int64(index, types.int64), emit
+
+
+@intrinsic
+def store_place(typingctx, index, position, number):
+    """``store_place(index, position, number)``: writes a number to a position of an index."""
+
+    def emit(context, builder, signature, arguments):
+        kind, (base, at, value) = signature.args[0], arguments
+        to = _PLAIN[kind.kind]
+        value = builder.trunc(value, to) if to.width < value.type.width else value
+        builder.store(value, _pointer(builder, kind, base, at, to), align=kind.item_bytes)
+        return context.get_dummy_value()
+
+    return types.void(index, types.int64, types.int64), emit
+
+
+def _load_place(builder, kind: Memory, base: ir.Value, position: ir.Value, constant: bool) -> ir.Value:
+    pointer = _pointer(builder, kind, base, position, _PLAIN[kind.kind])
+    found = _load_plain(builder, pointer, kind.item_bytes, constant)
+    return builder.sext(found, INT64) if found.type.width < 64 else found

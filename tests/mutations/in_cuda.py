@@ -8,6 +8,7 @@ COMPILED = 'tests/cuda/test_compiled.py'
 EDGE_CHUNKS = 'tests/cuda/test_edge_chunks.py'
 EXTREMES = 'tests/cuda/test_extremes.py'
 LAUNCH = 'tests/cuda/test_launch.py'
+SEARCHES = 'tests/cuda/test_searches.py'
 REAL_SIZES = 'tests/cuda/test_real_sizes.py'
 PASSED = f'{LAUNCH} -k passes_what_it_should'
 
@@ -39,6 +40,62 @@ OF_CUDA = (
         'torch.arange(chunk.first, chunk.last, device=targets.device)',
         'torch.arange(chunk.first, chunk.last)',
         f'{EDGE_CHUNKS} -k one_device',
+    ),
+    Mutation(
+        'a non-coherent reload of distances in a heap',
+        'cuda/loads.py',
+        'return self._number_loader(constant=False)',
+        'return self._number_loader(constant=True)',
+        f'{SEARCHES} -k races',
+    ),
+    Mutation(
+        'a non-coherent reload of numbers in a heap',
+        'cuda/memory.py',
+        'return _load_place(builder, signature.args[0], *arguments, constant=False)',
+        'return _load_place(builder, signature.args[0], *arguments, constant=True)',
+        f'{SEARCHES} -k races',
+    ),
+    Mutation(
+        'squared differences that are fused with sums',
+        'cuda/kernels.py',
+        "Kernel(nearest_body, *_named(layout, 'nearest points'), False,",
+        "Kernel(nearest_body, *_named(layout, 'nearest points'), True,",
+        f'{SEARCHES} -k fused',
+    ),
+    Mutation(
+        'distances to what is within reach that are fused with sums',
+        'cuda/kernels.py',
+        "Kernel(count_body, *_named(layout, 'points within a distance, counted'), False,",
+        "Kernel(count_body, *_named(layout, 'points within a distance, counted'), True,",
+        f'{SEARCHES} -k "definition and rounding"',
+    ),
+    Mutation(
+        'equal distances in a heap, whatever their numbers',
+        'cuda/walks/heap.py',
+        'distance > other_distance or (distance == other_distance and number > other_number)',
+        'distance > other_distance',
+        f'{SEARCHES} -k races',
+    ),
+    Mutation(
+        'points of the next cloud in a panel',
+        'cuda/walks/clouds.py',
+        'if begin <= number and number < end and number != own:',
+        'if begin <= number and number != own:',
+        f'{SEARCHES} -k races',
+    ),
+    Mutation(
+        'distances on a GPU that are no numbers',
+        'cuda/walks/clouds.py',
+        'return equal(total, total, total, INFINITY)',
+        'return total',
+        f'{SEARCHES} -k races',
+    ),
+    Mutation(
+        'the nearest within a distance in the order of distances',
+        'cuda/walks/within.py',
+        'for held in range(wanted):',
+        'for held in range(0):',
+        f'{SEARCHES} -k races',
     ),
     Mutation(
         'a non-coherent reload of rows',
