@@ -100,13 +100,13 @@ class OverFewEdges:
             itself: How many times features of targets are added, or None.
         """
         walk = self._note.few[0]
-        dtype, parameters = x[0].dtype, self._parameters
+        parameters = self._parameters
         maps = [self.map_of_few(name) for name in walk.maps]
         rest = *[parameters.get(name) for name in walk.rest], *more
         if None in maps:
             return None
         for tensor in *[bias if weight is None else weight for weight, bias in maps], *rest:
-            if tensor is None or tensor.dtype is not dtype or type(tensor) not in PLAIN:
+            if tensor is None or not is_plain_like(tensor, x[0]):
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
         # autograd is to keep what it saves, and nothing beside it
@@ -183,6 +183,11 @@ class OverFewEdges:
         if type(forms[0]) is FewWalk and not _fits(forms[0], edge_index.shape[1], num_sources, num_targets, given):
             return None
         return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note), given)
+
+
+def is_plain_like(tensor: Tensor, x: Tensor) -> bool:
+    """Whether a tensor is torch's own and of the type of features."""
+    return tensor.dtype is x.dtype and type(tensor) in PLAIN
 
 
 def weights_of(linear: Module) -> Weights | None:

@@ -7,6 +7,8 @@ from pygfuse.mapping import records
 # of rows that are read and written: up to so many, adding edges as they come takes less than what has to be done first
 # for a walk of sorted ones
 MOST_BYTES = 2**22
+# of rows of edges: up to so many, torch's operators with a row for each edge take less than a function in Python
+MOST_TINY_BYTES = 2**18
 # numbers that a network of edges multiplies: beyond, several threads take less than one
 MOST_PRODUCTS = 2**24
 # what an edge of narrower rows takes, too
@@ -34,3 +36,13 @@ def are_few(num_edges: int, num_nodes: int, row_bytes: int, products: tuple[int,
     if num_edges * products[0] + num_nodes * products[1] > MOST_PRODUCTS:
         return False
     return (num_edges + num_nodes) * row_bytes <= MOST_BYTES and records.TABLE.is_empty()
+
+
+def are_tiny(num_edges: int, row_bytes: int) -> bool:
+    """Whether so few edges have a row each, where a program is one or two operators of torch.
+
+    Example:
+        >>> are_tiny(100, 256), are_tiny(2000, 256)
+        (True, False)
+    """
+    return num_edges * row_bytes <= MOST_TINY_BYTES

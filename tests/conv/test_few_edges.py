@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch_geometric.nn
 import torch_geometric.nn as pyg
 from torch.utils.checkpoint import checkpoint
 
@@ -122,8 +123,11 @@ def not_sorted(fused, plain, arguments, monkeypatch):
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize('name', OF_EDGES)
-def test_features_of_edges(name, monkeypatch):
+@pytest.mark.parametrize(
+    ('name', 'most_bytes'), [*((name, few_edges.MOST_TINY_BYTES) for name in OF_EDGES), ('GINE', 0)]
+)
+def test_features_of_edges(name, most_bytes, monkeypatch):
+    monkeypatch.setattr(few_edges, 'MOST_TINY_BYTES', most_bytes)
     torch.manual_seed(3)
     fused, x = pygfuse.fuse(OF_EDGES[name]()).double(), features()
     width = WIDTH if name.endswith('as they are') else 3
@@ -133,6 +137,34 @@ def test_features_of_edges(name, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(ValueError, match='edge_attr'):
         fused(x, random_edges(NODES, NODES, EDGES), of_edges[1:])
+
+
+@pytest.mark.parametrize('has_map', [True, False])
+@pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
+def test_a_few_rows_of_edges(has_map, flow):
+    """Along tiny edges GINE is a few operators of torch; what decides and what is refused is the same."""
+    conv = pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH), edge_dim=3 if has_map else None, flow=flow)
+    fused, x = pygfuse.fuse(conv).double(), features()
+    plain, of_edges = pygfuse.unfuse(copy.deepcopy(fused)), torch.rand(EDGES, 3 if has_map else WIDTH).double()
+    edge_index = random_edges(NODES, NODES, EDGES)
+    for aggr in ('sum', 'mean', 'max'):
+        for conv in (fused, plain):
+            conv.aggr_module = torch_geometric.nn.resolver.aggregation_resolver(aggr)
+            conv.aggr = aggr
+        for _ in range(2):
+            torch.testing.assert_close(fused(x, edge_index, of_edges), plain(x, edge_index, of_edges))
+        fused(x, edge_index, of_edges).sum().backward()
+        assert (fused.note.backward is None) == (aggr == 'sum')
+    fused.aggr_module, fused.aggr = torch_geometric.nn.aggr.SumAggregation(), 'sum'
+    for row in (0, 1):
+        for wrong in (NODES, -1):
+            outside = edge_index.clone()
+            outside[row, 3] = wrong
+            with pytest.raises(ValueError, match=f'holds node {wrong}'):
+                fused(x, outside, of_edges)
+    if not has_map:
+        with pytest.raises(ValueError, match='edge_attr'):
+            fused(x, edge_index, of_edges[:, :1])
 
 
 @pytest.mark.parametrize('options', [{}, {'improved': True}, {'add_self_loops': False}])

@@ -10,6 +10,34 @@ LISTED = 'tests/ops/test_listed.py'
 
 OF_MAPPED_WALKS = (
     Mutation(
+        'the ends of tiny edges',
+        'conv/gin_conv.py',
+        'source.index_select(0, ends[1 - target_row])',
+        'source.index_select(0, ends[0])',
+        f'{LAYERS_ALONG} -k few_rows_of_edges',
+    ),
+    Mutation(
+        'the check of tiny edges',
+        'conv/gin_conv.py',
+        '            edges.check()\n',
+        '',
+        f'{LAYERS_ALONG} -k few_rows_of_edges',
+    ),
+    Mutation(
+        'rows of tiny edges that are means',
+        'conv/gin_conv.py',
+        "if self.reduction != 'sum' or not are_tiny",
+        'if not are_tiny',
+        f'{LAYERS_ALONG} -k few_rows_of_edges',
+    ),
+    Mutation(
+        'how many times features are added to sums along tiny edges',
+        'conv/gin_conv.py',
+        '(target if itself == 1.0 else itself * target)',
+        'target',
+        f'{LAYERS_ALONG} -k features_of_edges',
+    ),
+    Mutation(
         'a second share of the gradient of mapped rows',
         'ops/mapped_walk/written.py',
         "self._put(rows, f'.addmm_({grad}, {weight})', f'{grad}.mm({weight})')",
