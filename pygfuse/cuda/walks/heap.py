@@ -30,15 +30,15 @@ class HeapFunctions(NamedTuple):
     """What a lane does with the heap of its query.
 
     Attributes:
-        top: ``top(heaps, query)``: the distance and the number of the last point.
         push: ``push(heaps, query, held, distance, number)``: adds a point to so many.
-        replace_top: ``replace_top(heaps, query, held, distance, number)``: puts a point in the place of the last one.
+        keep: ``keep(heaps, query, held, last, wanted, distance, number)``: adds a point to so many if it is among the
+            nearest `wanted`, in place of the last where the heap is full. It gives how many there are then and, once
+            the heap is full, the distance of the last, and takes both with the next point, of a greater number.
         pop: ``pop(heaps, query, held)``: the last point of so many, which then is in the heap no more.
     """
 
-    top: Callable
     push: Callable
-    replace_top: Callable
+    keep: Callable
     pop: Callable
 
 
@@ -65,10 +65,6 @@ def heap_functions(lanes: Any) -> HeapFunctions:
         at = place * heaps.stride + query
         store_number(heaps.distances, at, distance, True)
         store_place(heaps.numbers, at, number)
-
-    @lanes.inlined
-    def top(heaps, query):
-        return item(heaps, query, 0)
 
     @lanes.inlined
     def push(heaps, query, held, distance, number):
@@ -98,10 +94,23 @@ def heap_functions(lanes: Any) -> HeapFunctions:
         put(heaps, query, place, distance, number)
 
     @lanes.inlined
+    def keep(heaps, query, held, last, wanted, distance, number):
+        if held < wanted:
+            push(heaps, query, held, distance, number)
+            held += 1
+            if held == wanted:
+                last, _ = item(heaps, query, 0)
+        elif distance < last:
+            # of equal distances the one that is there comes first
+            replace_top(heaps, query, held, distance, number)
+            last, _ = item(heaps, query, 0)
+        return held, last
+
+    @lanes.inlined
     def pop(heaps, query, held):
-        found = top(heaps, query)
+        found = item(heaps, query, 0)
         distance, number = item(heaps, query, held - 1)
         replace_top(heaps, query, held - 1, distance, number)
         return found
 
-    return HeapFunctions(top, push, replace_top, pop)
+    return HeapFunctions(push, keep, pop)

@@ -19,19 +19,10 @@ def nearest_body(lanes: Any) -> Callable:
         lanes.place_at, lanes.store_place, lanes.team_number, lanes.team_count,
     )  # fmt: skip
     row_full, first_value = lanes.row_full, lanes.value(0)
-    top, push, replace_top, pop = heap_functions(lanes)
+    _, keep, pop = heap_functions(lanes)
 
     def take(distance, number, query, held, last, length, heaps):
-        if held < length:
-            push(heaps, query, held, distance, number)
-            held += 1
-            if held == length:
-                last, _ = top(heaps, query)
-        elif distance < last:
-            # numbers ascend, so of equal distances the one that is there comes first
-            replace_top(heaps, query, held, distance, number)
-            last, _ = top(heaps, query)
-        return held, last
+        return keep(heaps, query, held, last, length, distance, number)
 
     over = over_points(lanes, take, 'held, last', 'length, heaps')
 

@@ -41,7 +41,7 @@ def write_body(lanes: Any) -> Callable:
         lanes.place_at, lanes.store_place, lanes.team_number, lanes.team_count,
     )  # fmt: skip
     row_full, first_value, reload_place = lanes.row_full, lanes.value(0), lanes.reload_place
-    top, push, replace_top, pop = heap_functions(lanes)
+    push, keep, pop = heap_functions(lanes)
 
     def append(distance, number, query, held, limit, first, neighbours):
         if distance <= limit:
@@ -51,15 +51,7 @@ def write_body(lanes: Any) -> Callable:
 
     def choose(distance, number, query, held, last, limit, wanted, heaps):
         if distance <= limit:
-            if held < wanted:
-                push(heaps, query, held, distance, number)
-                held += 1
-                if held == wanted:
-                    last, _ = top(heaps, query)
-            elif distance < last:
-                # numbers ascend, so of equal distances the one that is there comes first
-                replace_top(heaps, query, held, distance, number)
-                last, _ = top(heaps, query)
+            held, last = keep(heaps, query, held, last, wanted, distance, number)
         return held, last
 
     append_all = over_points(lanes, append, 'held', 'limit, first, neighbours')
