@@ -35,6 +35,8 @@ _EDGES_A_PART = 128
 _ROW_PARTS = 64
 # whether linear maps and activations that follow one another run as one kernel (`RowNetwork`)
 HAS_ROW_NETWORKS = True
+# whether of a linear map before a maximum only rows of winners are differentiated (`map_adjoint_at_winners`)
+MAPS_WINNERS_ALONE = True
 # parts of a chunk that sum the gradient of a weight apart
 WEIGHT_PARTS = 8
 _REGISTERS = 16

@@ -16,10 +16,10 @@ from pygfuse.program.activation import Activation
 # of the widest value of a chunk: what keeps all multiprocessors busy
 CHUNK_BYTES = 2**25
 LEAST_EDGES, MOST_EDGES = 2**14, 2**19
-# the gradient of a weight is summed at once
-WEIGHT_PARTS = 1
 # a library's products and torch's activations one by one
 HAS_ROW_NETWORKS = False
+# a product of all edges takes no longer than the host's look for what is not finite
+MAPS_WINNERS_ALONE = False
 
 
 def chunk_size(value_bytes: int, most: int | None = None) -> int:
@@ -108,23 +108,6 @@ def put_edges(csr: Csr, chunk: EdgeChunk, values: Tensor, rows: Tensor) -> None:
 
 def _ids(csr: Csr, chunk: EdgeChunk) -> Tensor:
     return csr.edge_id[chunk.first : chunk.last]
-
-
-def map_adjoint_at_winners(
-    csr: Csr,
-    chunk: EdgeChunk,
-    grad_out: Tensor,
-    winners: Tensor,
-    weight: Tensor,
-    values: Tensor,
-    grad_values: Tensor,
-    grad_weights: Tensor,
-) -> None:
-    """The adjoint of a linear map whose results were reduced to their largest; `grad_weights` has one summand."""
-    grad = grad_out.new_empty(chunk.edges, grad_out.shape[1])
-    spread(csr, chunk, grad_out, winners, grad)
-    torch.mm(grad, weight, out=grad_values)
-    grad_weights[0].addmm_(grad.t(), values)
 
 
 def mapped(values: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:

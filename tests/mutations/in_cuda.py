@@ -42,6 +42,13 @@ OF_CUDA = (
         f'{EDGE_CHUNKS} -k one_device',
     ),
     Mutation(
+        'a look for what is not finite that a GPU waits for',
+        'cuda/edge_chunks.py',
+        'MAPS_WINNERS_ALONE = False',
+        'MAPS_WINNERS_ALONE = True',
+        'tests/cuda/test_waits.py -k "chunks and max"',
+    ),
+    Mutation(
         'a non-coherent reload of distances in a heap',
         'cuda/loads.py',
         'return self._number_loader(constant=False)',

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pygfuse._lib.backends import edge_chunks_of
 from pygfuse._lib.finite import is_finite
 from pygfuse.mapping.edge_chunks import EdgeChunk
 from pygfuse.ops.edge_mlp.autograd import backward, keep
@@ -70,7 +71,7 @@ def _edge_network_backward(
     tensors = held_apart(tensors)
     stages, edges = read(text, tensors), Edges(token, num_sources, num_targets, flow)
     grad_out, grad_state = grad_out.contiguous(), None if grad_state is None else grad_state.contiguous()
-    if reduce == 'max' and grad_state is None and isinstance(stages[-1], Map) and _all_finite(tensors):
+    if reduce == 'max' and grad_state is None and _maps_winners_alone(stages, tensors):
         return _backward_of_winners(tensors, stages, edges, wanted, winners, grad_out)
     tape = Tape(tensors, stages, edges, True, wanted)
     for chunk in tape.chunks:
@@ -91,8 +92,10 @@ def _take_gradients(
         tape.kernels.take_edges(tape.csr, chunk, grad_state, grad, adds=reduce != 'none')
 
 
-def _all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether a product with a gradient of zero is zero, so that it can be left out."""
+def _maps_winners_alone(stages: Sequence[EdgeStage], tensors: Sequence[Tensor]) -> bool:
+    """Whether a map is last and its products with gradients of zero are left out: they are zero if all is finite."""
+    if not isinstance(stages[-1], Map) or not edge_chunks_of(tensors[0].device).MAPS_WINNERS_ALONE:
+        return False
     return all(is_finite(tensor) for tensor in tensors)
 
 
