@@ -6,7 +6,13 @@ from torch import Tensor
 
 
 def pack(x: Tensor, width: int) -> Tensor:
-    """Points ``[points, dims]`` in panels ``[panels, dims, width]``, the last filled with zeros."""
+    """Points ``[points, dims]`` in panels ``[panels, dims, width]``, the last filled with zeros.
+
+    Example:
+        >>> import torch
+        >>> pack(torch.tensor([[1, 2], [3, 4], [5, 6]]), 2).tolist()
+        [[[1, 3], [2, 4]], [[5, 0], [6, 0]]]
+    """
     points, dims = x.shape
     panels = -(-points // width)
     packed = x.new_empty(panels, dims, width)
