@@ -11,8 +11,8 @@ from tests.support.parity import RELATIVE
 
 # of everything that is compared: what is left where a gradient cancels to nothing
 FLOOR = {torch.float32: 1e-5, torch.float64: 1e-11}
-# of what PyG has not one digit right, what is compared is the rounding of terms that cancel, on either side: their order
-# decides, not their number; narrow types have few digits of anything, so there the truth has to be nothing
+# where PyG has not one digit right, the rounding of terms that cancel is compared, on either side: their order decides,
+# not their number; narrow types have few digits of anything, so there the truth has to be nothing
 _NO_DIGIT, _NOTHING, _OF_TERMS = 8, 1e-6, 16
 # AGNN compares directions, of length 1 whatever the features: of small ones, this cancels from terms of that size
 _OF_DIRECTIONS = 'gradient of beta'
