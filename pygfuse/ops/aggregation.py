@@ -16,6 +16,7 @@ from pygfuse.ops import (
     autocast,
     operator,  # noqa: F401  registers the operators
 )
+from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.dropout import factors_of
 from pygfuse.ops.eager import aggregate_eagerly
 from pygfuse.ops.edges import Edges
@@ -104,7 +105,7 @@ def aggregate_known(
     plan = plan_of(given, heads, channels, reduce)
     check_types(given.names, given.tensors, False)
     check_shapes(plan.expected, given.tensors, edges)
-    if plan.width == 0 or not are_plain(given.tensors):
+    if plan.width == 0 or not are_plain(given.tensors) or (program.softmax and reduce == 'mean'):
         return aggregate(program, edges, operands, heads, channels, reduce, dropout, seed, flat=True)
     return aggregate_eagerly(plan, edges, given, dropout, seed, False, note)[0]
 
@@ -170,7 +171,9 @@ def _run(
         given = given_of(program, autocast.operands(tensors, reduce) | given.numbers)
     if not torch.compiler.is_compiling():
         given = given._replace(tensors=of_no_own_class(given.tensors))
-    form = heads, channels, reduce
+    # of a mean the output was rounded again: where one edge has all the weight, gradients of scores would not cancel
+    is_mean_of_softmax = program.softmax and reduce == 'mean'
+    form = heads, channels, 'sum' if is_mean_of_softmax else reduce
     seed = seed if dropout > 0.0 else None
 
     def arguments() -> Arguments:
@@ -190,4 +193,6 @@ def _run(
                 # autograd keeps them
                 call, statistics = call_of(arguments()), None
                 out = reference.aggregate(call, factors_of(call))
+        if is_mean_of_softmax:
+            out = mean_of(out, edges)
     return (out if out.dtype == dtype else out.to(dtype)), arguments, statistics

@@ -25,7 +25,7 @@ def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def mean_of(sums: Tensor, edges: Edges) -> Tensor:
     """The means over the edges of each target, of their sums, ``[targets, width]``; 0 where there are none."""
-    return sums / degrees(edges, sums)[0].clamp(min=1).unsqueeze(1)
+    return sums / counts_of(edges, sums)[0]().clamp(min=1).unsqueeze(1)
 
 
 def counts_of(edges: Edges, like: Tensor) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:

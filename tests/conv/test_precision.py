@@ -6,8 +6,10 @@ import copy
 
 import pytest
 import torch
+import torch_geometric.nn
 from torch import Tensor
 
+import pygfuse
 from tests.support import cases as table
 from tests.support.parity import GRAPHS, Example, random_edges
 
@@ -118,3 +120,26 @@ def test_large_inputs_of_many_seeds(name):
         # errors of nothing are those of a last digit
         error, of_pyg = torch.tensor(errors, dtype=torch.float64).clamp(min=1e-8).log().mean(dim=0).exp().tolist()
         assert error <= max(2 * of_pyg, 1e-5), f'{key}: error {error:.2g}, PyG {of_pyg:.2g}, of {len(errors)} seeds'
+
+
+@pytest.mark.parametrize('aggr', ['sum', 'mean'])
+@pytest.mark.parametrize('edges', [40, 40_000])
+def test_scores_of_a_softmax_that_is_all_but_one_edge(aggr, edges):
+    """There the gradient of a score is the difference of two numbers that are the same."""
+    torch.manual_seed(0)
+    nodes = edges // 4
+    pyg, x = torch_geometric.nn.TransformerConv(16, 8, heads=2, aggr=aggr, root_weight=False), torch.randn(nodes, 16)
+    with torch.no_grad():
+        for linear in (pyg.lin_key, pyg.lin_query):
+            linear.weight.mul_(400)
+    edge_index, fused = torch.randint(nodes, (2, edges)), pygfuse.fuse(copy.deepcopy(pyg))
+
+    def gradient(layer, dtype):
+        layer = layer.to(dtype)
+        (found,) = torch.autograd.grad(layer(x.to(dtype), edge_index).sin().sum(), layer.lin_query.weight)
+        return found.double()
+
+    errors = [gradient(layer, torch.float32) for layer in (fused, pyg)]
+    exact = gradient(pyg, torch.float64)
+    ours, theirs = ((error - exact).abs().max() for error in errors)
+    assert ours <= 2 * theirs + 1e-12
