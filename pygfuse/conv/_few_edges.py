@@ -20,6 +20,7 @@ from pygfuse._lib.note import Note
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._spec import Spec
 from pygfuse.mapping.few_edges import are_few, counted_bytes
+from pygfuse.ops.aggregation import is_divided
 from pygfuse.ops.few_edges import TYPES, FewEdges
 from pygfuse.ops.intercepted import PLAIN
 from pygfuse.ops.listed import savable
@@ -142,8 +143,7 @@ class OverFewEdges:
         is_taken = is_known and source.dtype in TYPES and not self.drops()
         if form is None and is_taken and self._takes_features(pair, given.get('edge_attr')):
             form = self.walk_of_few(pair, given, prepared)
-        if form is None or (isinstance(form, FewWalk) and form.form.program.softmax and form.form.reduce == 'mean'):
-            # a mean of weights that sum to one is a sum that is divided (`pygfuse.ops.aggregate`)
+        if form is None or (isinstance(form, FewWalk) and is_divided(form.form.program, form.form.reduce)):
             return None
         has_kernel = edge_index.dtype is torch.int64 and few_edges_of(edge_index.device) is not None
         if not (has_kernel and source.dim() == 2 and source.shape[1]):

@@ -105,7 +105,7 @@ def aggregate_known(
     plan = plan_of(given, heads, channels, reduce)
     check_types(given.names, given.tensors, False)
     check_shapes(plan.expected, given.tensors, edges)
-    if plan.width == 0 or not are_plain(given.tensors) or (program.softmax and reduce == 'mean'):
+    if plan.width == 0 or not are_plain(given.tensors) or is_divided(program, reduce):
         return aggregate(program, edges, operands, heads, channels, reduce, dropout, seed, flat=True)
     return aggregate_eagerly(plan, edges, given, dropout, seed, False, note)[0]
 
@@ -143,6 +143,15 @@ def aggregate_with_weights(
     return out.view(edges.num_targets, heads, channels), weights.to(out.dtype)
 
 
+def is_divided(program: EdgeProgram, reduce: str) -> bool:
+    """Whether a reduction is a walk's sum, divided by an operator of torch: a mean of what a softmax weighs.
+
+    The adjoint reads what the walk gave. Were that divided and rounded, the gradients of scores would not cancel where
+    one edge has all the weight.
+    """
+    return program.softmax and reduce == 'mean'
+
+
 def is_fused(heads: int, channels: int) -> bool:
     """Whether walks run; else PyTorch's own operators on edges x features: on request, or without channels."""
     return modes().fusion and heads * channels > 0
@@ -171,9 +180,8 @@ def _run(
         given = given_of(program, autocast.operands(tensors, reduce) | given.numbers)
     if not torch.compiler.is_compiling():
         given = given._replace(tensors=of_no_own_class(given.tensors))
-    # of a mean the output was rounded again: where one edge has all the weight, gradients of scores would not cancel
-    is_mean_of_softmax = program.softmax and reduce == 'mean'
-    form = heads, channels, 'sum' if is_mean_of_softmax else reduce
+    divides = is_divided(program, reduce)
+    form = heads, channels, 'sum' if divides else reduce
     seed = seed if dropout > 0.0 else None
 
     def arguments() -> Arguments:
@@ -193,6 +201,6 @@ def _run(
                 # autograd keeps them
                 call, statistics = call_of(arguments()), None
                 out = reference.aggregate(call, factors_of(call))
-        if is_mean_of_softmax:
+        if divides:
             out = mean_of(out, edges)
     return (out if out.dtype == dtype else out.to(dtype)), arguments, statistics
