@@ -177,6 +177,16 @@ def test_a_graph_without_communities_is_left_alone(caplog):
     assert in_local_order(x, found) is x
 
 
+def test_a_small_saving_is_left_alone():
+    """As a step gains less than its gathers, and of web-NotreDame's eighth nothing."""
+    plain = Data(edge_index=communities(LARGE, 10, inside=0.75), num_nodes=LARGE)
+    graph = Graph.of(plain.edge_index, num_sources=LARGE, num_targets=LARGE)
+    costs = [gather_cost(graph.csr, order, 256) for order in (torch.arange(LARGE), *candidates(graph, 256))]
+    assert 0.1 < 1 - min(costs) / costs[0] < 0.2
+    assert 'original_node' not in ToLocalOrder()(plain)
+    assert 'original_node' in ToLocalOrder(least_saving=0.1)(plain)
+
+
 def test_what_a_cache_holds_is_left_alone():
     plain = Data(edge_index=communities(3000, 10, 30), num_nodes=3000)
     assert [*candidates(Graph.of(plain.edge_index), 256)] == []
