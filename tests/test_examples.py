@@ -113,6 +113,7 @@ def test_constrained_gat_is_compiled(planetoid_root, tmp_path):
         assert min(table_row(output, name)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('backend', ['pyg', 'pygfuse'])
 def test_reddit_prints_a_row_for_each_model_and_mode(backend, needs_sampler):
     small = '--scale', 0.002, '--channels', 32, '--batch-size', 64, '--epochs', 3, '--workers', 1
@@ -350,6 +351,7 @@ def test_an_explanation_on_cora(planetoid_root, tmp_path):
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_an_exported_model_runs_in_a_process_of_its_own(tmp_path):
     small = '--neighbors', 6, '--epochs', 3, '--repeats', 2, '--output', tmp_path / 'model.pt2'
     output = run_example('export_inference.py', *small)

@@ -36,6 +36,8 @@ MODELS = {
     'SchNet': lambda hidden, layers, edges: SchNet(hidden, hidden, layers, GAUSSIANS, CUTOFF, interaction_graph=edges),
     'CGConv': Crystal,
 }
+# forty kernels
+EACH = [pytest.param(name, marks=pytest.mark.slow if name == 'CGConv' else ()) for name in MODELS]
 
 
 class Atoms:
@@ -77,7 +79,7 @@ def losses(model: torch.nn.Module, atoms: Atoms, steps: int = 20) -> list[float]
     return found
 
 
-@pytest.mark.parametrize('name', MODELS)
+@pytest.mark.parametrize('name', EACH)
 def test_losses_are_those_of_pyg(name, monkeypatch):
     torch.manual_seed(0)
     atoms = Atoms(40, 300)
@@ -96,7 +98,7 @@ def test_losses_are_those_of_pyg(name, monkeypatch):
         assert abs(got - exact) <= max(2 * abs(other - exact), 1e-5 * abs(exact))
 
 
-@pytest.mark.parametrize('name', MODELS)
+@pytest.mark.parametrize('name', EACH)
 def test_a_step_takes_a_fifth_of_the_memory(name):
     torch.manual_seed(0)
     atoms = Atoms(150, 6000)

@@ -152,8 +152,11 @@ def test_backward_within_a_block(on):
 
 def test_wide_rows_are_walked_by_row(monkeypatch):
     monkeypatch.setattr('pygfuse.cpu.listed.forward', None)
-    conv = GATConv(8, 2**15, heads=1)
-    assert conv(torch.randn(NODES, 8), random_edges(NODES, NODES, EDGES, 3)).shape == (NODES, 2**15)
+    few, width = 4_000, 2**9  # eight million bytes of rows; along as many edges narrow rows are walked as they come
+    conv = GATConv(8, width, heads=1)
+    assert conv(torch.randn(NODES, 8), random_edges(NODES, NODES, few, 3)).shape == (NODES, width)
+    with pytest.raises(TypeError, match='NoneType'):
+        GATConv(8, 8, heads=1)(torch.randn(NODES, 8), random_edges(NODES, NODES, few, 3))
 
 
 @pytest.mark.parametrize('kind', ['int32', 'transposed'])
