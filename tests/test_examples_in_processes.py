@@ -15,12 +15,19 @@ from torch_geometric.loader import ClusterData
 
 from tests.test_examples import EXAMPLES, run_example
 
+# said by a thread of gloo that frees its last tensor while Python ends, seldom (pytorch/pytorch#179291)
+ABORTED_WHILE_LEAVING = 'terminate called without an active exception'
+
 
 def run_in_processes(count: int, name: str, *arguments: object) -> str:
+    """What an example prints; it is run again if torch aborts where processes end."""
     torchrun = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(count)]
     command = [*torchrun, str(EXAMPLES / name), *map(str, arguments)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+        if ABORTED_WHILE_LEAVING not in done.stderr:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr  # what was printed says how far they came
     return done.stdout
 
 
