@@ -100,6 +100,11 @@ def few_edge_networks_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'few_edge_networks') if device.type == 'cpu' else None
 
 
+def product_list_of(device: torch.device) -> ModuleType | None:
+    """The module with products of small matrices on this device: it has ``multiply``. None: there is none."""
+    return _module('cpu', 'product_list') if device.type == 'cpu' else None
+
+
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""

@@ -26,6 +26,7 @@ from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import FewEdges, sum_along
 from pygfuse.ops.large_results import added_to
 from pygfuse.ops.linear import apply_linear, apply_weight, is_large_map
+from pygfuse.ops.mapped_sums import mapped_sum_along
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
@@ -71,10 +72,13 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         # a parametrised one is computed each time it is read
         eps = None if target is None else self.eps
         itself = _number_of_times(eps, source) if target is source else None
-        out = sum_along(source, edges, self._note.few[0], itself)
-        if target is not None and itself is None:
-            out = out + _times_one_plus(eps, target)
-        return self.nn(out)
+        if target is None or itself is not None:
+            first, *others = _stages(self.nn)
+            out = mapped_sum_along(first, (source, None), edges, self._note.few[0], itself=itself)
+            for module in others:
+                out = module(out)
+            return out
+        return self.nn(sum_along(source, edges, self._note.few[0]) + _times_one_plus(eps, target))
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         first = _first_map(self.nn, inputs.x[0].shape[1]) if has_a_choice(inputs, edges) else None
@@ -99,8 +103,9 @@ def _first_map(nn: Module, width: int) -> Module | None:
 
 
 def _stages(nn: Module) -> list[Module]:
+    """The modules that a network calls one after another; itself, if somebody would see that it is not called."""
     is_sequential = type(nn).forward is torch.nn.Sequential.forward and why_not_as_it_is(nn, 'nn') is None
-    return list(nn) if is_sequential else [nn]
+    return (list(nn) or [nn]) if is_sequential else [nn]
 
 
 def _network(nn: Module, out: Tensor) -> Tensor:

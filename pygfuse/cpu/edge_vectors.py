@@ -12,7 +12,7 @@ from pygfuse.codegen import llvm
 from pygfuse.cpu import simd
 from pygfuse.cpu.channel_sums import sum_over_channels
 from pygfuse.cpu.intrinsics import intrinsic
-from pygfuse.cpu.memory import INT64, alignment, masked_store, pointer_to, rows_of_edges, some_lanes
+from pygfuse.cpu.memory import INT64, alignment, masked_load, masked_store, pointer_to, rows_of_edges, some_lanes
 from pygfuse.cpu.packs import each_item, like, map_items
 from pygfuse.cpu.simd import ChannelRow, HeadVector
 
@@ -21,6 +21,23 @@ class EdgeVectors:
     """What edges side by side reads and writes by an index."""
 
     edges: HeadVector
+
+    @functools.cached_property
+    def load_some_edges(self):
+        """``load_some_edges(memory, offset, count)``: the first `count` edges of a vector, and 0 for the others."""
+        edges = self.edges
+
+        @intrinsic
+        def load_some_edges(memory, offset, count):
+            def emit(context, builder, signature, arguments):
+                vector = simd.llvm_vector(edges.element, edges.lanes)
+                pointer = pointer_to(builder, arguments[0], arguments[1], vector)
+                mask = builder.not_(beyond(builder, edges, arguments[2]))
+                return masked_load(builder, edges.element, pointer, mask)
+
+            return edges(memory, types.int64, types.int64), emit
+
+        return load_some_edges
 
     @functools.cached_property
     def store_some_edges(self):

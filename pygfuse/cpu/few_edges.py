@@ -24,7 +24,7 @@ from pygfuse.program.sums_along_edges import MEAN, NORMALISED, NORMALISED_WITH_L
 from pygfuse.program.vocabulary import sqrt
 
 
-def _body(layout: Layout, element: type, reduce: str, transposed: bool) -> Callable:
+def _body(layout: Layout, element: type, reduce: str, transposed: bool, begun: bool) -> Callable:
     load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
     load_number, store_number = layout.load_heads, layout.store_heads
     mean, with_loops = reduce == MEAN, reduce == NORMALISED_WITH_LOOPS
@@ -53,7 +53,13 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool) -> Calla
                     store_number(factors, v, 1.0 / sqrt(count) if normalised else 1.0 / count)
         num_rows = num_sources if transposed else num_targets
         for v in range(num_rows):
-            store_row(out, v * width + start, row_full(0.0))
+            at = v * width + start
+            row = load_row(out, at) if begun else row_full(0.0)
+            if with_loops:
+                row = row + load_row(x, at) * (factors[v] * factors[v])
+            if itself is not None and not divided:
+                row = row + load_row(itself, at) * scale
+            store_row(out, at, row)
         added = 0
         for edge in range(num_edges):
             target, source = targets[edge], sources[edge]
@@ -69,13 +75,11 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool) -> Calla
                 row = row * factors[target]
             store_row(out, here * width + start, load_row(out, here * width + start) + row)
             added += 1
-        if with_loops or itself is not None or divided:
+        if divided:
             for v in range(num_rows):
                 row = load_row(out, v * width + start)
-                if divided and factors[v] > 0.0:
+                if factors[v] > 0.0:
                     row = row / factors[v]
-                if with_loops:
-                    row = row + load_row(x, v * width + start) * (factors[v] * factors[v])
                 if itself is not None:
                     row = row + load_row(itself, v * width + start) * scale
                 store_row(out, v * width + start, row)
@@ -86,16 +90,16 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool) -> Calla
 
 @functools.lru_cache(maxsize=256)
 def _launches(
-    dtype: torch.dtype, width: int, reduce: str, transposed: bool, with_itself: bool
+    dtype: torch.dtype, width: int, reduce: str, transposed: bool, with_itself: bool, begun: bool
 ) -> tuple[tuple[Launch, Tensor, int], ...]:
     """A launch for each block of channels, with the blocks' first channels and their number."""
     rows, numbers = torch.empty(0, dtype=dtype, device='cpu'), torch.empty(0, dtype=torch.int64, device='cpu')
     itself = (rows, 0.0) if with_itself else (None, None)
     found = []
     for layout, starts in blocks(dtype, width, FORWARD_REGISTERS):
-        key = str(layout.row), reduce, str(transposed)
+        key = str(layout.row), reduce, str(transposed), str(begun)
         name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
-        kernel = Kernel(_body(layout, NUMPY_TYPES[dtype], reduce, transposed), name, key)
+        kernel = Kernel(_body(layout, NUMPY_TYPES[dtype], reduce, transposed, begun), name, key)
         # nobody asks what arguments are: `add_along_edges` has no others
         launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, *itself, rows, numbers))
         found.append((launch, starts, starts.numel()))
@@ -111,6 +115,7 @@ def add_along_edges(
     reduce: str,
     transposed: bool = False,
     itself: float | None = None,
+    begun: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """The sums at all targets of rows of sources, or the adjoint of that, and how many edges were added.
 
@@ -123,6 +128,7 @@ def add_along_edges(
         reduce: How edges are added up.
         transposed: Whether rows of targets are added at sources.
         itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
+        begun: Contiguous rows to which an adjoint is added in place; None for rows of zeros.
 
     Raises:
         IndexError: If an edge names a node that is not there. Nothing has been read by it.
@@ -132,10 +138,10 @@ def add_along_edges(
         edge_index = edge_index.to(torch.int64).contiguous()
     x = x if x.is_contiguous() else x.contiguous()
     width = x.shape[1]
-    out = x.new_empty(num_sources if transposed else num_targets, width)
+    out = x.new_empty(num_sources if transposed else num_targets, width) if begun is None else begun
     num_added = torch.empty(1, dtype=torch.int64)
     own = None if itself is None else x
-    for launch, starts, count in _launches(x.dtype, width, reduce, transposed, own is not None):
+    for launch, starts, count in _launches(x.dtype, width, reduce, transposed, own is not None, begun is not None):
         launch.run(
             launch.pack(
                 *(count, starts, edge_index, target_row, num_targets, num_sources, width, x, own, itself),

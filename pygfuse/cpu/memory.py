@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from llvmlite import ir
 from numba import types
 
@@ -31,7 +33,7 @@ def _align_constant(element: types.Float) -> ir.Constant:
     return ir.Constant(llvm.INT32, alignment(element))
 
 
-def _masked_load(builder, element, pointer: ir.Value, mask: ir.Value) -> ir.Value:
+def masked_load(builder, element, pointer: ir.Value, mask: ir.Value) -> ir.Value:
     vector = pointer.type.pointee
     name = f'llvm.masked.load.{llvm.suffix(vector)}.p0'
     operands = [pointer, _align_constant(element), mask, llvm.constant(vector, 0.0)]
@@ -68,7 +70,7 @@ def load_row(row: ChannelRow, context, builder, memory_kind, memory, offset):
         if block.valid == row.lanes:
             vectors.append(builder.load(pointer, align=alignment(row.element)))
         else:
-            vectors.append(_masked_load(builder, row.element, pointer, _first_lanes(row.lanes, block.valid)))
+            vectors.append(masked_load(builder, row.element, pointer, _first_lanes(row.lanes, block.valid)))
     return simd.pack(builder, context, row, vectors)
 
 
@@ -127,6 +129,20 @@ def pointer_at(memory, offset):
         return builder.gep(arguments[0], [arguments[1]])
 
     return memory(memory, types.int64), emit
+
+
+@functools.cache
+def numbers_at(element: types.Number) -> Intrinsic:
+    """``at(address)``: a pointer to numbers of a type, from an address as a number."""
+
+    @intrinsic
+    def at(address):
+        def emit(context, builder, signature, arguments):
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(element)(types.int64), emit
+
+    return at
 
 
 def room_for(element: types.Float, length: int) -> Intrinsic:

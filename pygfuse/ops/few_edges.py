@@ -91,9 +91,13 @@ def sum_along(x: Tensor, edges: FewEdges, reduce: str, itself: float | None = No
 
 
 def added_along(
-    x: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool
-) -> tuple[Tensor, int]:
-    """The sums of `sum_along` or, `transposed`, their adjoint, and how many edges were added; nobody differentiates."""
+    x: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool,
+    begun: Tensor | None = None,
+) -> tuple[Tensor, int]:  # fmt: skip
+    """The sums of `sum_along` or, `transposed`, their adjoint, and how many edges were added; nobody differentiates.
+
+    They are added to the rows of `begun`, if there are some.
+    """
     _, flow, num_sources, num_targets, *_ = edges
     nodes, rows = (target_row_of(flow), num_targets, num_sources), num_targets if transposed else num_sources
     if x.dim() != 2 or x.shape[0] != rows:
@@ -103,7 +107,7 @@ def added_along(
             f"Expected as many sources as targets for 'reduce' {reduce!r} (got {num_sources}, {num_targets})"
         )
     try:
-        return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself)
+        return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself, begun)
     except IndexError:
         edges._replace(edge_index=edge_index).check()
         raise

@@ -5,6 +5,7 @@ Of so few rows, what autograd does for a node takes as long as the node's produc
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -19,6 +20,7 @@ from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.few_edges import TYPES, FewEdges, added_along, sum_along
 from pygfuse.ops.intercepted import PLAIN, is_intercepted
+from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
 
 
 def mapped_sum_along(
@@ -27,8 +29,9 @@ def mapped_sum_along(
     edges: FewEdges,
     reduce: str,
     root: Module | None = None,
+    itself: float | None = None,
 ) -> Tensor:
-    """``linear(sum_along(x[0], edges, reduce)) + root(x[1])``.
+    """``linear(sum_along(x[0], edges, reduce, itself)) + root(x[1])``.
 
     Args:
         linear: What maps the sums; modules that are more than a linear map are called as they are.
@@ -37,6 +40,7 @@ def mapped_sum_along(
         edges: The edges.
         reduce: ``'sum'`` or ``'mean'``.
         root: What maps the rows of targets, or None.
+        itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
 
     Returns:
         ``[num_targets, out]``.
@@ -59,10 +63,11 @@ def mapped_sum_along(
         weights = *of_linear, None if of_root is None else of_root[0]
         # of rows that are both, one gradient
         other = None if root is None or target is source else target
+        said = edges, (reduce, itself), edges.edge_index
         if torch.is_grad_enabled():
-            return _apply(edges, reduce, edges.edge_index, source, other, *weights)
-        return _forward(edges, reduce, edges.edge_index, source, other, *weights)[0]
-    out = linear(sum_along(source, edges, reduce))
+            return _apply(*said, source, other, *weights)
+        return _forward(*said, source, other, *weights)[0]
+    out = linear(sum_along(source, edges, reduce, itself))
     return out if root is None else out + root(target)
 
 
@@ -74,25 +79,28 @@ def _weights_for(x: Tensor, linear: Module) -> tuple[Tensor, Tensor | None] | No
     return found if len(x.shape) == 2 and found[0].shape[1:] == x.shape[1:] else None
 
 
+# how sums are formed: 'sum' or 'mean', and how many times a row is added to its own
+Sum = tuple[str, float | None]
+
+
 def _forward(
-    edges: FewEdges, reduce: str, edge_index: Tensor, x: Tensor, target: Tensor | None,
+    edges: FewEdges, form: Sum, edge_index: Tensor, x: Tensor, target: Tensor | None,
     weight: Tensor, bias: Tensor | None, root: Tensor | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The output and the sums."""
-    sums, _ = added_along(x, edge_index, edges, reduce, None, False)
-    turned = weight.t()
-    out = sums.mm(turned) if bias is None else torch.addmm(bias, sums, turned)
-    return out if root is None else out.addmm_(x if target is None else target, root.t()), sums
+    sums, _ = added_along(x, edge_index, edges, *form, False)
+    own = None if root is None else x if target is None else target
+    return _maps(bias is not None, root is not None)(sums, own, weight, bias, root), sums
 
 
 class _MappedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, edges, reduce, edge_index, x, target, weight, bias, root):
-        out, sums = _forward(edges, reduce, edge_index, x, target, weight, bias, root)
+    def forward(ctx, edges, form, edge_index, x, target, weight, bias, root):
+        out, sums = _forward(edges, form, edge_index, x, target, weight, bias, root)
         # only the gradient of the weight reads them
         kept = sums if weight.requires_grad else None
         ctx.save_for_backward(edge_index, kept, x, target, weight, bias, root)
-        ctx.edges, ctx.reduce = edges, reduce
+        ctx.edges, ctx.form = edges, form
         return out
 
     @staticmethod
@@ -101,10 +109,10 @@ class _MappedSum(torch.autograd.Function):
         needed = ctx.needs_input_grad[3:]
         is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad) and nothing_is_said()
         if is_plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled(grad.device.type):
-            found = _gradients(ctx.edges, ctx.reduce, edge_index, sums, tensors, grad, needed)
+            found = _gradients(ctx.edges, ctx.form, edge_index, sums, tensors, grad, needed)
         else:
             # the sums' own adjoint is noted, and can be differentiated
-            found = differentiable(_by_parts(ctx.edges, ctx.reduce, edge_index), tensors, grad, needed)
+            found = differentiable(_by_parts(ctx.edges, ctx.form, edge_index), tensors, grad, needed)
         return None, None, None, *found
 
 
@@ -112,36 +120,83 @@ _apply = untransformed(_MappedSum)
 
 
 def _gradients(
-    edges: FewEdges, reduce: str, edge_index: Tensor, sums: Tensor, tensors: list[Tensor | None],
+    edges: FewEdges, form: Sum, edge_index: Tensor, sums: Tensor, tensors: list[Tensor | None],
     grad: Tensor, needed: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of sources, targets, the weight, the bias and the other weight."""
     x, target, weight, _, root = tensors
+    is_shared = root is not None and target is None
+    of_sums, of_own, *others = _adjoint(needed, is_shared)(grad, sums, x if is_shared else target, weight, root)
+    if not needed[0]:
+        return None, of_own, *others
+    of_x, added = added_along(of_sums, edge_index, edges, *form, True, of_own if is_shared else None)
+    edges.walked_back(added)
+    return of_x, None if is_shared else of_own, *others
+
+
+@functools.cache
+def _maps(biased: bool, rooted: bool) -> Callable[..., Tensor]:
+    """``maps(sums, own, weight, bias, root)``: the output."""
+    lines = ProductLines('sums')
+    lines.prepare('(rows, inner), width = sums.shape, weight.shape[0]')
+    lines.prepare('weight, out = weight.contiguous(), sums.new_empty((rows, width))')
+    turned, out = matrix('weight', 'inner').turned, matrix('out', 'width')
+    if biased:
+        lines.prepare(contiguous(['bias']))
+    lines.product(('rows', 'inner', 'width'), matrix('sums', 'inner'), turned, out, 'bias.data_ptr()' if biased else 0)
+    if rooted:
+        lines.prepare(contiguous(['own', 'root']))
+        lines.prepare('of_own = root.shape[1]')
+        turned = matrix('root', 'of_own').turned
+        lines.product(('rows', 'of_own', 'width'), matrix('own', 'of_own'), turned, out, addend=out)
+    return lines.function('sums, own, weight, bias, root', 'out')
+
+
+@functools.cache
+def _adjoint(needed: tuple[bool, ...], is_shared: bool) -> Callable[..., tuple]:
+    """``adjoint(grad, sums, own, weight, root)``: the gradients of the sums, of the rows that `root` maps, of the
+    weight, the bias and of `root`; those that are not needed are None.
+
+    Args:
+        needed: Which of the gradients of sources, other targets, the weight, the bias and `root` are needed.
+        is_shared: Whether `root` maps the sources.
+    """
     for_x, for_target, for_weight, for_bias, for_root = needed
-    of_x = of_target = of_weight = of_bias = of_root = None
-    by_channel = grad.t()
+    for_own = for_x if is_shared else for_target
+    lines = ProductLines('grad')
+    lines.prepare(contiguous(['grad', 'weight']))
+    lines.prepare('(rows, width), inner = grad.shape, weight.shape[1]')
+    if for_own or for_root:
+        lines.prepare(contiguous(['own', 'root']))
+        lines.prepare('of_own = root.shape[1]')
+    grad = matrix('grad', 'width')
     if for_x:
-        of_x, added = added_along(grad.mm(weight), edge_index, edges, reduce, None, True)
-        if root is not None and target is None:
-            of_x.addmm_(grad, root)
-        edges.walked_back(added)
-    if for_target:
-        of_target = grad.mm(root)
+        lines.prepare('of_sums = grad.new_empty((rows, inner))')
+        lines.product(('rows', 'width', 'inner'), grad, matrix('weight', 'inner'), matrix('of_sums', 'inner'))
+    if for_own:
+        lines.prepare('of_rows = empty_like(own)')
+        lines.product(('rows', 'width', 'of_own'), grad, matrix('root', 'of_own'), matrix('of_rows', 'of_own'))
     if for_weight:
-        of_weight = by_channel.mm(sums)
+        lines.prepare('sums, of_weight = sums.contiguous(), empty_like(weight)')
+        lines.product(('width', 'rows', 'inner'), grad.turned, matrix('sums', 'inner'), matrix('of_weight', 'inner'))
     if for_bias:
-        of_bias = grad.sum(0)
+        lines.prepare('of_bias = grad.new_empty(width)')
+        lines.column_sums('rows', 'width', grad, matrix('of_bias', 'width'))
     if for_root:
-        of_root = by_channel.mm(x if target is None else target)
-    return of_x, of_target, of_weight, of_bias, of_root
+        lines.prepare('of_root = empty_like(root)')
+        lines.product(('width', 'rows', 'of_own'), grad.turned, matrix('own', 'of_own'), matrix('of_root', 'of_own'))
+    names = 'of_sums', 'of_rows', 'of_weight', 'of_bias', 'of_root'
+    there = for_x, for_own, for_weight, for_bias, for_root
+    found = ', '.join(name if is_there else 'None' for name, is_there in zip(names, there, strict=True))
+    return lines.function('grad, sums, own, weight, root', f'({found})', {'empty_like': torch.empty_like})
 
 
-def _by_parts(edges: FewEdges, reduce: str, edge_index: Tensor) -> Callable[..., Tensor]:
+def _by_parts(edges: FewEdges, form: Sum, edge_index: Tensor) -> Callable[..., Tensor]:
     """The same of one node for each part."""
     edges = edges._replace(edge_index=edge_index)
 
     def compute(x, target, weight, bias, root):
-        out = F.linear(sum_along(x, edges, reduce), weight, bias)
+        out = F.linear(sum_along(x, edges, *form), weight, bias)
         return out if root is None else out + F.linear(x if target is None else target, root)
 
     return compute

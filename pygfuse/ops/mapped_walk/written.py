@@ -1,4 +1,8 @@
-"""Maps and their adjoints, written out for a form as lines of torch's operators: they run in each step of few edges."""
+"""Maps and their adjoints, written out for a form as lines of Python: they run in each step of few edges.
+
+Products that follow one another are one launch (`pygfuse.ops.product_lines`); what is added and nothing else is an
+operator of torch.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from typing import NamedTuple
 
 import torch
 
-from pygfuse._lib.row_products import sum_over_rows
+from pygfuse.codegen.product_list import Matrix
 from pygfuse.ops.mapped_walk.form import Form, Part
+from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 SIDES = (SOURCE, TARGET, EDGE)
@@ -58,20 +63,22 @@ def products_of(form: Form, shape: Shape) -> list[str]:
 def written(form: Form, shape: Shape) -> Written:
     """The lines of a form's maps."""
     names, products = _arguments(shape), products_of(form, shape)
-    made = [
-        [f'made_{place} = edge'] if name in products else [*_sum_of(f'made_{place}', parts, shape)]
-        for place, (name, parts) in enumerate(form.made.items())
-    ]
+
+    def maker(is_made: Callable[[Sequence[Part]], bool]) -> Callable:
+        lines, results = _Maps(shape), []
+        for place, (name, parts) in enumerate(form.made.items()):
+            results.append(f'made_{place}' if is_made(parts) else 'None')
+            if not is_made(parts):
+                continue
+            if name in products:
+                lines.say(f'made_{place} = edge')
+            else:
+                lines.add_up(f'made_{place}', parts)
+        return lines.function(names, _tuple_of(results))
+
     weights = [_sum_of_weights(form.made[name]) for name in products]
-    results = [f'made_{place}' for place in range(len(made))]
-    make = _function(names, [line for lines in made for line in lines], results)
-    again = [is_remade(parts) for parts in form.made.values()]
-    lines = [line for lines, is_again in zip(made, again, strict=True) if is_again for line in lines]
-    results = [name if is_again else 'None' for name, is_again in zip(results, again, strict=True)]
-    remake = _function(names, lines, results)
-    added = [*_added(form, shape)]
-    add = _function(f'walked, itself, {names}', added, ['out'], single=True) if added else None
-    return Written(make, _function(names, [], weights), remake, add)
+    weights_of = ProductLines('source').function(names, _tuple_of(weights))
+    return Written(maker(lambda parts: True), weights_of, maker(is_remade), _adder(form, shape))
 
 
 def is_remade(parts: Sequence[Part]) -> bool:
@@ -80,23 +87,18 @@ def is_remade(parts: Sequence[Part]) -> bool:
     return parts[0].linear is None or parts[0].side == EDGE
 
 
-def _added(form: Form, shape: Shape) -> Iterator[str]:
-    """Lines that set ``out`` to a new tensor, as the adjoint may read that of the walk."""
-    first, target = form.added[:1], _rows(TARGET, shape)
+def _adder(form: Form, shape: Shape) -> Callable | None:
+    """The function that gives a new tensor, as the adjoint may read that of the walk."""
+    lines, parts = _Maps(shape), [part for part in form.added if _is_there(part, shape)]
+    if not (parts or form.sums_heads or shape.added):
+        return None
     if form.sums_heads:
-        yield f'walked = walked.view(walked.shape[0], {form.heads}, {form.channels}).sum(1)'
-        yield 'out = walked'
-    if first and first[0].side is None:
-        yield f'out = walked + b{first[0].linear}'
-        yield from _sum_of('out', form.added[1:], shape, begun=True)
-    elif first and first[0].linear is not None:
-        yield from _sum_of('out', form.added, shape)
-        yield 'out.add_(walked)'
-    elif first:
-        yield f'out = walked + {_rows(first[0].side, shape)}'
-        yield from _sum_of('out', form.added[1:], shape, begun=True)
+        lines.say(f'walked = walked.view(walked.shape[0], {form.heads}, {form.channels}).sum(1)')
+    lines.add_up('out', parts, begun='walked')
     if shape.added:
-        yield f'out.add_({target}, alpha=itself)' if first else f'out = add(walked, {target}, alpha=itself)'
+        target = _rows(TARGET, shape)
+        lines.say(f'out.add_({target}, alpha=itself)' if parts else f'out = add(walked, {target}, alpha=itself)')
+    return lines.function(f'walked, itself, {_arguments(shape)}', 'out', {'add': torch.add})
 
 
 def written_adjoint(form: Form, shape: Shape, found: Collection[str], needed: Sequence[bool]) -> Callable:
@@ -108,27 +110,222 @@ def written_adjoint(form: Form, shape: Shape, found: Collection[str], needed: Se
         found: The operands of which there is a gradient.
         needed: Which gradients are wanted.
     """
-    writer = _Adjoint(shape, dict(zip(_arguments(shape).split(', '), needed, strict=True)))
-    products = products_of(form, shape)
+    names, products = _arguments(shape).split(', '), products_of(form, shape)
+    adjoint = _Adjoint(shape, dict(zip(names, needed, strict=True)))
     for place, (name, parts) in enumerate(form.made.items()):
-        if name in found:
-            with_rows = [part for part in parts if part.side is not None]
-            # those of rows come last, which may write to what was found
-            for part in [*(part for part in parts if part.side is None), *with_rows]:
-                if name in products:
-                    writer.add_to_weight(part, f'found_{place}.weight.t()')
-                else:
-                    writer.add(part, f'found_{place}', may_write=len(with_rows) == 1)
-        if name in found and name in products:
+        if name not in found:
+            continue
+        for part in parts:
+            if name in products:
+                adjoint.add_to_weight(part, f'found_{place}.weight.t()')
+            else:
+                adjoint.add(part, f'found_{place}')
+        if name in products:
             # once, of whatever maps the weight is the sum
-            writer.add_features(f'found_{place}.features')
+            adjoint.add_rows(EDGE, f'found_{place}.features')
     for part in form.added:
-        writer.add(part, 'grad', may_write=False)
+        adjoint.add(part, 'grad')
     if shape.added:
-        writer.add_scaled(TARGET)
+        adjoint.scaled.add(_rows(TARGET, shape))
     arguments = ''.join(f'found_{place}, ' for place in range(len(form.made)))
-    results = [f'of_{name}' if f'of_{name}' in writer.begun else 'None' for name in writer.needed]
-    return _function(f'grad, itself, {arguments}{_arguments(shape)}', writer.lines, results)
+    lines, results = adjoint.written()
+    scope = {'add': torch.add, 'zeros_like': torch.zeros_like, 'empty_like': torch.empty_like}
+    return lines.function(f'grad, itself, {arguments}{_arguments(shape)}', _tuple_of(results), scope)
+
+
+class _Maps(ProductLines):
+    """Lines with products of the rows of sides and the weights of maps, whose sizes are read once.
+
+    Args:
+        shape: What lines depend on beside a form.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__('source')
+        self.shape = shape
+        self._ready: set[str] = set()
+
+    def add_up(self, result: str, parts: Sequence[Part], begun: str | None = None) -> None:
+        """Sets a name to the sum of parts, and of rows that are there.
+
+        Args:
+            result: The name.
+            parts: The parts.
+            begun: The name of the rows that are there.
+        """
+        there = [part for part in parts if _is_there(part, self.shape)]
+        maps = [part for part in there if part.side is not None and part.linear is not None]
+        terms = [] if begun is None else [begun]
+        terms += [_rows(part.side, self.shape) for part in there if part.linear is None]
+        biases = [f'b{part.linear}' for part in there if part.side is None]
+        if not maps:
+            self.say(f'{result} = {" + ".join([*terms, *biases])}')
+            return
+        count, width = self.rows(maps[0].side)[1], self.weight(maps[0])[1]
+        self.prepare(f'{result} = source.new_empty(({count}, {width}))')
+        out = matrix(result, width)
+        for place, part in enumerate(maps):
+            rows, count, _ = self.rows(part.side)
+            weight, outputs, inputs = self.weight(part)
+            bias = self.bias(part) if _has_bias(part, self.shape) else 0
+            if bias == 0 and biases:
+                bias = self.vector(biases.pop())
+            addend = out if place else self.row(terms.pop(0), width) if terms else None
+            self.product((count, inputs, outputs), rows, weight.turned, out, bias, addend)
+        for name in biases:
+            self.product((count, 0, width), None, None, out, self.vector(name), out)
+        for name in terms:
+            self.say(f'{result}.add_({name})')
+
+    def rows(self, side: str) -> tuple[Matrix, str, str]:
+        """The rows of a side, their number and their width."""
+        name = _rows(side, self.shape)
+        self._once(contiguous([name]), f'rows_of_{name}, width_of_{name} = {name}.shape')
+        return matrix(name, f'width_of_{name}'), f'rows_of_{name}', f'width_of_{name}'
+
+    def row(self, name: str, width: str | int) -> Matrix:
+        """Rows of a width by their name."""
+        self._once(contiguous([name]))
+        return matrix(name, width)
+
+    def vector(self, name: str, first: str | int = 0) -> str:
+        """The address of a bias, or of a part of it."""
+        self._once(contiguous([name]))
+        return matrix(name, 1, self._bytes(first)).address
+
+    def weight(self, part: Part, name: str | None = None) -> tuple[Matrix, str | int, str | int]:
+        """What of a weight, or of one like it, a part is mapped by, ``[outputs, inputs]``, and how many these are."""
+        own, step = f'w{part.linear}', f'inputs_{part.linear}'
+        self._once(contiguous([own]), f'outputs_{part.linear}, {step} = {own}.shape')
+        row, outputs = part.outputs or (0, f'outputs_{part.linear}')
+        column, inputs = part.columns or (0, step)
+        first = f'{row} * {step} + {column}' if row else column
+        return matrix(name or own, step, self._bytes(first)), outputs, inputs
+
+    def bias(self, part: Part) -> str:
+        """The same of a bias: its address."""
+        return self.vector(f'b{part.linear}', 0 if part.outputs is None else part.outputs[0])
+
+    def part_of_vector(self, name: str, part: Part) -> tuple[Matrix, str | int]:
+        """What of a vector like a bias, which is contiguous, is a part's, and its length."""
+        first, length = part.outputs or (0, f'len({name})')
+        return matrix(name, 0, self._bytes(first)), length
+
+    def _bytes(self, numbers: str | int) -> str | int:
+        if numbers == 0:
+            return 0
+        self._once('size = source.element_size()')
+        return f'({numbers}) * size'
+
+    def _once(self, *lines: str) -> None:
+        for line in lines:
+            if line not in self._ready:
+                self._ready.add(line)
+                self.prepare(line)
+
+
+class _Adjoint:
+    """Collects what gradients are sums of, and writes them.
+
+    Args:
+        shape: What lines depend on beside a form.
+        needed: Which gradients are needed, by the names of what they are of.
+
+    Attributes:
+        scaled: The rows that were added ``itself`` times.
+    """
+
+    def __init__(self, shape: Shape, needed: dict[str, bool]) -> None:
+        self.shape, self.needed = shape, needed
+        self.scaled: set[str] = set()
+        self._rows: dict[str, list[str]] = {}
+        self._products: dict[str, list[tuple[Part, str]]] = {}
+        self._weights: dict[str, list[tuple[Part, str]]] = {}
+        self._values: dict[str, list[tuple[Part, str]]] = {}
+        self._biases: dict[str, list[tuple[Part, str]]] = {}
+
+    def add(self, part: Part, grad: str) -> None:
+        """Adds what the gradient of a part gives to those of its rows, weight and bias."""
+        if part.side is not None and part.linear is None:
+            self.add_rows(part.side, grad)
+            return
+        if part.side is not None:
+            self._products.setdefault(_rows(part.side, self.shape), []).append((part, grad))
+            self._weights.setdefault(f'w{part.linear}', []).append((part, grad))
+        if self.shape.biased[part.linear] and part.biased:
+            self._biases.setdefault(f'b{part.linear}', []).append((part, grad))
+
+    def add_rows(self, side: str, grad: str) -> None:
+        """Adds a gradient to that of the rows of a side."""
+        self._rows.setdefault(_rows(side, self.shape), []).append(grad)
+
+    def add_to_weight(self, part: Part, value: str) -> None:
+        """Adds a value to the gradient of the part's weight."""
+        self._values.setdefault(f'w{part.linear}', []).append((part, value))
+
+    def written(self) -> tuple[_Maps, list[str]]:
+        """The lines, and what they find for each name."""
+        lines = _Maps(self.shape)
+        results = []
+        for name, is_needed in self.needed.items():
+            write = self._write_rows if name in SIDES else self._write_weight if name[0] == 'w' else self._write_bias
+            results.append(f'of_{name}' if is_needed and write(lines, name) else 'None')
+        return lines, results
+
+    def _write_rows(self, lines: _Maps, name: str) -> bool:
+        result, terms, products = f'of_{name}', [*self._rows.get(name, ())], self._products.get(name, ())
+        if products:
+            _, count, own = lines.rows(products[0][0].side)
+            lines.prepare(f'{result} = empty_like({name})')
+            for place, (part, grad) in enumerate(products):
+                weight, outputs, inputs = lines.weight(part)
+                out = matrix(result, own)
+                addend = out if place else lines.row(terms.pop(0), own) if terms else None
+                lines.product((count, outputs, inputs), lines.row(grad, outputs), weight, out, addend=addend)
+            for term in terms:
+                lines.say(f'{result}.add_({term})')
+        elif terms:
+            lines.say(f'{result} = {" + ".join(terms)}')
+        if name in self.scaled:
+            if products:
+                lines.say(f'{result}.add_(grad, alpha=itself)')
+            else:
+                lines.say(f'{result} = ' + (f'add({result}, grad, alpha=itself)' if terms else 'grad * itself'))
+        return bool(products or terms or name in self.scaled)
+
+    def _write_weight(self, lines: _Maps, name: str) -> bool:
+        result, products, values = f'of_{name}', self._weights.get(name, ()), self._values.get(name, ())
+        parts = [part for part, *_ in [*products, *values]]
+        if not parts:
+            return False
+        is_whole = all(part.outputs is None and part.columns is None for part in parts)
+        if not products and is_whole:
+            lines.say(f'{result} = {" + ".join(value for _, value in values)}')
+            return True
+        lines.weight(parts[0])
+        lines.prepare(f'{result} = {"empty" if is_whole else "zeros"}_like({name})')
+        for place, (part, grad) in enumerate(products):
+            if any(_overlap(part, other) for other, _ in products[:place]):
+                # its rows are shared out otherwise
+                lines.wait()
+            rows, count, _ = lines.rows(part.side)
+            out, outputs, inputs = lines.weight(part, result)
+            left = lines.row(grad, outputs).turned
+            lines.product((outputs, count, inputs), left, rows, out, addend=None if is_whole and not place else out)
+        for part, value in values:
+            lines.say(f'{_part_of(result, part)}.add_({value})')
+        return True
+
+    def _write_bias(self, lines: _Maps, name: str) -> bool:
+        result, sums = f'of_{name}', self._biases.get(name, ())
+        if sums:
+            is_whole = all(part.outputs is None for part, *_ in sums)
+            lines.prepare(f'{result} = {"empty" if is_whole else "zeros"}_like({name})')
+        for place, (part, grad) in enumerate(sums):
+            out, width = lines.part_of_vector(result, part)
+            adds = not is_whole or place > 0
+            lines.column_sums(f'len({grad})', width, lines.row(grad, width), out, adds)
+        return bool(sums)
 
 
 def _arguments(shape: Shape) -> str:
@@ -136,122 +333,42 @@ def _arguments(shape: Shape) -> str:
     return f'source, target, edge{maps}'
 
 
+def _tuple_of(results: Iterator[str] | Sequence[str]) -> str:
+    return '(' + ''.join(f'{name}, ' for name in results) + ')'
+
+
 def _rows(side: str, shape: Shape) -> str:
     return 'source' if side == TARGET and shape.same else side
 
 
-def _of_weight(name: str, part: Part) -> str:
+def _part_of(name: str, part: Part) -> str:
+    """A weight, or one like it, as far as a part is mapped by it."""
     outputs = '' if part.outputs is None else '.narrow(0, {}, {})'.format(*part.outputs)
     columns = '' if part.columns is None else '.narrow(1, {}, {})'.format(*part.columns)
     return name + outputs + columns
 
 
-def _of_bias(name: str, part: Part) -> str:
-    return name if part.outputs is None else '{}.narrow(0, {}, {})'.format(name, *part.outputs)
+def _overlap(part: Part, other: Part) -> bool:
+    """Whether blocks of one weight share some of it, but not all."""
+    ranges = (part.outputs, other.outputs), (part.columns, other.columns)
+    if all(one == two for one, two in ranges):
+        return False
+    return all(one is None or two is None or one[0] < sum(two) and two[0] < sum(one) for one, two in ranges)
 
 
 def _is_weight_alone(part: Part, shape: Shape) -> bool:
     return part.linear is not None and not _has_bias(part, shape)
 
 
-def _sum_of_weights(parts: Sequence[Part]) -> str:
-    """What walks multiply rows of edges by, ``[D, H * C]``."""
-    return '({}).t()'.format(' + '.join(_of_weight(f'w{part.linear}', part) for part in parts))
-
-
 def _has_bias(part: Part, shape: Shape) -> bool:
     return part.linear is not None and part.biased and shape.biased[part.linear]
 
 
-def _sum_of(result: str, parts: Sequence[Part], shape: Shape, begun: bool = False) -> Iterator[str]:
-    """Lines that set a name to the sum of parts, or add these to it."""
-    for place, part in enumerate(parts):
-        if part.side is None:
-            # rows as they are belong to somebody else
-            is_own = begun or place > 1 or parts[0].linear is not None
-            if shape.biased[part.linear]:
-                yield f'{result}.add_(b{part.linear})' if is_own else f'{result} = {result} + b{part.linear}'
-            continue
-        rows, is_first = _rows(part.side, shape), not begun and place == 0
-        if part.linear is None:
-            yield f'{result} = {rows}' if is_first else f'{result}.add_({rows})'
-            continue
-        weight = _of_weight(f'w{part.linear}', part)
-        bias = _of_bias(f'b{part.linear}', part) if _has_bias(part, shape) else None
-        if is_first:
-            yield f'{result} = ' + (
-                f'{rows}.mm({weight}.t())' if bias is None else f'addmm({bias}, {rows}, {weight}.t())'
-            )
-            continue
-        yield f'{result}.addmm_({rows}, {weight}.t())'
-        if bias is not None:
-            yield f'{result}.add_({bias})'
+def _is_there(part: Part, shape: Shape) -> bool:
+    """Whether a part is something: not the bias of a map that has none."""
+    return part.side is not None or shape.biased[part.linear]
 
 
-class _Adjoint:
-    """Lines that add up gradients."""
-
-    def __init__(self, shape: Shape, needed: dict[str, bool]) -> None:
-        self.shape, self.needed = shape, needed
-        self.lines: list[str] = []
-        self.begun: set[str] = set()
-
-    def add(self, part: Part, grad: str, may_write: bool) -> None:
-        """Adds what the gradient of a part gives to those of its rows, weight and bias."""
-        if part.side is None:
-            if self.needed[f'b{part.linear}']:
-                self._put_part(f'b{part.linear}', f'of_b{part.linear}', f'{grad}.sum(0)')
-            return
-        rows = _rows(part.side, self.shape)
-        if part.linear is None:
-            if self.needed[rows]:
-                self._put(rows, f'.add_({grad})', grad if may_write else f'{grad}.clone()')
-            return
-        bias = f'b{part.linear}'
-        if self.needed[rows]:
-            weight = _of_weight(f'w{part.linear}', part)
-            self._put(rows, f'.addmm_({grad}, {weight})', f'{grad}.mm({weight})')
-        self.add_to_weight(part, f'sum_over_rows({grad}, {rows})')
-        if _has_bias(part, self.shape) and self.needed[bias]:
-            self._put_part(bias, _of_bias(f'of_{bias}', part), f'{grad}.sum(0)')
-
-    def add_scaled(self, side: str) -> None:
-        """Adds the result's gradient to rows that were added ``itself`` times."""
-        rows = _rows(side, self.shape)
-        if self.needed[rows]:
-            self._put(rows, '.add_(grad, alpha=itself)', 'grad * itself')
-
-    def add_features(self, grad: str) -> None:
-        """Adds a gradient of rows of edges that a walk gave, if it is needed."""
-        if self.needed[EDGE]:
-            self._put(EDGE, f'.add_({grad})', grad)
-
-    def add_to_weight(self, part: Part, value: str) -> None:
-        """Adds a value to the gradient of the part's weight, if that is needed."""
-        name = f'w{part.linear}'
-        if self.needed[name]:
-            self._put_part(name, _of_weight(f'of_{name}', part), value)
-
-    def _put(self, name: str, more: str, first: str) -> None:
-        result = f'of_{name}'
-        self.lines.append(result + more if result in self.begun else f'{result} = {first}')
-        self.begun.add(result)
-
-    def _put_part(self, name: str, place: str, value: str) -> None:
-        """Adds a value to what of a gradient it is of."""
-        result = f'of_{name}'
-        if result not in self.begun:
-            is_whole = place == result
-            self.lines.append(f'{result} = {value}' if is_whole else f'{result} = zeros_like({name})')
-            self.begun.add(result)
-            if is_whole:
-                return
-        self.lines.append(f'{place}.add_({value})')
-
-
-def _function(arguments: str, lines: Sequence[str], results: Sequence[str], single: bool = False) -> Callable:
-    scope = {'add': torch.add, 'addmm': torch.addmm, 'zeros_like': torch.zeros_like, 'sum_over_rows': sum_over_rows}
-    result = results[0] if single else '(' + ''.join(f'{name}, ' for name in results) + ')'
-    body = ''.join(f'    {line}\n' for line in [*lines, f'return {result}'])
-    exec(f'def function({arguments}):\n{body}', scope)
-    return scope['function']
+def _sum_of_weights(parts: Sequence[Part]) -> str:
+    """What walks multiply rows of edges by, ``[D, H * C]``."""
+    return '({}).t()'.format(' + '.join(_part_of(f'w{part.linear}', part) for part in parts))

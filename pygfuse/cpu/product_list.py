@@ -1,0 +1,144 @@
+"""Products of a list (`pygfuse.codegen.product_list`) by one launch: linear maps of few rows, and their adjoints.
+
+One kernel a type serves all shapes, so that no width compiles anything. Several rows are multiplied side by side, as
+many channels as registers hold; a sum runs in its order, in pieces of `DEPTH` that are added up.
+
+Each part of the work is the same share of the rows of every result, product after product: one that reads rows of an
+earlier result of as many rows, or adds to it, waits for no other part.
+"""
+
+from __future__ import annotations
+
+import array
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from pygfuse.codegen.product_list import TURNED, WORDS
+from pygfuse.cpu import simd
+from pygfuse.cpu.edge_products import TOGETHER, registers_of_block, repeated
+from pygfuse.cpu.inlining import compiled
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.launch import Launch
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.memory import alignment, numbers_at, pointer_at
+from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
+from pygfuse.cpu.translation.functions import Function
+
+# rows of the right factor that are read again from a core's first cache
+DEPTH = 128
+# multiplications from which on several threads take less than one, and the share of each
+MOST_OF_ONE, SHARES = 2**22, 4
+
+
+def _body(dtype: torch.dtype) -> Callable:
+    element, number = ELEMENT_TYPES[dtype], NUMPY_TYPES[dtype]
+    lanes = simd.register_bytes() // alignment(element)
+    wide = registers_of_block() * lanes
+    block, rest = _multiplied(Layout(element, 1, wide), False), _multiplied(Layout(element, 1, lanes), True)
+    word_at, at = numbers_at(ELEMENT_TYPES[torch.int64]), numbers_at(element)
+
+    def multiply(part, parts, address, count):
+        words = word_at(address)
+        for i in range(0, count * WORDS, WORDS):
+            rows, depth, width = words[i + 1], words[i + 2], words[i + 3]
+            groups = (rows + TOGETHER - 1) // TOGETHER
+            first = groups * part // parts * TOGETHER
+            last = min(groups * (part + 1) // parts * TOGETHER, rows)
+            if first >= last:
+                continue
+            left, right, right_step = at(words[i + 4]), at(words[i + 7]), words[i + 8]
+            is_turned = words[i] & TURNED
+            turned = np.empty(depth * width if is_turned else 1, number)
+            if is_turned:
+                for c in range(width):
+                    for d in range(depth):
+                        turned[d * width + c] = right[c * right_step + d]
+                right, right_step = pointer_at(turned, 0), width
+            bias, adds = words[i + 9], words[i + 10]
+            addend, addend_step = at(adds), words[i + 11]
+            out, out_step = at(words[i + 12]), words[i + 13]
+            begin = 0
+            while True:
+                end, column = min(begin + DEPTH, depth), 0
+                while column < width:
+                    if column + wide <= width:
+                        block(
+                            left, words[i + 5], words[i + 6], first, last, begin, end, right, right_step, column, wide,
+                            bias, at(bias), adds, addend, addend_step, out, out_step,
+                        )  # fmt: skip
+                        column += wide
+                    else:
+                        rest(
+                            left, words[i + 5], words[i + 6], first, last, begin, end, right, right_step, column,
+                            width - column, bias, at(bias), adds, addend, addend_step, out, out_step,
+                        )  # fmt: skip
+                        column += lanes
+                begin = end
+                if begin >= depth:
+                    break
+                # what follows is added to what is there
+                bias, adds, addend, addend_step = 0, 1, out, out_step
+
+    return multiply
+
+
+def _multiplied(block: Layout, is_some: bool) -> Function:
+    """``multiply(left, ..., column, valid, bias, ...)``: the block's channels of some rows, or the first `valid`."""
+    load, store = ('load({}, {}, valid)', 'store({}, {}, {}, valid)') if is_some else ('load({}, {})', 'store({}, {}, {})')
+
+    def of_rows(together: int) -> list[str]:
+        return [
+            *repeated('        row# = pointer_at(left, (q + #) * row_step)', together),
+            *repeated('        sum# = begun', together),
+            '        for d in range(begin, end):',
+            f'            values = {load.format("right", "d * right_step + column")}',
+            *repeated('            sum# = sum# + row#[d * column_step] * values', together),
+            '        if adds != 0:',
+            *repeated(f'            sum# = sum# + {load.format("addend", "(q + #) * addend_step + column")}', together),
+            *repeated(f'        {store.format("out", "(q + #) * out_step + column", "sum#")}', together),
+        ]
+
+    text = [
+        'def multiply(',
+        '    left, row_step, column_step, first, last, begin, end, right, right_step, column, valid,',
+        '    bias, biases, adds, addend, addend_step, out, out_step,',
+        '):',
+        '    begun = full(0.0)',
+        '    if bias != 0:',
+        f'        begun = {load.format("biases", "column")}',
+        f'    whole = first + (last - first) // {TOGETHER} * {TOGETHER}',
+        f'    for q in range(first, whole, {TOGETHER}):',
+        *of_rows(TOGETHER),
+        '    for q in range(whole, last):',
+        *of_rows(1),
+        '    return',
+    ]
+    if is_some:
+        scope = {'load': block.load_some_edges, 'store': block.store_some_edges, 'full': block.edges_full}
+    else:
+        scope = {'load': block.load_row, 'store': block.store_row, 'full': block.row_full}
+    return compiled('\n'.join(text), pointer_at=pointer_at, **scope)
+
+
+@functools.cache
+def _launch(dtype: torch.dtype) -> Launch:
+    kernel = Kernel(_body(dtype), f'a list of products, {ELEMENT_TYPES[dtype]}', (str(simd.register_bytes()),))
+    return kernel.untested((0, 0, 0))
+
+
+def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
+    """Computes the products of a list, one after another.
+
+    Args:
+        dtype: Of all matrices, float32 or float64.
+        words: The list. A product that reads an earlier result as `left` or `addend` has as many rows; none reads one
+            as `right`.
+        work: The number of multiplications, which decides how many threads share them.
+    """
+    held, launch = array.array('q', words), _launch(dtype)
+    parts = 1 if work < MOST_OF_ONE else SHARES
+    block = launch.pack(parts, parts, held.buffer_info()[0], len(words) // WORDS)
+    launch.run(block, 1 if parts == 1 else min(parts, torch.get_num_threads()))

@@ -1,0 +1,115 @@
+"""Lines of Python, written out once for a kind of call, in which products of matrices that follow one another are one
+launch.
+
+Of few rows, a product of torch's takes most of its time before it multiplies.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import product_list_of
+from pygfuse.codegen.product_list import Matrix, product_words
+
+# of a product: rows, depth and width
+Sizes = tuple[str | int, str | int, str | int]
+
+
+class ProductLines:
+    """Lines as they are written.
+
+    Args:
+        like: The name of a tensor whose type and device all matrices have.
+    """
+
+    def __init__(self, like: str) -> None:
+        self._like = like
+        self._lines: list[str] = []
+        self._words: list[str] = []
+        self._work: list[str] = []
+
+    def say(self, line: str) -> None:
+        """Writes a line, which runs behind all that was written before."""
+        self._flush()
+        self._lines.append(line)
+
+    def prepare(self, line: str) -> None:
+        """Writes a line that reads no result of the products before it, and runs before them."""
+        self._lines.append(line)
+
+    def product(
+        self,
+        sizes: Sizes,
+        left: Matrix | None,
+        right: Matrix | None,
+        out: Matrix,
+        bias: str | int = 0,
+        addend: Matrix | None = None,
+    ) -> None:
+        """Writes ``out = addend + bias + left @ right``, see `product_words`; one that reads an earlier result as
+        `left` or `addend` has as many rows, and none reads one as `right` unless a line was said between.
+
+        Args:
+            sizes: Rows, depth and width.
+            left, right, out, addend: The matrices.
+            bias: The address of a vector.
+        """
+        self._words.append(product_words(sizes, left, right, out, bias, addend))
+        self._work.append(' * '.join(map(str, sizes)))
+
+    def column_sums(self, rows: str | int, width: str | int, of: Matrix, out: Matrix, adds: bool = False) -> None:
+        """Writes the sums of a matrix's columns: a product with ones."""
+        self.product((1, rows, width), Matrix(f'address_of_one({self._like})', 0, 0), of, out, addend=out if adds else None)
+
+    def wait(self) -> None:
+        """Has the products that follow begin once those before are computed."""
+        self._flush()
+
+    def function(self, arguments: str, result: str, names: Mapping[str, object] = MappingProxyType({})) -> Callable:
+        """``function(arguments)``: all that was written, and what it returns.
+
+        Args:
+            arguments: The names of its arguments.
+            result: What it returns, an expression.
+            names: What other names stand for.
+        """
+        self._flush()
+        text = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
+        scope = {'multiply': _multiply, 'address_of_one': _address_of_one, **names}
+        exec(f'def function({arguments}):\n{text}', scope)
+        return scope['function']
+
+    def _flush(self) -> None:
+        if self._words:
+            work = ' + '.join(self._work)
+            self._lines.append(f'multiply({self._like}, ({", ".join(self._words)}), {work})')
+            self._words, self._work = [], []
+
+
+def matrix(name: str, row_step: str | int, offset: str | int = 0) -> Matrix:
+    """A tensor's memory, or what of it begins behind so many bytes."""
+    address = f'{name}.data_ptr()'
+    return Matrix(address if offset == 0 else f'{address} + {offset}', row_step)
+
+
+def contiguous(names: Sequence[str]) -> str:
+    """A line that has these tensors contiguous."""
+    return f'{", ".join(names)} = {", ".join(f"{name}.contiguous()" for name in names)}'
+
+
+def _multiply(like: Tensor, words: tuple[int, ...], work: int) -> None:
+    product_list_of(like.device).multiply(like.dtype, words, work)
+
+
+@functools.lru_cache(maxsize=16)
+def _one(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones(1, dtype=dtype, device=device)
+
+
+def _address_of_one(like: Tensor) -> int:
+    return _one(like.dtype, like.device).data_ptr()
