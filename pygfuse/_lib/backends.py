@@ -94,6 +94,11 @@ def few_edges_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'few_edges') if device.type == 'cpu' else None
 
 
+def listed_walks_of(device: torch.device) -> ModuleType | None:
+    """The module that walks few edges as they come on this device: it has ``walks_of``. None: there is none."""
+    return _module('cpu', 'listed_walks') if device.type == 'cpu' else None
+
+
 def few_edge_networks_of(device: torch.device) -> ModuleType | None:
     """The module that takes few edges as they come through a network on this device: it has ``forward`` and
     ``backward``. None: there is none."""

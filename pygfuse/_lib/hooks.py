@@ -10,6 +10,7 @@ from torch.nn.modules import module as every_module
 
 # classes whose forward is a product with a weight, and a bias
 LINEAR = (torch.nn.Linear, torch_geometric.nn.Linear)
+_FORWARDS = tuple(kind.forward for kind in LINEAR)
 
 
 def has_hooks(module: Module) -> bool:
@@ -73,7 +74,7 @@ def why_not_linear(module: Module, name: str) -> str | None:
         'lin is no Linear but a Dropout'
     """
     # a class of one's own may add a low-rank map, say; a parametrised one only computes its weight
-    if type(module).forward not in [kind.forward for kind in LINEAR]:
+    if type(module).forward not in _FORWARDS:
         return f'{name} is no Linear but a {type(module).__name__}'
     reason = why_not_as_it_is(module, name)
     if reason is None and not torch.compiler.is_compiling():

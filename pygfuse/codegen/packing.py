@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -162,5 +162,46 @@ def packer(
         '        return None\n'
         f'    return array("q", ({"".join(f"{word}, " for word in form.head)}{"".join(words)}))\n'
     )
+    exec(text, scope)
+    return scope['pack']
+
+
+def written_packer(
+    parts: int, arguments: tuple, named: Mapping[str, object], order: Sequence[str], form: Form = PARTS
+) -> Callable[..., array.array]:
+    """``pack(*order)``: the block of a launch, as `packer` makes it, of arguments that come one by one.
+
+    Args:
+        parts: The number of parts.
+        arguments: Of a launch: what stands for those that differ from call to call, and the others as they are.
+        named: What stands for an argument, by its name: objects that are nowhere else among the arguments.
+        order: The names in the order in which they come; those that are not in `named` are not packed.
+        form: What stands before the arguments' words, and how a tensor becomes words.
+
+    Example:
+        >>> size = 12345
+        >>> written_packer(2, (7, (size, None)), {'size': size}, ('other', 'size'))(1, 3)
+        array('q', [0, 2, 7, 3])
+    """
+    names, kept = {id(value): name for name, value in named.items()}, []
+
+    def words(value: Any) -> str:
+        if isinstance(value, tuple):
+            return ''.join(map(words, value))
+        name = names.get(id(value))
+        if isinstance(value, torch.Tensor) and name is None:
+            kept.append(value)
+            return f'{value.data_ptr()}, {value.numel()}, '
+        if isinstance(value, torch.Tensor):
+            return form.tensor.format(name)
+        if value is None:
+            return ''
+        if isinstance(value, float):
+            return f'bits({name}), ' if name else f'{_bits(value)}, '
+        return f'{name or int(value)}, '
+
+    head = ''.join(f'{word}, '.replace('parts', str(parts)) for word in form.head)
+    text = f'def pack({", ".join(order)}):\n    return array("q", ({head}{words(arguments)}))\n'
+    scope = {'array': array.array, 'bits': _bits, 'kept': kept}
     exec(text, scope)
     return scope['pack']

@@ -106,7 +106,7 @@ class OverFewEdges:
         rest = *[parameters.get(name) for name in walk.rest], *more
         if None in maps:
             return None
-        for tensor in *[bias if weight is None else weight for weight, bias in maps], *rest:
+        for tensor in *[bias if weight is None else weight for weight, bias, _ in maps], *rest:
             if tensor is None or not is_plain_like(tensor, x[0]):
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +15,7 @@ from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._few_edges import FewWalk, is_plain_like
+from pygfuse.conv._few_edges import FewWalk, is_plain_like, weights_of
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._map_first import has_a_choice, mapped_sources, mapped_width, order_of
 from pygfuse.conv._spec import SUMS, EdgeFeatures, EdgeWeight, Spec
@@ -25,9 +25,9 @@ from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import FewEdges, sum_along
 from pygfuse.ops.large_results import added_to
-from pygfuse.ops.linear import apply_linear, apply_weight, is_large_map
+from pygfuse.ops.linear import apply_linear, apply_weight, are_many_rows
 from pygfuse.ops.mapped_sums import mapped_sum_along
-from pygfuse.ops.mapped_walk import Form, Part
+from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import OperandValue
@@ -74,10 +74,7 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         itself = _number_of_times(eps, source) if target is source else None
         if target is None or itself is not None:
             first, *others = _stages(self.nn)
-            out = mapped_sum_along(first, (source, None), edges, self._note.few[0], itself=itself)
-            for module in others:
-                out = module(out)
-            return out
+            return _through(others, mapped_sum_along(first, (source, None), edges, self._note.few[0], itself=itself))
         return self.nn(sum_along(source, edges, self._note.few[0]) + _times_one_plus(eps, target))
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
@@ -110,16 +107,17 @@ def _stages(nn: Module) -> list[Module]:
 
 def _network(nn: Module, out: Tensor) -> Tensor:
     """``nn(out)``; of many nodes linear maps as those of other layers."""
-    return _through(_stages(nn), out) if is_large_map(out) else nn(out)
+    return _through(_stages(nn), out) if are_many_rows(out) else nn(out)
 
 
 def _after_first_map(nn: Module, out: Tensor) -> Tensor:
     return _through(_stages(nn)[1:], out)
 
 
-def _through(stages: list[Module], out: Tensor) -> Tensor:
+def _through(stages: Sequence[Module], out: Tensor) -> Tensor:
+    are_many = are_many_rows(out)
     for module in stages:
-        out = apply_linear(module, out)
+        out = apply_linear(module, out) if are_many else module(out)
     return out
 
 
@@ -203,12 +201,19 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         features = given.get('edge_attr')
         if features is None:
             return None
-        made, maps = {'x': (Part(SOURCE),), 'edge': (Part(EDGE),)}, ()
+        made, maps = {'x': (Part(SOURCE),), 'edge': (Part(EDGE),)}, []
         if self.lin is not None:
             # the bias goes to the nodes
             made = {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}
-            maps = ('lin',)
-        return FewWalk(Form(GINE, made, 1, x[0].shape[1], reduce=self.reduction), maps, takes_features=True)
+            maps.append('lin')
+        mapped_by = None if self.map_of_few('nn') is None else len(maps)
+        maps += [] if mapped_by is None else ['nn']
+        form = Form(GINE, made, 1, x[0].shape[1], reduce=self.reduction, mapped_by=mapped_by)
+        return FewWalk(form, tuple(maps), takes_features=True)
+
+    def map_of_few(self, name: str) -> Weights | None:
+        # with which the network begins
+        return super().map_of_few(name) if name != 'nn' else weights_of(_stages(self.nn)[0])
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
         # not one that is learned, or computed each time it is read
@@ -216,8 +221,13 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         if itself is None:
             return None
         out = self._sum_tiny(x, edges, itself)
-        out = self.walk_few(x, edges, itself=itself) if out is None else out
-        return None if out is None else self.nn(out)
+        if out is not None:
+            return self.nn(out)
+        out = self.walk_few(x, edges, itself=itself)
+        if out is None:
+            return None
+        stages = _stages(self.nn)
+        return _through(stages if self._note.few[0].form.mapped_by is None else stages[1:], out)
 
     def _sum_tiny(self, x: NodePair, edges: FewEdges, itself: float) -> OptTensor:
         """The same by operators of torch, with a row for each edge, where that takes less; else None.
@@ -230,9 +240,9 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
             return None
         if self.lin is not None:
             linear = self.map_of_few('lin')
-            if linear is None or not all(is_plain_like(tensor, source) for tensor in linear if tensor is not None):
+            if linear is None or not all(is_plain_like(tensor, source) for tensor in linear[:2] if tensor is not None):
                 return None
-            features = torch.nn.functional.linear(features, *linear)
+            features = torch.nn.functional.linear(features, linear.weight, linear.bias)
         if features.shape[1] != width or target.shape[1] != width:
             return None
         self._note.backward = None

@@ -108,7 +108,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         return self.walk_few(x, edges, more=[operand for of_dim in given for operand in of_dim])
 
     def map_of_few(self, name: str) -> Weights | None:
-        return Weights(self.g.t(), None) if name == 'g' else super().map_of_few(name)
+        return Weights(self.g, None, turned=True) if name == 'g' else super().map_of_few(name)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None

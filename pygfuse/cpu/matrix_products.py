@@ -15,10 +15,15 @@ _LEAST_OPERATIONS = 2**20
 
 
 @functools.cache
+def is_mkl_slow() -> bool:
+    """Whether torch multiplies by MKL, which knows Intel's AVX-512 alone, on a processor of AMD's."""
+    return binding.get_host_cpu_name().startswith('znver') and torch.backends.mkl.is_available()
+
+
+@functools.cache
 def _has_faster_onednn() -> bool:
-    """Whether oneDNN's products of float32 are faster than MKL's, which knows Intel's AVX-512 alone."""
-    is_zen = binding.get_host_cpu_name().startswith('znver')
-    return is_zen and torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, '_linear_pointwise')
+    """Whether oneDNN's products of float32 are faster than those of torch."""
+    return is_mkl_slow() and hasattr(torch.ops.mkldnn, '_linear_pointwise')
 
 
 def _by_onednn(values: Tensor, weight: Tensor) -> bool:

@@ -145,6 +145,39 @@ def numbers_at(element: types.Number) -> Intrinsic:
     return at
 
 
+@functools.cache
+def turner(element: types.Float, size: int) -> Intrinsic:
+    """``turn(memory, offset, step, out, place, out_step)``: writes the transpose of `size` rows of `size` numbers.
+
+    Rows begin `step` numbers after one another, those of the transpose `out_step`. Each round interleaves the rows of
+    the first half with those of the second.
+    """
+    halves = [[half * size // 2 + k // 2 + k % 2 * size for k in range(size)] for half in range(2)]
+
+    @intrinsic
+    def turn(memory, offset, step, out, place, out_step):
+        def emit(context, builder, signature, arguments):
+            memory, offset, step, out, place, out_step = arguments
+            vector = simd.llvm_vector(element, size)
+
+            def row(values, first, step, k):
+                at = builder.add(first, builder.mul(step, ir.Constant(INT64, k)))
+                return pointer_to(builder, values, at, vector)
+
+            align = alignment(element)
+            rows = [builder.load(row(memory, offset, step, k), align=align) for k in range(size)]
+            for _ in range(size.bit_length() - 1):
+                pairs = zip(rows[: size // 2], rows[size // 2 :], strict=True)
+                rows = [llvm.shuffle(builder, one, half, other) for one, other in pairs for half in halves]
+            for k, values in enumerate(rows):
+                builder.store(values, row(out, place, out_step, k), align=align)
+            return context.get_dummy_value()
+
+        return types.void(memory, *(types.int64,) * 2, out, *(types.int64,) * 2), emit
+
+    return turn
+
+
 def room_for(element: types.Float, length: int) -> Intrinsic:
     """``room()``: that many values on the stack."""
 

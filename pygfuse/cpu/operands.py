@@ -20,11 +20,11 @@ NO_DRAWS = Draws(None, None, None)
 
 def operands_of(call: Call, side: str) -> Operands:
     """The operands as a walk by rows of `side` takes them."""
-    return _gatherer(call.bound, side)(call.tensors, call.products, call.scalars)
+    return gatherer_of(call.bound, side)(call.tensors, call.products, call.scalars)
 
 
 @functools.lru_cache(maxsize=256)
-def _gatherer(bound: BoundProgram, side: str) -> Callable[..., Operands]:
+def gatherer_of(bound: BoundProgram, side: str) -> Callable[..., Operands]:
     """``gather(tensors, products, scalars)``: written out for a program, since it runs in every walk."""
     item = {
         'edge_features': 'rows_of(products[{!r}])',

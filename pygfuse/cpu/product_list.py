@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numba import types
 
 from pygfuse.codegen.product_list import TURNED, WORDS
 from pygfuse.cpu import simd
@@ -23,14 +24,19 @@ from pygfuse.cpu.inlining import compiled
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.memory import alignment, numbers_at, pointer_at
+from pygfuse.cpu.matrix_products import is_mkl_slow
+from pygfuse.cpu.memory import alignment, numbers_at, pointer_at, turner
 from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
-from pygfuse.cpu.translation.functions import Function
+from pygfuse.cpu.translation.functions import Function, inlined
 
 # rows of the right factor that are read again from a core's first cache
 DEPTH = 128
-# multiplications from which on several threads take less than one, and the share of each
-MOST_OF_ONE, SHARES = 2**22, 4
+# multiplications from which on several threads take less than one
+MOST_OF_ONE = 2**22
+# those of a thread's share, of which there are at least and at most so many
+SHARE, LEAST_SHARES, MOST_SHARES = 2**21, 4, 64
+# from which on rounding and calls are worth another way than torch's
+_LEAST_FASTER = 2**20
 
 
 def _body(dtype: torch.dtype) -> Callable:
@@ -38,6 +44,7 @@ def _body(dtype: torch.dtype) -> Callable:
     lanes = simd.register_bytes() // alignment(element)
     wide = registers_of_block() * lanes
     block, rest = _multiplied(Layout(element, 1, wide), False), _multiplied(Layout(element, 1, lanes), True)
+    turn = _turned(element, lanes)
     word_at, at = numbers_at(ELEMENT_TYPES[torch.int64]), numbers_at(element)
 
     def multiply(part, parts, address, count):
@@ -53,9 +60,7 @@ def _body(dtype: torch.dtype) -> Callable:
             is_turned = words[i] & TURNED
             turned = np.empty(depth * width if is_turned else 1, number)
             if is_turned:
-                for c in range(width):
-                    for d in range(depth):
-                        turned[d * width + c] = right[c * right_step + d]
+                turn(right, right_step, width, depth, turned)
                 right, right_step = pointer_at(turned, 0), width
             bias, adds = words[i + 9], words[i + 10]
             addend, addend_step = at(adds), words[i + 11]
@@ -85,9 +90,27 @@ def _body(dtype: torch.dtype) -> Callable:
     return multiply
 
 
+def _turned(element: types.Float, lanes: int) -> Function:
+    """``turn(values, step, rows, columns, out)``: the transpose, ``[columns, rows]``, by blocks of whole registers."""
+    turn_block = turner(element, lanes)
+
+    def turn(values, step, rows, columns, out):
+        whole_rows, whole_columns = rows // lanes * lanes, columns // lanes * lanes
+        for c in range(0, whole_rows, lanes):
+            for d in range(0, whole_columns, lanes):
+                turn_block(values, c * step + d, step, out, d * rows + c, rows)
+        for c in range(rows):
+            for d in range(whole_columns if c < whole_rows else 0, columns):
+                out[d * rows + c] = values[c * step + d]
+
+    return inlined(turn)
+
+
 def _multiplied(block: Layout, is_some: bool) -> Function:
     """``multiply(left, ..., column, valid, bias, ...)``: the block's channels of some rows, or the first `valid`."""
-    load, store = ('load({}, {}, valid)', 'store({}, {}, {}, valid)') if is_some else ('load({}, {})', 'store({}, {}, {})')
+    load, store = (
+        ('load({}, {}, valid)', 'store({}, {}, {}, valid)') if is_some else ('load({}, {})', 'store({}, {}, {})')
+    )
 
     def of_rows(together: int) -> list[str]:
         return [
@@ -123,6 +146,11 @@ def _multiplied(block: Layout, is_some: bool) -> Function:
     return compiled('\n'.join(text), pointer_at=pointer_at, **scope)
 
 
+def is_faster(dtype: torch.dtype, work: int) -> bool:
+    """Whether `multiply` takes less time than torch's product, of so many multiplications."""
+    return dtype in (torch.float32, torch.float64) and work >= _LEAST_FASTER and is_mkl_slow()
+
+
 @functools.cache
 def _launch(dtype: torch.dtype) -> Launch:
     kernel = Kernel(_body(dtype), f'a list of products, {ELEMENT_TYPES[dtype]}', (str(simd.register_bytes()),))
@@ -139,6 +167,6 @@ def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
         work: The number of multiplications, which decides how many threads share them.
     """
     held, launch = array.array('q', words), _launch(dtype)
-    parts = 1 if work < MOST_OF_ONE else SHARES
+    parts = 1 if work < MOST_OF_ONE else min(MOST_SHARES, max(LEAST_SHARES, work // SHARE))
     block = launch.pack(parts, parts, held.buffer_info()[0], len(words) // WORDS)
     launch.run(block, 1 if parts == 1 else min(parts, torch.get_num_threads()))

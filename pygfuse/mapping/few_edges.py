@@ -8,7 +8,7 @@ from pygfuse.mapping import records
 # for a walk of sorted ones
 MOST_BYTES = 2**22
 # of rows of edges: up to so many, torch's operators with a row for each edge take less than a function in Python
-MOST_TINY_BYTES = 2**18
+MOST_TINY_BYTES = 2**16
 # numbers that a network of edges multiplies: beyond, several threads take less than one
 MOST_PRODUCTS = 2**24
 # what an edge of narrower rows takes, too
@@ -42,7 +42,7 @@ def are_tiny(num_edges: int, row_bytes: int) -> bool:
     """Whether so few edges have a row each, where a program is one or two operators of torch.
 
     Example:
-        >>> are_tiny(100, 256), are_tiny(2000, 256)
+        >>> are_tiny(100, 256), are_tiny(500, 256)
         (True, False)
     """
     return num_edges * row_bytes <= MOST_TINY_BYTES

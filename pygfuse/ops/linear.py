@@ -21,12 +21,15 @@ from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.intercepted import is_transformed
 from pygfuse.ops.large_results import added_product, product
+from pygfuse.ops.sum_maps import is_mapped_by_list, map_by_list
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
 # the least bytes of a map's input, and the largest share of rows with a gradient, for which the others are left out;
 # the wider a row, the less it counts that its gradient has to be looked at and copied
 LEAST_BYTES, MOST_SHARE, SHARE_PER_BYTE = 2**22, 0.5, 1 / 1280
+# bytes of a map's input from which on it is worth asking whether torch's product is the fastest
+LEAST_LISTED = 2**18
 # rows of a gradient that tell roughly how many are not zero
 SAMPLES = 64
 # the number of edges of each node, asked for where something is not finite
@@ -203,6 +206,8 @@ def apply_linear(module: torch.nn.Module, x: Tensor) -> Tensor:
         module: A linear map; one with hooks, or of a class or a forward of one's own, is called as it is.
         x: ``[nodes, in]``.
     """
+    if is_listed_map(x, module):
+        return map_by_list(x, module.weight, module.bias)
     if not is_large_map(x) or not is_plain_linear(module) or module.weight.dtype is not x.dtype:
         return module(x)
     if not torch.is_grad_enabled():
@@ -249,6 +254,21 @@ def is_large_map(x: Tensor, *weights: Tensor) -> bool:
     """`is_map_here`, of many nodes."""
     is_large = not torch.compiler.is_compiling() and _is_matrix(x) and x.nbytes >= LEAST_BYTES
     return is_large and is_map_here(x, *weights)
+
+
+def are_many_rows(x: Tensor) -> bool:
+    """Whether `apply_linear` may do more with such rows than call a module."""
+    return is_map_here(x) and x.nbytes >= LEAST_LISTED
+
+
+def is_listed_map(x: Tensor, *modules: torch.nn.Module) -> bool:
+    """Whether linear maps of nodes, too few to leave out rows without a gradient, are faster as products of a list."""
+    if torch.compiler.is_compiling() or not _is_matrix(x) or not LEAST_LISTED <= x.nbytes < LEAST_BYTES:
+        return False
+    if not all(map(is_plain_linear, modules)):
+        return False
+    weights = [module.weight for module in modules]
+    return is_map_here(x, *weights) and is_mapped_by_list(x, *weights)
 
 
 def is_map_here(x: Tensor, *weights: Tensor) -> bool:

@@ -30,13 +30,13 @@ def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
     row_bytes = counted_bytes(plan.width, element_bytes)
     if not are_few(token.shape[1], num_sources + num_targets, row_bytes) or not only_a_note_is_said():
         return None
-    return as_listed(edges)
+    return as_listed(token, edges.flow, num_sources, num_targets, edges.loops)
 
 
-def as_listed(edges: Edges) -> Listed:
-    """Edges as they come, whose token `is_list`."""
-    target_row, num_walked = target_row_of(edges.flow), torch.empty(1, dtype=torch.int64)
-    return Listed(edges.token, target_row, edges.num_sources, edges.num_targets, edges.loops, num_walked)
+def as_listed(edge_index: Tensor, flow: str, num_sources: int, num_targets: int, num_loops: int | None) -> Listed:
+    """Edges as they come, which `is_list`, with one self-loop at each of so many nodes in place of others."""
+    num_walked = torch.empty(1, dtype=torch.int64)
+    return Listed(edge_index, target_row_of(flow), num_sources, num_targets, num_loops, num_walked)
 
 
 def as_saved(listed: Listed, token: Tensor) -> Listed:

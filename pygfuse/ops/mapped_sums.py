@@ -5,7 +5,6 @@ Of so few rows, what autograd does for a node takes as long as the node's produc
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -20,7 +19,7 @@ from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.few_edges import TYPES, FewEdges, added_along, sum_along
 from pygfuse.ops.intercepted import PLAIN, is_intercepted
-from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
+from pygfuse.ops.sum_maps import adjoint_of_maps, maps_of_sums
 
 
 def mapped_sum_along(
@@ -90,7 +89,7 @@ def _forward(
     """The output and the sums."""
     sums, _ = added_along(x, edge_index, edges, *form, False)
     own = None if root is None else x if target is None else target
-    return _maps(bias is not None, root is not None)(sums, own, weight, bias, root), sums
+    return maps_of_sums(bias is not None, root is not None)(sums, own, weight, bias, root), sums
 
 
 class _MappedSum(torch.autograd.Function):
@@ -126,69 +125,12 @@ def _gradients(
     """The gradients of sources, targets, the weight, the bias and the other weight."""
     x, target, weight, _, root = tensors
     is_shared = root is not None and target is None
-    of_sums, of_own, *others = _adjoint(needed, is_shared)(grad, sums, x if is_shared else target, weight, root)
+    of_sums, of_own, *others = adjoint_of_maps(needed, is_shared)(grad, sums, x if is_shared else target, weight, root)
     if not needed[0]:
         return None, of_own, *others
     of_x, added = added_along(of_sums, edge_index, edges, *form, True, of_own if is_shared else None)
     edges.walked_back(added)
     return of_x, None if is_shared else of_own, *others
-
-
-@functools.cache
-def _maps(biased: bool, rooted: bool) -> Callable[..., Tensor]:
-    """``maps(sums, own, weight, bias, root)``: the output."""
-    lines = ProductLines('sums')
-    lines.prepare('(rows, inner), width = sums.shape, weight.shape[0]')
-    lines.prepare('weight, out = weight.contiguous(), sums.new_empty((rows, width))')
-    turned, out = matrix('weight', 'inner').turned, matrix('out', 'width')
-    if biased:
-        lines.prepare(contiguous(['bias']))
-    lines.product(('rows', 'inner', 'width'), matrix('sums', 'inner'), turned, out, 'bias.data_ptr()' if biased else 0)
-    if rooted:
-        lines.prepare(contiguous(['own', 'root']))
-        lines.prepare('of_own = root.shape[1]')
-        turned = matrix('root', 'of_own').turned
-        lines.product(('rows', 'of_own', 'width'), matrix('own', 'of_own'), turned, out, addend=out)
-    return lines.function('sums, own, weight, bias, root', 'out')
-
-
-@functools.cache
-def _adjoint(needed: tuple[bool, ...], is_shared: bool) -> Callable[..., tuple]:
-    """``adjoint(grad, sums, own, weight, root)``: the gradients of the sums, of the rows that `root` maps, of the
-    weight, the bias and of `root`; those that are not needed are None.
-
-    Args:
-        needed: Which of the gradients of sources, other targets, the weight, the bias and `root` are needed.
-        is_shared: Whether `root` maps the sources.
-    """
-    for_x, for_target, for_weight, for_bias, for_root = needed
-    for_own = for_x if is_shared else for_target
-    lines = ProductLines('grad')
-    lines.prepare(contiguous(['grad', 'weight']))
-    lines.prepare('(rows, width), inner = grad.shape, weight.shape[1]')
-    if for_own or for_root:
-        lines.prepare(contiguous(['own', 'root']))
-        lines.prepare('of_own = root.shape[1]')
-    grad = matrix('grad', 'width')
-    if for_x:
-        lines.prepare('of_sums = grad.new_empty((rows, inner))')
-        lines.product(('rows', 'width', 'inner'), grad, matrix('weight', 'inner'), matrix('of_sums', 'inner'))
-    if for_own:
-        lines.prepare('of_rows = empty_like(own)')
-        lines.product(('rows', 'width', 'of_own'), grad, matrix('root', 'of_own'), matrix('of_rows', 'of_own'))
-    if for_weight:
-        lines.prepare('sums, of_weight = sums.contiguous(), empty_like(weight)')
-        lines.product(('width', 'rows', 'inner'), grad.turned, matrix('sums', 'inner'), matrix('of_weight', 'inner'))
-    if for_bias:
-        lines.prepare('of_bias = grad.new_empty(width)')
-        lines.column_sums('rows', 'width', grad, matrix('of_bias', 'width'))
-    if for_root:
-        lines.prepare('of_root = empty_like(root)')
-        lines.product(('width', 'rows', 'of_own'), grad.turned, matrix('own', 'of_own'), matrix('of_root', 'of_own'))
-    names = 'of_sums', 'of_rows', 'of_weight', 'of_bias', 'of_root'
-    there = for_x, for_own, for_weight, for_bias, for_root
-    found = ', '.join(name if is_there else 'None' for name, is_there in zip(names, there, strict=True))
-    return lines.function('grad, sums, own, weight, root', f'({found})', {'empty_like': torch.empty_like})
 
 
 def _by_parts(edges: FewEdges, form: Sum, edge_index: Tensor) -> Callable[..., Tensor]:

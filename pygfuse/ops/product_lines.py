@@ -64,7 +64,9 @@ class ProductLines:
 
     def column_sums(self, rows: str | int, width: str | int, of: Matrix, out: Matrix, adds: bool = False) -> None:
         """Writes the sums of a matrix's columns: a product with ones."""
-        self.product((1, rows, width), Matrix(f'address_of_one({self._like})', 0, 0), of, out, addend=out if adds else None)
+        self.product(
+            (1, rows, width), Matrix(f'address_of_one({self._like})', 0, 0), of, out, addend=out if adds else None
+        )
 
     def wait(self) -> None:
         """Has the products that follow begin once those before are computed."""

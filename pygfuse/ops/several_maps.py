@@ -23,9 +23,11 @@ from pygfuse.ops.linear import (
     apply_weight,
     gradients_of_map,
     is_large_map,
+    is_listed_map,
     is_map_here,
     is_plain_linear,
 )
+from pygfuse.ops.sum_maps import map_by_list
 
 
 class Map(NamedTuple):
@@ -144,6 +146,8 @@ class _SumOfMaps(torch.autograd.Function):
 
 def apply_both(linear: Module, first: Tensor, other: Module, second: Tensor) -> Tensor:
     """``linear(first) + other(second)``, of linear maps of nodes."""
+    if is_listed_map(first, linear) and is_listed_map(second, other) and first.dtype is second.dtype:
+        return map_by_list(first, linear.weight, bias_of_both(linear, other), second, other.weight)
     if is_plain_linear(linear) and is_plain_linear(other):
         weights = linear.weight, other.weight
         if is_large_map(first, *weights) and is_large_map(second, *weights) and first.dtype is second.dtype:

@@ -1,9 +1,9 @@
 """From how many edges on a fused layer is faster than PyG's, and up to how wide features of edges.
 
 A training step (forward and backward, gradients of inputs and parameters) of one layer, 64 to 4 x 16 channels, on
-random graphs of ten edges a node: with the same ``edge_index`` in each step, and with a new one, as from a loader,
-whose edges are sorted anew. Then layers with features of edges, whose linear map belongs to the step. All sides in
-turn, in one process; medians in ms with the quartiles in brackets.
+random graphs of ten edges a node or as many as asked for: with the same ``edge_index`` in each step, and with a new
+one, as from a loader, whose edges are sorted anew. Then layers with features of edges, whose linear map belongs to the
+step. All sides in turn, in one process; medians in ms with the quartiles in brackets.
 
     python benchmarks/break_even.py
 """
@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(repeats=100)
     parser.add_argument('--convs', nargs='*', default=['GCNConv', 'GINConv', 'GATConv'], help='which layers')
     parser.add_argument('--edges', nargs='*', type=int, default=[100, 1_000, 10_000, 100_000])
+    parser.add_argument('--neighbours', type=int, default=10, help='edges of each node')
     parser.add_argument('--edge-features', nargs='*', type=int, default=[8, 32, 64, 256])
     parser.add_argument('--most-edges', type=int, default=100_000, help='edges of the graph with features of edges')
     parser.add_argument('--compile', action='store_true', help="also PyG's layer under torch.compile")
@@ -60,14 +61,14 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
     'break_even',
     parameters=parameters,
     arguments=arguments,
-    settings=lambda options: {'heads': HEADS, 'channels': CHANNELS},
+    settings=lambda options: {'heads': HEADS, 'channels': CHANNELS, 'neighbours': options.neighbours},
     quick={'edges': [100], 'edge_features': [8], 'most_edges': 500},
 )
 def break_even(options: Options, layer: str, edges: int, edge_index: str, edge_dim: int = 0) -> Measurement:
     """One layer on one graph."""
     made = (with_edge_features(edge_dim) if edge_dim else layers(HEADS, CHANNELS))[layer]
     plain, fused = made.pair()
-    pairs, nodes = power_law(max(edges // 10, 2), edges)
+    pairs, nodes = power_law(max(edges // options.neighbours, 2), edges)
     training = Training(made, pairs, nodes)
     grad = torch.randn_like(training.forward(plain))
 

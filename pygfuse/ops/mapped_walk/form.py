@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pygfuse.ops.aggregation import aggregate
@@ -51,6 +52,7 @@ class Form:
         reduce: How messages are reduced.
         loops: Whether each node gets one self-loop in place of others.
         added: What is added to the result.
+        mapped_by: The linear map of the result, with what was added to it; None for the result as it is.
         sums_heads: Whether the result is the sum over heads.
         of_edges: Whether PyG maps rows of edges where these are of nodes: nodes without edges are in no gradient then.
     """
@@ -65,6 +67,7 @@ class Form:
     reduce: str = 'sum'
     loops: bool = False
     added: tuple[Part, ...] = ()
+    mapped_by: int | None = None
     sums_heads: bool = False
     of_edges: bool = False
 
@@ -92,10 +95,20 @@ class Form:
 
 
 class Weights(NamedTuple):
-    """The weight of a linear map, ``[out, in]``, and its bias or None; a bias alone has None for the weight."""
+    """The weight of a linear map, ``[out, in]``, and its bias or None; a bias alone has None for the weight.
+
+    Attributes:
+        turned: Whether the weight is ``[in, out]``.
+    """
 
     weight: Tensor | None
     bias: Tensor | None
+    turned: bool = False
+
+    @property
+    def by_output(self) -> Tensor:
+        """The weight, ``[out, in]``."""
+        return self.weight.t() if self.turned else self.weight
 
 
 Rows = Mapping[str, Tensor]
@@ -117,7 +130,7 @@ def bias_of(part: Part, bias: Tensor | None) -> Tensor | None:
 
 def _product_of(parts: Sequence[Part], features: Tensor, maps: Sequence[Weights]) -> Product:
     """The sum of parts of edges, of which autograd keeps nothing but features and weights."""
-    weights = [weight_of(part, maps[part.linear].weight) for part in parts]
+    weights = [weight_of(part, maps[part.linear].by_output) for part in parts]
     weight = sum(weights[1:], weights[0]).t()
     biases = [bias for bias in (bias_of(part, maps[part.linear].bias) for part in parts) if bias is not None]
     if not biases:
@@ -149,7 +162,7 @@ def by_parts(
         if part.linear is None:
             return x
         linear = maps[part.linear]
-        weight, bias = weight_of(part, linear.weight), bias_of(part, linear.bias)
+        weight, bias = weight_of(part, linear.by_output), bias_of(part, linear.bias)
         return apply_weight(x, weight, bias, counts.get(part.side) if of_edges else None)
 
     operands: dict[str, OperandValue] = {}
@@ -167,4 +180,8 @@ def by_parts(
     out = out.sum(dim=1) if form.sums_heads else out
     for part in form.added:
         out = out + mapped(part, of_edges=False)
-    return out if itself is None else out + itself * rows[TARGET]
+    out = out if itself is None else out + itself * rows[TARGET]
+    if form.mapped_by is None:
+        return out
+    of_result = maps[form.mapped_by]
+    return F.linear(out, of_result.by_output, of_result.bias)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import head_products_of
-from pygfuse._lib.finite import is_finite
+from pygfuse._lib.finite import are_finite
 from pygfuse._lib.functions import untransformed
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse.graph.listed import Listed
@@ -18,11 +19,11 @@ from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.intercepted import is_intercepted
-from pygfuse.ops.listed import as_listed, as_saved, forward_of
+from pygfuse.ops.listed import as_listed, as_saved
 from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
 from pygfuse.ops.mapped_walk.shaped import Shaped, Wanted, shaped_of
 from pygfuse.ops.mapped_walk.written import Shape
-from pygfuse.ops.walks import walk_few_back
+from pygfuse.ops.sum_maps import adjoint_of_maps, maps_of_sums
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 # of an edge, up to which walks multiply them: two threads take a wider product at once
@@ -67,23 +68,41 @@ def walk_of_maps(
         [[1.0], [52.0], [24.0]]
     """
     source, target = x
-    same, biased, tensors = target is source, [], []
-    for weight, bias in maps:
+    same, biased, turned, tensors = target is source, [], [], []
+    for weight, bias, is_turned in maps:
         tensors += weight, bias
         biased.append(bias is not None)
+        turned.append(is_turned)
     multiplies = features is not None and features.shape[1] <= MOST_FEATURES
-    shaped = shaped_of(form, Shape(same, tuple(biased), itself is not None, multiplies))
+    shaped = shaped_of(form, Shape(same, tuple(biased), tuple(turned), itself is not None, multiplies))
     given = source, None if same else target, features, *tensors, *rest
-    listed = as_listed(_edges_of(form, edges))
+    num_loops = edges.num_targets if form.loops else None
+    listed = as_listed(edges.edge_index, edges.flow, edges.num_sources, edges.num_targets, num_loops)
     if torch.is_grad_enabled():
         return _apply(shaped, edges, listed, itself, edges.edge_index, *given)
-    return _forward(shaped, edges, listed, itself, given)[0]
+    return _forward(shaped, edges, listed, itself, given).out
+
+
+class _Made(NamedTuple):
+    """What forward makes.
+
+    Attributes:
+        out: The result.
+        summed: The same before it was mapped.
+        walked, statistics: That of the walk, and its statistics.
+        operands: The operands that are tensors.
+    """
+
+    out: Tensor
+    summed: Tensor
+    walked: Tensor
+    statistics: Tensor | None
+    operands: list[Tensor]
 
 
 def _forward(
     shaped: Shaped, edges: FewEdges, listed: Listed, itself: float | None, given: Sequence[Tensor | None]
-) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
-    """The result, that of the walk, its statistics, and the operands that are tensors."""
+) -> _Made:
     form, num_mapped = shaped.form, shaped.num_mapped
     mapped, rest = given[:num_mapped], given[num_mapped:]
     operands = [*shaped.make(*mapped)]
@@ -91,10 +110,39 @@ def _forward(
         operands += _dots(form, operands, rest)
     operands += rest[len(form.dots) :]
     operands += shaped.weights(*mapped)
-    call = shaped.plan.call(listed, operands, form.numbers, 0.0, None)
-    walked, statistics = forward_of(call, _edges_of(form, edges))
-    out = walked if shaped.add is None else shaped.add(walked, itself, *mapped)
-    return out, walked, statistics, operands
+    try:
+        walked, statistics = shaped.walks(given[0]).forward(
+            listed, _as_walked(shaped, listed, operands), shaped.numbers
+        )
+    except IndexError:
+        edges.check()
+        raise
+    out = summed = walked if shaped.add is None else shaped.add(walked, itself, *mapped)
+    if form.mapped_by is not None:
+        weight, bias = _weights_of_result(shaped, given)
+        out = maps_of_sums(bias is not None, False)(summed, None, weight, bias, None)
+    return _Made(out, summed, walked, statistics, operands)
+
+
+def _as_walked(shaped: Shaped, listed: Listed, operands: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Operands as walks read them.
+
+    Raises:
+        ValueError: If one of edges has not a row for each edge.
+    """
+    for place in shaped.of_edges:
+        rows = listed.num_edge_ids if operands[place] is None else operands[place].shape[0]
+        if rows != listed.num_edge_ids:
+            name = shaped.plan.tensors[place].partition(':')[0]
+            raise ValueError(f"Expected '{name}' to have a row for each of {listed.num_edge_ids} edges (got {rows})")
+    return [t if t is None or t.is_contiguous() else t.contiguous() for t in operands]
+
+
+def _weights_of_result(shaped: Shaped, given: Sequence[Tensor | None]) -> tuple[Tensor, Tensor | None]:
+    """The weight ``[out, in]`` and the bias of the map of the result."""
+    place = shaped.form.mapped_by
+    weight, bias = given[3 + 2 * place : 5 + 2 * place]
+    return weight.t() if shaped.shape.turned[place] else weight, bias
 
 
 def _edges_of(form: Form, edges: FewEdges) -> Edges:
@@ -111,25 +159,26 @@ def _dots(form: Form, made: Sequence[Tensor], rest: Sequence[Tensor]) -> Sequenc
 class _MappedWalk(torch.autograd.Function):
     @staticmethod
     def forward(ctx, shaped, edges, listed, itself, edge_index, *given):
-        out, walked, statistics, operands = _forward(shaped, edges, listed, itself, given)
+        out, summed, walked, statistics, operands = _forward(shaped, edges, listed, itself, given)
         ctx.wanted = wanted = shaped.wanted(ctx.needs_input_grad[_BEFORE:])
         for place in wanted.dropped:
             operands[place] = None
         walked = walked if shaped.plan.reads_output else None
-        ctx.save_for_backward(edge_index, walked, statistics, *operands, *given)
+        summed = summed if wanted.of_map is not None and wanted.of_map.reads_sums else None
+        ctx.save_for_backward(edge_index, summed, walked, statistics, *operands, *given)
         ctx.said = shaped, edges, listed, itself
         return out
 
     @staticmethod
     def backward(ctx, grad):
         shaped, edges, listed, itself = ctx.said
-        edge_index, walked, statistics, *saved = ctx.saved_tensors
+        edge_index, summed, walked, statistics, *saved = ctx.saved_tensors
         given = saved[len(shaped.plan.tensors) :]
         is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad) and nothing_is_said()
         found = None
         if is_plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled(grad.device.type):
             listed = as_saved(listed, edge_index)
-            found = _gradients(ctx.wanted, listed, edges, itself, grad, walked, statistics, saved)
+            found = _gradients(ctx.wanted, listed, edges, itself, grad, summed, walked, statistics, saved)
         if found is None:
             compute = functools.partial(_compute, shaped, edges._replace(edge_index=edge_index), itself)
             found = differentiable(compute, given, grad, ctx.needs_input_grad[_BEFORE:])
@@ -143,15 +192,37 @@ def _compute(shaped: Shaped, edges: FewEdges, itself: float | None, *given: Tens
     """The result by operators of torch and a walk that can be differentiated again."""
     source, target, features, *tensors = given[: shaped.num_mapped]
     rows = {SOURCE: source, TARGET: source if target is None else target, EDGE: features}
-    maps = [Weights(*pair) for pair in zip(tensors[::2], tensors[1::2], strict=True)]
+    maps = [Weights(*parts) for parts in zip(tensors[::2], tensors[1::2], shaped.shape.turned, strict=True)]
     return by_parts(shaped.form, _edges_of(shaped.form, edges), rows, maps, given[shaped.num_mapped :], itself)
 
 
 def _gradients(
+    wanted: Wanted, listed: Listed, edges: FewEdges, itself: float | None, grad: Tensor, summed: Tensor | None,
+    walked: Tensor | None, statistics: Tensor | None, saved: list[Tensor | None],
+) -> list[Tensor | None] | None:  # fmt: skip
+    """The gradients of what was given; None where some are not finite and nodes without edges might be why."""
+    if wanted.of_map is None:
+        return _gradients_of_sum(wanted, listed, edges, itself, grad, walked, statistics, saved)
+    shaped, place = wanted.shaped, wanted.shaped.form.mapped_by
+    given = saved[len(shaped.plan.tensors) :]
+    weight, _ = _weights_of_result(shaped, given)
+    grad, _, of_weight, of_bias, _ = adjoint_of_maps(wanted.of_map.needed, False)(grad, summed, None, weight, None)
+    if of_weight is not None and shaped.shape.turned[place]:
+        of_weight = of_weight.t()
+    if grad is None:
+        found = [None] * len(given)
+    else:
+        found = _gradients_of_sum(wanted, listed, edges, itself, grad, walked, statistics, saved)
+    if found is not None:
+        found[3 + 2 * place : 5 + 2 * place] = of_weight, of_bias
+    return found
+
+
+def _gradients_of_sum(
     wanted: Wanted, listed: Listed, edges: FewEdges, itself: float | None, grad: Tensor, walked: Tensor | None,
     statistics: Tensor | None, saved: list[Tensor | None],
 ) -> list[Tensor | None] | None:  # fmt: skip
-    """The gradients of what was given; None where some are not finite and nodes without edges might be why."""
+    """The same from the gradient of the result before it was mapped."""
     shaped, form, plan = wanted.shaped, wanted.shaped.form, wanted.shaped.plan
     num_operands, num_made, num_dots = len(plan.tensors), len(form.made), len(form.dots)
     operands, given = saved[:num_operands], saved[num_operands:]
@@ -162,15 +233,12 @@ def _gradients(
         for place, again in enumerate(shaped.remake(*mapped)):
             operands[place] = operands[place] if again is None else again
         operands[num_made + num_dots :] = *rest[num_dots:], *shaped.weights(*mapped)
-        unread = wanted.adjoint.unread
-        for place in unread:
-            if operands[place] is None:
-                # one number stands for all, as nobody reads them
-                operands[place] = grad.new_empty(()).expand(shaped.shape_of(place, listed))
-        call = plan.call(listed, operands, form.numbers, 0.0, None, None, unread)
-        of_walked = torch.cat([grad] * form.heads, dim=1) if form.sums_heads else grad
-        found = walk_few_back(
-            call, None, of_walked if walked is None else walked, statistics, of_walked, wanted.adjoint.needed
+        for place in wanted.adjoint.unread:
+            operands[place] = None
+        of_walked = torch.cat([grad] * form.heads, dim=1) if form.sums_heads else grad.contiguous()
+        taken, needed = _as_walked(shaped, listed, operands), wanted.adjoint.needed
+        found = shaped.walks(of_walked).backward(
+            *(listed, taken, shaped.numbers, of_walked, walked, statistics), *(needed.names, wanted.features)
         )
         edges.walked_back(listed.num_edges)
         if form.dots and next(iter(form.dots)) in found:
@@ -179,7 +247,7 @@ def _gradients(
             if name in found:
                 of_rest[place] = found[name] if rest[place].dim() == 2 else found[name].view(rest[place].shape)
     result = [*wanted.lines(grad, itself, *map(found.get, form.made), *mapped), *of_rest]
-    if form.of_edges and not all(value is None or value.dim() < 2 or is_finite(value) for value in result):
+    if form.of_edges and not are_finite([value for value in result if value is not None and value.dim() == 2]):
         return None
     return result
 

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pygfuse.graph.listed import Listed
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import listed_walks_of
 from pygfuse.ops.mapped_walk.form import Form, Part
 from pygfuse.ops.mapped_walk.written import SIDES, Shape, is_remade, products_of, written, written_adjoint
 from pygfuse.ops.plan import Adjoint
 from pygfuse.program.program import EDGE, SOURCE, TARGET
+
+
+class OfMap(NamedTuple):
+    """What is wanted of the map of the result.
+
+    Attributes:
+        needed: As `pygfuse.ops.sum_maps.adjoint_of_maps` takes it.
+    """
+
+    needed: tuple[bool, ...]
+
+    @property
+    def reads_sums(self) -> bool:
+        """Whether what was mapped is read."""
+        return self.needed[2]
 
 
 class Wanted(NamedTuple):
@@ -20,12 +38,16 @@ class Wanted(NamedTuple):
         adjoint: What the walk's adjoint gives and reads; None where no operand needs a gradient.
         dropped: The places of operands that are not kept for it beside the tensors.
         lines: The adjoint of the maps, as of `written_adjoint`.
+        of_map: The same of the map of the result, if there is one.
+        features: The products whose features' gradients the walk's adjoint gives.
     """
 
     shaped: Shaped
     adjoint: Adjoint | None
     dropped: tuple[int, ...]
     lines: Callable
+    of_map: OfMap | None
+    features: frozenset[str]
 
 
 class Shaped:
@@ -39,6 +61,8 @@ class Shaped:
         num_mapped: The number of tensors that maps take: three of rows, and two of each map.
         plan: What is known of the walks.
         make, weights, remake, add: As of `written`.
+        numbers: The scalars, in the order of the plan.
+        of_edges: The places of operands that have a row for each edge.
     """
 
     def __init__(self, form: Form, shape: Shape) -> None:
@@ -46,7 +70,25 @@ class Shaped:
         self._products = products_of(form, shape)
         self.plan = form.plan(self._products)
         self.make, self.weights, self.remake, self.add = written(form, shape)
+        self.numbers = tuple(form.numbers.values())
+        operands = form.program.operands
+        self.of_edges = [
+            place
+            for place, name in enumerate(self.plan.tensors)
+            if operands[name.partition(':')[0]].side == EDGE and not name.endswith(':weight')
+        ]
         self._wanted: dict[tuple[bool, ...], Wanted] = {}
+        self._walks: dict[torch.dtype, Any] = {}
+
+    def walks(self, like: Tensor) -> Any:
+        """The walks over rows like these, `pygfuse.cpu.listed_walks.Walks`."""
+        found = self._walks.get(like.dtype)
+        if found is None:
+            plan = self.plan
+            found = self._walks[like.dtype] = listed_walks_of(like.device).walks_of(
+                plan.bound, plan.tensors, plan.numbers, plan.heads, plan.channels, plan.reduce, like.dtype
+            )
+        return found
 
     def wanted(self, needed: tuple[bool, ...]) -> Wanted:
         """What follows from which tensors need a gradient."""
@@ -54,13 +96,6 @@ class Shaped:
         if found is None:
             found = self._wanted[needed] = self._wanted_of(needed)
         return found
-
-    def shape_of(self, place: int, listed: Listed) -> tuple[int, int]:
-        """The shape of an operand of nodes."""
-        form = self.form
-        name = self.plan.tensors[place]
-        rows = listed.num_sources if form.program.operands[name].side == SOURCE else listed.num_targets
-        return rows, form.heads * (form.channels if place < len(form.made) else 1)
 
     def _wanted_of(self, needed: tuple[bool, ...]) -> Wanted:
         form = self.form
@@ -89,7 +124,17 @@ class Shaped:
         adjoint = self.plan.adjoint(flags) if any(flags) else None
         found = set() if adjoint is None else {*adjoint.needed.names, *(form.dots.values() if any(of_dots) else ())}
         lines = written_adjoint(form, self.shape, found, mapped)
-        return Wanted(self, adjoint, tuple(self._dropped(adjoint, len(flags))), lines)
+        features = frozenset() if adjoint is None else frozenset(adjoint.needed.features)
+        dropped = tuple(self._dropped(adjoint, len(flags)))
+        return Wanted(self, adjoint, dropped, lines, self._of_map(needed), features)
+
+    def _of_map(self, needed: tuple[bool, ...]) -> OfMap | None:
+        place = self.form.mapped_by
+        if place is None:
+            return None
+        first = 3 + 2 * place
+        of_sums = any(needed[:first] + needed[first + 2 :])
+        return OfMap((of_sums, False, *needed[first : first + 2], False))
 
     def _dropped(self, adjoint: Adjoint | None, num_operands: int) -> Sequence[int]:
         form, num_made = self.form, len(self.form.made)

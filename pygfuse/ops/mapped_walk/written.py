@@ -25,12 +25,14 @@ class Shape(NamedTuple):
     Attributes:
         same: Whether sources and targets are one tensor.
         biased: Whether each map has a bias.
+        turned: Whether the weight of each is ``[in, out]``.
         added: Whether rows of targets are added to the result.
         multiplies: Whether the walk multiplies rows of edges.
     """
 
     same: bool
     biased: tuple[bool, ...]
+    turned: tuple[bool, ...]
     added: bool
     multiplies: bool
 
@@ -76,7 +78,7 @@ def written(form: Form, shape: Shape) -> Written:
                 lines.add_up(f'made_{place}', parts)
         return lines.function(names, _tuple_of(results))
 
-    weights = [_sum_of_weights(form.made[name]) for name in products]
+    weights = [_sum_of_weights(form.made[name], shape) for name in products]
     weights_of = ProductLines('source').function(names, _tuple_of(weights))
     return Written(maker(lambda parts: True), weights_of, maker(is_remade), _adder(form, shape))
 
@@ -195,12 +197,14 @@ class _Maps(ProductLines):
 
     def weight(self, part: Part, name: str | None = None) -> tuple[Matrix, str | int, str | int]:
         """What of a weight, or of one like it, a part is mapped by, ``[outputs, inputs]``, and how many these are."""
-        own, step = f'w{part.linear}', f'inputs_{part.linear}'
-        self._once(contiguous([own]), f'outputs_{part.linear}, {step} = {own}.shape')
-        row, outputs = part.outputs or (0, f'outputs_{part.linear}')
-        column, inputs = part.columns or (0, step)
-        first = f'{row} * {step} + {column}' if row else column
-        return matrix(name or own, step, self._bytes(first)), outputs, inputs
+        own, outputs, inputs = (f'{text}{part.linear}' for text in ('w', 'outputs_', 'inputs_'))
+        is_turned = self.shape.turned[part.linear]
+        names = (inputs, outputs) if is_turned else (outputs, inputs)
+        self._once(contiguous([own]), f'{", ".join(names)} = {own}.shape')
+        blocks = part.outputs or (0, outputs), part.columns or (0, inputs)
+        step, (row, column) = names[1], (block[0] for block in (reversed(blocks) if is_turned else blocks))
+        found = matrix(name or own, step, self._bytes(f'{row} * {step} + {column}' if row else column))
+        return found.turned if is_turned else found, blocks[0][1], blocks[1][1]
 
     def bias(self, part: Part) -> str:
         """The same of a bias: its address."""
@@ -300,7 +304,8 @@ class _Adjoint:
             return False
         is_whole = all(part.outputs is None and part.columns is None for part in parts)
         if not products and is_whole:
-            lines.say(f'{result} = {" + ".join(value for _, value in values)}')
+            total = ' + '.join(value for _, value in values)
+            lines.say(f'{result} = ({total}).t()' if self.shape.turned[parts[0].linear] else f'{result} = {total}')
             return True
         lines.weight(parts[0])
         lines.prepare(f'{result} = {"empty" if is_whole else "zeros"}_like({name})')
@@ -310,10 +315,12 @@ class _Adjoint:
                 lines.wait()
             rows, count, _ = lines.rows(part.side)
             out, outputs, inputs = lines.weight(part, result)
-            left = lines.row(grad, outputs).turned
-            lines.product((outputs, count, inputs), left, rows, out, addend=None if is_whole and not place else out)
+            sizes, left, right = (outputs, count, inputs), lines.row(grad, outputs).turned, rows
+            if self.shape.turned[part.linear]:
+                sizes, left, right, out = (inputs, count, outputs), rows.turned, left.turned, out.turned
+            lines.product(sizes, left, right, out, addend=None if is_whole and not place else out)
         for part, value in values:
-            lines.say(f'{_part_of(result, part)}.add_({value})')
+            lines.say(f'{_part_of(result, part, self.shape)}.add_({value})')
         return True
 
     def _write_bias(self, lines: _Maps, name: str) -> bool:
@@ -341,11 +348,12 @@ def _rows(side: str, shape: Shape) -> str:
     return 'source' if side == TARGET and shape.same else side
 
 
-def _part_of(name: str, part: Part) -> str:
-    """A weight, or one like it, as far as a part is mapped by it."""
+def _part_of(name: str, part: Part, shape: Shape) -> str:
+    """A weight, or one like it, as far as a part is mapped by it, ``[out, in]``."""
+    turned = '.t()' if shape.turned[part.linear] else ''
     outputs = '' if part.outputs is None else '.narrow(0, {}, {})'.format(*part.outputs)
     columns = '' if part.columns is None else '.narrow(1, {}, {})'.format(*part.columns)
-    return name + outputs + columns
+    return name + turned + outputs + columns
 
 
 def _overlap(part: Part, other: Part) -> bool:
@@ -353,7 +361,7 @@ def _overlap(part: Part, other: Part) -> bool:
     ranges = (part.outputs, other.outputs), (part.columns, other.columns)
     if all(one == two for one, two in ranges):
         return False
-    return all(one is None or two is None or one[0] < sum(two) and two[0] < sum(one) for one, two in ranges)
+    return all(one is None or two is None or (one[0] < sum(two) and two[0] < sum(one)) for one, two in ranges)
 
 
 def _is_weight_alone(part: Part, shape: Shape) -> bool:
@@ -369,6 +377,6 @@ def _is_there(part: Part, shape: Shape) -> bool:
     return part.side is not None or shape.biased[part.linear]
 
 
-def _sum_of_weights(parts: Sequence[Part]) -> str:
+def _sum_of_weights(parts: Sequence[Part], shape: Shape) -> str:
     """What walks multiply rows of edges by, ``[D, H * C]``."""
-    return '({}).t()'.format(' + '.join(_part_of(f'w{part.linear}', part) for part in parts))
+    return '({}).t()'.format(' + '.join(_part_of(f'w{part.linear}', part, shape) for part in parts))

@@ -31,7 +31,7 @@ ROW = HEADS * CHANNELS
 class Case:
     """A form, the shapes of its maps' weights and whether these have a bias, and the shapes of what else it takes.
 
-    A map without a shape is a bias alone. Walks multiply features of edges that are not learned.
+    A map without a shape is a bias alone. The weights of those `turned` are ``[in, out]``.
     """
 
     form: Form
@@ -40,6 +40,7 @@ class Case:
     itself: float | None = None
     learns_features: bool = True
     num_edges: int = EDGES
+    turned: tuple[int, ...] = ()
 
 
 CASES = {
@@ -140,6 +141,38 @@ CASES = {
         Form(GINE, {'x': (Part(SOURCE, 0),), 'edge': (Part(EDGE, 1),)}, HEADS, CHANNELS, sums_heads=True),
         [((ROW, WIDTH), True), ((ROW, DIM), True)],
     ),
+    'a result that is mapped': Case(
+        Form(
+            GINE, {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}, 1, WIDTH, mapped_by=1
+        ),
+        [((WIDTH, DIM), True), ((3, WIDTH), True)], itself=1.5,
+    ),
+    'a sum of heads that is mapped': Case(
+        Form(
+            *(GINE, {'x': (Part(SOURCE, 0),), 'edge': (Part(EDGE, 1),)}, HEADS, CHANNELS), added=(Part(TARGET, 2),),
+            mapped_by=3, sums_heads=True,
+        ),
+        [((ROW, WIDTH), False), ((ROW, DIM), True), ((CHANNELS, WIDTH), True), ((2, CHANNELS), False)], turned=(3,),
+    ),
+    'weights that are turned': Case(
+        Form(
+            CRYSTAL,
+            {
+                'f': (Part(SOURCE, 0, (WIDTH, WIDTH), biased=False),),
+                'f_dst': (Part(TARGET, 0, (0, WIDTH)),),
+                'f_edge': (Part(EDGE, 1),),
+                's': (Part(SOURCE, 2, outputs=(2, WIDTH)),),
+                's_dst': (Part(TARGET, 2, outputs=(0, WIDTH)),),
+                's_edge': (Part(EDGE, 3, (1, DIM), (1, WIDTH)),),
+            },
+            *(1, WIDTH), added=(Part(TARGET, 4),),
+        ),
+        [
+            *[((WIDTH, 2 * WIDTH), True), ((WIDTH, DIM), False), ((WIDTH + 2, WIDTH), True)],
+            *[((WIDTH + 1, DIM + 1), False), ((WIDTH, WIDTH), True)],
+        ],
+        turned=(0, 1, 2, 3, 4),
+    ),
     'scores of one head': Case(
         Form(
             NORMALISED_FA,
@@ -178,7 +211,8 @@ class Problem:
             self.features.requires_grad_(False)
         for place, (shape, is_biased) in enumerate(self.case.maps):
             if shape is not None:
-                self.leaves[f'w{place}'] = leaf(generator, *shape)
+                is_turned = place in self.case.turned
+                self.leaves[f'w{place}'] = leaf(generator, *(reversed(shape) if is_turned else shape))
             if is_biased:
                 # that of the result, where it is a bias alone
                 row = self.form.channels if self.form.sums_heads else self.form.heads * self.form.channels
@@ -190,7 +224,8 @@ class Problem:
 
     def parts(self) -> tuple[list[Weights], tuple[Tensor, Tensor], Tensor | None, list[Tensor]]:
         leaves = self.leaves
-        maps = [Weights(leaves.get(f'w{k}'), leaves.get(f'b{k}')) for k in range(len(self.case.maps))]
+        turned = [k in self.case.turned for k in range(len(self.case.maps))]
+        maps = [Weights(leaves.get(f'w{k}'), leaves.get(f'b{k}'), is_turned) for k, is_turned in enumerate(turned)]
         x = leaves['source'], leaves.get('target', leaves['source'])
         return maps, x, self.features, [leaves[f'rest {k}'] for k in range(len(self.case.rest))]
 
@@ -254,7 +289,7 @@ def test_a_result_that_is_written_to(name):
     problem = Problem(name)
     leaves = [*problem.leaves.values()]
     expected = torch.autograd.grad((2 * problem.run()).sum(), leaves)
-    if not problem.form.plan(()).reads_output or problem.form.added:
+    if not problem.form.plan(()).reads_output or problem.form.added or problem.form.mapped_by is not None:
         torch.testing.assert_close(torch.autograd.grad(problem.run().mul_(2).sum(), leaves), expected)
 
 
@@ -285,6 +320,13 @@ def test_nodes_that_are_not_there(name):
     problem = Problem(name)
     problem.edges.edge_index[0, 3] = SOURCES
     with pytest.raises(ValueError, match=f'edge_index.* holds node {SOURCES} at position 3'):
+        problem.run()
+
+
+def test_features_without_a_row_for_each_edge():
+    problem = Problem('two maps of edges')
+    problem.features = problem.features[1:]
+    with pytest.raises(ValueError, match=f"'f_edge' to have a row for each of {EDGES} edges .got {EDGES - 1}."):
         problem.run()
 
 
