@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +11,22 @@ from pygfuse.bench.timing import Recorded
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import backend
+from pygfuse.cpu.listed_walks import Walks as ListedWalks
 
 # by direction; what walks few edges gives None for many
-_ENTRIES = {'forward': ('forward',), 'backward': ('backward', 'backward_of_few', 'sum_of_few')}
+_ENTRIES = {
+    'forward': ((backend, 'forward'), (ListedWalks, 'forward')),
+    'backward': (
+        *((backend, name) for name in ('backward', 'backward_of_few', 'sum_of_few')),
+        (ListedWalks, 'backward'),
+    ),
+}
 
 
 def _width_of(asked: Any, *rest: Any) -> int:
-    """The width of a row, of a call, its gradient or a program with heads and channels."""
+    """The width of a row, of walks, a call, its gradient or a program with heads and channels."""
+    if isinstance(asked, ListedWalks):
+        return asked.width
     call = asked.call if isinstance(asked, Gradient) else asked
     return call.width if isinstance(call, Call) else rest[0] * rest[1]
 
@@ -41,23 +49,34 @@ class Walks(Recorded):
         """Adds one time: the sum over the walks that run within."""
         spent: list[float] = []
         widths: list[int] = []
-        inner = {name: getattr(backend, name) for name in _ENTRIES[self.direction]}
+        running: list[bool] = []
 
-        def timed(name: str, *arguments: Any) -> Any:
-            start = time.perf_counter()
-            found = inner[name](*arguments)
-            if found is not None:
-                spent.append(time.perf_counter() - start)
-                widths.append(_width_of(*arguments))
-            return found
+        def timed(function: Callable) -> Callable:
+            def run(*arguments: Any) -> Any:
+                if running:
+                    # part of another walk
+                    return function(*arguments)
+                running.append(True)
+                start = time.perf_counter()
+                try:
+                    found = function(*arguments)
+                finally:
+                    running.pop()
+                if found is not None:
+                    spent.append(time.perf_counter() - start)
+                    widths.append(_width_of(*arguments))
+                return found
 
-        for name in inner:
-            setattr(backend, name, functools.partial(timed, name))
+            return run
+
+        inner = [(owner, name, getattr(owner, name)) for owner, name in _ENTRIES[self.direction]]
+        for owner, name, function in inner:
+            setattr(owner, name, timed(function))
         try:
             yield
         finally:
-            for name, function in inner.items():
-                setattr(backend, name, function)
+            for owner, name, function in inner:
+                setattr(owner, name, function)
         self.times.append(sum(spent))
         self.widths = widths
 

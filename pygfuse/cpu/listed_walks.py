@@ -41,6 +41,9 @@ class Walks:
         numbers: The names of the numbers that they bring.
         heads, channels, reduce: As of a `Call`.
         dtype: The type of all tensors.
+
+    Attributes:
+        width: Values in a row of channels.
     """
 
     def __init__(
@@ -48,7 +51,8 @@ class Walks:
         reduce: str, dtype: torch.dtype,
     ) -> None:  # fmt: skip
         self._bound, self._names, self._numbers, self._reduce = bound, names, numbers, reduce
-        self._row, self._dtype = shared.Row(heads, heads * channels), dtype
+        self.width, self._dtype = heads * channels, dtype
+        self._row = shared.Row(heads, self.width)
         # where scores are of channels, several edges would have to have one target
         limit, shape = None if bound.score_is_of_heads else 1, (dtype, heads, channels)
         self._tiling = row_tiling.tiling(*shape, row_tiling.FORWARD_REGISTERS, False, limit)

@@ -15,6 +15,7 @@ import pygfuse
 from pygfuse.conv import GCNConv, GINConv, GraphConv, SAGEConv, _layer, _map_first, gcn_conv, gin_conv
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, ORDERS, force_order
 from pygfuse.ops import linear, several_maps
+from pygfuse.ops.mapped_sums import mapped_sum_along
 from pygfuse.transforms import SparseFeatures, ToHAG
 from tests.support.cases import CHANNELS, FEATURES, GCN, GCN_WEIGHTS, GIN, GRAPH, GRAPH_WEIGHTS, SAGE
 from tests.support.parity import GRAPHS, Example, cliques, random_edges, results
@@ -46,11 +47,12 @@ def widths(monkeypatch) -> list[int]:
 
         monkeypatch.setattr(module, 'sum_along', along_few)
 
-    def mapped(linear, x, *arguments, run=_map_first.mapped_sum_along, **options):
+    def mapped(linear, x, *arguments, run=mapped_sum_along, **options):
         found.append(x[0].shape[1])
         return run(linear, x, *arguments, **options)
 
-    monkeypatch.setattr(_map_first, 'mapped_sum_along', mapped)
+    for module in (_map_first, gin_conv):
+        monkeypatch.setattr(module, 'mapped_sum_along', mapped)
     return found
 
 
@@ -139,6 +141,7 @@ def test_both_maps_of_one_input_are_one_product(kind, monkeypatch):
     conv, x = kind(256, 16), torch.randn(NODES, 256)
     monkeypatch.setattr(F, 'linear', counted(F.linear, lambda weight: len(weight)))
     monkeypatch.setattr(linear, 'product', counted(linear.product, lambda weight: weight.shape[1]))
+    monkeypatch.setattr(linear, 'map_by_list', counted(linear.map_by_list, len))
     of_both = several_maps.products
     monkeypatch.setattr(
         several_maps,
