@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,7 @@ from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import REDUCTIONS, SUMS
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST, USUAL_DEGREE, MappedSum, cheaper, forced_order
@@ -21,9 +23,12 @@ from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.large_results import added, added_to
 from pygfuse.ops.linear import Counts, apply_linear, apply_weight
 from pygfuse.ops.mapped_sums import mapped_sum_along
+from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.ops.several_maps import Map, apply_both, bias_of_both, maps_of_rows
 from pygfuse.ops.sparse_features import SparseFeatures
 from pygfuse.partial.rows.session import is_deferring
+from pygfuse.program.library.neighbours import NEIGHBOURS
+from pygfuse.program.program import SOURCE
 
 # so few edges are summed before the orders are compared
 _FEW_EDGES = 1024
@@ -62,7 +67,23 @@ class MappedSums(FusedConv):
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         return self.reduction if self.reduction in SUMS else None
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        maps = (self.sums_mapped_by, self.root_mapped_by) if self.has_root() else (self.sums_mapped_by,)
+        form = Form(
+            *(NEIGHBOURS, {'x': (Part(SOURCE),)}, 1, x[0].shape[1]), reduce=self.reduction, mapped_by=0,
+            root=1 if self.has_root() else None,
+        )  # fmt: skip
+        return FewWalk(form, maps)
+
+    def map_of_few(self, name: str) -> Weights | None:
+        found = super().map_of_few(name)
+        # a bias of targets is none of the result's
+        return None if found is not None and name == self.root_mapped_by and found.bias is not None else found
+
+    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+        if type(self._note.few[0]) is FewWalk:
+            out = self.walk_few(x, edges)
+            return None if out is None else self.finish(out, x, None)
         linear, root = self._modules[self.sums_mapped_by], None
         if self.has_root():
             root = self._modules[self.root_mapped_by]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
 from pygfuse.conv._map_first import MappedSums
 from pygfuse.conv._spec import EdgeWeight, Spec
@@ -72,6 +74,10 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
 
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
         return why_not_shared(inputs.adjacency, edges) if self.aggr == 'lstm' else None
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
+        # what projects would be called again where the walk is not taken after all
+        return None if self._projects else super().walk_of_few(x, given, prepared)
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
         return super().sum_few((self.lin(x[0]).relu(), x[1]) if self._projects else x, edges, prepared)

@@ -6,6 +6,7 @@ order, whatever was done with them before.
 
 from __future__ import annotations
 
+import array
 import functools
 from collections.abc import Callable
 
@@ -17,7 +18,8 @@ from pygfuse.cpu.ends import ends_of, is_any_outside
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.launch import Launch
 from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.numbers import NUMPY_TYPES
+from pygfuse.cpu.memory import numbers_at
+from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
 from pygfuse.cpu.row_blocks import blocks
 from pygfuse.cpu.row_tiling import FORWARD_REGISTERS
 from pygfuse.program.sums_along_edges import MEAN, NORMALISED, NORMALISED_WITH_LOOPS
@@ -31,11 +33,12 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool, begun: b
     normalised = with_loops or reduce == NORMALISED
     divided, multiplied = mean and not transposed, mean and transposed
     counted, loops = mean or normalised, int(with_loops)
+    number_at = numbers_at(ELEMENT_TYPES[torch.int64])
 
     def add_along_edges(
-        part, starts, edges, target_row, num_targets, num_sources, width, x, itself, scale, out, num_added
+        part, starts, edges, target_row, num_targets, num_sources, width, x, itself, scale, out, address
     ):
-        start = starts[part]
+        start, num_added = starts[part], number_at(address)
         targets, sources, num_edges = ends_of(edges, target_row)
         num_added[0] = -1
         if is_any_outside(targets, sources, num_edges, num_targets, num_sources):
@@ -101,7 +104,7 @@ def _launches(
         name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
         kernel = Kernel(_body(layout, NUMPY_TYPES[dtype], reduce, transposed, begun), name, key)
         # nobody asks what arguments are: `add_along_edges` has no others
-        launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, *itself, rows, numbers))
+        launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, *itself, rows, 0))
         found.append((launch, starts, starts.numel()))
     return tuple(found)
 
@@ -139,17 +142,18 @@ def add_along_edges(
     x = x if x.is_contiguous() else x.contiguous()
     width = x.shape[1]
     out = x.new_empty(num_sources if transposed else num_targets, width) if begun is None else begun
-    num_added = torch.empty(1, dtype=torch.int64)
+    num_added = array.array('q', (0,))
+    address, _ = num_added.buffer_info()
     own = None if itself is None else x
     for launch, starts, count in _launches(x.dtype, width, reduce, transposed, own is not None, begun is not None):
         launch.run(
             launch.pack(
                 *(count, starts, edge_index, target_row, num_targets, num_sources, width, x, own, itself),
-                *(out, num_added),
+                *(out, address),
             ),
             1,
         )
-    added = num_added.item()
+    added = num_added[0]
     if added < 0:
         raise IndexError('an edge names a node that is not there')
     return out, added

@@ -53,6 +53,7 @@ class Form:
         loops: Whether each node gets one self-loop in place of others.
         added: What is added to the result.
         mapped_by: The linear map of the result, with what was added to it; None for the result as it is.
+        root: The linear map of targets that is added then, without a bias; None where nothing is.
         sums_heads: Whether the result is the sum over heads.
         of_edges: Whether PyG maps rows of edges where these are of nodes: nodes without edges are in no gradient then.
     """
@@ -68,6 +69,7 @@ class Form:
     loops: bool = False
     added: tuple[Part, ...] = ()
     mapped_by: int | None = None
+    root: int | None = None
     sums_heads: bool = False
     of_edges: bool = False
 
@@ -184,4 +186,5 @@ def by_parts(
     if form.mapped_by is None:
         return out
     of_result = maps[form.mapped_by]
-    return F.linear(out, of_result.by_output, of_result.bias)
+    out = F.linear(out, of_result.by_output, of_result.bias)
+    return out if form.root is None else out + F.linear(rows[TARGET], maps[form.root].by_output)

@@ -119,8 +119,8 @@ def _forward(
         raise
     out = summed = walked if shaped.add is None else shaped.add(walked, itself, *mapped)
     if form.mapped_by is not None:
-        weight, bias = _weights_of_result(shaped, given)
-        out = maps_of_sums(bias is not None, False)(summed, None, weight, bias, None)
+        own, weight, bias, root = _maps_of_result(shaped, given)
+        out = maps_of_sums(bias is not None, root is not None)(summed, own, weight, bias, root)
     return _Made(out, summed, walked, statistics, operands)
 
 
@@ -138,11 +138,14 @@ def _as_walked(shaped: Shaped, listed: Listed, operands: Sequence[Tensor | None]
     return [t if t is None or t.is_contiguous() else t.contiguous() for t in operands]
 
 
-def _weights_of_result(shaped: Shaped, given: Sequence[Tensor | None]) -> tuple[Tensor, Tensor | None]:
-    """The weight ``[out, in]`` and the bias of the map of the result."""
-    place = shaped.form.mapped_by
+def _maps_of_result(shaped: Shaped, given: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The rows of targets, the weight ``[out, in]`` and the bias of the map of the result, and the weight of theirs."""
+    place, root = shaped.form.mapped_by, shaped.form.root
     weight, bias = given[3 + 2 * place : 5 + 2 * place]
-    return weight.t() if shaped.shape.turned[place] else weight, bias
+    weight = weight.t() if shaped.shape.turned[place] else weight
+    return (
+        (None, weight, bias, None) if root is None else (given[shaped.place_of_own], weight, bias, given[3 + 2 * root])
+    )
 
 
 def _edges_of(form: Form, edges: FewEdges) -> Edges:
@@ -203,18 +206,26 @@ def _gradients(
     """The gradients of what was given; None where some are not finite and nodes without edges might be why."""
     if wanted.of_map is None:
         return _gradients_of_sum(wanted, listed, edges, itself, grad, walked, statistics, saved)
-    shaped, place = wanted.shaped, wanted.shaped.form.mapped_by
+    shaped, place, root = wanted.shaped, wanted.shaped.form.mapped_by, wanted.shaped.form.root
     given = saved[len(shaped.plan.tensors) :]
-    weight, _ = _weights_of_result(shaped, given)
-    grad, _, of_weight, of_bias, _ = adjoint_of_maps(wanted.of_map.needed, False)(grad, summed, None, weight, None)
-    if of_weight is not None and shaped.shape.turned[place]:
-        of_weight = of_weight.t()
+    own, weight, _, of_targets = _maps_of_result(shaped, given)
+    needed = wanted.of_map.needed
+    grad, of_own, *of_maps = adjoint_of_maps(needed, False)(grad, summed, own, weight, of_targets)
     if grad is None:
         found = [None] * len(given)
     else:
         found = _gradients_of_sum(wanted, listed, edges, itself, grad, walked, statistics, saved)
-    if found is not None:
-        found[3 + 2 * place : 5 + 2 * place] = of_weight, of_bias
+    if found is None:
+        return None
+    of_weight, of_bias, of_root = of_maps
+    if of_weight is not None and shaped.shape.turned[place]:
+        of_weight = of_weight.t()
+    found[3 + 2 * place : 5 + 2 * place] = of_weight, of_bias
+    if root is not None:
+        found[3 + 2 * root] = of_root
+    if of_own is not None:
+        there = found[shaped.place_of_own]
+        found[shaped.place_of_own] = of_own if there is None else of_own.add_(there)
     return found
 
 

@@ -16,7 +16,7 @@ from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 
 class OfMap(NamedTuple):
-    """What is wanted of the map of the result.
+    """What is wanted of the map of the result, and of that of targets beside it.
 
     Attributes:
         needed: As `pygfuse.ops.sum_maps.adjoint_of_maps` takes it.
@@ -90,6 +90,11 @@ class Shaped:
             )
         return found
 
+    @property
+    def place_of_own(self) -> int:
+        """The place of the rows of targets among what is given."""
+        return 0 if self.shape.same else 1
+
     def wanted(self, needed: tuple[bool, ...]) -> Wanted:
         """What follows from which tensors need a gradient."""
         found = self._wanted.get(needed)
@@ -132,9 +137,11 @@ class Shaped:
         place = self.form.mapped_by
         if place is None:
             return None
-        first = 3 + 2 * place
-        of_sums = any(needed[:first] + needed[first + 2 :])
-        return OfMap((of_sums, False, *needed[first : first + 2], False))
+        first, root = 3 + 2 * place, self.form.root
+        others = {first, first + 1} if root is None else {first, first + 1, 3 + 2 * root}
+        of_sums = any(flag for k, flag in enumerate(needed) if k not in others)
+        of_own = root is not None and needed[self.place_of_own]
+        return OfMap((of_sums, of_own, *needed[first : first + 2], root is not None and needed[3 + 2 * root]))
 
     def _dropped(self, adjoint: Adjoint | None, num_operands: int) -> Sequence[int]:
         form, num_made = self.form, len(self.form.made)

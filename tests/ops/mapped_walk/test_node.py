@@ -154,6 +154,14 @@ CASES = {
         ),
         [((ROW, WIDTH), False), ((ROW, DIM), True), ((CHANNELS, WIDTH), True), ((2, CHANNELS), False)], turned=(3,),
     ),
+    'an extreme that is mapped, and targets beside it': Case(
+        Form(GINE, {'x': (Part(SOURCE),), 'edge': (Part(EDGE, 2),)}, 1, WIDTH, reduce='max', mapped_by=0, root=1),
+        [((3, WIDTH), True), ((3, WIDTH), False), ((WIDTH, DIM), False)],
+    ),
+    'a sum that is mapped, and targets beside it': Case(
+        Form(GINE, {'x': (Part(SOURCE, 2),), 'edge': (Part(EDGE, 3),)}, 1, CHANNELS, mapped_by=0, root=1),
+        [((3, CHANNELS), False), ((3, WIDTH), False), ((CHANNELS, WIDTH), False), ((CHANNELS, DIM), False)],
+    ),
     'weights that are turned': Case(
         Form(
             CRYSTAL,
@@ -245,6 +253,7 @@ class Problem:
 def pairs_of(name: str) -> list[bool]:
     case = CASES[name]
     sides = {part.side for parts in (*case.form.made.values(), case.form.added) for part in parts}
+    sides |= {TARGET} if case.form.root is not None else set()
     return [False, True] if not case.form.loops and (TARGET in sides or case.itself is not None) else [False]
 
 
