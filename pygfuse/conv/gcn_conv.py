@@ -97,7 +97,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
         if edges.given['edge_weight'] is not None:
             return self._weighted_sum_of_few(x[0], edges)
-        out = sum_along(self.lin(x[0]), edges, self._note.few[0])
+        out = sum_along(apply_linear(self.lin, x[0]), edges, self._note.few[0])
         return out if self.bias is None else out + self.bias
 
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
