@@ -19,7 +19,7 @@ from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
 from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.intercepted import is_transformed
+from pygfuse.ops.intercepted import PLAIN, is_transformed
 from pygfuse.ops.large_results import added_product, product
 from pygfuse.ops.sum_maps import is_mapped_by_list, map_by_list
 
@@ -265,7 +265,8 @@ def is_listed_map(x: Tensor, *modules: torch.nn.Module) -> bool:
     """Whether linear maps of nodes, too few to leave out rows without a gradient, are faster as products of a list."""
     if torch.compiler.is_compiling() or not _is_matrix(x) or not LEAST_LISTED <= x.nbytes < LEAST_BYTES:
         return False
-    if not all(map(is_plain_linear, modules)):
+    # addresses are read, which what stands for a tensor has not
+    if type(x) not in PLAIN or not all(map(is_plain_linear, modules)):
         return False
     weights = [module.weight for module in modules]
     return is_map_here(x, *weights) and is_mapped_by_list(x, *weights)

@@ -42,6 +42,16 @@ class ProductLines:
         """Writes a line that reads no result of the products before it, and runs before them."""
         self._lines.append(line)
 
+    def expect(self, conditions: Sequence[str], *names: str) -> None:
+        """Writes a check that tensors fit one another, as no kernel looks at shapes.
+
+        Args:
+            conditions: What has to be true.
+            names: The tensors that an error names.
+        """
+        given = ', '.join(f'{name}={name}' for name in names)
+        self.prepare(f'if not ({" and ".join(conditions)}): refuse({given})')
+
     def product(
         self,
         sizes: Sizes,
@@ -82,7 +92,7 @@ class ProductLines:
         """
         self._flush()
         text = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
-        scope = {'multiply': _multiply, 'address_of_one': _address_of_one, **names}
+        scope = {'multiply': _multiply, 'address_of_one': _address_of_one, 'refuse': _refuse, **names}
         exec(f'def function({arguments}):\n{text}', scope)
         return scope['function']
 
@@ -102,6 +112,11 @@ def matrix(name: str, row_step: str | int, offset: str | int = 0) -> Matrix:
 def contiguous(names: Sequence[str]) -> str:
     """A line that has these tensors contiguous."""
     return f'{", ".join(names)} = {", ".join(f"{name}.contiguous()" for name in names)}'
+
+
+def _refuse(**tensors: Tensor | None) -> None:
+    shapes = ', '.join(f'{name} {list(tensor.shape)}' for name, tensor in tensors.items() if tensor is not None)
+    raise ValueError(f'Expected rows and the weights and biases of linear maps to fit one another (got {shapes})')
 
 
 def _multiply(like: Tensor, words: tuple[int, ...], work: int) -> None:

@@ -32,12 +32,15 @@ def maps_of_sums(biased: bool, rooted: bool) -> Callable[..., Tensor]:
     lines.prepare('(rows, inner), width = sums.shape, weight.shape[0]')
     lines.prepare('weight, out = weight.contiguous(), sums.new_empty((rows, width))')
     turned, out = matrix('weight', 'inner').turned, matrix('out', 'width')
+    lines.expect(['weight.shape[1] == inner'], 'sums', 'weight')
     if biased:
         lines.prepare(contiguous(['bias']))
+        lines.expect(['bias.numel() == width'], 'weight', 'bias')
     lines.product(('rows', 'inner', 'width'), matrix('sums', 'inner'), turned, out, 'bias.data_ptr()' if biased else 0)
     if rooted:
         lines.prepare(contiguous(['own', 'root']))
         lines.prepare('of_own = root.shape[1]')
+        lines.expect(['own.shape == (rows, of_own)', 'root.shape[0] == width'], 'sums', 'own', 'root')
         turned = matrix('root', 'of_own').turned
         lines.product(('rows', 'of_own', 'width'), matrix('own', 'of_own'), turned, out, addend=out)
     return lines.function('sums, own, weight, bias, root', 'out')

@@ -115,6 +115,13 @@ OF_MAPPED_WALKS = (
         f'{NODE} -k one_node',
     ),
     Mutation(
+        'weights of other shapes',
+        'ops/mapped_walk/written.py',
+        '        self.expect(conditions, *names)',
+        '        pass',
+        f'{NODE} -k do_not_fit',
+    ),
+    Mutation(
         'weights that are turned',
         'ops/mapped_walk/written.py',
         'sizes, left, right, out = (inputs, count, outputs), rows.turned, left.turned, out.turned',

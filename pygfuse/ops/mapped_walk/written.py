@@ -15,6 +15,7 @@ from pygfuse.codegen.product_list import Matrix
 from pygfuse.ops.mapped_walk.form import Form, Part
 from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
 from pygfuse.program.program import EDGE, SOURCE, TARGET
+from pygfuse.program.trace import CHANNELS
 
 SIDES = (SOURCE, TARGET, EDGE)
 
@@ -74,8 +75,11 @@ def written(form: Form, shape: Shape) -> Written:
                 continue
             if name in products:
                 lines.say(f'made_{place} = edge')
+                for part in parts:
+                    lines.check(part, form.heads * form.channels)
             else:
-                lines.add_up(f'made_{place}', parts)
+                level = form.program.operands[name].level
+                lines.add_up(f'made_{place}', parts, form.heads * (form.channels if level == CHANNELS else 1))
         return lines.function(names, _tuple_of(results))
 
     weights = [_sum_of_weights(form.made[name], shape) for name in products]
@@ -96,7 +100,8 @@ def _adder(form: Form, shape: Shape) -> Callable | None:
         return None
     if form.sums_heads:
         lines.say(f'walked = walked.view(walked.shape[0], {form.heads}, {form.channels}).sum(1)')
-    lines.add_up('out', parts, begun='walked')
+    width = form.channels if form.sums_heads else form.heads * form.channels
+    lines.add_up('out', parts, width, begun='walked')
     if shape.added:
         target = _rows(TARGET, shape)
         lines.say(f'out.add_({target}, alpha=itself)' if parts else f'out = add(walked, {target}, alpha=itself)')
@@ -147,12 +152,13 @@ class _Maps(ProductLines):
         self.shape = shape
         self._ready: set[str] = set()
 
-    def add_up(self, result: str, parts: Sequence[Part], begun: str | None = None) -> None:
+    def add_up(self, result: str, parts: Sequence[Part], width: int, begun: str | None = None) -> None:
         """Sets a name to the sum of parts, and of rows that are there.
 
         Args:
             result: The name.
             parts: The parts.
+            width: Of the rows.
             begun: The name of the rows that are there.
         """
         there = [part for part in parts if _is_there(part, self.shape)]
@@ -163,21 +169,48 @@ class _Maps(ProductLines):
         if not maps:
             self.say(f'{result} = {" + ".join([*terms, *biases])}')
             return
-        count, width = self.rows(maps[0].side)[1], self.weight(maps[0])[1]
+        count = self.rows(maps[0].side)[1]
         self.prepare(f'{result} = source.new_empty(({count}, {width}))')
         out = matrix(result, width)
         for place, part in enumerate(maps):
             rows, count, _ = self.rows(part.side)
             weight, outputs, inputs = self.weight(part)
+            self.check(part, width)
             bias = self.bias(part) if _has_bias(part, self.shape) else 0
             if bias == 0 and biases:
-                bias = self.vector(biases.pop())
-            addend = out if place else self.row(terms.pop(0), width) if terms else None
+                bias = self._alone(biases.pop(), width)
+            addend = out if place else self._term(terms.pop(0), width) if terms else None
             self.product((count, inputs, outputs), rows, weight.turned, out, bias, addend)
         for name in biases:
-            self.product((count, 0, width), None, None, out, self.vector(name), out)
+            self.product((count, 0, width), None, None, out, self._alone(name, width), out)
         for name in terms:
             self.say(f'{result}.add_({name})')
+
+    def check(self, part: Part, width: int) -> None:
+        """Writes a check that a part maps rows of its side to rows of a width."""
+        self.rows(part.side)
+        self.weight(part)
+        name, outputs, inputs = (f'{text}{part.linear}' for text in ('w', 'outputs_', 'inputs_'))
+        rows = _rows(part.side, self.shape)
+        taken, given = part.columns or (0, inputs), part.outputs or (0, outputs)
+        conditions = [f'{taken[1]} == width_of_{rows}', f'{given[1]} == {width}']
+        conditions += [] if part.columns is None else [f'{inputs} >= {sum(taken)}']
+        conditions += [] if part.outputs is None else [f'{outputs} >= {sum(given)}']
+        names = [rows, name]
+        if _has_bias(part, self.shape):
+            conditions.append(f'b{part.linear}.numel() == {outputs}')
+            names.append(f'b{part.linear}')
+        self.expect(conditions, *names)
+
+    def _alone(self, name: str, width: int) -> str:
+        """The address of a bias that is a part alone."""
+        self.expect([f'{name}.numel() == {width}'], name)
+        return self.vector(name)
+
+    def _term(self, name: str, width: int) -> Matrix:
+        """Rows that are added as they are."""
+        self.expect([f'{name}.shape[1] == {width}'], name)
+        return self.row(name, width)
 
     def rows(self, side: str) -> tuple[Matrix, str, str]:
         """The rows of a side, their number and their width."""

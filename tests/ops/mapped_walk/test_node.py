@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -330,6 +331,29 @@ def test_nodes_that_are_not_there(name):
     problem.edges.edge_index[0, 3] = SOURCES
     with pytest.raises(ValueError, match=f'edge_index.* holds node {SOURCES} at position 3'):
         problem.run()
+
+
+@every
+def test_weights_that_do_not_fit(name):
+    problem, case = Problem(name), CASES[name]
+    places = [k for k, (shape, _) in enumerate(case.maps) if shape is not None]
+    for place, dim in itertools.product(places, range(2)):
+        is_alone = place == case.form.mapped_by and case.form.root is None and not case.maps[place][1]
+        if is_alone and dim == int(place in case.turned):
+            # the result is as wide as this
+            continue
+        whole = problem.leaves[f'w{place}']
+        # no kernel looks at shapes: what is read would lie behind the weight
+        problem.leaves[f'w{place}'] = whole.narrow(dim, 0, whole.shape[dim] - 1)
+        with pytest.raises(ValueError, match='Expected rows and the weights and biases of linear maps to fit'):
+            problem.run()
+        problem.leaves[f'w{place}'] = whole
+    for place in [k for k, (_, is_biased) in enumerate(case.maps) if is_biased]:
+        whole = problem.leaves[f'b{place}']
+        problem.leaves[f'b{place}'] = whole[1:]
+        with pytest.raises((ValueError, RuntimeError)):
+            problem.run()
+        problem.leaves[f'b{place}'] = whole
 
 
 def test_features_without_a_row_for_each_edge():
