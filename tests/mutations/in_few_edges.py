@@ -232,10 +232,10 @@ OF_FEW_EDGES = (
     ),
     # products of a list
     Mutation(
-        'the first share of rows for all parts',
+        'rows that are no whole share',
         'cpu/product_list.py',
-        'first = groups * part // parts * TOGETHER',
-        'first = 0 * TOGETHER',
+        'last = min(groups * (part + 1) // parts * TOGETHER, rows)',
+        'last = min(groups // parts * (part + 1) * TOGETHER, rows)',
         f'{PRODUCTS} -k earlier_result',
     ),
     Mutation(

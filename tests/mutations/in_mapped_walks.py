@@ -110,7 +110,7 @@ OF_MAPPED_WALKS = (
     Mutation(
         'a bias alone that no map takes along',
         'ops/mapped_walk/written.py',
-        'self.product((count, 0, width), None, None, out, self.vector(name), out)',
+        'self.product((count, 0, width), None, None, out, self._alone(name, width), out)',
         'pass',
         f'{NODE} -k one_node',
     ),
