@@ -53,7 +53,7 @@ OF_MAPPED_WALKS = (
     ),
     Mutation(
         'a bias for the part of a map that has none',
-        'ops/mapped_walk/written.py',
+        'ops/mapped_walk/map_lines.py',
         'return part.linear is not None and part.biased and shape.biased[part.linear]',
         'return part.linear is not None and shape.biased[part.linear]',
         f'{NODE} -k one_node',
@@ -109,14 +109,14 @@ OF_MAPPED_WALKS = (
     ),
     Mutation(
         'a bias alone that no map takes along',
-        'ops/mapped_walk/written.py',
+        'ops/mapped_walk/map_lines.py',
         'self.product((count, 0, width), None, None, out, self._alone(name, width), out)',
         'pass',
         f'{NODE} -k one_node',
     ),
     Mutation(
         'weights of other shapes',
-        'ops/mapped_walk/written.py',
+        'ops/mapped_walk/map_lines.py',
         '        self.expect(conditions, *names)',
         '        pass',
         f'{NODE} -k do_not_fit',

@@ -21,8 +21,8 @@ from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.listed import as_listed, as_saved
 from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
+from pygfuse.ops.mapped_walk.map_lines import Shape
 from pygfuse.ops.mapped_walk.shaped import Shaped, Wanted, shaped_of
-from pygfuse.ops.mapped_walk.written import Shape
 from pygfuse.ops.sum_maps import adjoint_of_maps, maps_of_sums
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 

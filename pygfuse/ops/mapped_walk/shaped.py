@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pygfuse._lib.backends import listed_walks_of
 from pygfuse.ops.mapped_walk.form import Form, Part
-from pygfuse.ops.mapped_walk.written import SIDES, Shape, is_remade, products_of, written, written_adjoint
+from pygfuse.ops.mapped_walk.map_lines import Shape
+from pygfuse.ops.mapped_walk.written import SIDES, is_remade, products_of, written, written_adjoint
 from pygfuse.ops.plan import Adjoint
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 

@@ -11,31 +11,13 @@ from typing import NamedTuple
 
 import torch
 
-from pygfuse.codegen.product_list import Matrix
 from pygfuse.ops.mapped_walk.form import Form, Part
-from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
+from pygfuse.ops.mapped_walk.map_lines import MapLines, Shape, has_bias, is_there, rows_of
+from pygfuse.ops.product_lines import ProductLines, matrix
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 from pygfuse.program.trace import CHANNELS
 
 SIDES = (SOURCE, TARGET, EDGE)
-
-
-class Shape(NamedTuple):
-    """What lines depend on beside a form.
-
-    Attributes:
-        same: Whether sources and targets are one tensor.
-        biased: Whether each map has a bias.
-        turned: Whether the weight of each is ``[in, out]``.
-        added: Whether rows of targets are added to the result.
-        multiplies: Whether the walk multiplies rows of edges.
-    """
-
-    same: bool
-    biased: tuple[bool, ...]
-    turned: tuple[bool, ...]
-    added: bool
-    multiplies: bool
 
 
 class Written(NamedTuple):
@@ -68,7 +50,7 @@ def written(form: Form, shape: Shape) -> Written:
     names, products = _arguments(shape), products_of(form, shape)
 
     def maker(is_made: Callable[[Sequence[Part]], bool]) -> Callable:
-        lines, results = _Maps(shape), []
+        lines, results = MapLines(shape), []
         for place, (name, parts) in enumerate(form.made.items()):
             results.append(f'made_{place}' if is_made(parts) else 'None')
             if not is_made(parts):
@@ -95,7 +77,7 @@ def is_remade(parts: Sequence[Part]) -> bool:
 
 def _adder(form: Form, shape: Shape) -> Callable | None:
     """The function that gives a new tensor, as the adjoint may read that of the walk."""
-    lines, parts = _Maps(shape), [part for part in form.added if _is_there(part, shape)]
+    lines, parts = MapLines(shape), [part for part in form.added if is_there(part, shape)]
     if not (parts or form.sums_heads or shape.added):
         return None
     if form.sums_heads:
@@ -103,7 +85,7 @@ def _adder(form: Form, shape: Shape) -> Callable | None:
     width = form.channels if form.sums_heads else form.heads * form.channels
     lines.add_up('out', parts, width, begun='walked')
     if shape.added:
-        target = _rows(TARGET, shape)
+        target = rows_of(TARGET, shape)
         lines.say(f'out.add_({target}, alpha=itself)' if parts else f'out = add(walked, {target}, alpha=itself)')
     return lines.function(f'walked, itself, {_arguments(shape)}', 'out', {'add': torch.add})
 
@@ -133,132 +115,11 @@ def written_adjoint(form: Form, shape: Shape, found: Collection[str], needed: Se
     for part in form.added:
         adjoint.add(part, 'grad')
     if shape.added:
-        adjoint.scaled.add(_rows(TARGET, shape))
+        adjoint.scaled.add(rows_of(TARGET, shape))
     arguments = ''.join(f'found_{place}, ' for place in range(len(form.made)))
     lines, results = adjoint.written()
     scope = {'add': torch.add, 'zeros_like': torch.zeros_like, 'empty_like': torch.empty_like}
     return lines.function(f'grad, itself, {arguments}{_arguments(shape)}', _tuple_of(results), scope)
-
-
-class _Maps(ProductLines):
-    """Lines with products of the rows of sides and the weights of maps, whose sizes are read once.
-
-    Args:
-        shape: What lines depend on beside a form.
-    """
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__('source')
-        self.shape = shape
-        self._ready: set[str] = set()
-
-    def add_up(self, result: str, parts: Sequence[Part], width: int, begun: str | None = None) -> None:
-        """Sets a name to the sum of parts, and of rows that are there.
-
-        Args:
-            result: The name.
-            parts: The parts.
-            width: Of the rows.
-            begun: The name of the rows that are there.
-        """
-        there = [part for part in parts if _is_there(part, self.shape)]
-        maps = [part for part in there if part.side is not None and part.linear is not None]
-        terms = [] if begun is None else [begun]
-        terms += [_rows(part.side, self.shape) for part in there if part.linear is None]
-        biases = [f'b{part.linear}' for part in there if part.side is None]
-        if not maps:
-            self.say(f'{result} = {" + ".join([*terms, *biases])}')
-            return
-        count = self.rows(maps[0].side)[1]
-        self.prepare(f'{result} = source.new_empty(({count}, {width}))')
-        out = matrix(result, width)
-        for place, part in enumerate(maps):
-            rows, count, _ = self.rows(part.side)
-            weight, outputs, inputs = self.weight(part)
-            self.check(part, width)
-            bias = self.bias(part) if _has_bias(part, self.shape) else 0
-            if bias == 0 and biases:
-                bias = self._alone(biases.pop(), width)
-            addend = out if place else self._term(terms.pop(0), width) if terms else None
-            self.product((count, inputs, outputs), rows, weight.turned, out, bias, addend)
-        for name in biases:
-            self.product((count, 0, width), None, None, out, self._alone(name, width), out)
-        for name in terms:
-            self.say(f'{result}.add_({name})')
-
-    def check(self, part: Part, width: int) -> None:
-        """Writes a check that a part maps rows of its side to rows of a width."""
-        self.rows(part.side)
-        self.weight(part)
-        name, outputs, inputs = (f'{text}{part.linear}' for text in ('w', 'outputs_', 'inputs_'))
-        rows = _rows(part.side, self.shape)
-        taken, given = part.columns or (0, inputs), part.outputs or (0, outputs)
-        conditions = [f'{taken[1]} == width_of_{rows}', f'{given[1]} == {width}']
-        conditions += [] if part.columns is None else [f'{inputs} >= {sum(taken)}']
-        conditions += [] if part.outputs is None else [f'{outputs} >= {sum(given)}']
-        names = [rows, name]
-        if _has_bias(part, self.shape):
-            conditions.append(f'b{part.linear}.numel() == {outputs}')
-            names.append(f'b{part.linear}')
-        self.expect(conditions, *names)
-
-    def _alone(self, name: str, width: int) -> str:
-        """The address of a bias that is a part alone."""
-        self.expect([f'{name}.numel() == {width}'], name)
-        return self.vector(name)
-
-    def _term(self, name: str, width: int) -> Matrix:
-        """Rows that are added as they are."""
-        self.expect([f'{name}.shape[1] == {width}'], name)
-        return self.row(name, width)
-
-    def rows(self, side: str) -> tuple[Matrix, str, str]:
-        """The rows of a side, their number and their width."""
-        name = _rows(side, self.shape)
-        self._once(contiguous([name]), f'rows_of_{name}, width_of_{name} = {name}.shape')
-        return matrix(name, f'width_of_{name}'), f'rows_of_{name}', f'width_of_{name}'
-
-    def row(self, name: str, width: str | int) -> Matrix:
-        """Rows of a width by their name."""
-        self._once(contiguous([name]))
-        return matrix(name, width)
-
-    def vector(self, name: str, first: str | int = 0) -> str:
-        """The address of a bias, or of a part of it."""
-        self._once(contiguous([name]))
-        return matrix(name, 1, self._bytes(first)).address
-
-    def weight(self, part: Part, name: str | None = None) -> tuple[Matrix, str | int, str | int]:
-        """What of a weight, or of one like it, a part is mapped by, ``[outputs, inputs]``, and how many these are."""
-        own, outputs, inputs = (f'{text}{part.linear}' for text in ('w', 'outputs_', 'inputs_'))
-        is_turned = self.shape.turned[part.linear]
-        names = (inputs, outputs) if is_turned else (outputs, inputs)
-        self._once(contiguous([own]), f'{", ".join(names)} = {own}.shape')
-        blocks = part.outputs or (0, outputs), part.columns or (0, inputs)
-        step, (row, column) = names[1], (block[0] for block in (reversed(blocks) if is_turned else blocks))
-        found = matrix(name or own, step, self._bytes(f'{row} * {step} + {column}' if row else column))
-        return found.turned if is_turned else found, blocks[0][1], blocks[1][1]
-
-    def bias(self, part: Part) -> str:
-        """The same of a bias: its address."""
-        return self.vector(f'b{part.linear}', 0 if part.outputs is None else part.outputs[0])
-
-    def part_of_vector(self, name: str, part: Part) -> tuple[Matrix, str | int]:
-        """What of a vector like a bias, which is contiguous, is a part's, and its length."""
-        first, length = part.outputs or (0, f'len({name})')
-        return matrix(name, 0, self._bytes(first)), length
-
-    def _bytes(self, numbers: str | int) -> str | int:
-        if numbers == 0:
-            return 0
-        self._once('size = source.element_size()')
-        return f'({numbers}) * size'
-
-    def _once(self, *lines: str) -> None:
-        for line in lines:
-            if line not in self._ready:
-                self._ready.add(line)
-                self.prepare(line)
 
 
 class _Adjoint:
@@ -287,29 +148,29 @@ class _Adjoint:
             self.add_rows(part.side, grad)
             return
         if part.side is not None:
-            self._products.setdefault(_rows(part.side, self.shape), []).append((part, grad))
+            self._products.setdefault(rows_of(part.side, self.shape), []).append((part, grad))
             self._weights.setdefault(f'w{part.linear}', []).append((part, grad))
         if self.shape.biased[part.linear] and part.biased:
             self._biases.setdefault(f'b{part.linear}', []).append((part, grad))
 
     def add_rows(self, side: str, grad: str) -> None:
         """Adds a gradient to that of the rows of a side."""
-        self._rows.setdefault(_rows(side, self.shape), []).append(grad)
+        self._rows.setdefault(rows_of(side, self.shape), []).append(grad)
 
     def add_to_weight(self, part: Part, value: str) -> None:
         """Adds a value to the gradient of the part's weight."""
         self._values.setdefault(f'w{part.linear}', []).append((part, value))
 
-    def written(self) -> tuple[_Maps, list[str]]:
+    def written(self) -> tuple[MapLines, list[str]]:
         """The lines, and what they find for each name."""
-        lines = _Maps(self.shape)
+        lines = MapLines(self.shape)
         results = []
         for name, is_needed in self.needed.items():
             write = self._write_rows if name in SIDES else self._write_weight if name[0] == 'w' else self._write_bias
             results.append(f'of_{name}' if is_needed and write(lines, name) else 'None')
         return lines, results
 
-    def _write_rows(self, lines: _Maps, name: str) -> bool:
+    def _write_rows(self, lines: MapLines, name: str) -> bool:
         result, terms, products = f'of_{name}', [*self._rows.get(name, ())], self._products.get(name, ())
         if products:
             _, count, own = lines.rows(products[0][0].side)
@@ -330,7 +191,7 @@ class _Adjoint:
                 lines.say(f'{result} = ' + (f'add({result}, grad, alpha=itself)' if terms else 'grad * itself'))
         return bool(products or terms or name in self.scaled)
 
-    def _write_weight(self, lines: _Maps, name: str) -> bool:
+    def _write_weight(self, lines: MapLines, name: str) -> bool:
         result, products, values = f'of_{name}', self._weights.get(name, ()), self._values.get(name, ())
         parts = [part for part, *_ in [*products, *values]]
         if not parts:
@@ -356,7 +217,7 @@ class _Adjoint:
             lines.say(f'{_part_of(result, part, self.shape)}.add_({value})')
         return True
 
-    def _write_bias(self, lines: _Maps, name: str) -> bool:
+    def _write_bias(self, lines: MapLines, name: str) -> bool:
         result, sums = f'of_{name}', self._biases.get(name, ())
         if sums:
             is_whole = all(part.outputs is None for part, *_ in sums)
@@ -377,10 +238,6 @@ def _tuple_of(results: Iterator[str] | Sequence[str]) -> str:
     return '(' + ''.join(f'{name}, ' for name in results) + ')'
 
 
-def _rows(side: str, shape: Shape) -> str:
-    return 'source' if side == TARGET and shape.same else side
-
-
 def _part_of(name: str, part: Part, shape: Shape) -> str:
     """A weight, or one like it, as far as a part is mapped by it, ``[out, in]``."""
     turned = '.t()' if shape.turned[part.linear] else ''
@@ -398,16 +255,7 @@ def _overlap(part: Part, other: Part) -> bool:
 
 
 def _is_weight_alone(part: Part, shape: Shape) -> bool:
-    return part.linear is not None and not _has_bias(part, shape)
-
-
-def _has_bias(part: Part, shape: Shape) -> bool:
-    return part.linear is not None and part.biased and shape.biased[part.linear]
-
-
-def _is_there(part: Part, shape: Shape) -> bool:
-    """Whether a part is something: not the bias of a map that has none."""
-    return part.side is not None or shape.biased[part.linear]
+    return part.linear is not None and not has_bias(part, shape)
 
 
 def _sum_of_weights(parts: Sequence[Part], shape: Shape) -> str:

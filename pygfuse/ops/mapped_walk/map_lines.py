@@ -1,0 +1,165 @@
+"""Lines with products of the rows of sides and the weights of maps, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pygfuse.codegen.product_list import Matrix
+from pygfuse.ops.mapped_walk.form import Part
+from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
+from pygfuse.program.program import TARGET
+
+
+class Shape(NamedTuple):
+    """What lines depend on beside a form.
+
+    Attributes:
+        same: Whether sources and targets are one tensor.
+        biased: Whether each map has a bias.
+        turned: Whether the weight of each is ``[in, out]``.
+        added: Whether rows of targets are added to the result.
+        multiplies: Whether the walk multiplies rows of edges.
+    """
+
+    same: bool
+    biased: tuple[bool, ...]
+    turned: tuple[bool, ...]
+    added: bool
+    multiplies: bool
+
+
+class MapLines(ProductLines):
+    """Lines with products of the rows of sides and the weights of maps, whose sizes are read once.
+
+    Args:
+        shape: What lines depend on beside a form.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__('source')
+        self.shape = shape
+        self._ready: set[str] = set()
+
+    def add_up(self, result: str, parts: Sequence[Part], width: int, begun: str | None = None) -> None:
+        """Sets a name to the sum of parts, and of rows that are there.
+
+        Args:
+            result: The name.
+            parts: The parts.
+            width: Of the rows.
+            begun: The name of the rows that are there.
+        """
+        there = [part for part in parts if is_there(part, self.shape)]
+        maps = [part for part in there if part.side is not None and part.linear is not None]
+        terms = [] if begun is None else [begun]
+        terms += [rows_of(part.side, self.shape) for part in there if part.linear is None]
+        biases = [f'b{part.linear}' for part in there if part.side is None]
+        if not maps:
+            self.say(f'{result} = {" + ".join([*terms, *biases])}')
+            return
+        count = self.rows(maps[0].side)[1]
+        self.prepare(f'{result} = source.new_empty(({count}, {width}))')
+        out = matrix(result, width)
+        for place, part in enumerate(maps):
+            rows, count, _ = self.rows(part.side)
+            weight, outputs, inputs = self.weight(part)
+            self.check(part, width)
+            bias = self.bias(part) if has_bias(part, self.shape) else 0
+            if bias == 0 and biases:
+                bias = self._alone(biases.pop(), width)
+            addend = out if place else self._term(terms.pop(0), width) if terms else None
+            self.product((count, inputs, outputs), rows, weight.turned, out, bias, addend)
+        for name in biases:
+            self.product((count, 0, width), None, None, out, self._alone(name, width), out)
+        for name in terms:
+            self.say(f'{result}.add_({name})')
+
+    def check(self, part: Part, width: int) -> None:
+        """Writes a check that a part maps rows of its side to rows of a width."""
+        self.rows(part.side)
+        self.weight(part)
+        name, outputs, inputs = (f'{text}{part.linear}' for text in ('w', 'outputs_', 'inputs_'))
+        rows = rows_of(part.side, self.shape)
+        taken, given = part.columns or (0, inputs), part.outputs or (0, outputs)
+        conditions = [f'{taken[1]} == width_of_{rows}', f'{given[1]} == {width}']
+        conditions += [] if part.columns is None else [f'{inputs} >= {sum(taken)}']
+        conditions += [] if part.outputs is None else [f'{outputs} >= {sum(given)}']
+        names = [rows, name]
+        if has_bias(part, self.shape):
+            conditions.append(f'b{part.linear}.numel() == {outputs}')
+            names.append(f'b{part.linear}')
+        self.expect(conditions, *names)
+
+    def _alone(self, name: str, width: int) -> str:
+        """The address of a bias that is a part alone."""
+        self.expect([f'{name}.numel() == {width}'], name)
+        return self.vector(name)
+
+    def _term(self, name: str, width: int) -> Matrix:
+        """Rows that are added as they are."""
+        self.expect([f'{name}.shape[1] == {width}'], name)
+        return self.row(name, width)
+
+    def rows(self, side: str) -> tuple[Matrix, str, str]:
+        """The rows of a side, their number and their width."""
+        name = rows_of(side, self.shape)
+        self._once(contiguous([name]), f'rows_of_{name}, width_of_{name} = {name}.shape')
+        return matrix(name, f'width_of_{name}'), f'rows_of_{name}', f'width_of_{name}'
+
+    def row(self, name: str, width: str | int) -> Matrix:
+        """Rows of a width by their name."""
+        self._once(contiguous([name]))
+        return matrix(name, width)
+
+    def vector(self, name: str, first: str | int = 0) -> str:
+        """The address of a bias, or of a part of it."""
+        self._once(contiguous([name]))
+        return matrix(name, 1, self._bytes(first)).address
+
+    def weight(self, part: Part, name: str | None = None) -> tuple[Matrix, str | int, str | int]:
+        """What of a weight, or of one like it, a part is mapped by, ``[outputs, inputs]``, and how many these are."""
+        own, outputs, inputs = (f'{text}{part.linear}' for text in ('w', 'outputs_', 'inputs_'))
+        is_turned = self.shape.turned[part.linear]
+        names = (inputs, outputs) if is_turned else (outputs, inputs)
+        self._once(contiguous([own]), f'{", ".join(names)} = {own}.shape')
+        blocks = part.outputs or (0, outputs), part.columns or (0, inputs)
+        step, (row, column) = names[1], (block[0] for block in (reversed(blocks) if is_turned else blocks))
+        found = matrix(name or own, step, self._bytes(f'{row} * {step} + {column}' if row else column))
+        return found.turned if is_turned else found, blocks[0][1], blocks[1][1]
+
+    def bias(self, part: Part) -> str:
+        """The same of a bias: its address."""
+        return self.vector(f'b{part.linear}', 0 if part.outputs is None else part.outputs[0])
+
+    def part_of_vector(self, name: str, part: Part) -> tuple[Matrix, str | int]:
+        """What of a vector like a bias, which is contiguous, is a part's, and its length."""
+        first, length = part.outputs or (0, f'len({name})')
+        return matrix(name, 0, self._bytes(first)), length
+
+    def _bytes(self, numbers: str | int) -> str | int:
+        if numbers == 0:
+            return 0
+        self._once('size = source.element_size()')
+        return f'({numbers}) * size'
+
+    def _once(self, *lines: str) -> None:
+        for line in lines:
+            if line not in self._ready:
+                self._ready.add(line)
+                self.prepare(line)
+
+
+def rows_of(side: str, shape: Shape) -> str:
+    """The name of the rows of a side."""
+    return 'source' if side == TARGET and shape.same else side
+
+
+def has_bias(part: Part, shape: Shape) -> bool:
+    """Whether the bias of its map is added to a part."""
+    return part.linear is not None and part.biased and shape.biased[part.linear]
+
+
+def is_there(part: Part, shape: Shape) -> bool:
+    """Whether a part is something: not the bias of a map that has none."""
+    return part.side is not None or shape.biased[part.linear]
