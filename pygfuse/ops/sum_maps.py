@@ -27,6 +27,8 @@ def maps_of_sums(biased: bool, rooted: bool) -> Callable[..., Tensor]:
     Args:
         biased: Whether there is a bias.
         rooted: Whether there are `own` and `root`; they are None else.
+
+    The function raises a ValueError where the shapes of these tensors do not fit one another.
     """
     lines = ProductLines('sums')
     lines.prepare('(rows, inner), width = sums.shape, weight.shape[0]')
@@ -107,6 +109,12 @@ def map_by_list(
         bias: ``[out]``, or None.
         own: ``[rows, other]``, or None.
         root: ``[out, other]``, or None.
+
+    Returns:
+        ``[rows, out]``.
+
+    Raises:
+        ValueError: If the rows and weights do not fit one another, with the shapes of both.
 
     Example:
         >>> x, weight = torch.ones(2, 3), torch.ones(1, 3)

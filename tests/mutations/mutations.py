@@ -12,6 +12,7 @@ from tests.mutations.in_kernels import OF_KERNELS
 from tests.mutations.in_layers import OF_LAYERS
 from tests.mutations.in_mapped_walks import OF_MAPPED_WALKS
 from tests.mutations.in_operators import OF_OPERATORS
+from tests.mutations.in_products import OF_PRODUCTS
 from tests.mutations.in_programs import OF_PROGRAMS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 from tests.mutations.in_types import OF_TYPES
@@ -27,6 +28,7 @@ MUTATIONS = (
     *OF_COMPILATION,
     *OF_FEW_EDGES,
     *OF_MAPPED_WALKS,
+    *OF_PRODUCTS,
     *OF_EDGES,
     *OF_CUDA,
     *OF_KERNELS,

@@ -167,7 +167,8 @@ class _MappedWalk(torch.autograd.Function):
         for place in wanted.dropped:
             operands[place] = None
         walked = walked if shaped.plan.reads_output else None
-        summed = summed if wanted.of_map is not None and wanted.of_map.reads_sums else None
+        # only the gradient of the weight reads it
+        summed = summed if wanted.of_map is not None and wanted.of_map[2] else None
         ctx.save_for_backward(edge_index, summed, walked, statistics, *operands, *given)
         ctx.said = shaped, edges, listed, itself
         return out
@@ -209,8 +210,7 @@ def _gradients(
     shaped, place, root = wanted.shaped, wanted.shaped.form.mapped_by, wanted.shaped.form.root
     given = saved[len(shaped.plan.tensors) :]
     own, weight, _, of_targets = _maps_of_result(shaped, given)
-    needed = wanted.of_map.needed
-    grad, of_own, *of_maps = adjoint_of_maps(needed, False)(grad, summed, own, weight, of_targets)
+    grad, of_own, *of_maps = adjoint_of_maps(wanted.of_map, False)(grad, summed, own, weight, of_targets)
     if grad is None:
         found = [None] * len(given)
     else:

@@ -16,21 +16,6 @@ from pygfuse.ops.plan import Adjoint
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 
-class OfMap(NamedTuple):
-    """What is wanted of the map of the result, and of that of targets beside it.
-
-    Attributes:
-        needed: As `pygfuse.ops.sum_maps.adjoint_of_maps` takes it.
-    """
-
-    needed: tuple[bool, ...]
-
-    @property
-    def reads_sums(self) -> bool:
-        """Whether what was mapped is read."""
-        return self.needed[2]
-
-
 class Wanted(NamedTuple):
     """What follows from which tensors need a gradient.
 
@@ -39,7 +24,8 @@ class Wanted(NamedTuple):
         adjoint: What the walk's adjoint gives and reads; None where no operand needs a gradient.
         dropped: The places of operands that are not kept for it beside the tensors.
         lines: The adjoint of the maps, as of `written_adjoint`.
-        of_map: The same of the map of the result, if there is one.
+        of_map: What is needed of the map of the result and of that of targets beside it, as
+            `pygfuse.ops.sum_maps.adjoint_of_maps` takes it; None where the result is not mapped.
         features: The products whose features' gradients the walk's adjoint gives.
     """
 
@@ -47,7 +33,7 @@ class Wanted(NamedTuple):
     adjoint: Adjoint | None
     dropped: tuple[int, ...]
     lines: Callable
-    of_map: OfMap | None
+    of_map: tuple[bool, ...] | None
     features: frozenset[str]
 
 
@@ -134,7 +120,7 @@ class Shaped:
         dropped = tuple(self._dropped(adjoint, len(flags)))
         return Wanted(self, adjoint, dropped, lines, self._of_map(needed), features)
 
-    def _of_map(self, needed: tuple[bool, ...]) -> OfMap | None:
+    def _of_map(self, needed: tuple[bool, ...]) -> tuple[bool, ...] | None:
         place = self.form.mapped_by
         if place is None:
             return None
@@ -142,7 +128,7 @@ class Shaped:
         others = {first, first + 1} if root is None else {first, first + 1, 3 + 2 * root}
         of_sums = any(flag for k, flag in enumerate(needed) if k not in others)
         of_own = root is not None and needed[self.place_of_own]
-        return OfMap((of_sums, of_own, *needed[first : first + 2], root is not None and needed[3 + 2 * root]))
+        return of_sums, of_own, *needed[first : first + 2], root is not None and needed[3 + 2 * root]
 
     def _dropped(self, adjoint: Adjoint | None, num_operands: int) -> Sequence[int]:
         form, num_made = self.form, len(self.form.made)
