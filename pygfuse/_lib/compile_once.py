@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from llvmlite.binding import ffi
 from numba.core.compiler_lock import global_compiler_lock
@@ -28,17 +28,22 @@ _POLL_S = 0.05
 _compiling = threading.RLock()
 
 
+_taken: list[Any] = []
+
+
 def _before_fork() -> None:
-    """Waits for compilers, whose locks a child would inherit closed; disposing of modules takes LLVM's, too."""
-    _compiling.acquire()
-    global_compiler_lock.acquire()
-    ffi.lib._lock.__enter__()
+    """Waits for compilers, whose locks a child would inherit closed; disposing of modules takes LLVM's, too.
+
+    Not for ever: a thread that died with a lock would stop all forks of this process.
+    """
+    for lock in (_compiling, global_compiler_lock._lock, ffi.lib._lock._lock):
+        if lock.acquire(timeout=WAIT_LIMIT_S):
+            _taken.append(lock)
 
 
 def _after_fork() -> None:
-    ffi.lib._lock.__exit__(None, None, None)
-    global_compiler_lock.release()
-    _compiling.release()
+    while _taken:
+        _taken.pop().release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from llvmlite.binding import ffi
 
+from pygfuse._lib import compile_once
 from pygfuse._lib import disk as cache
 from pygfuse._lib.machine_code import MachineCode
 from pygfuse.cpu.kernel import Kernel
@@ -289,6 +290,19 @@ def test_a_fork_while_a_thread_compiles(folder, monkeypatch):
     run_children([lambda: asserted('other')])
     thread.join()
     assert adds_one('one')
+
+
+@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+def test_a_fork_does_not_wait_for_ever_for_a_thread_that_died_with_a_lock(monkeypatch):
+    left = threading.RLock()
+    thread = threading.Thread(target=left.acquire)
+    thread.start()
+    thread.join()
+    monkeypatch.setattr(compile_once, '_compiling', left)
+    monkeypatch.setattr(compile_once, 'WAIT_LIMIT_S', 0.05)
+    run_children([list])
+    assert not compile_once._taken
+    assert not ffi.lib._lock._lock._is_owned()
 
 
 def test_on_a_full_disk_kernels_are_kept_in_memory(folder, compilations, monkeypatch):
