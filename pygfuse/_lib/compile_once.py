@@ -53,16 +53,16 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 def interruptible() -> Iterator[None]:
     """Releases the compilers' locks where an interrupt met the code that does so, and left them closed.
 
-    The thread itself would go on, as it may take them again; every other one would wait for ever.
+    The thread itself would go on, as it may take them again; every other one would wait for ever. Nothing is raised
+    where the interrupt met what disposes of a module: Python only says so.
     """
     locks = [lock for lock in (ffi.lib._lock._lock, global_compiler_lock._lock) if not lock._is_owned()]
     try:
         yield
-    except BaseException:
+    finally:
         for lock in locks:
             while lock._is_owned():
                 lock.release()
-        raise
 
 
 def compile_once(path: Path, find: Callable[[], T | None], compile_new: Callable[[], T]) -> T:

@@ -40,7 +40,7 @@ class Given:
         self.named: dict[str, object] = {}
         # objects of their own, by which they are found again
         self._edges = [self._keep(name, int(f'{2**40 + k}')) for k, name in enumerate(self.of_edges)]
-        self._edges[0], self._edges[-1] = self.of('edge_index', torch.int64), self.of('num_walked', torch.int64)
+        self._edges[0] = self.of('edge_index', torch.int64)
         tensors = [self.of(f'tensor_{k}', dtype) for k in range(len(names))]
         for k, is_there in enumerate(there):
             if not is_there:

@@ -77,7 +77,7 @@ class Walks:
             IndexError: If an edge names a node that is not there. Nothing has been read by it.
         """
         like, (heads, width), statistics = tensors[0], self._row, None
-        edge_index, target_row, num_sources, num_targets, num_loops, num_walked = listed
+        edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
         out = like.new_empty((num_targets, width))
         if self._bound.softmax:
             statistics = like.new_empty((num_targets, 2, heads))
@@ -88,7 +88,7 @@ class Walks:
         loops = -1 if num_loops is None else num_loops
         launch.run(
             packed(
-                *(edge_index, target_row, num_targets, num_sources, loops, num_walked, out, statistics),
+                *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0], out, statistics),
                 *(*draws, *numbers, *tensors),
             ),
             1,
@@ -128,7 +128,7 @@ class Walks:
         prepared = self._backward.get(key)
         if prepared is None:
             prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there)
-        edge_index, target_row, num_sources, num_targets, num_loops, num_walked = listed
+        edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
         lanes, places, num_ids = lanes_of(self._dtype), self._places, listed.num_edge_ids
         sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids, PARAMETER: 1}
         found = {name: grad.new_zeros((sizes[side], width)) for name, side, width in prepared.added}
@@ -148,7 +148,7 @@ class Walks:
         loops = -1 if num_loops is None else num_loops
         prepared.launch.run(
             prepared.packed(
-                *(edge_index, target_row, num_targets, num_sources, loops, num_walked),
+                *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0]),
                 *(of_messages, grad, out, statistics, *draws, *numbers, *tensors),
                 *(*found.values(), *weights, *of_features, *panels, *scalars),
             ),

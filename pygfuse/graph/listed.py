@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 from typing import NamedTuple
 
 from torch import Tensor
@@ -16,11 +17,11 @@ class Listed(NamedTuple):
         num_sources: Number of source nodes.
         num_targets: Number of target nodes.
         num_loops: None, or the number of nodes that get exactly one self-loop in place of others.
-        num_walked: ``[1]``, int64: where walks write how many edges they found.
+        walked: One int64: where walks write how many edges they found.
 
     Example:
-        >>> import torch
-        >>> Listed(torch.tensor([[0, 1], [1, 0]]), 1, 2, 2, 2, torch.empty(1, dtype=torch.int64)).num_edge_ids
+        >>> import array, torch
+        >>> Listed(torch.tensor([[0, 1], [1, 0]]), 1, 2, 2, 2, array.array('q', (0,))).num_edge_ids
         4
     """
 
@@ -29,7 +30,7 @@ class Listed(NamedTuple):
     num_sources: int
     num_targets: int
     num_loops: int | None
-    num_walked: Tensor
+    walked: array.array
 
     @property
     def num_edge_ids(self) -> int:
@@ -39,4 +40,4 @@ class Listed(NamedTuple):
     @property
     def num_edges(self) -> int:
         """Number of edges that the last walk found, self-loops included; negative if one is out of range."""
-        return self.num_walked.item()
+        return self.walked[0]

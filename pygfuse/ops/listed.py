@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+
 import torch
 from torch import Tensor
 
@@ -35,8 +37,8 @@ def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
 
 def as_listed(edge_index: Tensor, flow: str, num_sources: int, num_targets: int, num_loops: int | None) -> Listed:
     """Edges as they come, which `is_list`, with one self-loop at each of so many nodes in place of others."""
-    num_walked = torch.empty(1, dtype=torch.int64)
-    return Listed(edge_index, target_row_of(flow), num_sources, num_targets, num_loops, num_walked)
+    walked = array.array('q', (0,))
+    return Listed(edge_index, target_row_of(flow), num_sources, num_targets, num_loops, walked)
 
 
 def as_saved(listed: Listed, token: Tensor) -> Listed:

@@ -215,6 +215,19 @@ def test_an_interrupt_while_a_lock_is_released(folder):
     assert found == [True]
 
 
+def test_an_interrupt_that_python_only_reports(folder, monkeypatch):
+    """As where LLVM's lock is released by what disposes of a module: nothing is raised."""
+    build = Kernel._build
+
+    def interrupted(self, description):
+        ffi.lib._lock._lock.acquire()
+        return build(self, description)
+
+    monkeypatch.setattr(Kernel, '_build', interrupted)
+    assert adds_one()
+    assert not ffi.lib._lock._lock._is_owned()
+
+
 def test_torch_compile_does_not_trace_the_compiler(folder):
     torch._dynamo.reset()
     x, out, kernel = torch.arange(10.0), torch.zeros(10), Kernel(add_one, 'test of a traced caller')
@@ -238,6 +251,7 @@ def test_memory_that_runs_out_while_it_compiles(folder, compilations, share):
     with out_of_memory(int(share * whole.calls), of_anything) as failure, contextlib.suppress(Exception):
         adds_one()
     assert failure.happened
+    assert not ffi.lib._lock._lock._is_owned()
     assert adds_one()
     assert {path.suffix for path in folder.iterdir()} <= {'.kernel'}
 

@@ -101,4 +101,11 @@ OF_EDGES = (
         '            pass\n',
         'tests/cpu/test_kernel.py -k lock_is_released',
     ),
+    Mutation(
+        'locks that an interrupt leaves closed which Python only reports',
+        '_lib/compile_once.py',
+        '    try:\n        yield\n    finally:\n        for lock in locks:',
+        '    try:\n        yield\n    except BaseException:\n        for lock in locks:',
+        'tests/cpu/test_kernel.py -k only_reports',
+    ),
 )

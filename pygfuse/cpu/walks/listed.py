@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Whole
 from pygfuse.cpu.ends import ends_of, is_any_outside
 from pygfuse.cpu.instructions import Instructions
+from pygfuse.cpu.memory import numbers_at
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.score import edge_scorer
 from pygfuse.program.adjoint import BY_TARGET
@@ -24,11 +27,12 @@ from pygfuse.program.program import BoundProgram
 
 # what `list_edges` tells of an edge that names a node which is not there
 OUT_OF_RANGE = -1
+number_at = numbers_at(ELEMENT_TYPES[torch.int64])
 
 
 class ListedEdges(NamedTuple):
     """Tiles of the row, the two rows of edges, which of them holds targets, the numbers of nodes and, not negative,
-    of self-loops put in; and where the number of edges walked is written."""
+    of self-loops put in; and the address where the number of edges walked is written."""
 
     tiles: Tensor
     edges: Tensor
@@ -36,7 +40,7 @@ class ListedEdges(NamedTuple):
     num_targets: int
     num_sources: int
     loops: int
-    num_walked: Tensor
+    num_walked: int
 
 
 class Walked(NamedTuple):
@@ -74,7 +78,7 @@ def list_edges(few):
             degrees[v] = 0
         for q in range(count):
             degrees[targets[q]] += 1
-    few.num_walked[0] = count
+    number_at(few.num_walked)[0] = count
     return targets, sources, ids, degrees, count
 
 

@@ -134,8 +134,16 @@ class MapLines(ProductLines):
 
     def part_of_vector(self, name: str, part: Part) -> tuple[Matrix, str | int]:
         """What of a vector like a bias, which is contiguous, is a part's, and its length."""
-        first, length = part.outputs or (0, f'len({name})')
+        if part.outputs is None:
+            # len() of a tensor is a function of Python
+            self._once(f'length_of_{name} = {name}.numel()')
+        first, length = part.outputs or (0, f'length_of_{name}')
         return matrix(name, 0, self._bytes(first)), length
+
+    def count(self, name: str) -> str:
+        """The number of rows of a tensor by its name."""
+        self._once(f'count_of_{name} = {name}.shape[0]')
+        return f'count_of_{name}'
 
     def _bytes(self, numbers: str | int) -> str | int:
         if numbers == 0:
