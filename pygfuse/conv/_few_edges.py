@@ -33,7 +33,8 @@ class FewWalk(NamedTuple):
     Attributes:
         form: The program, and what its operands are made of.
         maps: The names of the layer's linear maps.
-        rest: The names of its parameters that are vectors of dots, or given operands.
+        rest: The names of its parameters and buffers that are vectors of dots, given operands, or what others are
+            derived of.
         takes_features: Whether calls bring features of edges.
     """
 
@@ -103,7 +104,7 @@ class OverFewEdges:
         walk = self._note.few[0]
         parameters = self._parameters
         maps = [self.map_of_few(name) for name in walk.maps]
-        rest = *[parameters.get(name) for name in walk.rest], *more
+        rest = *[parameters.get(name, self._buffers.get(name)) for name in walk.rest], *more
         if None in maps:
             return None
         for tensor in *[bias if weight is None else weight for weight, bias, _ in maps], *rest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -9,11 +10,15 @@ import torch_geometric.nn
 from torch import Tensor
 
 from pygfuse.conv._checks import NodePair
+from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.ops import Edges
+from pygfuse.ops.directions import DIRECTIONS
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.agnn import AGNN
 from pygfuse.program.products import OperandValue
+from pygfuse.program.program import SOURCE
 
 
 class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
@@ -43,6 +48,13 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``AGNNConv.forward``."""
         return self.fused(x, edge_index)
+
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk:
+        form = Form(
+            *(AGNN, {'x': (Part(SOURCE),)}, 1, x[0].shape[1]),
+            derived=(DIRECTIONS,), reduce=self.reduction, loops=self.adds_loops(),
+        )  # fmt: skip
+        return FewWalk(form, (), ('beta',))
 
     def operands(self, x: NodePair, edge: None, edges: Edges) -> dict[str, OperandValue]:
         x_norm = F.normalize(x[0], p=2.0, dim=-1)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 import torch_geometric.nn
 from torch import Tensor
-from torch.nn import Parameter
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse.conv._checks import NodePair
@@ -17,14 +16,12 @@ from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.gaussian_parameters import gaussian_parameters
+from pygfuse.ops.gaussian_operands import coordinates, factors_of, gaussians
 from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians
 from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.program import SOURCE, TARGET, EdgeProgram
 
-_EPSILON = 1e-15
 # the program names every mean and factor of separate Gaussians: more would take long to compile
 _MOST_SEPARATE = 24
 
@@ -89,26 +86,21 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         features = given.get('edge_attr')
         if self.separate_gaussians or features is None:
             return None
-        names = tuple(f'{name}_{d}' for d in range(self.dim) for name in ('pseudo', 'mu', 'factor'))
         there = ['root'] if self.root is not None else []
         there += ['bias'] if self.has_bias() else []
         added = tuple(Part(TARGET if name == 'root' else None, place) for place, name in enumerate(there, 1))
         form = Form(
             *(_shared_program(self.dim), {'x': (Part(SOURCE, 0),)}, self.kernel_size, self.out_channels),
-            given=names, reduce=self.reduction, added=added, sums_heads=True,
+            derived=(coordinates(self.dim), gaussians(self.dim)), reduce=self.reduction, added=added, sums_heads=True,
         )  # fmt: skip
-        return FewWalk(form, ('g', *there), takes_features=True)
-
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        # in PyG's order, where each may be computed from random numbers
-        if not all(type(self._parameters.get(name)) is Parameter for name in ('g', 'mu', 'sigma')):
-            return None
-        parameters = gaussian_parameters(self.mu, self.sigma, _EPSILON)
-        given = zip(edges.given['edge_attr'].split(1, dim=1), *parameters, strict=True)
-        return self.walk_few(x, edges, more=[operand for of_dim in given for operand in of_dim])
+        return FewWalk(form, ('g', *there), ('mu', 'sigma'), takes_features=True)
 
     def map_of_few(self, name: str) -> Weights | None:
-        return Weights(self.g, None, turned=True) if name == 'g' else super().map_of_few(name)
+        if name != 'g':
+            return super().map_of_few(name)
+        # one that is computed is no parameter
+        weight = self._parameters.get('g')
+        return None if weight is None else Weights(weight, None, turned=True)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None
@@ -123,7 +115,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
     def _of_gaussians(self, edge_attr: Tensor) -> dict[str, Tensor]:
         """Features of edges, means and factors, dimension by dimension."""
         operands: dict[str, Tensor] = {}
-        mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
+        mu, factors = self.mu, factors_of(self.sigma)
         # taken apart at once: autograd fills a gradient for each slice of its own
         of_dims = edge_attr.split(1, dim=1), mu.t().unsqueeze(1).unbind(), factors.t().unsqueeze(1).unbind()
         for d, (pseudo, mean, factor) in enumerate(zip(*of_dims, strict=True)):
@@ -134,7 +126,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         """The inputs are heads, the outputs channels; the sum over inputs is taken once a node."""
         inputs, outputs = x.shape[1], self.out_channels
         # read in PyG's order, as each may be computed from random numbers
-        mu, factors = self.mu, -0.5 / (_EPSILON + self.sigma.pow(2))
+        mu, factors = self.mu, factors_of(self.sigma)
         coefficients = self.g.view(inputs, outputs, self.kernel_size)
         operands: dict[str, OperandValue] = {'x': x}
         for d in range(self.dim):

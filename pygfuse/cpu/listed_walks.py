@@ -24,7 +24,7 @@ from pygfuse.cpu.walks.listed_backward import Gradients, OfTargets
 from pygfuse.graph.listed import Listed
 from pygfuse.program.adjoint import BackwardPlan, whole_plan
 from pygfuse.program.products import Product
-from pygfuse.program.program import EDGE, PARAMETER, SOURCE, TARGET, BoundProgram
+from pygfuse.program.program import EDGE, SOURCE, TARGET, BoundProgram
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
 
 
@@ -130,8 +130,10 @@ class Walks:
             prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there)
         edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
         lanes, places, num_ids = lanes_of(self._dtype), self._places, listed.num_edge_ids
-        sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids, PARAMETER: 1}
+        sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids}
         found = {name: grad.new_zeros((sizes[side], width)) for name, side, width in prepared.added}
+        for names, width in prepared.parameters:
+            found.update(zip(names, grad.new_zeros((len(names), 1, width)).unbind(), strict=True))
         # edges that are dropped for self-loops have no gradient
         rows = grad.new_empty if num_loops is None else grad.new_zeros
         for name in prepared.written:
@@ -188,7 +190,8 @@ class Walks:
         of_messages = given.of('of_messages', dtype)
         out = given.of('out', dtype)
         statistics = given.of('statistics', dtype) if bound.softmax else given.absent('statistics')
-        found = {name: given.of(f'found_{k}', dtype) for k, name in enumerate((*places.added, *places.written))}
+        names = *places.added, *[name for _, names in places.parameters for name in names], *places.written
+        found = {name: given.of(f'found_{k}', dtype) for k, name in enumerate(names)}
         weights = tuple([given.of(f'weight_{k}', dtype) for k in range(len(places.products))])
         of_features = tuple([(given.of(f'features_{k}', dtype), nothing(dtype)) for k in range(len(plan.features))])
         panels = tuple([given.of(f'panel_{k}', dtype) for k in range(len(plan.features))])
@@ -210,10 +213,12 @@ class Walks:
         )
         widths = {HEADS: row.total_heads, CHANNELS: row.width, SCALAR: 1}
         sides = {name: bound.program.operands[name] for name in places.added}
+        parameters = tuple([(names, widths[level]) for level, names in places.parameters if names])
         return _Backward(
             kernel.untested(arguments),
             written_packer(self._of_adjoint.count, arguments, given.named, order),
             tuple([(name, operand.side, widths[operand.level]) for name, operand in sides.items()]),
+            parameters,
             places.written,
             places.products,
             plan.features,
@@ -227,7 +232,8 @@ class _Backward(NamedTuple):
     Attributes:
         launch: The launch.
         packed: Packs what it takes.
-        added: The operands whose gradients are added up in memory, with their sides and widths.
+        added: The operands of nodes and edges whose gradients are added up in memory, with their sides and widths.
+        parameters: Those of no node and edge of one width.
         written: Those of edges whose rows are written.
         products: The products.
         features: Those of them whose features have a gradient.
@@ -237,6 +243,7 @@ class _Backward(NamedTuple):
     launch: Launch
     packed: Callable
     added: tuple[tuple[str, str, int], ...]
+    parameters: tuple[tuple[tuple[str, ...], int], ...]
     written: tuple[str, ...]
     products: tuple[str, ...]
     features: tuple[str, ...]
@@ -252,10 +259,11 @@ def _check(listed: Listed) -> None:
 
 
 class _Places(NamedTuple):
-    """The operands whose gradients are added up in memory, those of edges whose rows are written, the products, and
-    ``gradients(found, scalars, weights, features)``: where all are."""
+    """The operands of nodes and edges whose gradients are added up in memory, the parameters by level, the operands of
+    edges whose rows are written, the products, and ``gradients(found, scalars, weights, features)``: where all are."""
 
     added: tuple[str, ...]
+    parameters: tuple[tuple[str, tuple[str, ...]], ...]
     written: tuple[str, ...]
     products: tuple[str, ...]
     gradients: Callable[..., Gradients]
@@ -274,6 +282,6 @@ def _places_of(bound: BoundProgram, plan: BackwardPlan) -> _Places:
     scope = {'Gradients': Gradients}
     exec(f'def gradients(found, scalars, weights, features):\n    return Gradients({", ".join(texts)})\n', scope)
     of_nodes = *plan.heads, *of_sources, *plan.added, *of_targets
-    added = *of_nodes, *plan.edges, *plan.parameters, *plan.parameter_heads
+    added, parameters = (*of_nodes, *plan.edges), ((CHANNELS, plan.parameters), (HEADS, plan.parameter_heads))
     products = tuple(name for name in plan.edge_channels if name in bound.edge_products)
-    return _Places(added, rows, products, scope['gradients'])
+    return _Places(added, parameters, rows, products, scope['gradients'])

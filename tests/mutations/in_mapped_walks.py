@@ -151,10 +151,24 @@ OF_MAPPED_WALKS = (
     ),
     Mutation(
         'the factor of a Gaussian',
-        'ops/gaussian_parameters.py',
-        '(sigma / (sigma.square() + ctx.epsilon).square())',
-        '(sigma / (sigma.square() + ctx.epsilon))',
-        'tests/ops/test_gaussian_parameters.py',
+        'ops/gaussian_operands.py',
+        '.square_().mul_(4.0)',
+        '.square_().mul_(2.0)',
+        'tests/ops/test_gaussian_operands.py',
+    ),
+    Mutation(
+        'the length of a short row has no gradient',
+        'ops/directions.py',
+        '.masked_fill_(lengths < _LEAST, 0.0)',
+        '',
+        'tests/ops/test_directions.py',
+    ),
+    Mutation(
+        'gradients of rows through what is derived of them are added',
+        'ops/mapped_walk/node.py',
+        'gradient if result[place] is None else result[place] + gradient',
+        'gradient',
+        'tests/ops/mapped_walk/test_node.py -k functions',
     ),
     Mutation(
         'means that are a view of the parameter',

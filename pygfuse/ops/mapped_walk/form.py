@@ -15,6 +15,7 @@ from pygfuse.ops.aggregation import aggregate
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.linear import apply_weight
+from pygfuse.ops.mapped_walk.derived import Derived
 from pygfuse.ops.plan import Plan, plan_named
 from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram
@@ -48,6 +49,7 @@ class Form:
         heads, channels: Of the rows.
         dots: Operands of heads, and the one whose features are multiplied by a vector for each head.
         given: The operands that are given as they are.
+        derived: Operands that are other functions of rows and of what is given behind these.
         numbers: The scalars by name.
         reduce: How messages are reduced.
         loops: Whether each node gets one self-loop in place of others.
@@ -64,6 +66,7 @@ class Form:
     channels: int
     dots: Mapping[str, str] = dataclasses.field(default_factory=dict)
     given: tuple[str, ...] = ()
+    derived: tuple[Derived, ...] = ()
     numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduce: str = 'sum'
     loops: bool = False
@@ -76,7 +79,7 @@ class Form:
     def plan(self, products: Sequence[str]) -> Plan:
         """What is known of walks that multiply these operands of edges; their weights are the last tensors."""
         made = [f'{name}:features' if name in products else name for name in self.made]
-        names = *made, *self.dots, *self.given, *[f'{name}:weight' for name in products]
+        names = *made, *self.dots, *self.given, *self.derived_names, *[f'{name}:weight' for name in products]
         numbers, products = tuple(self.numbers), tuple(products)
         return plan_named(self.program, names, numbers, self.heads, self.channels, self.reduce, products)
 
@@ -88,7 +91,19 @@ class Form:
     @functools.cached_property
     def reads_edges(self) -> bool:
         """Whether something is made of rows of edges."""
-        return any(part.side == EDGE for parts in self.made.values() for part in parts)
+        return any(part.side == EDGE for parts in self.made.values() for part in parts) or any(
+            derived.is_remade for derived in self.derived
+        )
+
+    @functools.cached_property
+    def derived_names(self) -> tuple[str, ...]:
+        """The names of the operands that are derived."""
+        return tuple([name for derived in self.derived for name in derived.reads])
+
+    @functools.cached_property
+    def given_to_derived(self) -> int:
+        """The place of what those are made of behind the vectors of dots and the operands that are given."""
+        return len(self.dots) + len(self.given)
 
     @functools.cached_property
     def place_of_dots(self) -> int | None:
@@ -152,7 +167,7 @@ def by_parts(
         edges: The edges.
         rows: The rows of each side.
         maps: The linear maps.
-        rest: The vectors of dots, and the operands that are given.
+        rest: The vectors of dots, the operands that are given, and what derived ones are made of beside rows.
         itself: How many times rows of targets are added, or None.
     """
     counts = dict(zip((TARGET, SOURCE), counts_of(edges, rows[SOURCE]), strict=True)) if form.of_edges else {}
@@ -176,7 +191,9 @@ def by_parts(
             operands[name] = sum(map(mapped, there[1:]), mapped(there[0]))
     for (name, of), vector in zip(form.dots.items(), rest, strict=False):
         operands[name] = (operands[of].view(-1, form.heads, form.channels) * vector).sum(dim=-1)
-    operands |= dict(zip(form.given, rest[len(form.dots) :], strict=True))
+    operands |= dict(zip(form.given, rest[len(form.dots) :], strict=False))
+    for derived in form.derived:
+        operands |= dict(zip(derived.reads, derived.compute(rows, rest[form.given_to_derived :]), strict=True))
     shape = form.heads, form.channels
     out = aggregate(form.program, edges, {**operands, **form.numbers}, *shape, form.reduce, flat=not form.sums_heads)
     out = out.sum(dim=1) if form.sums_heads else out

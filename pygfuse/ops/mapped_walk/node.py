@@ -49,7 +49,8 @@ def walk_of_maps(
         x: Rows of sources, ``[num_sources, in]``, and of targets, ``[num_targets, in]``, which may be the same tensor.
         edges: The edges.
         features: Rows of edges, ``[edges, D]``, or None.
-        rest: The vectors of the form's dots, ``[1, H, C]`` each, and the operands that it is given.
+        rest: The vectors of the form's dots, ``[1, H, C]`` each, the operands that it is given, and what derived ones
+            are made of beside rows.
         itself: How many times rows of targets are added to the result, or None.
 
     Returns:
@@ -108,7 +109,11 @@ def _forward(
     operands = [*shaped.make(*mapped)]
     if form.dots:
         operands += _dots(form, operands, rest)
-    operands += rest[len(form.dots) :]
+    operands += rest[len(form.dots) : form.given_to_derived]
+    if form.derived:
+        behind, rows = rest[form.given_to_derived :], _rows_of(given)
+        for derived in form.derived:
+            operands += derived.compute(rows, behind)
     operands += shaped.weights(*mapped)
     try:
         walked, statistics = shaped.walks(given[0]).forward(
@@ -146,6 +151,12 @@ def _maps_of_result(shaped: Shaped, given: Sequence[Tensor | None]) -> tuple[Ten
     return (
         (None, weight, bias, None) if root is None else (given[shaped.place_of_own], weight, bias, given[3 + 2 * root])
     )
+
+
+def _rows_of(given: Sequence[Tensor | None]) -> dict[str, Tensor | None]:
+    """The rows of each side among what is given."""
+    source, target, features = given[:3]
+    return {SOURCE: source, TARGET: source if target is None else target, EDGE: features}
 
 
 def _edges_of(form: Form, edges: FewEdges) -> Edges:
@@ -194,8 +205,7 @@ _apply = untransformed(_MappedWalk)
 
 def _compute(shaped: Shaped, edges: FewEdges, itself: float | None, *given: Tensor | None) -> Tensor:
     """The result by operators of torch and a walk that can be differentiated again."""
-    source, target, features, *tensors = given[: shaped.num_mapped]
-    rows = {SOURCE: source, TARGET: source if target is None else target, EDGE: features}
+    tensors, rows = given[3 : shaped.num_mapped], _rows_of(given)
     maps = [Weights(*parts) for parts in zip(tensors[::2], tensors[1::2], shaped.shape.turned, strict=True)]
     return by_parts(shaped.form, _edges_of(shaped.form, edges), rows, maps, given[shaped.num_mapped :], itself)
 
@@ -243,7 +253,14 @@ def _gradients_of_sum(
     if wanted.adjoint is not None:
         for place, again in enumerate(shaped.remake(*mapped)):
             operands[place] = operands[place] if again is None else again
-        operands[num_made + num_dots :] = *rest[num_dots:], *shaped.weights(*mapped)
+        first = num_made + form.given_to_derived
+        operands[num_made + num_dots : first] = rest[num_dots : form.given_to_derived]
+        for derived in form.derived:
+            last = first + len(derived.reads)
+            if derived.is_remade:
+                operands[first:last] = derived.compute(_rows_of(given), rest[form.given_to_derived :])
+            first = last
+        operands[first:] = shaped.weights(*mapped)
         for place in wanted.adjoint.unread:
             operands[place] = None
         of_walked = torch.cat([grad] * form.heads, dim=1) if form.sums_heads else grad.contiguous()
@@ -258,9 +275,27 @@ def _gradients_of_sum(
             if name in found:
                 of_rest[place] = found[name] if rest[place].dim() == 2 else found[name].view(rest[place].shape)
     result = [*wanted.lines(grad, itself, *map(found.get, form.made), *mapped), *of_rest]
+    if wanted.of_derived:
+        _add_of_derived(wanted, found, operands, given, result)
     if form.of_edges and not are_finite([value for value in result if value is not None and value.dim() == 2]):
         return None
     return result
+
+
+def _add_of_derived(
+    wanted: Wanted, found: dict[str, Tensor], operands: Sequence[Tensor | None], given: list[Tensor | None],
+    result: list[Tensor | None],
+) -> None:  # fmt: skip
+    """Adds what was found of derived operands to the gradients of what they are made of."""
+    shaped, form = wanted.shaped, wanted.shaped.form
+    places = {SOURCE: 0, TARGET: shaped.place_of_own, EDGE: 2}
+    first, rows = shaped.num_mapped + form.given_to_derived, _rows_of(given)
+    there = dict(zip(form.derived_names, operands[len(form.made) + form.given_to_derived :], strict=False))
+    for derived in form.derived:
+        for part, gradient in derived.adjoint(found, there, rows, given[first:]).items():
+            place = places[part] if isinstance(part, str) else first + part
+            if wanted.needed[place]:
+                result[place] = gradient if result[place] is None else result[place] + gradient
 
 
 def _through_dots(

@@ -27,6 +27,8 @@ class Wanted(NamedTuple):
         of_map: What is needed of the map of the result and of that of targets beside it, as
             `pygfuse.ops.sum_maps.adjoint_of_maps` takes it; None where the result is not mapped.
         features: The products whose features' gradients the walk's adjoint gives.
+        needed: Which tensors need one.
+        of_derived: Whether derived operands do.
     """
 
     shaped: Shaped
@@ -35,6 +37,8 @@ class Wanted(NamedTuple):
     lines: Callable
     of_map: tuple[bool, ...] | None
     features: frozenset[str]
+    needed: tuple[bool, ...]
+    of_derived: bool
 
 
 class Shaped:
@@ -112,13 +116,15 @@ class Shaped:
         of_weights = [any(map(is_weight_needed, form.made[name])) for name in self._products]
         # all at once
         of_dots = [bool(form.dots) and (of_made[form.place_of_dots] or any(rest[: len(form.dots)]))] * len(form.dots)
-        flags = *of_made, *of_dots, *rest[len(form.dots) :], *of_weights
+        given, behind = rest[len(form.dots) : form.given_to_derived], rest[form.given_to_derived :]
+        of_derived = [flag for derived in form.derived for flag in derived.needed(of_sides, behind)]
+        flags = *of_made, *of_dots, *given, *of_derived, *of_weights
         adjoint = self.plan.adjoint(flags) if any(flags) else None
         found = set() if adjoint is None else {*adjoint.needed.names, *(form.dots.values() if any(of_dots) else ())}
         lines = written_adjoint(form, self.shape, found, mapped)
         features = frozenset() if adjoint is None else frozenset(adjoint.needed.features)
         dropped = tuple(self._dropped(adjoint, len(flags)))
-        return Wanted(self, adjoint, dropped, lines, self._of_map(needed), features)
+        return Wanted(self, adjoint, dropped, lines, self._of_map(needed), features, needed, any(of_derived))
 
     def _of_map(self, needed: tuple[bool, ...]) -> tuple[bool, ...] | None:
         place = self.form.mapped_by
@@ -134,7 +140,10 @@ class Shaped:
         form, num_made = self.form, len(self.form.made)
         remade = [place for place, parts in enumerate(form.made.values()) if is_remade(parts)]
         # what is given is kept already; weights of products are made again
-        given = range(num_made + len(form.dots), num_operands)
+        first = num_made + form.given_to_derived
+        kept = [not derived.is_remade for derived in form.derived for _ in derived.reads]
+        remade += [place for place, is_kept in enumerate(kept, first) if not is_kept]
+        given = *range(num_made + len(form.dots), first), *range(first + len(kept), num_operands)
         unread = () if adjoint is None else [place for place in adjoint.unread if place != form.place_of_dots]
         return sorted({*remade, *given, *unread})
 

@@ -12,20 +12,46 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import pygfuse
 from pygfuse.ops import Edges
+from pygfuse.ops.directions import DIRECTIONS
 from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.mapped_walk import Form, Part, Weights, walk_of_maps
+from pygfuse.ops.gaussian_operands import coordinates, gaussians
+from pygfuse.ops.mapped_walk import Derived, Form, Part, Weights, walk_of_maps
 from pygfuse.ops.mapped_walk.form import by_parts
+from pygfuse.program.library.agnn import AGNN
 from pygfuse.program.library.crystal import CRYSTAL
 from pygfuse.program.library.fa import NORMALISED_FA
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.gatv2 import GATV2
+from pygfuse.program.library.gaussian import gaussian
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.transformer import TRANSFORMER
-from pygfuse.program.program import EDGE, SOURCE, TARGET
+from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram, operands
 from tests.support.parity import random_edges
 
 SOURCES, TARGETS, EDGES, WIDTH, DIM, HEADS, CHANNELS = 9, 7, 40, 5, 2, 2, 3
 ROW = HEADS * CHANNELS
+# scores of a dot, of what is given and of what is derived
+OF_ALL = EdgeProgram(
+    'of_all',
+    operands(source='x', source_heads='of_dots', target_heads='own of_squares'),
+    score=lambda of_dots, own, of_squares: of_dots * own + of_squares,
+    message=lambda weight, x: weight * x,
+    softmax=True,
+)
+
+
+def _squares(rows, given):
+    return [rows[TARGET][:, :HEADS].square() * given[0]]
+
+
+def _adjoint_of_squares(found, operands, rows, given):
+    grad, values = found['of_squares'], rows[TARGET][:, :HEADS]
+    of_rows = torch.zeros_like(rows[TARGET])
+    of_rows[:, :HEADS] = 2.0 * grad * values * given[0]
+    return {TARGET: of_rows, 0: (grad * values.square()).sum().view(1)}
+
+
+SQUARES = Derived({'of_squares': (TARGET, 0)}, _squares, _adjoint_of_squares)
 
 
 @dataclasses.dataclass
@@ -189,6 +215,23 @@ CASES = {
             *(1, WIDTH), given=('norm_src', 'norm_dst'), loops=True,
         ),
         [((1, WIDTH), False), ((1, WIDTH), True)], [(SOURCES, 1), (SOURCES, 1)],
+    ),
+    'operands that are functions of features of edges': Case(
+        Form(
+            *(gaussian(DIM), {'x': (Part(SOURCE, 0),)}, HEADS, CHANNELS), derived=(coordinates(DIM), gaussians(DIM)),
+            added=(Part(TARGET, 1),), sums_heads=True,
+        ),
+        [((ROW, WIDTH), False), ((CHANNELS, WIDTH), True)], [(HEADS, DIM), (HEADS, DIM)], turned=(0,),
+    ),
+    'operands that are functions of nodes': Case(
+        Form(AGNN, {'x': (Part(SOURCE),)}, 1, WIDTH, derived=(DIRECTIONS,), loops=True), [], [(1,)],
+    ),
+    'functions of nodes behind dots and what is given': Case(
+        Form(
+            *(OF_ALL, {'x': (Part(SOURCE, 0),)}, HEADS, CHANNELS), dots={'of_dots': 'x'}, given=('own',),
+            derived=(SQUARES,),
+        ),
+        [((ROW, WIDTH), True)], [(1, HEADS, CHANNELS), (SOURCES, HEADS), (1,)],
     ),
 }  # fmt: skip
 # more than one chunk of products
