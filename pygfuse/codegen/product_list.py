@@ -2,8 +2,9 @@
 
 A product is ``out = addend + bias + left @ right``. Its words: flags, rows, depth and width; of `left` the address, the
 steps from row to row and from column to column; of `right` the address and the step from row to row; the address of
-`bias`; of `addend`, which may be `out`, and of `out` the address and the step from row to row. Steps are counted in
-numbers, and an address of 0 stands for nothing.
+`bias`; of `addend`, which may be `out`, and of `out` the address and the step from row to row; and whether `right` is
+finite, which the kernel writes there once it had to know. Steps are counted in numbers, and an address of 0 stands for
+nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # words of a product
-WORDS = 14
+WORDS = 15
 # a flag: rows of `right` are the columns that it is read by
 TURNED = 1
+# whether all numbers of `right` are finite
+UNKNOWN, FINITE, NOT_FINITE = 0, 1, 2
 
 
 class Matrix(NamedTuple):
@@ -55,13 +58,13 @@ def product_words(
     Example:
         >>> x, weight, out = Matrix('x', 'k'), Matrix('w', 'k').turned, Matrix('y', 'm')
         >>> product_words(('n', 'k', 'm'), x, weight, out, bias='b')
-        '1, n, k, m, x, k, 1, w, k, b, 0, 0, y, m'
+        '1, n, k, m, x, k, 1, w, k, b, 0, 0, y, m, 0'
     """
     left, right = left or _NOTHING, right or _NOTHING
     is_turned = right.column_step != 1
     right_step = right.column_step if is_turned else right.row_step
     own = addend or _NOTHING
-    words = [TURNED if is_turned else 0, *shape, *left, right.address, right_step, bias, *own[:2], *out[:2]]
+    words = [TURNED if is_turned else 0, *shape, *left, right.address, right_step, bias, *own[:2], *out[:2], UNKNOWN]
     return ', '.join(map(str, words))
 
 

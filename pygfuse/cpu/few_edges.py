@@ -22,11 +22,13 @@ from pygfuse.cpu.memory import numbers_at
 from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
 from pygfuse.cpu.row_blocks import blocks
 from pygfuse.cpu.row_tiling import FORWARD_REGISTERS
+from pygfuse.cpu.zero_rows import line_of, looks
 from pygfuse.program.sums_along_edges import MEAN, NORMALISED, NORMALISED_WITH_LOOPS
 from pygfuse.program.vocabulary import sqrt
 
 
-def _body(layout: Layout, element: type, reduce: str, transposed: bool, begun: bool) -> Callable:
+def _body(layout: Layout, dtype: torch.dtype, reduce: str, transposed: bool, begun: bool) -> Callable:
+    element = NUMPY_TYPES[dtype]
     load_row, store_row, row_full = layout.load_row, layout.store_row, layout.row_full
     load_number, store_number = layout.load_heads, layout.store_heads
     mean, with_loops = reduce == MEAN, reduce == NORMALISED_WITH_LOOPS
@@ -34,6 +36,7 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool, begun: b
     divided, multiplied = mean and not transposed, mean and transposed
     counted, loops = mean or normalised, int(with_loops)
     number_at = numbers_at(ELEMENT_TYPES[torch.int64])
+    channels, (are_zero, _) = layout.channels, looks(line_of(ELEMENT_TYPES[dtype]))
 
     def add_along_edges(
         part, starts, edges, target_row, num_targets, num_sources, width, x, itself, scale, out, address
@@ -63,10 +66,20 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool, begun: b
             if itself is not None and not divided:
                 row = row + load_row(itself, at) * scale
             store_row(out, at, row)
+        # where the loss reads the first nodes only, as of a sampled neighbourhood
+        last = start + channels
+        skips = transposed and num_targets > 0 and are_zero(x, num_targets - 1, num_targets, width, start, last)
+        is_zero = np.empty(num_targets if skips else 1, np.int64)
+        if skips:
+            for v in range(num_targets):
+                is_zero[v] = are_zero(x, v, v + 1, width, start, last)
         added = 0
         for edge in range(num_edges):
             target, source = targets[edge], sources[edge]
             if with_loops and target == source:
+                continue
+            added += 1
+            if skips and is_zero[target]:
                 continue
             here, there = target, source
             if transposed:
@@ -77,7 +90,6 @@ def _body(layout: Layout, element: type, reduce: str, transposed: bool, begun: b
             if multiplied:
                 row = row * factors[target]
             store_row(out, here * width + start, load_row(out, here * width + start) + row)
-            added += 1
         if divided:
             for v in range(num_rows):
                 row = load_row(out, v * width + start)
@@ -102,7 +114,7 @@ def _launches(
     for layout, starts in blocks(dtype, width, FORWARD_REGISTERS):
         key = str(layout.row), reduce, str(transposed), str(begun)
         name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
-        kernel = Kernel(_body(layout, NUMPY_TYPES[dtype], reduce, transposed, begun), name, key)
+        kernel = Kernel(_body(layout, dtype, reduce, transposed, begun), name, key)
         # nobody asks what arguments are: `add_along_edges` has no others
         launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, *itself, rows, 0))
         found.append((launch, starts, starts.numel()))

@@ -3,6 +3,9 @@
 One kernel a type serves all shapes, so that no width compiles anything. Several rows are multiplied side by side, as
 many channels as registers hold; a sum runs in its order, in pieces of `DEPTH` that are added up.
 
+Where the loss reads few nodes, most rows of gradients are zero: groups of rows of the left factor that are zero are not
+multiplied, unless the right factor holds what is not finite, which times zero is NaN.
+
 Each part of the work is the same share of the rows of every result, product after product: one that reads rows of an
 earlier result of as many rows, or adds to it, waits for no other part.
 """
@@ -17,7 +20,7 @@ import numpy as np
 import torch
 from numba import types
 
-from pygfuse.codegen.product_list import TURNED, WORDS
+from pygfuse.codegen.product_list import FINITE, NOT_FINITE, TURNED, UNKNOWN, WORDS
 from pygfuse.cpu import simd
 from pygfuse.cpu.edge_products import TOGETHER, registers_of_block, repeated
 from pygfuse.cpu.inlining import compiled
@@ -28,9 +31,12 @@ from pygfuse.cpu.matrix_products import is_mkl_slow
 from pygfuse.cpu.memory import alignment, numbers_at, pointer_at, turner
 from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
 from pygfuse.cpu.translation.functions import Function, inlined
+from pygfuse.cpu.zero_rows import line_of, looks
 
 # rows of the right factor that are read again from a core's first cache
 DEPTH = 128
+# rows of a share, and channels, from which on a look for rows that are zero costs next to nothing
+LEAST_ROWS, LEAST_WIDTH = 64, 8
 # multiplications from which on several threads take less than one
 MOST_OF_ONE = 2**22
 # those of a thread's share, of which there are at least and at most so many
@@ -43,7 +49,18 @@ def _body(dtype: torch.dtype) -> Callable:
     element, number = ELEMENT_TYPES[dtype], NUMPY_TYPES[dtype]
     lanes = simd.register_bytes() // alignment(element)
     wide = registers_of_block() * lanes
-    block, rest = _multiplied(Layout(element, 1, wide), False), _multiplied(Layout(element, 1, lanes), True)
+    line = line_of(element)
+    are_zero, are_finite = looks(line)
+
+    @inlined
+    def is_finite(words, i, right, right_step):
+        # parts that find it at once find the same
+        if words[i + 14] == UNKNOWN:
+            finite = are_finite(right, 0, words[i + 2], right_step, 0, words[i + 3])
+            words[i + 14] = FINITE if finite else NOT_FINITE
+        return words[i + 14] == FINITE
+
+    block, rest = _multiplied(Layout(element, 1, wide), False, are_zero), _multiplied(line, True, are_zero)
     turn = _turned(element, lanes)
     word_at, at = numbers_at(ELEMENT_TYPES[torch.int64]), numbers_at(element)
 
@@ -62,23 +79,31 @@ def _body(dtype: torch.dtype) -> Callable:
             if is_turned:
                 turn(right, right_step, width, depth, turned)
                 right, right_step = pointer_at(turned, 0), width
+            # rows, or the depth, of the left factor lie side by side
+            by_rows = width >= LEAST_WIDTH and words[i + 6] == 1 and last - first >= LEAST_ROWS
+            by_depth = width >= LEAST_WIDTH and words[i + 6] != 1 and words[i + 5] == 1
+            skips = by_rows and is_finite(words, i, right, right_step)
             bias, adds = words[i + 9], words[i + 10]
             addend, addend_step = at(adds), words[i + 11]
             out, out_step = at(words[i + 12]), words[i + 13]
             begin = 0
             while True:
                 end, column = min(begin + DEPTH, depth), 0
+                # the first piece writes the result
+                looks = by_depth and begin > 0 and are_zero(left, begin, begin + 1, words[i + 6], first, last)
+                if looks and are_zero(left, begin, end, words[i + 6], first, last):
+                    column = width if is_finite(words, i, right, right_step) else 0
                 while column < width:
                     if column + wide <= width:
                         block(
                             left, words[i + 5], words[i + 6], first, last, begin, end, right, right_step, column, wide,
-                            bias, at(bias), adds, addend, addend_step, out, out_step,
+                            bias, at(bias), adds, addend, addend_step, out, out_step, skips,
                         )  # fmt: skip
                         column += wide
                     else:
                         rest(
                             left, words[i + 5], words[i + 6], first, last, begin, end, right, right_step, column,
-                            width - column, bias, at(bias), adds, addend, addend_step, out, out_step,
+                            width - column, bias, at(bias), adds, addend, addend_step, out, out_step, skips,
                         )  # fmt: skip
                         column += lanes
                 begin = end
@@ -106,8 +131,11 @@ def _turned(element: types.Float, lanes: int) -> Function:
     return inlined(turn)
 
 
-def _multiplied(block: Layout, is_some: bool) -> Function:
-    """``multiply(left, ..., column, valid, bias, ...)``: the block's channels of some rows, or the first `valid`."""
+def _multiplied(block: Layout, is_some: bool, are_zero: Function) -> Function:
+    """``multiply(left, ..., column, valid, bias, ..., skips)``: the block's channels of some rows, or `valid` of them.
+
+    Where `skips` is true, rows that are zero are not multiplied.
+    """
     load, store = (
         ('load({}, {}, valid)', 'store({}, {}, {}, valid)') if is_some else ('load({}, {})', 'store({}, {}, {})')
     )
@@ -116,7 +144,12 @@ def _multiplied(block: Layout, is_some: bool) -> Function:
         return [
             *repeated('        row# = pointer_at(left, (q + #) * row_step)', together),
             *repeated('        sum# = begun', together),
-            '        for d in range(begin, end):',
+            '        stop = end',
+            '        if skips:',
+            '            if are_zero(left, q, q + 1, row_step, begin, end):',
+            f'                if are_zero(left, q, q + {together}, row_step, begin, end):',
+            '                    stop = begin',
+            '        for d in range(begin, stop):',
             f'            values = {load.format("right", "d * right_step + column")}',
             *repeated('            sum# = sum# + row#[d * column_step] * values', together),
             '        if adds != 0:',
@@ -127,7 +160,7 @@ def _multiplied(block: Layout, is_some: bool) -> Function:
     text = [
         'def multiply(',
         '    left, row_step, column_step, first, last, begin, end, right, right_step, column, valid,',
-        '    bias, biases, adds, addend, addend_step, out, out_step,',
+        '    bias, biases, adds, addend, addend_step, out, out_step, skips,',
         '):',
         '    begun = full(0.0)',
         '    if bias != 0:',
@@ -143,7 +176,7 @@ def _multiplied(block: Layout, is_some: bool) -> Function:
         scope = {'load': block.load_some_edges, 'store': block.store_some_edges, 'full': block.edges_full}
     else:
         scope = {'load': block.load_row, 'store': block.store_row, 'full': block.row_full}
-    return compiled('\n'.join(text), pointer_at=pointer_at, **scope)
+    return compiled('\n'.join(text), pointer_at=pointer_at, are_zero=are_zero, **scope)
 
 
 def is_faster(dtype: torch.dtype, work: int) -> bool:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pygfuse.codegen.product_list import TURNED, WORDS
+from pygfuse.codegen.product_list import TURNED, UNKNOWN, WORDS
 from pygfuse.cpu import product_list
 from pygfuse.cpu.product_list import DEPTH, multiply
 
@@ -25,7 +25,7 @@ def words(
     own = (0, 0) if addend is None else (addend.data_ptr(), addend.stride(0))
     return (
         TURNED if is_turned else 0, left.shape[0], left.shape[1], right.shape[1], left.data_ptr(), *left.stride(),
-        right.data_ptr(), steps, 0 if bias is None else bias.data_ptr(), *own, out.data_ptr(), out.stride(0),
+        right.data_ptr(), steps, 0 if bias is None else bias.data_ptr(), *own, out.data_ptr(), out.stride(0), UNKNOWN,
     )  # fmt: skip
 
 
@@ -95,6 +95,43 @@ def test_what_is_not_finite():
     right, out = torch.ones(20, 18), torch.empty(8, 18)
     multiply(torch.float32, words(left, right, out), 0)
     torch.testing.assert_close(out, left @ right, equal_nan=True)
+
+
+ZERO_ROWS = {
+    'all but the first': lambda left: left[7:].zero_(),
+    'all but the last': lambda left: left[:-7].zero_(),
+    'all but some': lambda left: left[torch.arange(len(left)) % 29 != 5].zero_(),
+    'all but a number': lambda left: left.mul_(left == left[333, 60]),
+    'all': lambda left: left.zero_(),
+}
+
+
+@PARTS
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('zeros', ZERO_ROWS)
+@pytest.mark.parametrize('others', [None, float('inf'), float('nan')])
+def test_rows_that_are_zero(zeros, others, dtype, in_parts_or_not):
+    left = drawn(400, 70, dtype=dtype)
+    ZERO_ROWS[zeros](left)
+    for factor in (left, left.t()):
+        right, bias, addend = drawn(factor.shape[1], 37), drawn(37), drawn(factor.shape[0], 37)
+        if others is not None:
+            right[-60, 30] = others
+        right, bias, addend = (tensor.to(dtype) for tensor in (right, bias, addend))
+        out = torch.empty_like(addend)
+        multiply(dtype, words(factor, right, out, bias, addend), out.numel() * factor.shape[1])
+        expected = factor @ right + bias + addend
+        tolerance = 1e-4 if dtype is torch.float32 else 1e-12
+        torch.testing.assert_close(out, expected, atol=tolerance, rtol=0, equal_nan=True)
+
+
+def test_a_factor_that_is_not_a_number_is_not_zero():
+    left, right, out = torch.zeros(300, 20), torch.ones(20, 16), torch.empty(300, 16)
+    left[200, 19] = float('nan')
+    multiply(torch.float32, words(left, right, out), 0)
+    assert out.isnan().nonzero()[:, 0].unique().tolist() == [200]
+    multiply(torch.float32, words(left.t(), out.zero_(), sums := torch.empty(20, 16)), 0)
+    assert sums.isnan().nonzero()[:, 0].unique().tolist() == [19]
 
 
 def test_rounding_of_long_sums():

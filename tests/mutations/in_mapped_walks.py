@@ -171,13 +171,6 @@ OF_MAPPED_WALKS = (
         'tests/ops/mapped_walk/test_node.py -k functions',
     ),
     Mutation(
-        'means that are a view of the parameter',
-        'ops/gaussian_parameters.py',
-        'mu.t().clone(memory_format=torch.contiguous_format)',
-        'mu.t().contiguous()',
-        'tests/ops/test_gaussian_parameters.py',
-    ),
-    Mutation(
         'vectors whose dots alone need a gradient',
         'ops/mapped_walk/shaped.py',
         '(of_made[form.place_of_dots] or any(rest[: len(form.dots)]))',

@@ -66,6 +66,19 @@ def test_the_bits_of_sorted_edges(form, width):
     assert torch.equal(sum_along(x, edges, form), expected)
 
 
+@pytest.mark.parametrize('itself', [None, 1.5])
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('width', [3, 300])
+def test_gradients_of_few_rows(form, itself, width):
+    edges, x = few(SOURCES, SOURCES), leaf(SOURCES, width)
+    grad = torch.randn(SOURCES, width, dtype=torch.float64)
+    # one number of a row is enough
+    grad[5:], grad[2], grad[3, :-1] = 0.0, 0.0, 0.0
+    (found,) = torch.autograd.grad(sum_along(x, edges, form, itself), x, grad)
+    expected = matrix(edges, form).t() @ grad
+    torch.testing.assert_close(found, expected if itself is None else expected + itself * grad)
+
+
 @pytest.mark.parametrize('place', [0, 1])
 @pytest.mark.parametrize('node', [-1, SOURCES])
 def test_nodes_that_are_not_there(place, node):

@@ -1,0 +1,53 @@
+"""Looks, within a kernel, at whether rows are zero or finite: a gradient that is zero need not be multiplied."""
+
+from __future__ import annotations
+
+import functools
+
+from numba import types
+
+from pygfuse.cpu import simd
+from pygfuse.cpu.inlining import compiled
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.translation.functions import Function
+
+
+@functools.cache
+def line_of(element: types.Float) -> Layout:
+    """One register of numbers."""
+    return Layout(element, 1, simd.register_bytes() * 8 // element.bitwidth)
+
+
+@functools.cache
+def looks(line: Layout) -> tuple[Function, Function]:
+    """Functions of numbers `begin` to `end` of rows `first` to `last`.
+
+    ``are_zero(values, first, last, step, begin, end)``: whether all are zero, as NaN is not; ``are_finite(...)``:
+    whether none is NaN or infinite.
+
+    Args:
+        line: One register.
+    """
+    lanes = line.channels
+
+    def look(name: str, finds: str) -> Function:
+        text = [
+            f'def {name}(values, first, last, step, begin, end):',
+            f'    found, whole = full(0.0), end - (end - begin) % {lanes}',
+            '    for row in range(first, last):',
+            f'        for i in range(row * step + begin, row * step + whole, {lanes}):',
+            '            value = load(values, i)',
+            f'            found = {finds}',
+            '        if whole < end:',
+            '            value = load_some(values, row * step + whole, end - whole)',
+            f'            found = {finds}',
+            '    return not any_above(found, limit(0.0))',
+        ]
+        return compiled(
+            '\n'.join(text), load=line.load_edges, load_some=line.load_some_edges, full=line.edges_full,
+            limit=line.heads_full, any_above=line.any_above,
+        )  # fmt: skip
+
+    # a difference of what is not finite from itself is NaN, which equals nothing
+    finds = 'equal({}, full(0.0), found, full(1.0))'
+    return look('are_zero', finds.format('value')), look('are_finite', finds.format('value - value'))
