@@ -4,8 +4,8 @@ The neighbourhoods are those that PyG's ``NeighborLoader`` samples from a random
 1,038,000 edges, degrees of a power law) for two layers of 64 channels; the molecules are random trees of 18 to 28 atoms
 with two more bonds each, 128 a batch, for four layers of 64. Batches are sampled before and handed over as new tensors
 in each step, so that what a loader costs is not in it. The loss is that of all nodes or, where it says so, of the
-seeds, as such batches are trained on. One side more is the model's linear maps alone. All sides in turn, in one process;
-medians in ms with the quartiles in brackets.
+seeds, as such batches are trained on. One side more is the model's linear maps alone. All sides in turn, in one
+process; medians in ms with the quartiles in brackets.
 
     python benchmarks/run.py mini_batches
 """
