@@ -14,6 +14,7 @@ from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
 from pygfuse.cpu import kernels, listed, paths
 from pygfuse.cpu import row_tiling as planning
+from pygfuse.cpu.leading_rows import backward_of_leading_rows
 from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
@@ -44,6 +45,8 @@ def backward(asked: Gradient) -> dict[str, Tensor | Product]:
     coo = unsorted(graph, call.row_bytes, call.bound.softmax, reduce)
     path = path_of(graph, asked.grad_out, call.row_bytes) if coo is None else None
     found = backward_of_few(asked) if path is None else None
+    if found is None and path is None and coo is None:
+        found = backward_of_leading_rows(asked)
     if found is not None:
         return found
     summed = call.bound.summed_sources

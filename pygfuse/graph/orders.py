@@ -109,6 +109,11 @@ class EdgeOrders:
         return self._csc
 
     @property
+    def is_transposed(self) -> bool:
+        """Whether the edges by source are there already."""
+        return self._csc is not None
+
+    @property
     def place_in_csc(self) -> Tensor:
         """For each edge by target, its place among the edges by source: the inverse of ``csc.position``."""
         if self._place_in_csc is None:

@@ -108,4 +108,25 @@ OF_EDGES = (
         '    try:\n        yield\n    except BaseException:\n        for lock in locks:',
         'tests/cpu/test_kernel.py -k only_reports',
     ),
+    Mutation(
+        'the last row that has a gradient',
+        'cpu/leading_rows.py',
+        'number_at(address)[0] = row',
+        'number_at(address)[0] = max(row - 1, 0)',
+        'tests/cpu/test_leading_rows.py -k numbers',
+    ),
+    Mutation(
+        'ids of edges into the first rows',
+        'cpu/leading_rows.py',
+        'ids = slice(num_edges) if ids is None else ids[:num_edges].long()',
+        'ids = slice(num_edges)',
+        'tests/cpu/test_leading_rows.py -k numbers',
+    ),
+    Mutation(
+        'dropout along edges into the first rows',
+        'cpu/leading_rows.py',
+        'has_ids = call.dropout is not None or call.weights is not None',
+        'has_ids = call.weights is not None',
+        'tests/cpu/test_leading_rows.py -k dropout',
+    ),
 )

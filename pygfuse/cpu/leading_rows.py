@@ -1,0 +1,143 @@
+"""The adjoint along the edges into the first rows of a graph that is new, where the gradient of all others is zero.
+
+A loader that samples neighbourhoods lists the seeds first, and the loss is theirs. Neither the edges by source nor an
+execution path is worth making for one step: the edges into the first rows lie side by side among those by target, and
+are walked as few edges are, as they come.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import functools
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.modes import modes
+from pygfuse._lib.note import Activity
+from pygfuse.call.call import Call
+from pygfuse.call.gradient import Gradient
+from pygfuse.cpu import listed
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.memory import numbers_at, place_at
+from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.rows import zeros
+from pygfuse.cpu.zero_rows import line_of, looks
+from pygfuse.graph.csr import Csr
+from pygfuse.graph.graph import Graph
+from pygfuse.graph.listed import Listed
+from pygfuse.mapping.few_edges import MOST_BYTES
+from pygfuse.program.products import Product
+from pygfuse.program.program import EDGE
+
+# the most of the edges; and the bytes of rows of all of them from which on a look at the gradient is worth its time
+MOST_SHARE, LEAST_BYTES = 0.25, 2**22
+
+
+def backward_of_leading_rows(asked: Gradient) -> dict[str, Tensor | Product] | None:
+    """As `pygfuse.cpu.adjoint.backward`, where few edges lead to the rows up to the last one that has a gradient.
+
+    None of other gradients, of graphs whose edges by source are there, and of calls with dropout, which is drawn by the
+    ids of edges.
+    """
+    call, graph = asked.call, asked.call.graph
+    if not _is_worth_a_look(call):
+        return None
+    num_rows, csr = leading_rows(asked.grad_out), graph.csr
+    num_edges = int(csr.indptr[num_rows])
+    if num_edges > min(MOST_SHARE * graph.num_edges, MOST_BYTES / call.row_bytes):
+        return None
+    note = modes().note
+    if note is not None:
+        note.backward = Activity(num_rows, num_edges, num_edges, graph.num_targets, graph.num_edges)
+    return _walked(asked, _listed(graph, csr, num_rows, num_edges), csr, num_edges)
+
+
+def leading_rows(values: Tensor) -> int:
+    """The number of rows up to the last one that is not all zero (NaN is not zero).
+
+    Args:
+        values: ``[rows, width]``, float32 or float64, contiguous.
+
+    Example:
+        >>> leading_rows(torch.tensor([[0.0, 1.0], [0.0, -0.0], [0.0, float('nan')], [0.0, 0.0]]))
+        3
+    """
+    found = array.array('q', (0,))
+    _count_kernel(values.dtype)(1, values, values.shape[1], found.buffer_info()[0])
+    return found[0]
+
+
+@functools.cache
+def _count_kernel(dtype: torch.dtype) -> Kernel:
+    line = line_of(ELEMENT_TYPES[dtype])
+    (are_zero, _), number_at = looks(line), numbers_at(ELEMENT_TYPES[torch.int64])
+
+    def count(part, values, width, address):
+        row = len(values) // width
+        while row > 0:
+            if not are_zero(values, row - 1, row, width, 0, width):
+                break
+            row -= 1
+        number_at(address)[0] = row
+
+    return Kernel(count, f'the last row that is not zero, {line.element}', (str(line.row),))
+
+
+def _list(part, indptr, index, num_rows, num_edges, edges):
+    """The sources and targets of the edges into the first rows, side by side."""
+    for row in range(num_rows):
+        for q in range(place_at(indptr, row), place_at(indptr, row + 1)):
+            edges[q] = place_at(index, q)
+            edges[num_edges + q] = row
+
+
+_list_edges = Kernel(_list, 'edges into the first rows')
+
+
+def _is_worth_a_look(call: Call) -> bool:
+    graph, said = call.graph, modes()
+    is_said = said.execution_paths is not None or said.mapping is not None or said.group_sizes is not None
+    if is_said or not isinstance(graph, Graph) or graph.is_transposed:
+        return False
+    has_ids = call.dropout is not None or call.weights is not None
+    loops = any(product.loops is not None for product in call.products.values())
+    is_large = graph.num_targets > 0 and graph.num_edges * call.row_bytes >= LEAST_BYTES
+    return is_large and not (has_ids or loops) and call.dtype in (torch.float32, torch.float64)
+
+
+def _listed(graph: Graph, csr: Csr, num_rows: int, num_edges: int) -> Listed:
+    """The edges into the first rows; self-loops that were put in are edges like others."""
+    edges = torch.empty(2, num_edges, dtype=torch.int64)
+    _list_edges(1, csr.indptr, csr.index, num_rows, num_edges, edges)
+    return Listed(edges, 1, graph.num_sources, graph.num_targets, None, array.array('q', (0,)))
+
+
+def _walked(asked: Gradient, edges: Listed, csr: Csr, num_edges: int) -> dict[str, Tensor | Product]:
+    """The gradients along some edges; of operands of edges, those of the others are zero."""
+    call, ids = asked.call, csr.edge_id
+    ids = slice(num_edges) if ids is None else ids[:num_edges].long()
+    of_edges = {name for name in call.tensors if call.bound.program.operands[name].side == EDGE}
+    tensors = {name: tensor[ids] if name in of_edges else tensor for name, tensor in call.tensors.items()}
+    products = {name: Product(product.features[ids], product.weight) for name, product in call.products.items()}
+    some = dataclasses.replace(call, graph=edges, tensors=tensors, products=products)
+    found = listed.backward(dataclasses.replace(asked, call=some))
+    return _among_all(found, of_edges, ids, call.graph.num_edge_ids)
+
+
+def _among_all(
+    found: dict[str, Tensor | Product], of_edges: Collection[str], ids: slice | Tensor, total: int
+) -> dict[str, Tensor | Product]:
+    def spread(rows: Tensor) -> Tensor:
+        result = zeros(rows, total, *rows.shape[1:])
+        result[ids] = rows
+        return result
+
+    for name, value in found.items():
+        if isinstance(value, Product):
+            found[name] = value if value.features is None else value._replace(features=spread(value.features))
+        elif name in of_edges:
+            found[name] = spread(value)
+    return found
