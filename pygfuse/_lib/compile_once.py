@@ -36,6 +36,7 @@ def _before_fork() -> None:
 
     Not for ever: a thread that died with a lock would stop all forks of this process.
     """
+    _release_llvm()
     for lock in (_compiling, global_compiler_lock._lock, ffi.lib._lock._lock):
         if lock.acquire(timeout=WAIT_LIMIT_S):
             _taken.append(lock)
@@ -49,13 +50,22 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
+def _release_llvm() -> None:
+    """Releases LLVM's lock where this thread has it, outside of all its calls: an interrupt left it closed.
+
+    So it is where the interrupt met what disposes of a module, whenever that was: Python only reports it.
+    """
+    while ffi.lib._lock._lock._is_owned():
+        ffi.lib._lock._lock.release()
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Releases the compilers' locks where an interrupt met the code that does so, and left them closed.
 
-    The thread itself would go on, as it may take them again; every other one would wait for ever. Nothing is raised
-    where the interrupt met what disposes of a module: Python only says so.
+    The thread itself would go on, as it may take them again; every other one would wait for ever.
     """
+    _release_llvm()
     locks = [lock for lock in (ffi.lib._lock._lock, global_compiler_lock._lock) if not lock._is_owned()]
     try:
         yield

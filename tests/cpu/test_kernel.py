@@ -228,6 +228,14 @@ def test_an_interrupt_that_python_only_reports(folder, monkeypatch):
     assert not ffi.lib._lock._lock._is_owned()
 
 
+@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+def test_a_lock_that_was_left_closed_before(folder):
+    for use in (adds_one, lambda: run_children([list]) is None):
+        ffi.lib._lock._lock.acquire()
+        assert use()
+        assert not ffi.lib._lock._lock._is_owned()
+
+
 def test_torch_compile_does_not_trace_the_compiler(folder):
     torch._dynamo.reset()
     x, out, kernel = torch.arange(10.0), torch.zeros(10), Kernel(add_one, 'test of a traced caller')
@@ -251,8 +259,8 @@ def test_memory_that_runs_out_while_it_compiles(folder, compilations, share):
     with out_of_memory(int(share * whole.calls), of_anything) as failure, contextlib.suppress(Exception):
         adds_one()
     assert failure.happened
-    assert not ffi.lib._lock._lock._is_owned()
     assert adds_one()
+    assert not ffi.lib._lock._lock._is_owned()
     assert {path.suffix for path in folder.iterdir()} <= {'.kernel'}
 
 

@@ -102,6 +102,13 @@ OF_EDGES = (
         'tests/cpu/test_kernel.py -k lock_is_released',
     ),
     Mutation(
+        'a lock that was left closed before',
+        '_lib/compile_once.py',
+        '    _release_llvm()\n    for lock',
+        '    for lock',
+        'tests/cpu/test_kernel.py -k left_closed_before',
+    ),
+    Mutation(
         'locks that an interrupt leaves closed which Python only reports',
         '_lib/compile_once.py',
         '    try:\n        yield\n    finally:\n        for lock in locks:',
