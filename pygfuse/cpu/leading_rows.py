@@ -10,7 +10,6 @@ from __future__ import annotations
 import array
 import dataclasses
 import functools
-from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -25,12 +24,11 @@ from pygfuse.cpu.memory import numbers_at, place_at
 from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.rows import zeros
 from pygfuse.cpu.zero_rows import line_of, looks
-from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.listed import Listed
 from pygfuse.mapping.few_edges import MOST_BYTES
 from pygfuse.program.products import Product
-from pygfuse.program.program import EDGE
+from pygfuse.program.program import EDGE, TARGET
 
 # the most of the edges; and the bytes of rows of all of them from which on a look at the gradient is worth its time
 MOST_SHARE, LEAST_BYTES = 0.25, 2**22
@@ -45,14 +43,14 @@ def backward_of_leading_rows(asked: Gradient) -> dict[str, Tensor | Product] | N
     call, graph = asked.call, asked.call.graph
     if not _is_worth_a_look(call):
         return None
-    num_rows, csr = leading_rows(asked.grad_out), graph.csr
-    num_edges = int(csr.indptr[num_rows])
+    num_rows = leading_rows(asked.grad_out)
+    num_edges = int(graph.csr.indptr[num_rows])
     if num_edges > min(MOST_SHARE * graph.num_edges, MOST_BYTES / call.row_bytes):
         return None
     note = modes().note
     if note is not None:
         note.backward = Activity(num_rows, num_edges, num_edges, graph.num_targets, graph.num_edges)
-    return _walked(asked, _listed(graph, csr, num_rows, num_edges), csr, num_edges)
+    return _walked(asked, num_rows, num_edges)
 
 
 def leading_rows(values: Tensor) -> int:
@@ -108,36 +106,38 @@ def _is_worth_a_look(call: Call) -> bool:
     return is_large and not (has_ids or loops) and call.dtype in (torch.float32, torch.float64)
 
 
-def _listed(graph: Graph, csr: Csr, num_rows: int, num_edges: int) -> Listed:
-    """The edges into the first rows; self-loops that were put in are edges like others."""
+def _walked(asked: Gradient, num_rows: int, num_edges: int) -> dict[str, Tensor | Product]:
+    """The gradients along the edges into the first rows: of a graph of these rows alone, and zeros behind them."""
+    call, graph, csr = asked.call, asked.call.graph, asked.call.graph.csr
     edges = torch.empty(2, num_edges, dtype=torch.int64)
+    # self-loops that were put in are edges like others
     _list_edges(1, csr.indptr, csr.index, num_rows, num_edges, edges)
-    return Listed(edges, 1, graph.num_sources, graph.num_targets, None, array.array('q', (0,)))
-
-
-def _walked(asked: Gradient, edges: Listed, csr: Csr, num_edges: int) -> dict[str, Tensor | Product]:
-    """The gradients along some edges; of operands of edges, those of the others are zero."""
-    call, ids = asked.call, csr.edge_id
-    ids = slice(num_edges) if ids is None else ids[:num_edges].long()
-    of_edges = {name for name in call.tensors if call.bound.program.operands[name].side == EDGE}
-    tensors = {name: tensor[ids] if name in of_edges else tensor for name, tensor in call.tensors.items()}
-    products = {name: Product(product.features[ids], product.weight) for name, product in call.products.items()}
-    some = dataclasses.replace(call, graph=edges, tensors=tensors, products=products)
-    found = listed.backward(dataclasses.replace(asked, call=some))
-    return _among_all(found, of_edges, ids, call.graph.num_edge_ids)
-
-
-def _among_all(
-    found: dict[str, Tensor | Product], of_edges: Collection[str], ids: slice | Tensor, total: int
-) -> dict[str, Tensor | Product]:
-    def spread(rows: Tensor) -> Tensor:
-        result = zeros(rows, total, *rows.shape[1:])
-        result[ids] = rows
-        return result
-
+    rows = slice(num_rows)
+    ids = slice(num_edges) if csr.edge_id is None else csr.edge_id[:num_edges].long()
+    sides = {name: call.bound.program.operands[name].side for name in call.bound.present}
+    some = dataclasses.replace(
+        call,
+        graph=Listed(edges, 1, graph.num_sources, num_rows, None, array.array('q', (0,))),
+        tensors={name: tensor[ids] if sides[name] == EDGE else tensor for name, tensor in call.tensors.items()},
+        products={name: Product(product.features[ids], product.weight) for name, product in call.products.items()},
+    )
+    statistics = None if asked.statistics is None else asked.statistics[rows]
+    found = listed.backward(
+        dataclasses.replace(asked, call=some, out=asked.out[rows], statistics=statistics, grad_out=asked.grad_out[rows])
+    )
     for name, value in found.items():
         if isinstance(value, Product):
-            found[name] = value if value.features is None else value._replace(features=spread(value.features))
-        elif name in of_edges:
-            found[name] = spread(value)
+            features = value.features
+            features = None if features is None else _among_zeros(features, ids, graph.num_edge_ids)
+            found[name] = value._replace(features=features)
+        elif sides[name] == EDGE:
+            found[name] = _among_zeros(value, ids, graph.num_edge_ids)
+        elif sides[name] == TARGET:
+            found[name] = _among_zeros(value, rows, graph.num_targets)
     return found
+
+
+def _among_zeros(values: Tensor, places: slice | Tensor, total: int) -> Tensor:
+    result = zeros(values, total, *values.shape[1:])
+    result[places] = values
+    return result

@@ -125,7 +125,7 @@ OF_EDGES = (
     Mutation(
         'ids of edges into the first rows',
         'cpu/leading_rows.py',
-        'ids = slice(num_edges) if ids is None else ids[:num_edges].long()',
+        'ids = slice(num_edges) if csr.edge_id is None else csr.edge_id[:num_edges].long()',
         'ids = slice(num_edges)',
         'tests/cpu/test_leading_rows.py -k numbers',
     ),
