@@ -109,6 +109,9 @@ RULES: dict[str, Rule] = {
     'ties are known to differ': lambda case, meaning: (
         KINDS[case[LAYER]].ties_differ and has_extreme(meaning) and case['numbers'] in ('ties', 'zeros')
     ),
+    'whether cosines of different rows that are equal numbers tie is decided by rounding': lambda case, meaning: (
+        case[LAYER] == 'AGNNConv' and has_extreme(meaning) and case['numbers'] == 'ties'
+    ),
     'a normalisation of equal rows makes one rounding of a narrow type large: float64 shows what is wrong': (
         lambda case, meaning: (
             case['dtype'] != 'float64'
