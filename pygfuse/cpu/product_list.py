@@ -31,7 +31,7 @@ from pygfuse.cpu.matrix_products import is_mkl_slow
 from pygfuse.cpu.memory import alignment, numbers_at, pointer_at, turner
 from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
 from pygfuse.cpu.translation.functions import Function, inlined
-from pygfuse.cpu.zero_rows import line_of, looks
+from pygfuse.cpu.zero_rows import are_corners_zero, line_of, looks
 
 # rows of the right factor that are read again from a core's first cache
 DEPTH = 128
@@ -90,7 +90,7 @@ def _body(dtype: torch.dtype) -> Callable:
             while True:
                 end, column = min(begin + DEPTH, depth), 0
                 # the first piece writes the result
-                looks = by_depth and begin > 0 and are_zero(left, begin, begin + 1, words[i + 6], first, last)
+                looks = by_depth and begin > 0 and are_corners_zero(left, begin, end, words[i + 6], first, last)
                 if looks and are_zero(left, begin, end, words[i + 6], first, last):
                     column = width if is_finite(words, i, right, right_step) else 0
                 while column < width:
@@ -134,21 +134,22 @@ def _turned(element: types.Float, lanes: int) -> Function:
 def _multiplied(block: Layout, is_some: bool, are_zero: Function) -> Function:
     """``multiply(left, ..., column, valid, bias, ..., skips)``: the block's channels of some rows, or `valid` of them.
 
-    Where `skips` is true, rows that are zero are not multiplied.
+    Where `skips` is true, groups of rows that are zero are not multiplied.
     """
     load, store = (
         ('load({}, {}, valid)', 'store({}, {}, {}, valid)') if is_some else ('load({}, {})', 'store({}, {}, {})')
     )
+
+    rows = f'left, q, q + {TOGETHER}, row_step, begin, end'
+    # each look is code, which takes time to compile: not of single rows
+    look = [f'        if skips and are_corners_zero({rows}) and are_zero({rows}):', '            stop = begin']
 
     def of_rows(together: int) -> list[str]:
         return [
             *repeated('        row# = pointer_at(left, (q + #) * row_step)', together),
             *repeated('        sum# = begun', together),
             '        stop = end',
-            '        if skips:',
-            '            if are_zero(left, q, q + 1, row_step, begin, end):',
-            f'                if are_zero(left, q, q + {together}, row_step, begin, end):',
-            '                    stop = begin',
+            *(look if together > 1 else []),
             '        for d in range(begin, stop):',
             f'            values = {load.format("right", "d * right_step + column")}',
             *repeated('            sum# = sum# + row#[d * column_step] * values', together),
@@ -176,7 +177,8 @@ def _multiplied(block: Layout, is_some: bool, are_zero: Function) -> Function:
         scope = {'load': block.load_some_edges, 'store': block.store_some_edges, 'full': block.edges_full}
     else:
         scope = {'load': block.load_row, 'store': block.store_row, 'full': block.row_full}
-    return compiled('\n'.join(text), pointer_at=pointer_at, are_zero=are_zero, **scope)
+    scope |= {'are_zero': are_zero, 'are_corners_zero': are_corners_zero}
+    return compiled('\n'.join(text), pointer_at=pointer_at, **scope)
 
 
 def is_faster(dtype: torch.dtype, work: int) -> bool:

@@ -52,8 +52,8 @@ OF_PRODUCTS = (
     Mutation(
         'groups of rows of which one is zero',
         'cpu/product_list.py',
-        "if are_zero(left, q, q + {together}, row_step, begin, end):'",
-        "if are_zero(left, q, q + 1, row_step, begin, end):'",
+        'are_corners_zero({rows}) and are_zero({rows}):',
+        'are_corners_zero({rows}):',
         'tests/cpu/test_product_list.py -k zero',
     ),
     Mutation(
@@ -80,8 +80,8 @@ OF_PRODUCTS = (
     Mutation(
         'the end of a row that is zero',
         'cpu/zero_rows.py',
-        "'        if whole < end:',",
-        "'        if whole > end:',",
+        'for i in range(begin, end, {lanes}):',
+        'for i in range(begin, end - {lanes - 1}, {lanes}):',
         'tests/ops/test_few_edges.py -k few_rows',
     ),
     Mutation(
