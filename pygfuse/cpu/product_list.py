@@ -40,7 +40,7 @@ LEAST_ROWS, LEAST_WIDTH = 64, 8
 # multiplications from which on several threads take less than one
 MOST_OF_ONE = 2**22
 # those of a thread's share, of which there are at least and at most so many
-SHARE, LEAST_SHARES, MOST_SHARES = 2**21, 4, 64
+SHARE, LEAST_SHARES, MOST_SHARES = 2**22, 4, 64
 # from which on rounding and calls are worth another way than torch's
 _LEAST_FASTER = 2**20
 
