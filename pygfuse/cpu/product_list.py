@@ -80,8 +80,9 @@ def _body(dtype: torch.dtype) -> Callable:
                 turn(right, right_step, width, depth, turned)
                 right, right_step = pointer_at(turned, 0), width
             # rows, or the depth, of the left factor lie side by side
-            by_rows = width >= LEAST_WIDTH and words[i + 6] == 1 and last - first >= LEAST_ROWS
-            by_depth = width >= LEAST_WIDTH and words[i + 6] != 1 and words[i + 5] == 1
+            is_worth = depth > 0 and width >= LEAST_WIDTH
+            by_rows = is_worth and words[i + 6] == 1 and last - first >= LEAST_ROWS
+            by_depth = is_worth and words[i + 6] != 1 and words[i + 5] == 1
             skips = by_rows and is_finite(words, i, right, right_step)
             bias, adds = words[i + 9], words[i + 10]
             addend, addend_step = at(adds), words[i + 11]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pygfuse.codegen.product_list import TURNED, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import TURNED, UNKNOWN, WORDS, Matrix, product_words
 from pygfuse.cpu import product_list
 from pygfuse.cpu.product_list import DEPTH, multiply
 
@@ -123,6 +123,17 @@ def test_rows_that_are_zero(zeros, others, dtype, in_parts_or_not):
         expected = factor @ right + bias + addend
         tolerance = 1e-4 if dtype is torch.float32 else 1e-12
         torch.testing.assert_close(out, expected, atol=tolerance, rtol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize('rows', [5, 400])
+def test_no_depth(rows):
+    """A bias that is added alone: there is no left factor, and no memory at its address."""
+    bias, out = drawn(40), drawn(rows, 40)
+    expected = out + bias
+    written = Matrix(str(out.data_ptr()), 40)
+    text = product_words((rows, 0, 40), None, None, written, bias.data_ptr(), written)
+    multiply(torch.float64, tuple(map(int, text.split(', '))), 0)
+    assert torch.equal(out, expected)
 
 
 def test_a_factor_that_is_not_a_number_is_not_zero():

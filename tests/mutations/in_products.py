@@ -91,4 +91,11 @@ OF_PRODUCTS = (
         'is_zero[v] = are_zero(x, v, v + 1, width, start, start + 1)',
         'tests/ops/test_few_edges.py -k few_rows',
     ),
+    Mutation(
+        'rows of no depth, where there is no left factor',
+        'cpu/product_list.py',
+        'is_worth = depth > 0 and width',
+        'is_worth = width',
+        'tests/cpu/test_product_list.py -k no_depth',
+    ),
 )
