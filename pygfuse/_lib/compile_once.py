@@ -26,8 +26,7 @@ _POLL_S = 0.05
 
 # held while a thread compiles or loads
 _compiling = threading.RLock()
-
-
+# those that this process holds while it forks
 _taken: list[Any] = []
 
 
@@ -36,9 +35,10 @@ def _before_fork() -> None:
 
     Not for ever: a thread that died with a lock would stop all forks of this process.
     """
-    _release_llvm()
+    _release(ffi.lib._lock._lock)
+    give_up = time.monotonic() + WAIT_LIMIT_S
     for lock in (_compiling, global_compiler_lock._lock, ffi.lib._lock._lock):
-        if lock.acquire(timeout=WAIT_LIMIT_S):
+        if lock.acquire(timeout=max(0.0, give_up - time.monotonic())):
             _taken.append(lock)
 
 
@@ -50,29 +50,28 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-def _release_llvm() -> None:
-    """Releases LLVM's lock where this thread has it, outside of all its calls: an interrupt left it closed.
-
-    So it is where the interrupt met what disposes of a module, whenever that was: Python only reports it.
-    """
-    while ffi.lib._lock._lock._is_owned():
-        ffi.lib._lock._lock.release()
+def _release(lock: Any) -> None:
+    """Releases a lock that this thread left closed."""
+    while lock._is_owned():
+        lock.release()
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Releases the compilers' locks where an interrupt met the code that does so, and left them closed.
 
-    The thread itself would go on, as it may take them again; every other one would wait for ever.
+    The thread itself would go on, as it may take them again; every other one would wait for ever. LLVM's may have been
+    left so before, by what disposes of a module: Python only reports an error there. Nobody compiles within its calls.
     """
-    _release_llvm()
-    locks = [lock for lock in (ffi.lib._lock._lock, global_compiler_lock._lock) if not lock._is_owned()]
+    of_llvm, of_numba = ffi.lib._lock._lock, global_compiler_lock._lock
+    _release(of_llvm)
+    is_within = of_numba._is_owned()
     try:
         yield
     finally:
-        for lock in locks:
-            while lock._is_owned():
-                lock.release()
+        _release(of_llvm)
+        if not is_within:
+            _release(of_numba)
 
 
 def compile_once(path: Path, find: Callable[[], T | None], compile_new: Callable[[], T]) -> T:
