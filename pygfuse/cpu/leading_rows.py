@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import functools
 
 import torch
 from torch import Tensor
@@ -20,10 +19,9 @@ from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import listed
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.memory import numbers_at, place_at
-from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.memory import place_at
+from pygfuse.cpu.row_search import leading_rows
 from pygfuse.cpu.rows import zeros
-from pygfuse.cpu.zero_rows import line_of, looks
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.listed import Listed
 from pygfuse.mapping.few_edges import MOST_BYTES
@@ -51,37 +49,6 @@ def backward_of_leading_rows(asked: Gradient) -> dict[str, Tensor | Product] | N
     if note is not None:
         note.backward = Activity(num_rows, num_edges, num_edges, graph.num_targets, graph.num_edges)
     return _walked(asked, num_rows, num_edges)
-
-
-def leading_rows(values: Tensor) -> int:
-    """The number of rows up to the last one that is not all zero (NaN is not zero).
-
-    Args:
-        values: ``[rows, width]``, float32 or float64, contiguous.
-
-    Example:
-        >>> leading_rows(torch.tensor([[0.0, 1.0], [0.0, -0.0], [0.0, float('nan')], [0.0, 0.0]]))
-        3
-    """
-    found = array.array('q', (0,))
-    _count_kernel(values.dtype)(1, values, values.shape[1], found.buffer_info()[0])
-    return found[0]
-
-
-@functools.cache
-def _count_kernel(dtype: torch.dtype) -> Kernel:
-    line = line_of(ELEMENT_TYPES[dtype])
-    (are_zero, _), number_at = looks(line), numbers_at(ELEMENT_TYPES[torch.int64])
-
-    def count(part, values, width, address):
-        row = len(values) // width
-        while row > 0:
-            if not are_zero(values, row - 1, row, width, 0, width):
-                break
-            row -= 1
-        number_at(address)[0] = row
-
-    return Kernel(count, f'the last row that is not zero, {line.element}', (str(line.row),))
 
 
 def _list(part, indptr, index, num_rows, num_edges, edges):

@@ -5,14 +5,17 @@ Masks are tensors of uint8, 1 for what is active.
 
 from __future__ import annotations
 
+import array
 import functools
 
 import torch
 from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.memory import place_at
+from pygfuse.cpu.memory import numbers_at, place_at
+from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.rows import zeros
+from pygfuse.cpu.zero_rows import line_of, looks
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import default_count, make_cut
 from pygfuse.partial.paths.path import UNREACHED
@@ -49,6 +52,22 @@ def _find_rows_kernel(values: int, bits_dtype: torch.dtype) -> Kernel:
         counts[2 * part + 1] = edges
 
     return Kernel(find_rows, 'the search for rows that are not zero', (str(values), str(bits_dtype)))
+
+
+@functools.cache
+def _last_row_kernel(dtype: torch.dtype) -> Kernel:
+    line = line_of(ELEMENT_TYPES[dtype])
+    (are_zero, _), number_at = looks(line), numbers_at(ELEMENT_TYPES[torch.int64])
+
+    def count(part, values, width, address):
+        row = len(values) // width
+        while row > 0:
+            if not are_zero(values, row - 1, row, width, 0, width):
+                break
+            row -= 1
+        number_at(address)[0] = row
+
+    return Kernel(count, f'the last row that is not zero, {line.element}', (str(line.row),))
 
 
 def _count_sampled(part, bits, width, rows, magnitude, counts):
@@ -137,6 +156,21 @@ def active_rows(values: Tensor, indptr: Tensor | None) -> tuple[Tensor, int, int
     _find_rows_kernel(at_a_time, bits_dtype)(parts, values.view(bits_dtype), width, indptr, active, counts)
     num_rows, num_edges = counts.view(-1, 2).sum(0).tolist()
     return active, num_rows, num_edges
+
+
+def leading_rows(values: Tensor) -> int:
+    """The number of rows up to the last one that is not all zero (NaN is not zero).
+
+    Args:
+        values: ``[rows, width]``, float32 or float64, contiguous.
+
+    Example:
+        >>> leading_rows(torch.tensor([[0.0, 1.0], [0.0, -0.0], [0.0, float('nan')], [0.0, 0.0]]))
+        3
+    """
+    found = array.array('q', (0,))
+    _last_row_kernel(values.dtype)(1, values, values.shape[1], found.buffer_info()[0])
+    return found[0]
 
 
 def active_share(values: Tensor, rows: Tensor) -> float:

@@ -36,5 +36,6 @@ def _adjoint(
     return gradients
 
 
-# the operands of `pygfuse.program.library.agnn` of one set of nodes and a temperature
+# the operands of `pygfuse.program.library.agnn.AGNN`, ``[nodes, channels]``, of the rows of one set of nodes and a
+# temperature, ``[1]``
 DIRECTIONS = Derived({'x_norm': (SOURCE,), 'x_norm_dst': (TARGET, 0)}, _compute, _adjoint)

@@ -20,13 +20,24 @@ Found = Mapping[str, Tensor]
 
 
 def factors_of(sigma: Tensor) -> Tensor:
-    """-1/2 over the variances of Gaussians with these deviations."""
+    """-1/2 over the variances of Gaussians, as PyG's layer has them.
+
+    Args:
+        sigma: The deviations, of any shape, which is that of the result.
+
+    Example:
+        >>> factors_of(torch.tensor([0.5, 1.0]))
+        tensor([-2.0000, -0.5000])
+    """
     return torch.addcmul(sigma.new_full((), -2.0 * _EPSILON), sigma, sigma, value=-2.0).reciprocal_()
 
 
 @functools.cache
 def coordinates(dimensions: int) -> Derived:
-    """The coordinates of edges, from their features.
+    """The coordinates of edges, ``[edges, 1]`` each, from their features, ``[edges, dimensions]``.
+
+    Args:
+        dimensions: Of the features.
 
     Example:
         >>> coordinates(2).compute({'edge': torch.tensor([[3.0, 5.0]])}, ())
@@ -45,7 +56,10 @@ def coordinates(dimensions: int) -> Derived:
 
 @functools.cache
 def gaussians(dimensions: int) -> Derived:
-    """The means and factors of Gaussians, from means and deviations ``[Gaussians, dimensions]``.
+    """The means and factors of Gaussians, ``[1, Gaussians]`` each, from means and deviations.
+
+    Args:
+        dimensions: Of the features; means and deviations are ``[Gaussians, dimensions]``.
 
     Example:
         >>> mu, sigma = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.5], [1.0]])

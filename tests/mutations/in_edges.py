@@ -117,7 +117,7 @@ OF_EDGES = (
     ),
     Mutation(
         'the last row that has a gradient',
-        'cpu/leading_rows.py',
+        'cpu/row_search.py',
         'number_at(address)[0] = row',
         'number_at(address)[0] = max(row - 1, 0)',
         'tests/cpu/test_leading_rows.py -k numbers',

@@ -36,9 +36,11 @@ LAYERS: dict[str, Callable[[], torch.nn.Module]] = {
     'GATConv': lambda: pyg.GATConv(CHANNELS, CHANNELS),
     'GINConv': lambda: pyg.GINConv(torch.nn.Linear(CHANNELS, CHANNELS)),
 }
-SAMPLED = {'64 seeds, 10 and 5 neighbours': (64, [10, 5]), '512 seeds, 15 and 10 neighbours': (512, [15, 10])}
+_NEIGHBOURHOODS = {'64 seeds, 10 and 5 neighbours': (64, [10, 5]), '512 seeds, 15 and 10 neighbours': (512, [15, 10])}
+# seeds, neighbours, and how many of the first nodes the loss reads, None for all
+SAMPLED = {name: (*sizes, None) for name, sizes in _NEIGHBOURHOODS.items()}
+SAMPLED |= {f'{name}; loss of the seeds': (*sizes, sizes[0]) for name, sizes in _NEIGHBOURHOODS.items()}
 MOLECULES = '128 molecules'
-OF_SEEDS = '; loss of the seeds'
 
 
 class Stack(torch.nn.Module):
@@ -92,7 +94,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parameters(options: Options) -> Iterator[dict[str, Any]]:
-    for batches in (*SAMPLED, *[name + OF_SEEDS for name in SAMPLED], MOLECULES):
+    for batches in (*SAMPLED, MOLECULES):
         for layer in options.convs:
             yield {'batches': batches, 'layer': layer}
 
@@ -108,9 +110,8 @@ def mini_batches(options: Options, batches: str, layer: str) -> Measurement:
     """One model on batches of one kind."""
     torch.manual_seed(0)
     size = options.nodes, options.edges
-    seeds, neighbours = SAMPLED.get(batches.removesuffix(OF_SEEDS), (None, []))
-    made = molecules(options.batches) if seeds is None else sampled(seeds, neighbours, options.batches, size)
-    read = seeds if batches.endswith(OF_SEEDS) else None
+    seeds, neighbours, read = SAMPLED.get(batches, (0, [], None))
+    made = sampled(seeds, neighbours, options.batches, size) if neighbours else molecules(options.batches)
     plain = Stack(layer, 4 if batches == MOLECULES else 2)
     fused = pygfuse.fuse(copy.deepcopy(plain))
     given: dict[str, Any] = {'step': 0}
