@@ -19,12 +19,10 @@ from pygfuse._lib.machine_code import MachineCode
 from pygfuse.codegen.packing import kinds_of, packer
 from pygfuse.cuda.arguments import PARAMETERS, WIDE_PARAMETERS, describe, is_wide
 from pygfuse.cuda.holding import hold
-from pygfuse.cuda.layout import Layout
+from pygfuse.cuda.layout import BLOCK, Layout
 
 _log = logging.getLogger(__name__)
 
-# threads of a block: enough to fill a multiprocessor with few blocks, few enough that a long row holds up little
-BLOCK = 128
 # blocks that a multiprocessor is to hold at once, whose warps hide each other's waiting; a kernel that would spill
 # registers for it takes those of fewer blocks
 FORWARD_BLOCKS, BACKWARD_BLOCKS, FEWEST_BLOCKS = 7, 5, 2

@@ -1,4 +1,4 @@
-"""Which lane of a warp holds which values of a row."""
+"""Which lane of a warp, or of a block, holds which values of a row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import functools
 from pygfuse.codegen.llvm import power_of_two_at_least
 
 WARP = 32
+# threads of a block: enough to fill a multiprocessor with few blocks, few enough that a long row holds up little
+BLOCK = 128
 # the widest load of one lane
 LOAD_BYTES = 16
 ITEM_BYTES = {'float64': 8, 'float32': 4, 'float16': 2, 'bfloat16': 2}
@@ -21,6 +23,7 @@ class Layout:
     of lanes, or all lanes several times; what is beyond the head's channels is masked. So each lane knows the head of
     each of its vectors without communication, and a sum over channels is a butterfly of shuffles. `subteams` such sets
     of lanes make a team, which walks a row together: each has edges of its own, of which it keeps `batch` in flight.
+    A head that is too wide for the registers of a warp is dealt to all lanes of a block.
 
     Args:
         element: Type of the features in memory: ``'float32'``, ``'float64'``, ``'float16'`` or ``'bfloat16'``.
@@ -29,6 +32,7 @@ class Layout:
         subteams: Edges that a team works on side by side, a power of two.
         batch: Edges in flight for each of them.
         stride: Channels of a head in memory, where a part of them is held; by default `channels`.
+        over_block: Whether the row, of one head, is dealt to the lanes of a block in place of a warp's.
 
     Example:
         >>> layout = Layout('float32', 4, 64)
@@ -42,10 +46,19 @@ class Layout:
     subteams: int = 1
     batch: int = 1
     stride: int | None = None
+    over_block: bool = False
 
     def __post_init__(self) -> None:
-        if self.lanes * self.subteams > WARP:
-            raise ValueError(f"Expected 'subteams' to be at most {WARP // self.lanes} (got {self.subteams})")
+        if self.lanes * self.subteams > self.most_lanes:
+            raise ValueError(f"Expected 'subteams' to be at most {self.most_lanes // self.lanes} (got {self.subteams})")
+        if self.over_block and (self.heads > 1 or self.lanes < BLOCK):
+            shape = f'{self.heads} x {self.channels}'
+            raise ValueError(f"Expected 'over_block' to be of one head, of {BLOCK} vectors or nearly so (got {shape})")
+
+    @property
+    def most_lanes(self) -> int:
+        """Lanes that may hold a row."""
+        return BLOCK if self.over_block else WARP
 
     @functools.cached_property
     def compute(self) -> str:
@@ -66,13 +79,13 @@ class Layout:
     @functools.cached_property
     def padded(self) -> int:
         """Vectors that each head takes, some of them beyond its channels."""
-        needed = self.vectors_per_head
-        return power_of_two_at_least(needed) if needed <= WARP else -(-needed // WARP) * WARP
+        needed, most = self.vectors_per_head, self.most_lanes
+        return power_of_two_at_least(needed) if needed <= most else -(-needed // most) * most
 
     @functools.cached_property
     def lanes(self) -> int:
         """Lanes that hold one row."""
-        return min(WARP, power_of_two_at_least(self.heads * self.padded))
+        return min(self.most_lanes, power_of_two_at_least(self.heads * self.padded))
 
     @functools.cached_property
     def team(self) -> int:
@@ -92,7 +105,7 @@ class Layout:
     @functools.cached_property
     def per_head(self) -> int:
         """Consecutive vectors of a lane that belong to one head."""
-        return max(1, self.padded // WARP)
+        return max(1, self.padded // self.most_lanes)
 
     @functools.cached_property
     def head_values(self) -> int:
@@ -102,7 +115,7 @@ class Layout:
     @functools.cached_property
     def lanes_per_head(self) -> int:
         """Lanes that share a head: neighbours, aligned to their number."""
-        return min(self.padded, WARP)
+        return min(self.padded, self.most_lanes)
 
     @functools.cached_property
     def heads_side_by_side(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from llvmlite import ir
 
@@ -34,7 +35,7 @@ class Loads:
 
     @functools.cached_property
     def reload_row(self):
-        """`load_row` of memory that the kernel writes to."""
+        """`load_row` of memory that the kernel writes to: each vector is loaded by the lane that stores it."""
         return self._over_memories(self.row, functools.partial(self._load_row, constant=False))
 
     def _load_row(self, context, builder, kind, base, offset, constant):
@@ -42,16 +43,19 @@ class Loads:
         for register in range(self.layout.registers):
             at, there = place.vector(register)
             at = at if there is None else builder.select(there, at, number_of(0))
-            vector = memory.load_vector(
-                builder,
-                kind,
-                base,
-                builder.add(offset, at),
-                self.layout.vector,
-                LLVM_ELEMENTS[self.layout.compute],
-                constant,
+            load = functools.partial(
+                memory.load_vector,
+                *(builder, kind, base, builder.add(offset, at), self.layout.vector),
+                *(LLVM_ELEMENTS[self.layout.compute], constant),
             )
-            vectors.append(vector if there is None else builder.select(there, vector, ir.Constant(vector.type, None)))
+            if there is None:
+                vectors.append(load())
+            elif constant:
+                # no branch parts the lanes
+                vector = load()
+                vectors.append(builder.select(there, vector, ir.Constant(vector.type, None)))
+            else:
+                vectors.append(_where(builder, there, load))
         return llvm.shuffle(builder, llvm.concatenate(builder, vectors), range(self.row.count))
 
     @functools.cached_property
@@ -61,15 +65,18 @@ class Loads:
 
     @functools.cached_property
     def reload_heads(self):
-        """`load_heads` of memory that the kernel writes to."""
+        """`load_heads` of memory that the kernel writes to: a head by the lane that stores it, to others it is 0."""
         return self._over_memories(self.heads, functools.partial(self._load_heads, constant=False))
 
     def _load_heads(self, context, builder, kind, base, offset, constant):
         place, element = Place(builder, self.layout), LLVM_ELEMENTS[self.layout.compute]
+
+        def load(value: int) -> ir.Value:
+            at = builder.add(offset, place.clamped_head(value))
+            return memory.load_vector(builder, kind, base, at, 1, element, constant)
+
         numbers = [
-            memory.load_vector(
-                builder, kind, base, builder.add(offset, place.clamped_head(value)), 1, element, constant
-            )
+            load(value) if constant else _where(builder, place.owns_head(value), functools.partial(load, value))
             for value in range(self.heads.count)
         ]
         return llvm.shuffle(builder, llvm.concatenate(builder, numbers), range(self.heads.count))
@@ -181,3 +188,14 @@ class Loads:
             return types.void(into, types.int64, value, types.boolean), emit
 
         return store_number
+
+
+def _where(builder, condition: ir.Value, load: Callable[[], ir.Value]) -> ir.Value:
+    """What is loaded if a condition holds, else zeros."""
+    before = builder.block
+    with builder.if_then(condition):
+        vector, after = load(), builder.block
+    result = builder.phi(vector.type)
+    result.add_incoming(vector, after)
+    result.add_incoming(ir.Constant(vector.type, None), before)
+    return result

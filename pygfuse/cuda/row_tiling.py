@@ -18,6 +18,8 @@ from pygfuse.mapping.mapping import EDGE_BALANCED, PART_WORK, VERTEX_BALANCED, C
 # row and its sum
 FORWARD_VALUES = 16
 BACKWARD_VALUES = 8
+# values of a head that must be held whole, in one lane: more would not fit registers, and a block holds it
+WHOLE_VALUES = 16
 # values of gathered rows that one lane has in flight, and the most edges at once
 VALUES_IN_FLIGHT = 16
 LARGEST_BATCH = 4
@@ -42,7 +44,7 @@ def tiling(
     degree: int = 1,
     overlapping: bool = True,
 ) -> Tiling:
-    """Tiles of whole heads, as many as fit; a wider head is split if the program allows it.
+    """Tiles of whole heads, as many as fit; a wider head is split if the program allows it, else dealt to a block.
 
     A head's tiles are alike, so the last of them may overlap the one before it by some vectors: both compute the same
     values there. Where that may not be, only tiles that divide a head are taken.
@@ -58,21 +60,23 @@ def tiling(
         degree: A power of two: subteams of lanes that find edges of their own in a typical row.
         overlapping: Whether tiles may overlap.
     """
-    element, in_flight = KINDS[dtype], VALUES_IN_FLIGHT
+    element, in_flight, whole = KINDS[dtype], VALUES_IN_FLIGHT, WHOLE_VALUES
     if element == 'float64':
         # a value takes two registers
-        limit, in_flight = limit // 2, in_flight // 2
+        limit, in_flight, whole = limit // 2, in_flight // 2, whole // 2
     held = _share(element, channels, limit * WARP, overlapping) if split_channels else channels
     if held == channels:
         fitting = (d for d in range(heads, 0, -1) if heads % d == 0 and Layout(element, d, channels).values <= limit)
         side_by_side = next(fitting, 1)
         starts = [(head, head * channels) for head in range(0, heads, side_by_side)]
         layout = Layout(element, side_by_side, channels)
+        if layout.values > whole:
+            layout = Layout(element, 1, channels, over_block=True)
     else:
         offsets = [min(start, channels - held) for start in range(0, channels, held)]
         starts = [(head, head * channels + offset) for head in range(heads) for offset in offsets]
         layout = Layout(element, 1, held, stride=channels)
-    subteams = min(WARP // layout.lanes, degree)
+    subteams = min(layout.most_lanes // layout.lanes, degree)
     batch = max(1, min(LARGEST_BATCH, in_flight // (layout.values * max(1, rows))))
     tiles = torch.tensor([number for start in starts for number in start], device=device)
     return Tiling(dataclasses.replace(layout, subteams=subteams, batch=batch), tiles)

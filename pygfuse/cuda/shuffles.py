@@ -8,8 +8,9 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from pygfuse.codegen import llvm
+from pygfuse.cuda.exchange import sum_of_warps
 from pygfuse.cuda.lanes import ELEMENTS, LaneHeads, LaneRow
-from pygfuse.cuda.layout import Layout
+from pygfuse.cuda.layout import WARP, Layout
 from pygfuse.cuda.memory import INT32, INT64
 from pygfuse.cuda.numba_cuda import intrinsic, types
 from pygfuse.cuda.packs import of_one
@@ -98,7 +99,10 @@ class Shuffles:
 
     @functools.cached_property
     def sum_channels(self):
-        """``sum_channels(row)``: the sum over each head's channels, for all lanes that share the head."""
+        """``sum_channels(row)``: the sum over each head's channels, for all lanes that share the head.
+
+        All lanes of the team call it together, as they do whatever sums over lanes.
+        """
         return self.inlined(self._butterfly('own_channels(value)', 1, self.layout.lanes_per_head))
 
     @functools.cached_property
@@ -124,9 +128,14 @@ class Shuffles:
     def _butterfly(self, first: str, begin: int, end: int, combined: str = 'x + y') -> Callable:
         """A function that combines over the lanes whose numbers differ in the bits from `begin` to below `end`."""
         lines = ['def over_lanes(value):', f'    x = {first}']
-        for distance in self._distances(begin, end):
+        for distance in self._distances(begin, min(end, WARP)):
             lines += [f'    y = shuffle(x, {distance})', f'    x = {combined}']
-        names = {'own_channels': self.own_channels, 'shuffle': self.shuffle, 'maximum': vocabulary.maximum}
+        if begin < WARP < end:
+            lines.append('    x = sum_of_warps(x)')
+        names = {
+            'own_channels': self.own_channels, 'shuffle': self.shuffle, 'maximum': vocabulary.maximum,
+            'sum_of_warps': sum_of_warps,
+        }  # fmt: skip
         exec('\n'.join([*lines, '    return x']), names)
         return names['over_lanes']
 
@@ -143,7 +152,7 @@ def _shuffle_number(builder, team: int, number: ir.Value, distance: ir.Value) ->
 
 
 def _shuffle_word(builder, team: int, word: ir.Value, distance: ir.Value) -> ir.Value:
-    if team == 32:
+    if team >= WARP:
         mask = ir.Constant(INT32, -1)
     else:
         # other teams of the warp may be elsewhere: only this team's lanes take part

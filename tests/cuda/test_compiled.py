@@ -16,9 +16,10 @@ from pygfuse.cuda import backend, combination, kernels
 from pygfuse.cuda import row_tiling as plan
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
+from pygfuse.cuda.layout import BLOCK
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.program.program import PROGRAMS
-from tests.support.comparison import NAMES, check, random_call, random_graph
+from tests.support.comparison import NAMES, by_cpu, check, random_call, random_graph
 
 if os.environ.get('CI', '').lower() not in ('1', 'true'):
     pytest.importorskip('numba_cuda')
@@ -114,6 +115,25 @@ SHAPES = [(3, 12), (1, 132), (1, 4), (2, 5), (4, 64)]
 @pytest.mark.parametrize(('heads', 'channels'), SHAPES)
 def test_rows_of_any_shape(heads, channels):
     check(backend, random_call(PROGRAMS['gatv2'], random_graph(4, 3, 30), heads, channels, torch.float32), TOLERANCE)
+
+
+# vectors of four and of two numbers, of which the last lanes have fewer
+BLOCKS = [
+    ('gatv2', 516, torch.float32, 1e-4), ('transformer', 602, torch.float64, 1e-10),
+    ('gaussian_2', 516, torch.float32, 1e-4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('name', 'channels', 'dtype', 'tolerance'),
+    [BLOCKS[0], *[pytest.param(*block, marks=pytest.mark.slow) for block in BLOCKS[1:]]],
+)
+def test_a_wide_head_is_dealt_to_a_block(name, channels, dtype, tolerance, monkeypatch):
+    graph = _in_several_parts(monkeypatch)
+    with force_mapping(Mapping('edge', part_work=3)):
+        call = random_call(PROGRAMS[name], graph, 1, channels, dtype, dropout=0.3)
+        assert backend._tiling(call, graph.csr, plan.BACKWARD_VALUES, False, 1).layout.team == BLOCK
+        check(backend, call, tolerance, against=by_cpu)
 
 
 TYPES = [(torch.float64, 1e-10), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)]

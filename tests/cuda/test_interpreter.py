@@ -117,6 +117,54 @@ def test_a_shuffle_takes_all_its_lanes():
         run(f'{odd_lanes}shfl.sync.bfly.b32 %r2|%p2, %r1, 1, 31, -1;\n$L:', numbers())
 
 
+# of thread i, its place in shared memory and the place of thread i ^ 32
+OF_BLOCK = (
+    'mov.u64 %rd6, numbers;\nadd.s64 %rd7, %rd6, %rd3;\n'
+    'xor.b32 %r3, %r1, 32;\nmul.wide.u32 %rd8, %r3, 4;\nadd.s64 %rd8, %rd6, %rd8;\n'
+)
+TO_BLOCK, FROM_OTHER, WAIT = 'st.shared.u32 [%rd7], %r1;\n', 'ld.shared.u32 %r2, [%rd8];\n', 'bar.sync \t0;\n'
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_warps_of_a_block_pass_numbers(seed):
+    x = numbers()
+    # a barrier before what was loaded is overwritten
+    run(f'{OF_BLOCK}{TO_BLOCK}{WAIT}{FROM_OTHER}{WAIT}{TO_BLOCK}st.global.u32 [%rd4], %r2;', x, seed=seed)
+    assert torch.equal(x, numbers() ^ 32)
+
+
+FAULTS_OF_BLOCKS = {
+    'no barrier': (f'{TO_BLOCK}{FROM_OTHER}', 'another warp (stores|loads)|nobody has written'),
+    'no barrier before the next': (f'{TO_BLOCK}{WAIT}{FROM_OTHER}{TO_BLOCK}', 'another warp (stores|loads)'),
+    'one place': ('st.shared.u32 [numbers], %r1;\n', 'that another warp stores to|different values'),
+    'the same number': ('mov.u32 %r2, 7;\nst.shared.u32 [numbers], %r2;\n', 'that another warp stores to'),
+    'what nobody wrote': (FROM_OTHER, 'nobody has written'),
+    'beyond the end': ('ld.shared.u32 %r2, [%rd7+4];\n', 'nobody has written|outside of shared memory'),
+    'not aligned': ('st.shared.v2.u32 [%rd7], {%r1, %r1};\n', 'not aligned'),
+}
+
+
+@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize('name', FAULTS_OF_BLOCKS)
+def test_faults_in_shared_memory_are_found_in_any_order(name, seed):
+    text, message = FAULTS_OF_BLOCKS[name]
+    with pytest.raises(Fault, match=message):
+        run(OF_BLOCK + text, numbers(), seed=seed)
+
+
+BARRIERS = {
+    'that a warp never reaches': ('setp.lt.u32 %p1, %r1, 32;\n', 'never reach'),
+    'that some lanes never reach': ('and.b32 %r3, %r1, 1;\nsetp.eq.s32 %p1, %r3, 0;\n', 'wait together are not'),
+}
+
+
+@pytest.mark.parametrize('name', BARRIERS)
+def test_a_barrier_takes_all_threads(name):
+    leaves, message = BARRIERS[name]
+    with pytest.raises(AssertionError, match=message):
+        run(f'{leaves}@%p1 bra $L;\n{WAIT}$L:', numbers())
+
+
 @pytest.mark.parametrize(('rounding', 'outcomes'), [('', 2), ('.rn', 1)])
 def test_what_lacks_a_rounding_may_be_fused(rounding, outcomes):
     """Of 1 + 2^-12 squared, less what it is rounded to, nothing is left but where the product is not rounded."""

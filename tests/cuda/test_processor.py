@@ -87,6 +87,12 @@ TEXTS = {
         f'{LOAD}cvt.rn.f32.s32 %f1, %r2;\ndiv.rn.f32 %f2, %f1, 0f40600000;\ncvt.rn.f16.f32 %rs1, %f2;\n'
         f'cvt.f32.f16 %f3, %rs1;\nmov.b32 %r4, %f3;\nmov.b32 %r5, {{%rs1, %rs1}};\n{STORE}'
     ),
+    'shared memory': (
+        f'{LOAD}mov.u64 %rd6, numbers;\nadd.s64 %rd7, %rd6, %rd3;\n'
+        'st.shared.v2.u32 [%rd7], {%r2, %r3};\nbar.sync \t0;\n'
+        'xor.b32 %r6, %r1, 41;\nmul.wide.u32 %rd8, %r6, 8;\nadd.s64 %rd8, %rd6, %rd8;\n'
+        f'ld.shared.u32 %r4, [%rd8+4];\nld.shared.u32 %r5, [numbers+16];\n{STORE}'
+    ),
 }  # fmt: skip
 
 
@@ -122,19 +128,24 @@ ODD_LANES = 'and.b32 %r3, %r1, 1;\nsetp.eq.s32 %p1, %r3, 0;\n@%p1 bra $L;\n'
 SHUFFLES = {
     'not together': (
         f'{ODD_LANES}shfl.sync.bfly.b32 %r2|%p2, %r1, 1, 31, -1;\n$L:',
-        'should shuffle together are not',
+        'should shuffle or wait together are not',
     ),
     'at two instructions': (
         f'{ODD_LANES}shfl.sync.bfly.b32 %r2|%p2, %r1, 1, 31, -1;\n'
         'bra $M;\n$L:\nshfl.sync.bfly.b32 %r2|%p2, %r1, 1, 31, -1;\n$M:',
-        'should shuffle together are not',
+        'should shuffle or wait together are not',
+    ),
+    'at a barrier and not': (f'{ODD_LANES}bar.sync \t0;\n$L:', 'should shuffle or wait together are not'),
+    'a warp at a barrier and one not': (
+        'setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L;\nbar.sync \t0;\n$L:',
+        'should shuffle or wait together are not',
     ),
     'with who takes no part': ('shfl.sync.bfly.b32 %r2|%p2, %r1, 16, 31, 65535;', 'takes no part'),
 }
 
 
 @pytest.mark.parametrize('name', SHUFFLES)
-def test_shuffles_take_all_their_lanes(name):
+def test_shuffles_and_barriers_take_all_their_lanes(name):
     text, message = SHUFFLES[name]
     x = torch.zeros(2 * BLOCK, dtype=torch.int32)
     with pytest.raises(AssertionError, match=message):

@@ -75,3 +75,20 @@ def test_wide_rows_are_cut_evenly(channels, dtype):
         covered[start : start + held] = True
     assert bool(covered.all())
     assert starts[-1] + held == channels
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'channels', 'team'),
+    [(torch.float32, 512, 32), (torch.float32, 516, 128), (torch.float64, 256, 32), (torch.float64, 602, 128),
+     (torch.bfloat16, 520, 128), (torch.float32, 2048, 128)],
+)  # fmt: skip
+def test_a_head_that_is_held_whole_is_dealt_to_a_block_where_a_warp_is_too_narrow(dtype, channels, team):
+    layout = row_tiling.tiling(dtype, torch.device('cpu'), 4, channels, row_tiling.BACKWARD_VALUES, degree=32).layout
+    assert (layout.team, layout.heads, layout.channels) == (team, 1, channels)
+    assert layout.values <= row_tiling.WHOLE_VALUES * 4 // max(4, dtype.itemsize)
+
+
+def test_a_block_holds_one_wide_head():
+    for heads, channels in ((2, 516), (1, 64)):
+        with pytest.raises(ValueError, match="'over_block'"):
+            Layout('float32', heads, channels, over_block=True)

@@ -14,6 +14,34 @@ PASSED = f'{LAUNCH} -k passes_what_it_should'
 
 OF_CUDA = (
     Mutation(
+        'no barrier before what warps left is overwritten',
+        'cuda/exchange.py',
+        '    # what was left there before has been read by all\n    _wait(builder)\n',
+        '',
+        f'{COMPILED} -k "dealt_to_a_block and 516"',
+    ),
+    Mutation(
+        'no barrier before what warps leave is read',
+        'cuda/exchange.py',
+        '    _wait(builder)\n    found = ',
+        '    found = ',
+        f'{COMPILED} -k "dealt_to_a_block and 516"',
+    ),
+    Mutation(
+        'a sum of warps that leaves out one',
+        'cuda/exchange.py',
+        'for warp in range(_WARPS)]',
+        'for warp in (0, 1, 2, 2)]',
+        f'{COMPILED} -k "dealt_to_a_block and 516"',
+    ),
+    Mutation(
+        'lanes without a vector load that of another',
+        'cuda/loads.py',
+        'vectors.append(_where(builder, there, load))',
+        'vectors.append(load())',
+        f'{COMPILED} -k "dealt_to_a_block and 516"',
+    ),
+    Mutation(
         'the first of edges that tie, by operators of torch',
         'cuda/edge_chunks.py',
         "scatter_reduce_(0, spread, attained, 'amin')",

@@ -16,8 +16,10 @@ IS_UNDERSTOOD = llvm_version_info >= (18,)
 _RESULT = 'void' if llvm_version_info >= (22,) else 'i1'
 # bytes of a slot
 SLOT = 16
-# the place of a thread that has ended; others are at a shuffle's number
+# the place of a thread that has ended; others are at the number of a shuffle or a barrier
 FINISHED = -1
+# the lanes that one at a barrier shuffles with
+NOBODY = 0
 
 _BEGIN = """
 @tensors = global ptr null
@@ -107,7 +109,7 @@ look:
 }}
 
 define ptr @kernel(ptr %parameters, i32 %thread, i32 %threads, i32 %block_x, i32 %block_y, i32 %blocks_x, i32 %lane,
-                   ptr %exchange) presplitcoroutine {{
+                   ptr %exchange, ptr %shared) presplitcoroutine {{
 entry:
   %coroutine = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)
   %frame_bytes = call i64 @llvm.coro.size.i64()

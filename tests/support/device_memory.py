@@ -8,7 +8,8 @@ access beyond its end, or one that is not aligned, is an error. So are
 - a load of what another team stores, or a store of what another team loads: nothing orders teams of a launch;
 - a load of what nobody has written (`unwritten`).
 
-Whether one of these is found does not depend on the order in which threads run.
+Shared memory of a block has rules of its own (`SharedMemory`). Whether one of these is found does not depend on the
+order in which threads run.
 """
 
 from __future__ import annotations
@@ -160,6 +161,61 @@ class DeviceMemory:
         # of addresses below the first, the difference is beyond any size
         _check(offset < self._sizes[which], f'a {what} outside of its tensor')
         return which, np.array(self._places, dtype=np.int64)[which] + offset.astype(np.int64)
+
+
+class SharedMemory:
+    """What the threads of a block share, of all blocks of a launch.
+
+    Between two barriers nothing orders its warps: errors are a load of what another warp stores there, a store to what
+    another warp loads or stores, and a load of what nobody has written.
+
+    Args:
+        size: Bytes of a block.
+        blocks: How many blocks there are.
+        threads: Of a block.
+    """
+
+    def __init__(self, size: int, blocks: int, threads: int) -> None:
+        self._threads, shape = threads, (blocks, size)
+        self._flat = np.zeros(shape, dtype=np.uint8)
+        self._is_there = np.zeros(shape, dtype=np.bool_)
+        # the warp that has stored each byte since the last barrier, and the one that has loaded it
+        self._written, self._read = np.full(shape, _NOBODY), np.full(shape, _NOBODY)
+
+    def ordered(self, blocks: np.ndarray) -> None:
+        """All threads of these blocks have waited for each other."""
+        self._written[blocks] = self._read[blocks] = _NOBODY
+
+    def load(self, address: np.ndarray, kind: type, count: int, threads: np.ndarray) -> np.ndarray:
+        """What threads load: `count` items of a type at an address each."""
+        at, warp = self._bytes(address, np.dtype(kind).itemsize * count, threads)
+        _check(self._is_there[at], 'a load of shared memory that nobody has written')
+        writer, reader = self._written[at], self._read[at]
+        _check((writer == _NOBODY) | (writer == warp), 'a load of shared memory that another warp stores')
+        self._read[at] = np.where((reader == _NOBODY) | (reader == warp), warp, _SEVERAL)
+        # of warps that load at once, one is noted
+        mixed = self._read[at] != warp
+        self._read[np.broadcast_to(at[0], mixed.shape)[mixed], at[1][mixed]] = _SEVERAL
+        return np.ascontiguousarray(self._flat[at]).view(kind)
+
+    def store(self, address: np.ndarray, values: np.ndarray, threads: np.ndarray) -> None:
+        """Stores a row of values at the address of each thread."""
+        size = values.dtype.itemsize * values.shape[1]
+        at, warp = self._bytes(address, size, threads)
+        writer, reader = self._written[at], self._read[at]
+        _check((writer == _NOBODY) | (writer == warp), 'a store to shared memory that another warp stores to')
+        _check((reader == _NOBODY) | (reader == warp), 'a store to shared memory that another warp loads')
+        given = np.ascontiguousarray(values).view(np.uint8)
+        self._flat[at], self._is_there[at], self._written[at] = given, True, warp
+        _check(self._written[at] == warp, 'a store to shared memory that another warp stores to')
+        _check(self._flat[at] == given, 'two threads store different values at one address')
+
+    def _bytes(self, address: np.ndarray, size: int, threads: np.ndarray) -> tuple[tuple, np.ndarray]:
+        """The bytes at each thread's address, and its warp."""
+        _check(address % np.uint64(size) == 0, 'an address of shared memory that is not aligned')
+        _check(address + np.uint64(size) <= self._flat.shape[1], 'an address outside of shared memory')
+        within = address.astype(np.int64)[:, None] + np.arange(size)
+        return ((threads // self._threads)[:, None], within), (threads // _WARP)[:, None]
 
 
 def _check(holds: np.ndarray, what: str) -> None:

@@ -1,8 +1,9 @@
 """An interpreter of PTX: runs compiled kernels on a machine without a GPU, their warps in random order.
 
 Of the threads of a warp that wait at different instructions, those at the first go on: that brings them together after
-branches. Which warps run, and for how long, is drawn anew again and again. A shuffle whose lanes are not together is
-an error, and so is what `tests.support.device_memory` says of memory.
+branches. Which warps run, and for how long, is drawn anew again and again; one that waits for its block (``bar.sync``)
+does not run. A shuffle or a barrier whose lanes are not together is an error, and so is what
+`tests.support.device_memory` says of memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pygfuse.codegen.packing import kinds_of, packer
 from pygfuse.cuda import kernels
 from pygfuse.cuda.arguments import PARAMETERS, describe
 from pygfuse.cuda.kernel import Kernel
-from tests.support.device_memory import DeviceMemory
+from tests.support.device_memory import DeviceMemory, SharedMemory
 from tests.support.ptx import ARITHMETIC, COMPARISONS, INTEGRAL, REGISTERS, TYPES, UNORDERED, Program, number
 
 WARP = 32
@@ -58,6 +59,8 @@ class Threads:
             '%ctaid.x': which % grid[0], '%ctaid.y': which // grid[0],
             '%nctaid.x': np.full(self.count, grid[0]), '%laneid': thread % WARP,
         }  # fmt: skip
+        self.shared = SharedMemory(program.shared_bytes, self.count // block, block)
+        self.block, self.waits = block, np.zeros(self.count // WARP, dtype=np.bool_)
         self.registers: dict[str, np.ndarray] = {}
         self.at = np.zeros(self.count, dtype=np.int64)
 
@@ -65,9 +68,13 @@ class Threads:
         end = len(self.program.instructions)
         with np.errstate(all='ignore'):
             while (unfinished := np.flatnonzero(self.at < end)).size:
-                awake = self._woken(np.unique(unfinished // WARP))
+                running = np.unique(unfinished // WARP)
+                running = running[~self.waits[running]]
+                assert len(running), 'a barrier that some warps of a block never reach'
+                awake = self._woken(running)
                 for _ in range(self.order.integers(1, LONGEST_BURST)):
-                    here = int(self.at[awake].min())
+                    awake = awake[~self.waits[awake // WARP]]
+                    here = int(self.at[awake].min(initial=end))
                     if here == end:
                         break
                     self._run_block(here, awake[self.at[awake] == here])
@@ -95,7 +102,7 @@ class Threads:
             if len(some):
                 self._execute(opcode, operands, some)
             at += 1
-            if at in self.program.joins:
+            if at in self.program.joins or opcode == 'bar.sync':
                 self.at[active] = at
                 return
 
@@ -111,6 +118,8 @@ class Threads:
         """The value of a register or a number, its bits taken as `kind` (of narrower ones the low bits)."""
         if operand in self.special:
             return self.special[operand][some].astype(kind)
+        if operand in self.program.shared:
+            return np.full(len(some), self.program.shared[operand], dtype=kind)
         if not operand.startswith('%'):
             return np.full(len(some), number(operand, kind), dtype=kind)
         values = self.registers[operand][some]
@@ -155,7 +164,11 @@ class Threads:
             self.write(operands[0], np.full(len(some), self.parameters[which], dtype=np.int64).view(kind), some)
             return
         targets = [target.strip() for target in operands[0].strip('{}').split(',')]
-        values = self.memory.load(self._address(operands[1], some), kind, len(targets), 'nc' in flags, some)
+        address = self._address(operands[1], some)
+        if flags[0] == 'shared':
+            values = self.shared.load(address, kind, len(targets), some)
+        else:
+            values = self.memory.load(address, kind, len(targets), 'nc' in flags, some)
         for i, target in enumerate(targets):
             self.write(target, np.ascontiguousarray(values[:, i]), some)
 
@@ -163,7 +176,18 @@ class Threads:
         kind = TYPES[flags[-1]]
         sources = [source.strip() for source in operands[1].strip('{}').split(',')]
         values = np.stack([self.read(source, kind, some) for source in sources], axis=1)
-        self.memory.store(self._address(operands[0], some), values, some)
+        (self.shared if flags[0] == 'shared' else self.memory).store(self._address(operands[0], some), values, some)
+
+    def _bar(self, flags: list[str], operands: list[str], some: np.ndarray) -> None:
+        """The warps of these threads wait until all warps of their block do."""
+        assert (flags, operands) == (['sync'], ['0']), (flags, operands)
+        warps, lanes = np.unique(some // WARP, return_counts=True)
+        assert (lanes == WARP).all(), 'lanes that should wait together are not'
+        self.waits[warps] = True
+        by_block = self.waits.reshape(-1, self.block // WARP)
+        arrived = by_block.all(axis=1)
+        by_block[arrived] = False
+        self.shared.ordered(np.flatnonzero(arrived))
 
     def _mov(self, flags: list[str], operands: list[str], some: np.ndarray) -> None:
         target, source = operands
@@ -260,13 +284,13 @@ def interpret(
         block: Threads of a block.
         parameters: 64-bit words.
         arguments: The tensors and numbers that these stand for.
-        team: Threads that work in step.
+        team: Threads that walk together; those of one warp do so in step.
         seed: Decides the order of warps.
     """
     assert len(parameters) == len(arguments) == program.parameters, 'as many parameters as the kernel takes'
     assert block == program.threads, 'as many threads as the kernel was compiled for'
     tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    memory, addresses = DeviceMemory(tensors, team), list(parameters)
+    memory, addresses = DeviceMemory(tensors, min(team, WARP)), list(parameters)
     found = itertools.count()
     for i, argument in enumerate(arguments):
         if isinstance(argument, torch.Tensor):

@@ -20,10 +20,10 @@ from tests.support.device_memory import Fault, held
 from tests.support.driver import StandIn
 from tests.support.ptx import Program
 from tests.support.translation import Translation
-from tests.support.warps import APART, NO_PART, STRAY, WARP, compiled, runner, word_at
+from tests.support.warps import APART, NO_PART, STRAY, compiled, runner, word_at
 
 _PROBLEMS = {
-    APART: 'lanes that should shuffle together are not',
+    APART: 'lanes that should shuffle or wait together are not',
     NO_PART: 'a shuffle from a lane that takes no part',
 }
 
@@ -56,7 +56,7 @@ class CompiledProgram:
             block: Threads of a block.
             parameters: 64-bit words.
             tensors: Those whose addresses are among the parameters: what the kernel may touch.
-            seed: Decides the order of warps and of lanes.
+            seed: Decides the order of blocks and of threads.
         """
         assert len(parameters) == self.program.parameters, 'as many parameters as the kernel takes'
         assert block == self.program.threads, 'as many threads as the kernel was compiled for'
@@ -65,9 +65,10 @@ class CompiledProgram:
         fault[0] = 0
         self._word('tensors')[0], self._word('tensor_count')[0] = intervals.ctypes.data, len(tensors)
         ctypes.memset(self._engine.get_global_value_address('slots'), 0, SLOT * self._slots)
-        warps, order = grid[0] * grid[1] * block // WARP, np.random.default_rng(seed)
-        first, step, turn = int(order.integers(warps)), _coprime(warps, order), int(order.integers(WARP))
-        found = runner()(self._kernel, words.ctypes.data, fault, grid[0], warps, block, first, step, turn)
+        blocks, order = grid[0] * grid[1], np.random.default_rng(seed)
+        first, step, turn = int(order.integers(blocks)), _coprime(blocks, order), int(order.integers(block))
+        sizes = grid[0], blocks, block, self.program.shared_bytes
+        found = runner()(self._kernel, words.ctypes.data, fault, *sizes, first, step, turn)
         if found == STRAY:
             at = ' '.join(map(str, self.program.instructions[int(fault[0]) - 1]))
             raise Fault(f'an address outside of all tensors, or not aligned: {at}')

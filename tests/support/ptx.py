@@ -54,6 +54,8 @@ class Program:
         threads: The threads of a block that it is compiled for.
         instructions: Each as ``(predicate, opcode, operands)``.
         labels: The instruction at each of them.
+        shared: Where each array of shared memory begins.
+        shared_bytes: How much of it there is.
     """
 
     def __init__(self, text: str) -> None:
@@ -63,6 +65,7 @@ class Program:
         self.name = re.match(r'\.entry\s+([\w$]+)', header).group(1)
         self.parameters = len(re.findall(r'\.param\s+\.[bu]64', header))
         self.threads = int(re.search(r'\.maxntid\s+(\d+)', header).group(1))
+        self.shared, self.shared_bytes = _laid_out(text)
         self.instructions: list[tuple[str | None, str, list[str]]] = []
         self.labels: dict[str, int] = {}
         for line in body.split('\n'):
@@ -73,6 +76,15 @@ class Program:
                 self.instructions.append(_parsed(line))
         self.instructions = contracted(self.instructions, np.random.default_rng(zlib.crc32(text.encode())))
         self.joins = {*self.labels.values()}
+
+
+def _laid_out(text: str) -> tuple[dict[str, int], int]:
+    """The places of arrays in shared memory, and its size."""
+    places, size = {}, 0
+    for align, name, length in re.findall(r'\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]', text):
+        places[name] = -(-size // int(align)) * int(align)
+        size = places[name] + int(length)
+    return places, size
 
 
 def _parsed(line: str) -> tuple[str | None, str, list[str]]:

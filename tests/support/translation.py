@@ -1,9 +1,9 @@
 """PTX as LLVM's text: each kernel a coroutine that a thread runs on a CPU, from one shuffle to the next.
 
 A shuffle leaves what it gives in four words of the thread's own, and suspends; `tests.support.warps` resumes the thread
-once all that it shuffles with are there. An address is looked up among the launch's tensors before anything is loaded
-or stored. Instructions mean what they do in `tests.support.ptx`; what is rounded in one direction is computed in
-float64 first.
+once all that it shuffles with are there. So does a barrier, with which nobody shuffles. An address of global memory is
+looked up among the launch's tensors before anything is loaded or stored. Instructions mean what they do in
+`tests.support.ptx`; what is rounded in one direction is computed in float64 first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.support.coroutine import around
+from tests.support.coroutine import NOBODY, around
 from tests.support.ptx import REGISTERS, TYPES, UNORDERED, Program, number
 
 LLVM = {
@@ -50,7 +50,7 @@ class Translation:
         self._declared, self._used = {'declare double @llvm.fabs.f64(double)'}, set[str]()
         self._values = self.slots = 0
         self._end = len(program.instructions)
-        self._labels = program.labels
+        self._labels, self._shared = program.labels, program.shared
         for at, instruction in enumerate(program.instructions):
             self._translate(at, *instruction)
         self._lines += [f'at{self._end}:', '  br label %finish']
@@ -108,6 +108,8 @@ class Translation:
         """The value of a register or a number, its bits taken as `kind` (of narrower ones the low bits)."""
         if operand in SPECIAL:
             return self._as(SPECIAL[operand], np.uint32, kind)
+        if operand in self._shared:
+            return str(self._shared[operand])
         if operand.startswith('%'):
             stored = self._stored(operand)
             return self._as(self._emit(f'load {LLVM[stored]}, ptr {operand}'), stored, kind)
@@ -206,10 +208,13 @@ class Translation:
         )
         return self._emit(f'select i1 {beyond}, {type_} 0, {type_} {moved}')
 
-    def _pointer(self, at: int, operand: str, size: int) -> str:
-        """The address of an operand; a thread that has none there ends."""
+    def _pointer(self, at: int, space: str, operand: str, size: int) -> str:
+        """The address of an operand; a thread that has none there in a tensor ends."""
         base, _, offset = operand.strip('[]').partition('+')
         address = self._emit(f'add i64 {self._read(base, np.uint64)}, {int(offset or 0)}')
+        if space == 'shared':
+            return self._emit(f'getelementptr i8, ptr %shared, i64 {address}')
+        assert space == 'global', space
         slot = f'ptr getelementptr ([2 x i64], ptr @slots, i64 {self.slots})'
         self.slots += 1
         found = self._emit(f'call i1 @found(i64 {address}, i64 {size}, {slot}, i64 {at + 1})')
@@ -223,18 +228,16 @@ class Translation:
             place = self._emit(f'getelementptr i64, ptr %parameters, i64 {which}')
             self._write(operands[0], self._emit(f'load {LLVM[kind]}, ptr {place}'), kind)
             return
-        assert flags[0] == 'global', flags
         targets = _listed(operands[0])
-        pointer = self._pointer(at, operands[1], np.dtype(kind).itemsize * len(targets))
+        pointer = self._pointer(at, flags[0], operands[1], np.dtype(kind).itemsize * len(targets))
         for i, target in enumerate(targets):
             place = self._emit(f'getelementptr {LLVM[kind]}, ptr {pointer}, i64 {i}')
             self._write(target, self._emit(f'load {LLVM[kind]}, ptr {place}'), kind)
 
     def _st(self, at: int, flags: list[str], operands: Sequence[str]) -> None:
-        assert flags[0] == 'global', flags
         kind, sources = TYPES[flags[-1]], _listed(operands[1])
         values = [self._read(source, kind) for source in sources]
-        pointer = self._pointer(at, operands[0], np.dtype(kind).itemsize * len(sources))
+        pointer = self._pointer(at, flags[0], operands[0], np.dtype(kind).itemsize * len(sources))
         for i, value in enumerate(values):
             place = self._emit(f'getelementptr {LLVM[kind]}, ptr {pointer}, i64 {i}')
             self._lines.append(f'  store {LLVM[kind]} {value}, ptr {place}')
@@ -310,12 +313,20 @@ class Translation:
         target, source, distance, _, members = operands
         for operand, place in ((source, '%exchange'), (members, '%mask_at'), (distance, '%distance_at')):
             self._lines.append(f'  store i32 {self._read(operand, np.uint32)}, ptr {place}')
+        self._suspend(at)
+        self._write(target.split('|')[0], self._emit('load i32, ptr %exchange'), np.uint32)
+
+    def _bar(self, at: int, flags: list[str], operands: Sequence[str]) -> None:
+        assert (flags, operands) == (['sync'], ['0']), (flags, operands)
+        self._lines.append(f'  store i32 {NOBODY}, ptr %mask_at')
+        self._suspend(at)
+
+    def _suspend(self, at: int) -> None:
         self._lines.append(f'  store i32 {at}, ptr %place_at')
         way = self._emit('call i8 @llvm.coro.suspend(token none, i1 false)')
         self._lines += [
             f'  switch i8 {way}, label %suspended [i8 0, label %resumed{at} i8 1, label %destroyed]', f'resumed{at}:'
         ]  # fmt: skip
-        self._write(target.split('|')[0], self._emit('load i32, ptr %exchange'), np.uint32)
 
 
 _WORDS = {16: np.uint16, 32: np.uint32, 64: np.uint64}

@@ -13,6 +13,7 @@ from pygfuse.cuda import backend, kernels
 from pygfuse.cuda import hag as levels
 from pygfuse.cuda import row_search as active_rows
 from pygfuse.cuda import row_tiling as plan
+from pygfuse.cuda.layout import BLOCK
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.partial.paths import path, policy
@@ -111,6 +112,13 @@ SHAPES = [(3, 5), (1, 7), (3, 12), (1, 132)]
 @pytest.mark.parametrize('name', ['gatv2', 'gat', 'crystal'])
 def test_rows_of_any_shape(name, heads, channels):
     check(backend, random_call(PROGRAMS[name], random_graph(3, 2, 4), heads, channels))
+
+
+@pytest.mark.parametrize('name', ['gatv2', 'transformer'])
+def test_a_wide_head_is_dealt_to_a_block(name):
+    call = random_call(PROGRAMS[name], random_graph(3, 2, 4), 1, 258)
+    assert backend._tiling(call, call.graph.csr, plan.BACKWARD_VALUES, False, 1).layout.team == BLOCK
+    check(backend, call)
 
 
 @pytest.fixture
