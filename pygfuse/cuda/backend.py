@@ -22,12 +22,13 @@ from pygfuse.cuda.walks.arguments import (
     BACKWARD,
     FORWARD,
     WEIGHTS,
+    KeptWeights,
     NumTiles,
     Sizes,
     Weights,
 )
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.mapping import Cut
+from pygfuse.mapping.mapping import Cut, forced
 from pygfuse.partial.paths.policy import path_of
 from pygfuse.program.adjoint import BackwardPlan, backward_plans
 from pygfuse.program.library.neighbours import NEIGHBOURS
@@ -128,7 +129,9 @@ def _walk_forward(
     tops = call.width if call.reduce in ('max', 'min') else call.heads
     sizes = (call.width, tops, call.heads)
     partial = shared.PartialStates(*(out.new_empty(num_slots(parts), size, dtype=wide) for size in sizes))
-    kernel = kernels.forward_kernel(call.bound, tiling.layout, call.reduce)
+    chosen = forced()
+    two_pass = chosen is not None and chosen.two_pass and call.bound.softmax
+    kernel = kernels.forward_kernel(call.bound, tiling.layout, call.reduce, two_pass)
     kernel(
         *(device, kernel.blocks(parts.count), tiling.count),
         parts.count,
@@ -181,10 +184,7 @@ def sum_of_few(*call: object) -> None:
 
 
 def backward(asked: Gradient) -> dict[str, Tensor | Product]:
-    """The gradients of operands, by name, in the shapes of the operands.
-
-    Weights are always computed again: reading them would take as long.
-    """
+    """The gradients of operands, by name, in the shapes of the operands."""
     call, out, statistics, grad_out = asked.call, asked.out, asked.statistics, asked.grad_out
     path = path_of(call.graph, grad_out, call.row_bytes)
     out, grad_out = _aligned(out), _aligned(grad_out)
@@ -229,7 +229,7 @@ def _walk_backward(
     tiling = _tiling(call, edges, planning.BACKWARD_VALUES, plan.is_separable(bound), gathered, overlapping)
     parts, kernel = (
         planning.parts_of(edges, call.row_bytes),
-        kernels.backward_kernel(bound, tiling.layout, plan, call.reduce),
+        kernels.backward_kernel(bound, tiling.layout, plan, call.reduce, call.weights is not None),
     )
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
     products = [name for name in plan.edge_channels if name in bound.edge_products]
@@ -266,6 +266,7 @@ def _walk_backward(
             NumTiles(tiling.count),
             _draws(call),
             shared.OfTargets(grad_out, out, normalisers, delta),
+            KeptWeights(() if call.weights is None else (call.weights,)),
             shared.Gradients(
                 grad_heads=_named(found, plan.heads),
                 grad_channels=_named(found, plan.channels),

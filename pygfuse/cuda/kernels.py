@@ -26,16 +26,18 @@ def _key(bound: BoundProgram, *rest: object) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def forward_kernel(bound: BoundProgram, layout: Layout, reduce: str) -> Kernel:
-    make = functools.partial(_made, forward_body, bound, (reduce,))
-    named = _named(layout, f'{bound.program.name} forward', _key(bound, reduce))
+def forward_kernel(bound: BoundProgram, layout: Layout, reduce: str, two_pass: bool = False) -> Kernel:
+    make = functools.partial(_made, forward_body, bound, (reduce, two_pass))
+    named = _named(layout, f'{bound.program.name} forward', _key(bound, reduce, two_pass))
     return Kernel(make, *named, fuses_products(reduce), FORWARD_BLOCKS)
 
 
 @functools.lru_cache(maxsize=256)
-def backward_kernel(bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str) -> Kernel:
-    make = functools.partial(_made, backward_body, bound, (plan, reduce))
-    named = _named(layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, reduce in ('max', 'min')))
+def backward_kernel(
+    bound: BoundProgram, layout: Layout, plan: BackwardPlan, reduce: str, keeps: bool = False
+) -> Kernel:
+    make, extreme = functools.partial(_made, backward_body, bound, (plan, reduce, keeps)), reduce in ('max', 'min')
+    named = _named(layout, f'{bound.program.name} backward by {plan.side}', _key(bound, plan, extreme, keeps))
     return Kernel(make, *named, fuses_products(reduce), BACKWARD_BLOCKS)
 
 

@@ -50,8 +50,8 @@ class Mapping:
             they came, so that a graph that is used once need not be sorted. Walks that need whole rows (softmax,
             maxima) and graphs that are sorted already are ``'vertex'`` instead.
         part_work: Edges and rows that make one part: what a thread of a CPU takes at a time.
-        two_pass: Whether a softmax takes two walks, its statistics first and then the sums, rather than one with a
-            running maximum.
+        two_pass: Whether a softmax takes two walks (on a GPU two passes over each row's edges), its statistics first
+            and then the sums, rather than one with a running maximum.
 
     Raises:
         ValueError: If there is no such mapping.

@@ -1,5 +1,6 @@
 """The walks as they are compiled for a GPU, interpreted on a machine without one: outputs and all gradients."""
 
+import dataclasses
 import itertools
 import os
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 import torch_geometric.nn
 
+from pygfuse import ablation
 from pygfuse.call import reference
 from pygfuse.call.call import Dropout
 from pygfuse.call.gradient import Gradient
@@ -194,6 +196,54 @@ def _layers():
     conv, pyg = GATConv(8, 8, heads=2, edge_dim=3), torch_geometric.nn.GATConv(8, 8, heads=2, edge_dim=3)
     pyg.load_state_dict(conv.state_dict())
     return conv, pyg, (torch.randn(6, 8), torch.randint(6, (2, 20)), torch.randn(20, 3))
+
+
+@pytest.mark.parametrize('name', ['gat', pytest.param('transformer', marks=pytest.mark.slow)])
+def test_a_softmax_in_two_passes_knows_the_greatest_score(name, monkeypatch):
+    call = random_call(PROGRAMS[name], random_graph(6, 3, 200), 2, 8, torch.float32)
+    call.tensors[next(iter(call.tensors))].mul_(5)
+    found = []
+    for two_pass in (False, True):
+        with force_mapping(Mapping('vertex', part_work=1000, two_pass=two_pass)):
+            check(backend, call, 1e-4)
+            found.append(backend.forward(call)[1])
+    # that of one pass is below it by less than the slack, or is it
+    assert bool((found[0][:, 0] <= found[1][:, 0]).all())
+    assert not torch.equal(found[0][:, 0], found[1][:, 0])
+    graph = _in_several_parts(monkeypatch)
+    with force_mapping(Mapping('edge', part_work=3, two_pass=True)):
+        check(backend, random_call(PROGRAMS[name], graph, 2, 8, torch.float32, dropout=0.3), TOLERANCE, against=by_cpu)
+
+
+@pytest.mark.parametrize(
+    'name', ['gat', *[pytest.param(name, marks=pytest.mark.slow) for name in ('transformer', 'fa', 'gaussian_2')]]
+)
+def test_kept_weights_are_read(name):
+    call = random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 8, torch.float32, dropout=0.3)
+    (out, statistics), weights = backend.forward(call), reference.weights(call)
+    grad = torch.randn_like(out)
+
+    def gradients(kept):
+        asked = dataclasses.replace(call, weights=kept)
+        return backend.backward(Gradient(asked, out, statistics, grad, list(call.tensors)))
+
+    wanted, found, doubled = gradients(None), gradients(weights), gradients(2 * weights)
+    for key, expected in wanted.items():
+        torch.testing.assert_close(found[key], expected, rtol=1e-4, atol=1e-4)
+    assert any(not torch.allclose(doubled[key], found[key]) for key in wanted)
+
+
+@pytest.mark.usefixtures('in_place_of_the_cpu')
+def test_a_layer_from_end_to_end_without_recomputation():
+    conv, pyg, inputs = _layers()
+    with ablation(recomputation=False):
+        found, expected = conv(*inputs), pyg(*inputs)
+        grad = torch.randn_like(found)
+        found.backward(grad)
+    expected.backward(grad)
+    assert conv.note.reason is None
+    for mine, theirs in zip(conv.parameters(), pyg.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures('in_place_of_the_cpu')

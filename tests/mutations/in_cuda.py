@@ -35,6 +35,20 @@ OF_CUDA = (
         f'{COMPILED} -k "dealt_to_a_block and 516"',
     ),
     Mutation(
+        'one pass in place of two',
+        'cuda/backend.py',
+        'two_pass = chosen is not None and chosen.two_pass and call.bound.softmax',
+        'two_pass = False',
+        f'{COMPILED} -k two_passes',
+    ),
+    Mutation(
+        'kept weights that are computed again',
+        'cuda/walks/backward.py',
+        '            if keeps:\n',
+        '            if False:\n',
+        f'{COMPILED} -k kept_weights',
+    ),
+    Mutation(
         'lanes without a vector load that of another',
         'cuda/loads.py',
         'vectors.append(_where(builder, there, load))',

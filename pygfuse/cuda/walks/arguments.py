@@ -25,6 +25,12 @@ class NumTiles(NamedTuple):
     num_tiles: int
 
 
+class KeptWeights(NamedTuple):
+    """The weights of edges before dropout, where forward kept them."""
+
+    kept_weights: tuple[Tensor, ...]
+
+
 _WALKED, _OPERANDS = Whole('walked', shared.WalkedEdges), Whole('operands', shared.Operands)
 _RESULTS, _PARTIAL = Whole('results', shared.Results), Whole('partial', shared.PartialStates)
 _LEFT, _OF_TARGETS = Whole('left', shared.SplitRows), Whole('of_targets', shared.OfTargets)
@@ -34,4 +40,7 @@ FORWARD = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, shared.Draws
 COMBINE = Arguments('splits', _LEFT, shared.RowPointer, shared.Row, _PARTIAL, _RESULTS)
 FOLD = Arguments('runs', _LEFT, shared.Row, _PARTIAL)
 WEIGHTS = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, Weights)
-BACKWARD = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, NumTiles, shared.Draws, _OF_TARGETS, _GRADS)
+BACKWARD = Arguments(
+    *('parts', _WALKED, _OPERANDS, Sizes, shared.Row, NumTiles, shared.Draws),
+    *(_OF_TARGETS, KeptWeights, _GRADS),
+)

@@ -90,23 +90,26 @@ def _target_loader(lanes: Any, softmax: bool, extreme: bool) -> Callable:
 
 
 def _loader(lanes: Any, bound: BoundProgram, load_target: Callable, by_target: bool) -> Callable:
-    """``load(q, ...)``: the edge at a place, its place, and what belongs to its target where that is gathered."""
-    load_edge, place_at = edge_loader(lanes, bound), lanes.place_at
+    """``load(q, ...)``: the edge at a place, its place, what belongs to its target where that is gathered, and the
+    weight that was kept of it, if one was."""
+    load_edge, place_at, load_heads = edge_loader(lanes, bound), lanes.place_at, lanes.load_heads
 
     @lanes.inlined
-    def load(q, end, walked, operands, sizes, total_heads, width, head, channel, of_targets):
+    def load(q, end, walked, operands, sizes, total_heads, width, head, channel, of_targets, kept_weights):
         edge = load_edge(q, end, walked, operands, sizes, total_heads, width, head, channel)
         grad, reached, normaliser, mean_dot = (), (), (), ()
         if not by_target:
             grad, reached, normaliser, mean_dot = load_target(
                 place_at(walked.gathered, min(q, end - 1)), of_targets, total_heads, width, head, channel
             )
-        return edge, q, grad, reached, normaliser, mean_dot
+        return edge, q, grad, reached, normaliser, mean_dot, load_heads(kept_weights, edge[1] * total_heads + head)
 
     return load
 
 
-def _flow(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, str], extreme: bool) -> Callable:
+def _flow(
+    bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, str], extreme: bool, keeps: bool
+) -> Callable:
     """``flow(loaded, ...)``: all gradients on one edge.
 
     With w the (dropped-out) softmax weight of an edge, dw the gradient that reaches it and delta the row's sum of
@@ -129,15 +132,18 @@ def _flow(bound: BoundProgram, lanes: Any, plan: BackwardPlan, sides: dict[str, 
         loaded, own_heads, own_row, head_parameters, parameters, scalars,
         own_grad, own_reached, own_normaliser, own_mean_dot, seed, threshold, scale, head,
     ):  # fmt: skip
-        edge, q, grad, reached, normaliser, mean_dot = loaded
+        edge, q, grad, reached, normaliser, mean_dot, kept_weight = loaded
         if by_target:
             grad, reached, normaliser, mean_dot = own_grad, own_reached, own_normaliser, own_mean_dot
         there, e, other_heads, other, on_edge, row = edge
         weight, through = heads_full(1.0), heads_full(0.0)
         if has_score:
-            alpha = score(edge, own_heads, own_row, head_parameters, parameters, scalars)
-            if softmax:
-                alpha = exp(above(alpha, normaliser[0])) * normaliser[1]
+            if keeps:
+                alpha = kept_weight[0]
+            else:
+                alpha = score(edge, own_heads, own_row, head_parameters, parameters, scalars)
+                if softmax:
+                    alpha = exp(above(alpha, normaliser[0])) * normaliser[1]
             weight = alpha
             if seed is not None:
                 kept = dropout(seed, threshold, scale, e, head)
@@ -251,23 +257,26 @@ def _writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> Callable:
     )
 
 
-def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: str) -> Callable:
+def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: str, keeps: bool) -> Callable:
     """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
+
+    Only where forward kept the weights of edges, `kept_weights`, are these read.
 
     Args:
         bound: The program.
         lanes: The instructions of a lane.
         plan: What the walk computes.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+        keeps: Whether forward kept the weights of edges.
     """
     by_target, softmax, extreme = plan.side == TARGET, bound.softmax, reduce in ('max', 'min')
     sides, batch, subteams = BY_TARGET if by_target else BY_SOURCE, Batch(lanes, bound), lanes.layout.subteams
     step, places, load_target = batch.step, batch.places(), _target_loader(lanes, softmax, extreme)
     loader = _loader(lanes, bound, load_target, by_target)
-    load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, 'of_targets'])
+    load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, 'of_targets', 'kept_weights'])
     own_target = ('own_grad', 'own_reached', 'own_normaliser', 'own_mean_dot')
     flow_all = batch.mapped(
-        _flow(bound, lanes, plan, sides, extreme), ['loaded'], [*RESIDENT, *own_target, *Draws._fields, 'head']
+        _flow(bound, lanes, plan, sides, extreme, keeps), ['loaded'], [*RESIDENT, *own_target, *Draws._fields, 'head']
     )  # fmt: skip
     add_all = batch.folded(_adder(lanes), ['flows'])
     write_all = batch.folded(_writer(lanes, bound, plan), ['flows'], _WRITTEN)
@@ -288,7 +297,8 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
 
     @BACKWARD.of
     def backward(
-        parts, walked, operands, sizes, total_heads, width, num_tiles, seed, threshold, scale, of_targets, grads,
+        parts, walked, operands, sizes, total_heads, width, num_tiles, seed, threshold, scale, of_targets,
+        kept_weights, grads,
     ):  # fmt: skip
         subteam, (tile, head, channel) = subteam_number(), tile_of(walked.tiles)
         worker = team_number() * subteams + subteam
@@ -316,7 +326,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                 for q in range(begin, end, step):
                     edges = load_edges(
                         places(q + subteam), end, walked, operands, sizes, total_heads, width, head, channel,
-                        of_targets,
+                        of_targets, kept_weights,
                     )  # fmt: skip
                     flows = flow_all(
                         edges, own_heads, own_row, head_parameters, parameter_rows, operands.scalars,

@@ -75,11 +75,12 @@ def _subteam_merger(lanes: Any, softmax: bool, extreme: bool) -> Callable:
     return merge
 
 
-def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
+def forward_body(bound: BoundProgram, lanes: Any, reduce: str, two_pass: bool) -> Callable:
     """The walk that computes the output and what its adjoint needs of it.
 
     Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
-    row's first batch), the sums so far are scaled down. It leaves of each row and head that maximum and the reciprocal
+    row's first batch), the sums so far are scaled down. Or it takes two over the edges of a row: the greatest score
+    first, then the sums. It leaves of each row and head that maximum and the reciprocal
     of the sum of exponentials relative to it. A maximum (or minimum) leaves, for each value of the row, the number of
     edges among which torch divides its gradient. Of a row that is not whole in this part, the state is left in the
     part's slot.
@@ -88,6 +89,7 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
         bound: The program.
         lanes: The instructions of a lane.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
+        two_pass: Whether a softmax takes two passes.
     """
     has_score, softmax, extreme = bound.score is not None, bound.softmax, reduce in ('max', 'min')
     load_heads, load_row, rows_of, row_at = lanes.load_heads, lanes.load_row, rows_reader(lanes), row_reader(lanes)
@@ -144,6 +146,13 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                 top, total, state = heads_full(least), heads_full(0.0), (row_full(0.0), row_full(0.0))
                 if extreme:
                     state = (row_full(-np.inf), row_full(0.0))
+                if two_pass:
+                    for q in range(begin, end, step):
+                        edges = load_edges(
+                            places(q + subteam), end, walked, operands, sizes, total_heads, width, head, channel
+                        )
+                        weights = score(edges, own_heads, own_row, head_parameters, parameter_rows, operands.scalars)
+                        top = highest(top, mask(weights, edges))
                 for q in range(begin, end, step):
                     edges = load_edges(
                         places(q + subteam), end, walked, operands, sizes, total_heads, width, head, channel
@@ -153,10 +162,11 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str) -> Callable:
                         weights = score(edges, own_heads, own_row, head_parameters, parameter_rows, operands.scalars)
                         if softmax:
                             weights = mask(weights, edges)
-                            peak = highest(top, weights)
-                            if any_above(peak, top + SLACK):
-                                factor = exp(top - peak)
-                                state, total, top = (state[0] * factor, state[1]), total * factor, peak
+                            if not two_pass:
+                                peak = highest(top, weights)
+                                if any_above(peak, top + SLACK):
+                                    factor = exp(top - peak)
+                                    state, total, top = (state[0] * factor, state[1]), total * factor, peak
                             weights = weigh_all(weights, top)
                             total = add_all(total, weights)
                         if seed is not None:

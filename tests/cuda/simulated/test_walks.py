@@ -68,6 +68,12 @@ def test_rows_in_several_parts(name, small_parts):
     check(backend, random_call(PROGRAMS[name], graph, 2, 4))
 
 
+@pytest.mark.parametrize('name', ['gat', 'transformer', 'gaussian_2'])
+def test_a_softmax_in_two_passes(name):
+    with force_mapping(Mapping('edge', part_work=6, two_pass=True)):
+        check(backend, random_call(PROGRAMS[name], random_graph(5, 4, 20, hub=12), 2, 4))
+
+
 @pytest.mark.parametrize('reduce', ['mean', 'max', 'min'])
 @pytest.mark.parametrize('name', ['neighbours', 'gine', 'weighted_neighbours', 'res_gated_sigmoid'])
 def test_reductions(name, reduce):
@@ -96,6 +102,18 @@ def test_weights_of_edges(name):
     call = random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4)
     found = backend.weights(call, backend.forward(call)[1])
     torch.testing.assert_close(found, reference.weights(call))
+
+
+@pytest.mark.parametrize('name', ['gat', 'gatv2', 'fa'])
+def test_kept_weights_are_read(name):
+    call = random_call(PROGRAMS[name], random_graph(5, 4, 14), 2, 4)
+    out, statistics = backend.forward(call)
+    grad, needed = torch.randn_like(out), list(call.tensors)
+    wanted = backend.backward(Gradient(call, out, statistics, grad, needed))
+    call.weights = reference.weights(call)
+    found = backend.backward(Gradient(call, out, statistics, grad, needed))
+    for key, expected in wanted.items():
+        close(found[key], expected, 1e-10, key)
 
 
 def test_factors_of_dropout():
