@@ -22,6 +22,7 @@ from pygfuse.cpu.walked_edges import nothing
 from pygfuse.cpu.walks.arguments import Panels
 from pygfuse.cpu.walks.listed_backward import Gradients, OfTargets
 from pygfuse.graph.listed import Listed
+from pygfuse.mapping.few_edges import are_of_two_threads
 from pygfuse.program.adjoint import BackwardPlan, whole_plan
 from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, SOURCE, TARGET, BoundProgram
@@ -57,9 +58,11 @@ class Walks:
         limit, shape = None if bound.score_is_of_heads else 1, (dtype, heads, channels)
         self._tiling = row_tiling.tiling(*shape, row_tiling.FORWARD_REGISTERS, False, limit)
         self._of_adjoint = row_tiling.tiling(*shape, row_tiling.BACKWARD_REGISTERS, False, limit)
+        # a score is one for all of a head, so that a half would compute it again
+        self._halves = row_tiling.halves(dtype, channels, limit) if heads == 1 and bound.score is None else None
         self._places = {name: place for place, name in enumerate(names)}
-        # by whether weights of edges are dropped
-        self._forward: dict[bool, tuple[Launch, Callable]] = {}
+        # by whether weights of edges are dropped, and whether the row is halved
+        self._forward: dict[tuple[bool, bool], tuple[Launch, Callable]] = {}
         self._backward: dict[tuple, _Backward] = {}
 
     def forward(
@@ -83,15 +86,15 @@ class Walks:
             statistics = like.new_empty((num_targets, 2, heads))
         elif self._reduce in ('max', 'min'):
             statistics = torch.empty_like(out)
-        key = draws.seed is None
-        launch, packed = self._forward.get(key) or self._forward.setdefault(key, self._prepared_forward(draws))
+        key = draws.seed is None, self._is_halved(edge_index)
+        launch, packed = self._forward.get(key) or self._forward.setdefault(key, self._prepared_forward(draws, key[1]))
         loops = -1 if num_loops is None else num_loops
         launch.run(
             packed(
                 *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0], out, statistics),
                 *(*draws, *numbers, *tensors),
             ),
-            1,
+            _threads_for(key[1]),
         )
         _check(listed)
         return out, statistics
@@ -124,10 +127,11 @@ class Walks:
         of_messages = grad / statistics if self._reduce in ('max', 'min') else grad
         out = grad if out is None else out
         there = tuple([tensor is not None for tensor in tensors])
-        key = needed, features, draws.seed is None, there
+        is_halved = self._is_halved(listed.edge_index)
+        key = needed, features, draws.seed is None, there, is_halved
         prepared = self._backward.get(key)
         if prepared is None:
-            prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there)
+            prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there, is_halved)
         edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
         lanes, places, num_ids = lanes_of(self._dtype), self._places, listed.num_edge_ids
         sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids}
@@ -139,7 +143,7 @@ class Walks:
         for name in prepared.written:
             found[name] = rows((num_ids, self._row.width))
         weights = [torch.zeros_like(tensors[places[f'{name}:weight']]) for name in prepared.products]
-        count = self._of_adjoint.count
+        count = prepared.num_tiles
         of_features, panels = [], []
         for name in prepared.features:
             # a row for each tile of channels
@@ -154,7 +158,7 @@ class Walks:
                 *(of_messages, grad, out, statistics, *draws, *numbers, *tensors),
                 *(*found.values(), *weights, *of_features, *panels, *scalars),
             ),
-            1,
+            _threads_for(is_halved),
         )
         for name, values in zip(prepared.scalars, scalars, strict=True):
             found[name] = values.sum(dim=1, keepdim=True)
@@ -167,22 +171,28 @@ class Walks:
         _check(listed)
         return found
 
-    def _prepared_forward(self, draws: Draws) -> tuple[Launch, Callable]:
+    def _is_halved(self, edge_index: Tensor) -> bool:
+        """Whether the row is walked in two halves: that, and so the bits, follows from the work alone."""
+        return self._halves is not None and are_of_two_threads(edge_index.shape[1], self.width)
+
+    def _prepared_forward(self, draws: Draws, halved: bool) -> tuple[Launch, Callable]:
         """The launch, and ``packed(edge_index, target_row, ..., out, statistics, seed, ..., numbers, tensors)``."""
         given = Given(self._names, self._numbers, self._dtype, draws, [True] * len(self._names))
         out = given.of('out', self._dtype)
         has_statistics = self._bound.softmax or self._reduce in ('max', 'min')
         statistics = given.of('statistics', self._dtype) if has_statistics else given.absent('statistics')
         results = shared.Results(out, statistics)
-        arguments = *given.arguments(self._bound, self._row, self._tiling.tiles), results
-        kernel = kernels.listed_forward_kernel(self._bound, self._tiling, self._reduce)
+        tiling = self._halves if halved else self._tiling
+        arguments = *given.arguments(self._bound, self._row, tiling.tiles), results
+        kernel = kernels.listed_forward_kernel(self._bound, tiling, self._reduce)
         order = *given.of_edges, 'out', 'statistics', *given.of_operands
-        return kernel.untested(arguments), written_packer(self._tiling.count, arguments, given.named, order)
+        return kernel.untested(arguments), written_packer(tiling.count, arguments, given.named, order)
 
     def _prepared_backward(
-        self, needed: frozenset[str], features: frozenset[str], draws: Draws, there: Sequence[bool]
+        self, needed: frozenset[str], features: frozenset[str], draws: Draws, there: Sequence[bool], halved: bool
     ) -> _Backward:
         bound, dtype, row = self._bound, self._dtype, self._row
+        tiling = self._halves if halved else self._of_adjoint
         plan = whole_plan(bound, needed, features)
         places = _places_of(bound, plan)
         given = Given(self._names, self._numbers, dtype, draws, there)
@@ -197,12 +207,12 @@ class Walks:
         panels = tuple([given.of(f'panel_{k}', dtype) for k in range(len(plan.features))])
         scalars = tuple([given.of(f'scalar_{k}', dtype) for k in range(len(plan.edge_scalars))])
         arguments = (
-            *given.arguments(bound, row, self._of_adjoint.tiles),
+            *given.arguments(bound, row, tiling.tiles),
             OfTargets(of_messages, grad, out, statistics),
             places.gradients(found, scalars, weights, of_features),
             Panels(panels),
         )
-        kernel = kernels.listed_backward_kernel(bound, self._of_adjoint, plan, self._reduce)
+        kernel = kernels.listed_backward_kernel(bound, tiling, plan, self._reduce)
         order = (
             *(*given.of_edges, 'of_messages', 'grad', 'out', 'statistics', *given.of_operands),
             *[f'found_{k}' for k in range(len(found))],
@@ -216,7 +226,8 @@ class Walks:
         parameters = tuple([(names, widths[level]) for level, names in places.parameters if names])
         return _Backward(
             kernel.untested(arguments),
-            written_packer(self._of_adjoint.count, arguments, given.named, order),
+            written_packer(tiling.count, arguments, given.named, order),
+            tiling.count,
             tuple([(name, operand.side, widths[operand.level]) for name, operand in sides.items()]),
             parameters,
             places.written,
@@ -232,6 +243,7 @@ class _Backward(NamedTuple):
     Attributes:
         launch: The launch.
         packed: Packs what it takes.
+        num_tiles: The number of tiles of a row.
         added: The operands of nodes and edges whose gradients are added up in memory, with their sides and widths.
         parameters: Those of no node and edge of one width.
         written: Those of edges whose rows are written.
@@ -242,6 +254,7 @@ class _Backward(NamedTuple):
 
     launch: Launch
     packed: Callable
+    num_tiles: int
     added: tuple[tuple[str, str, int], ...]
     parameters: tuple[tuple[tuple[str, ...], int], ...]
     written: tuple[str, ...]
@@ -251,6 +264,10 @@ class _Backward(NamedTuple):
 
 
 walks_of = functools.lru_cache(maxsize=1024)(Walks)
+
+
+def _threads_for(is_halved: bool) -> int:
+    return min(2, torch.get_num_threads()) if is_halved else 1
 
 
 def _check(listed: Listed) -> None:

@@ -75,6 +75,19 @@ def apart(dtype: torch.dtype, heads: int, channels: int, registers: int, split_c
     return _tiles(Instructions(element, 1, limit), starts), _tiles(Instructions(element, 1, rest), ends)
 
 
+@functools.lru_cache(maxsize=256)
+def halves(dtype: torch.dtype, channels: int, edge_limit: int | None = None) -> Tiling | None:
+    """Two tiles of one head, of half of its channels each; None where a half is no whole number of registers.
+
+    Args:
+        dtype, channels, edge_limit: As of `tiling`.
+    """
+    half, rest = divmod(channels, 2)
+    if rest or half % _most_values(dtype, 1):
+        return None
+    return _tiles(Instructions(ELEMENT_TYPES[dtype], 1, half, edge_limit), [(0, 0), (0, half)])
+
+
 def _most_values(dtype: torch.dtype, registers: int) -> int:
     """How many values `registers` hold."""
     return registers * simd.register_bytes() // dtype.itemsize

@@ -11,6 +11,8 @@ MOST_BYTES = 2**22
 MOST_TINY_BYTES = 2**16
 # numbers that a network of edges multiplies: beyond, several threads take less than one
 MOST_PRODUCTS = 2**24
+# numbers in rows of edges: beyond, walks of programs take two threads
+MOST_OF_ONE_THREAD = 2**17
 # what an edge of narrower rows takes, too
 _LEAST_ROW = 256
 
@@ -36,6 +38,16 @@ def are_few(num_edges: int, num_nodes: int, row_bytes: int, products: tuple[int,
     if num_edges * products[0] + num_nodes * products[1] > MOST_PRODUCTS:
         return False
     return (num_edges + num_nodes) * row_bytes <= MOST_BYTES and records.TABLE.is_empty()
+
+
+def are_of_two_threads(num_edges: int, width: int) -> bool:
+    """Whether the walk of a program along few edges is that much work that two threads share it.
+
+    Example:
+        >>> are_of_two_threads(1000, 64), are_of_two_threads(10_000, 64)
+        (False, True)
+    """
+    return num_edges * width > MOST_OF_ONE_THREAD
 
 
 def are_tiny(num_edges: int, row_bytes: int) -> bool:

@@ -13,9 +13,39 @@ NETWORKS_ALONG = 'tests/ops/test_few_edge_networks.py'
 EDGE_CONV_ALONG = 'tests/conv/edge_conv/test_few_edges.py'
 HEADS = 'tests/ops/test_head_products.py'
 LISTED = 'tests/ops/test_listed.py'
+HALVES = 'tests/cpu/test_listed_walks.py'
 MAPPED = 'tests/ops/test_mapped_sums.py'
 
 OF_FEW_EDGES = (
+    # halves of a row
+    Mutation(
+        'the first half twice',
+        'cpu/row_tiling.py',
+        '[(0, 0), (0, half)]',
+        '[(0, 0), (0, 0)]',
+        f'{HALVES} -k whole',
+    ),
+    Mutation(
+        'halves that follow from the number of threads',
+        'cpu/listed_walks.py',
+        'return self._halves is not None and are_of',
+        'return self._halves is not None and torch.get_num_threads() > 1 and are_of',
+        f'{HALVES} -k bits',
+    ),
+    Mutation(
+        'halves that are no whole number of registers',
+        'cpu/row_tiling.py',
+        'if rest or half % _most_values(dtype, 1):',
+        'if rest:',
+        f'{HALVES} -k no_halves',
+    ),
+    Mutation(
+        'halves of what has a score',
+        'cpu/listed_walks.py',
+        'if heads == 1 and bound.score is None else None',
+        'if heads == 1 else None',
+        f'{HALVES} -k no_halves',
+    ),
     # programs along edges as they come
     Mutation(
         'a list that nobody checks',
