@@ -223,9 +223,16 @@ def _is_nearly_all(wanted: Mapping[Node, RowSet | None]) -> bool:
     return NEARLY_ALL * of_all < walked < of_all
 
 
-@contextlib.contextmanager
-def _modes_of_call(node: Node) -> Iterator[None]:
+def _modes_of_call(node: Node) -> contextlib.AbstractContextManager[None]:
     """The modes of the deferred call: those where it is read may be others; no call under autocast is deferred."""
+    is_same = node.with_grad == torch.is_grad_enabled() and not autocast.is_on_anywhere()
+    if is_same and node.in_inference_mode == torch.is_inference_mode_enabled():
+        return contextlib.nullcontext()
+    return _in_modes_of_call(node)
+
+
+@contextlib.contextmanager
+def _in_modes_of_call(node: Node) -> Iterator[None]:
     with (
         autocast.off_everywhere(),
         torch.inference_mode(node.in_inference_mode),

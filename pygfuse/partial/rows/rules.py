@@ -11,11 +11,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from torch_geometric import Index
 
 from pygfuse.ops import Edges, aggregate
 from pygfuse.partial.rows import row_wise
+from pygfuse.partial.rows.leaves import Structure, flattened, unflattened
 from pygfuse.partial.rows.nodes import Aggregated, Aggregation, Given, Item, Mapped, Node, RowWise, tensors_in
 from pygfuse.partial.rows.row_set import RowSet
 from pygfuse.partial.rows.session import Session
@@ -42,7 +42,7 @@ def defer(session: Session, func: Callable, args: tuple, kwargs: dict[str, Any])
     args, kwargs, also = row_wise.without_in_place(func, args, kwargs)
     if func in row_wise.DROPOUTS:
         found = _dropped(func, args, kwargs)
-    elif func in row_wise.LINEAR and is_plain((args, kwargs)):
+    elif func in row_wise.LINEAR and is_plain(*args, *kwargs.values()):
         found = _mapped(session, *args, **kwargs)
     elif func in row_wise.RESHAPES:
         found = _reshaped(session, func, args, kwargs)
@@ -121,7 +121,7 @@ def _cast(session: Session, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 def _defer_rows(session: Session, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A function of rows, deferred; NotImplemented if it is none."""
-    leaves, structure = tree_flatten((args, kwargs))
+    leaves, structure = flattened(args, kwargs)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     own = [leaf for leaf in tensors if isinstance(leaf, Deferred)]
     total = (own or tensors)[0].shape[:1]
@@ -151,7 +151,7 @@ def _defer_rows(session: Session, func: Callable, args: tuple, kwargs: dict[str,
         filled = list(rest)
         for i, value in zip(with_rows, values, strict=True):
             filled[i] = value
-        given, named = tree_unflatten(filled, structure)
+        given, named = unflattened(filled, structure)
         return func(*given, **named)
 
     node = RowWise(compute, inputs, [leaf for leaf in rest if isinstance(leaf, Tensor)])
@@ -176,14 +176,16 @@ def _is_row_wise(func: Callable, args: tuple, kwargs: dict[str, Any], result_dim
     if func in row_wise.ELEMENTWISE:
         return True
     if func in row_wise.ALONG:
-        return is_plain(args[1:]) and row_wise.is_along_other_dimensions(func, args, kwargs, result_dims)
+        return is_plain(*args[1:]) and row_wise.is_along_other_dimensions(func, args, kwargs, result_dims)
     if func in row_wise.LAYER_NORMS:
         shape = args[1] if len(args) > 1 else kwargs.get('normalized_shape', ())
-        return len(shape) < args[0].dim() and is_plain((args[2:], kwargs))
+        return len(shape) < args[0].dim() and is_plain(*args[2:], *kwargs.values())
     # a linear map
     weight = args[1] if len(args) > 1 else kwargs.get('weight', kwargs.get('other', kwargs.get('mat2')))
     first = args[0] if args else None
-    return isinstance(first, Tensor) and first.dim() >= 2 and weight.dim() <= 2 and is_plain((args[1:], kwargs))
+    return (
+        isinstance(first, Tensor) and first.dim() >= 2 and weight.dim() <= 2 and is_plain(*args[1:], *kwargs.values())
+    )
 
 
 def _has_rows(func: Callable, args: tuple, tensor: Tensor, total: int, result_dims: int) -> bool:
@@ -197,7 +199,7 @@ def _has_rows(func: Callable, args: tuple, tensor: Tensor, total: int, result_di
 
 def _meta(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The result with no values, for its shape and type."""
-    leaves, structure = tree_flatten((args, kwargs))
+    leaves, structure = flattened(args, kwargs)
     described = tuple(
         (_LIKE, one.shape, one.dtype) if isinstance(one, Tensor) else (type(one), one, None) for one in leaves
     )
@@ -214,12 +216,12 @@ _LIKE = 'a tensor'
 
 
 @functools.lru_cache(maxsize=1024)
-def _result_of(func: Callable, described: tuple[tuple, ...], structure: TreeSpec, default: torch.dtype) -> Any:
+def _result_of(func: Callable, described: tuple[tuple, ...], structure: Structure, default: torch.dtype) -> Any:
     """What a function gives for arguments of such shapes and types: torch takes a tenth of a millisecond to say so."""
     leaves = [
         torch.empty(value, dtype=dtype, device='meta') if kind is _LIKE else value for kind, value, dtype in described
     ]
-    args, kwargs = tree_unflatten(leaves, structure)
+    args, kwargs = unflattened(leaves, structure)
     with torch.no_grad():
         return func(*args, **kwargs)
 
@@ -247,7 +249,7 @@ def _defer_aggregation(
         if isinstance(value, Tensor) and sides[name] in (SOURCE, TARGET)
     }
     others = {name: value for name, value in operands.items() if name not in rows}
-    if SOURCE not in sides.values() or not is_plain([*others.values()]):
+    if SOURCE not in sides.values() or not is_plain(*others.values()):
         return NotImplemented
     tensors = [*tensors_in([*operands.values()])]
     shape = (of.heads * of.channels,) if of.flat else (of.heads, of.channels)
@@ -268,7 +270,7 @@ def _selected(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     else:
         key = args[1] if isinstance(args[1], tuple) else (args[1],)
         first, rest = key[0], key[1:]
-        if not is_plain(key):
+        if not is_plain(*key):
             return NotImplemented
     total = x.shape[0]
     if isinstance(first, slice):

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pygfuse._lib.of_shape import OF_SHAPE, told_by_shape
 from pygfuse.partial.rows import row_wise
+from pygfuse.partial.rows.leaves import flattened
 from pygfuse.partial.rows.nodes import Node, evaluate, is_kept, kept_rows
 from pygfuse.partial.rows.row_set import RowSet, chosen
 from pygfuse.partial.rows.session import NAN, Session, runs_at_once
@@ -35,6 +36,9 @@ class Deferred(Tensor):
     _session: Session
     # whether another one may share its memory
     _is_shared: bool
+    _shape: torch.Size
+    _dtype: torch.dtype
+    _device: torch.device
 
     @staticmethod
     def __new__(cls, node: Node, like: Tensor, device: torch.device, session: Session, requires_grad: bool) -> Deferred:
@@ -42,8 +46,30 @@ class Deferred(Tensor):
             cls, like.shape, dtype=like.dtype, device=device, requires_grad=requires_grad and like.is_floating_point()
         )
         made._node, made._session, made._is_shared = node, session, False
+        made._shape, made._dtype, made._device = like.shape, like.dtype, device
         made._refuse_its_gradient()
         return made
+
+    # what layers ask again and again, told without asking who may want to answer: that takes some twenty times as long
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def layout(self) -> torch.layout:
+        return torch.strided
+
+    def dim(self) -> int:
+        return len(self._shape)
 
     def _refuse_its_gradient(self) -> None:
         with torch._C.DisableTorchFunctionSubclass():
@@ -85,7 +111,7 @@ class Deferred(Tensor):
             return func(torch.empty(first.shape, dtype=first.dtype, device=first.device), *args[1:], **kwargs)
         if func == Tensor.is_leaf.__get__:
             return not args[0]._requires_a_gradient()
-        own = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Deferred)]
+        own = [one for one in flattened(args, kwargs)[0] if isinstance(one, Deferred)]
         for one in own:
             one.check_without_history()
         if func == Tensor.grad_fn.__get__:
@@ -208,6 +234,6 @@ def _read_by(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     return without_shared_memory(func(*tree_map(read, args), **tree_map(read, kwargs)), values)
 
 
-def is_plain(values: Any) -> bool:
-    """Whether no value is deferred."""
-    return not any(isinstance(leaf, Deferred) for leaf in tree_flatten(values)[0])
+def is_plain(*values: Any) -> bool:
+    """Whether no value, and none in a value, is deferred."""
+    return not any(isinstance(leaf, Deferred) for leaf in flattened(values, {})[0])

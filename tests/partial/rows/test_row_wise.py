@@ -176,6 +176,35 @@ def test_in_place_keeps_shape_and_type():
     torch.testing.assert_close(found[1:3], (x[1:3] + 1) ** 2)
 
 
+ATTRIBUTES = {
+    'rows': lambda x: x * 2,
+    'a column more': lambda x: x.unsqueeze(-1),
+    'half of the columns': lambda x: x[:, 2:],
+    'other numbers': lambda x: x > 0,
+    'another type': lambda x: x.to(torch.float64),
+    'one number a row': lambda x: x.sum(dim=1),
+}
+
+
+@pytest.mark.parametrize('name', ATTRIBUTES)
+def test_attributes_are_told_without_asking_modes(name):
+    class Noting(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            noted.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x, noted = torch.randn(NODES, 4), []
+    found, expected = ATTRIBUTES[name](given(x)), ATTRIBUTES[name](x)
+    with Noting():
+        told = found.shape, found.dtype, found.device, found.layout, found.dim()
+    assert noted == []
+    assert told == (expected.shape, expected.dtype, expected.device, expected.layout, expected.dim())
+    assert (found.ndim, len(found), found.numel(), found.size(0)) == (
+        expected.ndim, len(expected), expected.numel(), NODES
+    )  # fmt: skip
+    torch.testing.assert_close(found[:], expected)
+
+
 def test_what_requires_a_gradient():
     x = torch.randn(NODES, 4, requires_grad=True)
     found = given(x) * 1
