@@ -45,10 +45,12 @@ def _aligned(tensor: Tensor) -> Tensor:
     return tensor if tensor.data_ptr() % LOAD_BYTES == 0 else tensor.clone()
 
 
-def _tiling(call: Call, csr: Csr, values: int, split_channels: bool, rows: int, overlapping: bool = True) -> Tiling:
+def _tiling(
+    call: Call, csr: Csr, values: int, split_channels: bool, rows: int, overlapping: bool = True, summed: int = 1
+) -> Tiling:
     degree = planning.typical_degree(csr.num_edges / max(1, csr.num_rows))
     shape = _element(call), call.like.device, call.heads, call.channels
-    return planning.tiling(*shape, values, split_channels, rows, degree, overlapping)
+    return planning.tiling(*shape, values, split_channels, rows, degree, overlapping, summed)
 
 
 def _element(call: Call) -> torch.dtype:
@@ -225,8 +227,8 @@ def _walk_backward(
     by_target = plan.side == TARGET
     edges, wide = graph.csr if by_target else graph.csc, statistics_dtype(call.dtype)
     gathered = len(bound.names(SOURCE if by_target else TARGET, CHANNELS)) + len(bound.edge_rows) + (not by_target)
-    overlapping = not plan.adds_up(bound)
-    tiling = _tiling(call, edges, planning.BACKWARD_VALUES, plan.is_separable(bound), gathered, overlapping)
+    of_tiles = plan.is_separable(bound), gathered, not plan.adds_up(bound), len(plan.parameters)
+    tiling = _tiling(call, edges, planning.BACKWARD_VALUES, *of_tiles)
     parts, kernel = (
         planning.parts_of(edges, call.row_bytes),
         kernels.backward_kernel(bound, tiling.layout, plan, call.reduce, call.weights is not None),

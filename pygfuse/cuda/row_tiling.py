@@ -9,7 +9,7 @@ import torch
 
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cuda.arguments import KINDS
-from pygfuse.cuda.layout import WARP, Layout
+from pygfuse.cuda.layout import BLOCK, WARP, Layout
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.group_sizes.chooser import with_group_size
 from pygfuse.mapping.mapping import EDGE_BALANCED, PART_WORK, VERTEX_BALANCED, Cut, Mapping, cut, forced
@@ -18,7 +18,8 @@ from pygfuse.mapping.mapping import EDGE_BALANCED, PART_WORK, VERTEX_BALANCED, C
 # row and its sum
 FORWARD_VALUES = 16
 BACKWARD_VALUES = 8
-# values of a head that must be held whole, in one lane: more would not fit registers, and a block holds it
+# values of a head that must be held whole, in one lane: more would not fit registers, and a block holds it; of an
+# adjoint that sums several rows for parameters so much less
 WHOLE_VALUES = 16
 # values of gathered rows that one lane has in flight, and the most edges at once
 VALUES_IN_FLIGHT = 16
@@ -43,6 +44,7 @@ def tiling(
     rows: int = 1,
     degree: int = 1,
     overlapping: bool = True,
+    summed: int = 1,
 ) -> Tiling:
     """Tiles of whole heads, as many as fit; a wider head is split if the program allows it, else dealt to a block.
 
@@ -59,8 +61,9 @@ def tiling(
         rows: Rows that are gathered for each edge.
         degree: A power of two: subteams of lanes that find edges of their own in a typical row.
         overlapping: Whether tiles may overlap.
+        summed: Rows that are summed for parameters.
     """
-    element, in_flight, whole = KINDS[dtype], VALUES_IN_FLIGHT, WHOLE_VALUES
+    element, in_flight, whole = KINDS[dtype], VALUES_IN_FLIGHT, WHOLE_VALUES // max(1, summed)
     if element == 'float64':
         # a value takes two registers
         limit, in_flight, whole = limit // 2, in_flight // 2, whole // 2
@@ -70,7 +73,7 @@ def tiling(
         side_by_side = next(fitting, 1)
         starts = [(head, head * channels) for head in range(0, heads, side_by_side)]
         layout = Layout(element, side_by_side, channels)
-        if layout.values > whole:
+        if layout.values > whole and layout.vectors_per_head > BLOCK // 2:
             layout = Layout(element, 1, channels, over_block=True)
     else:
         offsets = [min(start, channels - held) for start in range(0, channels, held)]

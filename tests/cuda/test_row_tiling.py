@@ -88,6 +88,15 @@ def test_a_head_that_is_held_whole_is_dealt_to_a_block_where_a_warp_is_too_narro
     assert layout.values <= row_tiling.WHOLE_VALUES * 4 // max(4, dtype.itemsize)
 
 
+@pytest.mark.parametrize(('channels', 'team'), [(250, 128), (64, 32)])
+def test_rows_that_are_summed_leave_room_for_fewer_values(channels, team):
+    given = torch.float64, torch.device('cpu'), 1, channels, row_tiling.BACKWARD_VALUES
+    assert row_tiling.tiling(*given, summed=2).layout.team == team
+    assert row_tiling.tiling(*given).layout.team == 32
+    # 34 vectors of eight are too few for a block
+    assert row_tiling.tiling(torch.bfloat16, *given[1:3], 272, given[4], summed=2).layout.team == 32
+
+
 def test_a_block_holds_one_wide_head():
     for heads, channels in ((2, 516), (1, 64)):
         with pytest.raises(ValueError, match="'over_block'"):

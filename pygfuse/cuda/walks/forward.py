@@ -80,10 +80,9 @@ def forward_body(bound: BoundProgram, lanes: Any, reduce: str, two_pass: bool) -
 
     Softmax takes one pass with a running maximum: where a score exceeds it by more than a slack (hardly ever after a
     row's first batch), the sums so far are scaled down. Or it takes two over the edges of a row: the greatest score
-    first, then the sums. It leaves of each row and head that maximum and the reciprocal
-    of the sum of exponentials relative to it. A maximum (or minimum) leaves, for each value of the row, the number of
-    edges among which torch divides its gradient. Of a row that is not whole in this part, the state is left in the
-    part's slot.
+    first, then the sums. It leaves of each row and head that maximum and the reciprocal of the sum of exponentials
+    relative to it. A maximum (or minimum) leaves, for each value of the row, the number of edges among which torch
+    divides its gradient. Of a row that is not whole in this part, the state is left in the part's slot.
 
     Args:
         bound: The program.
