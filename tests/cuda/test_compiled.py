@@ -126,16 +126,19 @@ BLOCKS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize('balance', ['edge', pytest.param('vertex', marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ('name', 'channels', 'dtype', 'tolerance'),
     [BLOCKS[0], *[pytest.param(*block, marks=pytest.mark.slow) for block in BLOCKS[1:]]],
 )
-def test_a_wide_head_is_dealt_to_a_block(name, channels, dtype, tolerance, monkeypatch):
+def test_a_wide_head_is_dealt_to_a_block(name, channels, dtype, tolerance, balance, monkeypatch):
     graph = _in_several_parts(monkeypatch)
-    with force_mapping(Mapping('edge', part_work=3)):
+    with force_mapping(Mapping(balance, part_work=3)):
         call = random_call(PROGRAMS[name], graph, 1, channels, dtype, dropout=0.3)
         assert backend._tiling(call, graph.csr, plan.BACKWARD_VALUES, False, 1).layout.team == BLOCK
         check(backend, call, tolerance, against=by_cpu)
+        found = backend.weights(call, backend.forward(call)[1])
+    torch.testing.assert_close(found, reference.weights(call), rtol=1e-3, atol=tolerance)
 
 
 TYPES = [(torch.float64, 1e-10), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)]
