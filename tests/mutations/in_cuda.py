@@ -226,8 +226,8 @@ OF_CUDA = (
     Mutation(
         'tiles that overlap where something is added up',
         'cuda/backend.py',
-        'overlapping = not plan.adds_up(bound)',
-        'overlapping = True',
+        'not plan.adds_up(bound), len(plan.parameters)',
+        'True, len(plan.parameters)',
         f'{REAL_SIZES} -k "wide_rows and film"',
     ),
     Mutation(
