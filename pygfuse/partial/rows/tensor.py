@@ -8,6 +8,7 @@ program called for them and with the same random numbers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,23 +51,11 @@ class Deferred(Tensor):
         made._refuse_its_gradient()
         return made
 
-    # what layers ask again and again, told without asking who may want to answer: that takes some twenty times as long
-
-    @property
-    def shape(self) -> torch.Size:
-        return self._shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
-
-    @property
-    def layout(self) -> torch.layout:
-        return torch.strided
+    # what layers ask again and again, told without asking who may want to answer
+    shape = property(operator.attrgetter('_shape'))
+    dtype = property(operator.attrgetter('_dtype'))
+    device = property(operator.attrgetter('_device'))
+    layout = torch.strided
 
     def dim(self) -> int:
         return len(self._shape)
