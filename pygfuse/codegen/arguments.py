@@ -141,6 +141,12 @@ class OfTargets(NamedTuple):
     delta: Tensor | None
 
 
+class KeptWeights(NamedTuple):
+    """The weights of edges before dropout, where forward kept them."""
+
+    edge_alpha: Tensor | None
+
+
 class Operands(NamedTuple):
     """The operands of a call, as a walk by rows of one side takes them."""
 

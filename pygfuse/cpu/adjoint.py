@@ -21,7 +21,7 @@ from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
 from pygfuse.cpu.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
 from pygfuse.cpu.walked_edges import Walked, copies_of_heads, edges_of, nothing, rows_of_path, walked_by
-from pygfuse.cpu.walks.arguments import Added, Ends, KeptWeights, Panels, Passed, RowsWalked, Sums
+from pygfuse.cpu.walks.arguments import Added, Ends, Panels, Passed, RowsWalked, Sums
 from pygfuse.cpu.walks.forward import ONE_PASS
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.graph import Graph
@@ -185,7 +185,7 @@ def _walk(
         Ends(num_rows, num_others, edges.num_edges),
         draws_of(call),
         of_targets,
-        KeptWeights(call.weights),
+        shared.KeptWeights(call.weights),
         shared.Gradients(
             grad_heads=tuple([found[name] for name in plan.heads]),
             grad_channels=tuple([found[name] for name in plan.channels]),

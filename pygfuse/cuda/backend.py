@@ -22,7 +22,6 @@ from pygfuse.cuda.walks.arguments import (
     BACKWARD,
     FORWARD,
     WEIGHTS,
-    KeptWeights,
     NumTiles,
     Sizes,
     Weights,
@@ -268,7 +267,7 @@ def _walk_backward(
             NumTiles(tiling.count),
             _draws(call),
             shared.OfTargets(grad_out, out, normalisers, delta),
-            KeptWeights(() if call.weights is None else (call.weights,)),
+            shared.KeptWeights(call.weights),
             shared.Gradients(
                 grad_heads=_named(found, plan.heads),
                 grad_channels=_named(found, plan.channels),

@@ -38,10 +38,6 @@ class Ends(NamedTuple):
     num_walked: int
 
 
-class KeptWeights(NamedTuple):
-    edge_alpha: Tensor | None
-
-
 class Added(NamedTuple):
     """The copies of the other side's heads that parts add to."""
 
@@ -88,7 +84,7 @@ COMBINE = Arguments('part', _LEFT, shared.RowPointer, shared.Row, _PARTIAL, _RES
 WEIGHTS = Arguments('part', _WALKED, _OPERANDS, shared.Row, Weights)
 BACKWARD = Arguments(
     *('part', Whole('walked', RowsWalked), _OPERANDS, shared.Row, Ends, shared.Draws),
-    *(_OF_TARGETS, KeptWeights, _GRADS, Added, Panels),
+    *(_OF_TARGETS, shared.KeptWeights, _GRADS, Added, Panels),
 )
 COMBINE_SUMS = Arguments('part', _LEFT, shared.Row, Whole('sums', Sums))
 PASSED_SUM = Arguments('part', Whole('walked', Passed))

@@ -25,12 +25,6 @@ class NumTiles(NamedTuple):
     num_tiles: int
 
 
-class KeptWeights(NamedTuple):
-    """The weights of edges before dropout, where forward kept them."""
-
-    kept_weights: tuple[Tensor, ...]
-
-
 _WALKED, _OPERANDS = Whole('walked', shared.WalkedEdges), Whole('operands', shared.Operands)
 _RESULTS, _PARTIAL = Whole('results', shared.Results), Whole('partial', shared.PartialStates)
 _LEFT, _OF_TARGETS = Whole('left', shared.SplitRows), Whole('of_targets', shared.OfTargets)
@@ -42,5 +36,5 @@ FOLD = Arguments('runs', _LEFT, shared.Row, _PARTIAL)
 WEIGHTS = Arguments('parts', _WALKED, _OPERANDS, Sizes, shared.Row, Weights)
 BACKWARD = Arguments(
     *('parts', _WALKED, _OPERANDS, Sizes, shared.Row, NumTiles, shared.Draws),
-    *(_OF_TARGETS, KeptWeights, _GRADS),
+    *(_OF_TARGETS, shared.KeptWeights, _GRADS),
 )

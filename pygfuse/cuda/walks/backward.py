@@ -89,20 +89,22 @@ def _target_loader(lanes: Any, softmax: bool, extreme: bool) -> Callable:
     return load_target
 
 
-def _loader(lanes: Any, bound: BoundProgram, load_target: Callable, by_target: bool) -> Callable:
+def _loader(lanes: Any, bound: BoundProgram, load_target: Callable, by_target: bool, keeps: bool) -> Callable:
     """``load(q, ...)``: the edge at a place, its place, what belongs to its target where that is gathered, and the
     weight that was kept of it, if one was."""
     load_edge, place_at, load_heads = edge_loader(lanes, bound), lanes.place_at, lanes.load_heads
 
     @lanes.inlined
-    def load(q, end, walked, operands, sizes, total_heads, width, head, channel, of_targets, kept_weights):
+    def load(q, end, walked, operands, sizes, total_heads, width, head, channel, of_targets, edge_alpha):
         edge = load_edge(q, end, walked, operands, sizes, total_heads, width, head, channel)
-        grad, reached, normaliser, mean_dot = (), (), (), ()
+        grad, reached, normaliser, mean_dot, alpha = (), (), (), (), ()
         if not by_target:
             grad, reached, normaliser, mean_dot = load_target(
                 place_at(walked.gathered, min(q, end - 1)), of_targets, total_heads, width, head, channel
             )
-        return edge, q, grad, reached, normaliser, mean_dot, load_heads(kept_weights, edge[1] * total_heads + head)
+        if keeps:
+            alpha = load_heads((edge_alpha,), edge[1] * total_heads + head)
+        return edge, q, grad, reached, normaliser, mean_dot, alpha
 
     return load
 
@@ -132,14 +134,14 @@ def _flow(
         loaded, own_heads, own_row, head_parameters, parameters, scalars,
         own_grad, own_reached, own_normaliser, own_mean_dot, seed, threshold, scale, head,
     ):  # fmt: skip
-        edge, q, grad, reached, normaliser, mean_dot, kept_weight = loaded
+        edge, q, grad, reached, normaliser, mean_dot, kept_alpha = loaded
         if by_target:
             grad, reached, normaliser, mean_dot = own_grad, own_reached, own_normaliser, own_mean_dot
         there, e, other_heads, other, on_edge, row = edge
         weight, through = heads_full(1.0), heads_full(0.0)
         if has_score:
             if keeps:
-                alpha = kept_weight[0]
+                alpha = kept_alpha[0]
             else:
                 alpha = score(edge, own_heads, own_row, head_parameters, parameters, scalars)
                 if softmax:
@@ -260,7 +262,7 @@ def _writer(lanes: Any, bound: BoundProgram, plan: BackwardPlan) -> Callable:
 def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: str, keeps: bool) -> Callable:
     """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
 
-    Only where forward kept the weights of edges, `kept_weights`, are these read.
+    Only where forward kept the weights of edges, `edge_alpha`, are these read.
 
     Args:
         bound: The program.
@@ -272,8 +274,8 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
     by_target, softmax, extreme = plan.side == TARGET, bound.softmax, reduce in ('max', 'min')
     sides, batch, subteams = BY_TARGET if by_target else BY_SOURCE, Batch(lanes, bound), lanes.layout.subteams
     step, places, load_target = batch.step, batch.places(), _target_loader(lanes, softmax, extreme)
-    loader = _loader(lanes, bound, load_target, by_target)
-    load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, 'of_targets', 'kept_weights'])
+    loader = _loader(lanes, bound, load_target, by_target, keeps)
+    load_edges = batch.mapped(loader, ['places'], [*EDGE_ARGUMENTS, 'of_targets', 'edge_alpha'])
     own_target = ('own_grad', 'own_reached', 'own_normaliser', 'own_mean_dot')
     flow_all = batch.mapped(
         _flow(bound, lanes, plan, sides, extreme, keeps), ['loaded'], [*RESIDENT, *own_target, *Draws._fields, 'head']
@@ -298,7 +300,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
     @BACKWARD.of
     def backward(
         parts, walked, operands, sizes, total_heads, width, num_tiles, seed, threshold, scale, of_targets,
-        kept_weights, grads,
+        edge_alpha, grads,
     ):  # fmt: skip
         subteam, (tile, head, channel) = subteam_number(), tile_of(walked.tiles)
         worker = team_number() * subteams + subteam
@@ -326,7 +328,7 @@ def backward_body(bound: BoundProgram, lanes: Any, plan: BackwardPlan, reduce: s
                 for q in range(begin, end, step):
                     edges = load_edges(
                         places(q + subteam), end, walked, operands, sizes, total_heads, width, head, channel,
-                        of_targets, kept_weights,
+                        of_targets, edge_alpha,
                     )  # fmt: skip
                     flows = flow_all(
                         edges, own_heads, own_row, head_parameters, parameter_rows, operands.scalars,
