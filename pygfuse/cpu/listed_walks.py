@@ -86,15 +86,18 @@ class Walks:
             statistics = like.new_empty((num_targets, 2, heads))
         elif self._reduce in ('max', 'min'):
             statistics = torch.empty_like(out)
-        key = draws.seed is None, self._is_halved(edge_index)
-        launch, packed = self._forward.get(key) or self._forward.setdefault(key, self._prepared_forward(draws, key[1]))
+        is_halved = self._is_halved(edge_index)
+        key = draws.seed is None, is_halved
+        launch, packed = self._forward.get(key) or self._forward.setdefault(
+            key, self._prepared_forward(draws, is_halved)
+        )
         loops = -1 if num_loops is None else num_loops
         launch.run(
             packed(
                 *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0], out, statistics),
                 *(*draws, *numbers, *tensors),
             ),
-            _threads_for(key[1]),
+            _threads_for(is_halved),
         )
         _check(listed)
         return out, statistics
@@ -175,24 +178,24 @@ class Walks:
         """Whether the row is walked in two halves: that, and so the bits, follows from the work alone."""
         return self._halves is not None and are_of_two_threads(edge_index.shape[1], self.width)
 
-    def _prepared_forward(self, draws: Draws, halved: bool) -> tuple[Launch, Callable]:
+    def _prepared_forward(self, draws: Draws, is_halved: bool) -> tuple[Launch, Callable]:
         """The launch, and ``packed(edge_index, target_row, ..., out, statistics, seed, ..., numbers, tensors)``."""
         given = Given(self._names, self._numbers, self._dtype, draws, [True] * len(self._names))
         out = given.of('out', self._dtype)
         has_statistics = self._bound.softmax or self._reduce in ('max', 'min')
         statistics = given.of('statistics', self._dtype) if has_statistics else given.absent('statistics')
         results = shared.Results(out, statistics)
-        tiling = self._halves if halved else self._tiling
+        tiling = self._halves if is_halved else self._tiling
         arguments = *given.arguments(self._bound, self._row, tiling.tiles), results
         kernel = kernels.listed_forward_kernel(self._bound, tiling, self._reduce)
         order = *given.of_edges, 'out', 'statistics', *given.of_operands
         return kernel.untested(arguments), written_packer(tiling.count, arguments, given.named, order)
 
     def _prepared_backward(
-        self, needed: frozenset[str], features: frozenset[str], draws: Draws, there: Sequence[bool], halved: bool
+        self, needed: frozenset[str], features: frozenset[str], draws: Draws, there: Sequence[bool], is_halved: bool
     ) -> _Backward:
         bound, dtype, row = self._bound, self._dtype, self._row
-        tiling = self._halves if halved else self._of_adjoint
+        tiling = self._halves if is_halved else self._of_adjoint
         plan = whole_plan(bound, needed, features)
         places = _places_of(bound, plan)
         given = Given(self._names, self._numbers, dtype, draws, there)
@@ -267,6 +270,7 @@ walks_of = functools.lru_cache(maxsize=1024)(Walks)
 
 
 def _threads_for(is_halved: bool) -> int:
+    """Both halves check and count the edges: they write the same number."""
     return min(2, torch.get_num_threads()) if is_halved else 1
 
 

@@ -18,8 +18,8 @@ from pygfuse.mapping.mapping import EDGE_BALANCED, PART_WORK, VERTEX_BALANCED, C
 # row and its sum
 FORWARD_VALUES = 16
 BACKWARD_VALUES = 8
-# values of a head that must be held whole, in one lane: more would not fit registers, and a block holds it; of an
-# adjoint that sums several rows for parameters so much less
+# values of a head that must be held whole, in one lane: more would not fit registers, and a block holds it. An adjoint
+# that sums k rows for parameters leaves room for a k-th
 WHOLE_VALUES = 16
 # values of gathered rows that one lane has in flight, and the most edges at once
 VALUES_IN_FLIGHT = 16
