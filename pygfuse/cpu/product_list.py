@@ -7,7 +7,8 @@ Where the loss reads few nodes, most rows of gradients are zero: groups of rows 
 multiplied, unless the right factor holds what is not finite, which times zero is NaN.
 
 Each part of the work is the same share of the rows of every result, product after product: one that reads rows of an
-earlier result of as many rows, or adds to it, waits for no other part.
+earlier result of as many rows, or adds to it, waits for no other part. Of a sum over many more rows than it has itself
+it is a share of these (`pygfuse.cpu.depth_shares`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numba import types
+from torch import Tensor
 
-from pygfuse.codegen.product_list import FINITE, NOT_FINITE, TURNED, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import FINITE, IN_PARTS, NOT_FINITE, TURNED, UNKNOWN, WORDS
 from pygfuse.cpu import simd
+from pygfuse.cpu.depth_shares import shares_of
 from pygfuse.cpu.edge_products import TOGETHER, registers_of_block, repeated
 from pygfuse.cpu.inlining import compiled
 from pygfuse.cpu.kernel import Kernel
@@ -33,8 +36,8 @@ from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
 from pygfuse.cpu.translation.functions import Function, inlined
 from pygfuse.cpu.zero_rows import are_corners_zero, line_of, looks
 
-# rows of the right factor that are read again from a core's first cache
-DEPTH = 128
+# rows of both factors of a sum over rows that are read again from a core's first cache
+DEPTH = 64
 # rows of a share, and channels, from which on a look for rows that are zero costs next to nothing
 LEAST_ROWS, LEAST_WIDTH = 64, 8
 # multiplications from which on several threads take less than one
@@ -68,9 +71,15 @@ def _body(dtype: torch.dtype) -> Callable:
         words = word_at(address)
         for i in range(0, count * WORDS, WORDS):
             rows, depth, width = words[i + 1], words[i + 2], words[i + 3]
-            groups = (rows + TOGETHER - 1) // TOGETHER
-            first = groups * part // parts * TOGETHER
-            last = min(groups * (part + 1) // parts * TOGETHER, rows)
+            out, out_step = at(words[i + 12]), words[i + 13]
+            first, last, start, stop = 0, rows, 0, depth
+            if words[i] & IN_PARTS:
+                start, stop = depth * part // parts, depth * (part + 1) // parts
+                out = pointer_at(out, part * rows * width)
+            else:
+                groups = (rows + TOGETHER - 1) // TOGETHER
+                first = groups * part // parts * TOGETHER
+                last = min(groups * (part + 1) // parts * TOGETHER, rows)
             if first >= last:
                 continue
             left, right, right_step = at(words[i + 4]), at(words[i + 7]), words[i + 8]
@@ -86,12 +95,11 @@ def _body(dtype: torch.dtype) -> Callable:
             skips = by_rows and is_finite(words, i, right, right_step)
             bias, adds = words[i + 9], words[i + 10]
             addend, addend_step = at(adds), words[i + 11]
-            out, out_step = at(words[i + 12]), words[i + 13]
-            begin = 0
+            begin = start
             while True:
-                end, column = min(begin + DEPTH, depth), 0
+                end, column = min(begin + DEPTH, stop), 0
                 # the first piece writes the result
-                looks = by_depth and begin > 0 and are_corners_zero(left, begin, end, words[i + 6], first, last)
+                looks = by_depth and begin > start and are_corners_zero(left, begin, end, words[i + 6], first, last)
                 if looks and are_zero(left, begin, end, words[i + 6], first, last):
                     column = width if is_finite(words, i, right, right_step) else 0
                 while column < width:
@@ -108,7 +116,7 @@ def _body(dtype: torch.dtype) -> Callable:
                         )  # fmt: skip
                         column += lanes
                 begin = end
-                if begin >= depth:
+                if begin >= stop:
                     break
                 # what follows is added to what is there
                 bias, adds, addend, addend_step = 0, 1, out, out_step
@@ -202,7 +210,23 @@ def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
             as `right`.
         work: The number of multiplications, which decides how many threads share them.
     """
-    held, launch = array.array('q', words), _launch(dtype)
     parts = 1 if work < MOST_OF_ONE else min(MOST_SHARES, max(LEAST_SHARES, work // SHARE))
+    shares = None if parts == 1 else shares_of(words, parts)
+    if shares is None:
+        _run(dtype, words, parts)
+        return
+    written = torch.empty(shares.size, dtype=dtype, device='cpu')
+    dealt, sums = shares.lists(parts, written.data_ptr(), dtype.itemsize, _one(dtype).data_ptr())
+    _run(dtype, dealt, parts)
+    _run(dtype, sums, 1)
+
+
+def _run(dtype: torch.dtype, words: tuple[int, ...], parts: int) -> None:
+    held, launch = array.array('q', words), _launch(dtype)
     block = launch.pack(parts, parts, held.buffer_info()[0], len(words) // WORDS)
     launch.run(block, 1 if parts == 1 else min(parts, torch.get_num_threads()))
+
+
+@functools.cache
+def _one(dtype: torch.dtype) -> Tensor:
+    return torch.ones(1, dtype=dtype, device='cpu')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 PRODUCTS = 'tests/cpu/test_product_list.py'
+SHARES = 'tests/cpu/test_depth_shares.py'
 
 OF_PRODUCTS = (
     Mutation(
@@ -50,6 +51,41 @@ OF_PRODUCTS = (
         'tests/ops/test_product_lines.py',
     ),
     Mutation(
+        'parts of a sum over rows that write to one place',
+        'cpu/product_list.py',
+        'out = pointer_at(out, part * rows * width)',
+        'out = pointer_at(out, 0)',
+        f'{SHARES} -k weights_gradient',
+    ),
+    Mutation(
+        'a part of a sum over rows that begins its result anew with each piece but the first of all',
+        'cpu/product_list.py',
+        'looks = by_depth and begin > start and',
+        'looks = by_depth and begin > 0 and',
+        f'{SHARES} -k rows_that_are_zero',
+    ),
+    Mutation(
+        'a sum over rows in parts that is read before it is there',
+        'cpu/depth_shares.py',
+        'if not size and (product[4] in late or product[10] in late):',
+        'if not size and product[4] in late:',
+        f'{SHARES} -k adds_to_a_sum',
+    ),
+    Mutation(
+        'a result in parts whose rows do not follow one another',
+        'cpu/depth_shares.py',
+        '(out_step != width or (addend and addend_step != width))',
+        '(addend and addend_step != width)',
+        f'{SHARES} -k whose_rows_are_dealt',
+    ),
+    Mutation(
+        'a sum over rows in parts that forgets what it is added to',
+        'cpu/depth_shares.py',
+        'address, row, 0, addend, row, out',
+        'address, row, 0, 0, row, out',
+        f'{SHARES} -k weights_gradient',
+    ),
+    Mutation(
         'groups of rows of which one is zero',
         'cpu/product_list.py',
         'are_corners_zero({rows}) and are_zero({rows}):',
@@ -73,7 +109,7 @@ OF_PRODUCTS = (
     Mutation(
         'the first piece of a depth, which writes the result',
         'cpu/product_list.py',
-        'looks = by_depth and begin > 0 and',
+        'looks = by_depth and begin > start and',
         'looks = by_depth and',
         'tests/cpu/test_product_list.py -k zero',
     ),
