@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 # words of a product
 WORDS = 15
-# flags: rows of `right` are the columns that it is read by; each part of the work is a share of the depth, and writes its
-# product to a place of its own in `out`
+# flags: rows of `right` are the columns that it is read by; each part of the work is a share of the depth, and writes
+# its product to a place of its own in `out`
 TURNED, IN_PARTS = 1, 2
 # whether all numbers of `right` are finite
 UNKNOWN, FINITE, NOT_FINITE = 0, 1, 2
