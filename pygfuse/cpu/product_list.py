@@ -191,8 +191,14 @@ def _multiplied(block: Layout, is_some: bool, are_zero: Function) -> Function:
 
 
 def is_faster(dtype: torch.dtype, work: int) -> bool:
-    """Whether `multiply` takes less time than torch's product, of so many multiplications."""
-    return dtype in (torch.float32, torch.float64) and work >= _LEAST_FASTER and is_mkl_slow()
+    """Whether `multiply` takes less time than torch's product and what goes with it, of so many multiplications."""
+    return dtype in (torch.float32, torch.float64) and work >= _LEAST_FASTER and _is_library_slower()
+
+
+@functools.cache
+def _is_library_slower() -> bool:
+    # MKL is as fast with AVX-512, and a fifth faster without it
+    return is_mkl_slow() or simd.register_bytes() == 64
 
 
 @functools.cache

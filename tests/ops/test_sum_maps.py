@@ -121,11 +121,11 @@ def test_calls_that_torch_computes(listed, monkeypatch):
 
 
 def test_types_and_sizes(monkeypatch):
-    monkeypatch.setattr(product_list, 'is_mkl_slow', lambda: True)
+    monkeypatch.setattr(product_list, '_is_library_slower', lambda: True)
     assert product_list.is_faster(torch.float64, 2**20)
     assert not product_list.is_faster(torch.bfloat16, 2**20)
     assert not product_list.is_faster(torch.float32, 2**20 - 1)
-    monkeypatch.setattr(product_list, 'is_mkl_slow', lambda: False)
+    monkeypatch.setattr(product_list, '_is_library_slower', lambda: False)
     assert not product_list.is_faster(torch.float32, 2**30)
 
 
