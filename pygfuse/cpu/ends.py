@@ -1,4 +1,4 @@
-"""The ends of edges as an ``edge_index`` lists them, and whether all of them are nodes."""
+"""The ends of edges as an ``edge_index`` lists them, whether all of them are nodes, and the row of a place."""
 
 from __future__ import annotations
 
@@ -23,3 +23,16 @@ def is_any_outside(targets, sources, num_edges, num_targets, num_sources):
         target, source = targets[edge], sources[edge]
         outside |= target | (last_target - target) | source | (last_source - source)
     return outside < 0
+
+
+@inlined
+def row_of_place(indptr, place):
+    """The row that holds a place of compressed rows, by bisection."""
+    row, beyond = 0, len(indptr) - 1
+    while beyond - row > 1:
+        middle = (row + beyond) // 2
+        if indptr[middle] <= place:
+            row = middle
+        else:
+            beyond = middle
+    return row

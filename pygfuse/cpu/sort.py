@@ -3,7 +3,8 @@ threads.
 
 The edges are cut into chunks. Each chunk counts its edges by row, a sum over rows and chunks turns the counts
 into places, and each chunk then puts its edges there in their order. The order is that of a stable sort
-whatever the number of chunks, so the result does not depend on the number of threads.
+whatever the number of chunks, so the result does not depend on the number of threads. Most graphs are sorted by way
+of buckets (`pygfuse.cpu.bucket_sort`), few edges by one kernel (`pygfuse.cpu.sort_at_once`).
 
 Edges that come by target already, as loaders and `pygfuse.transforms.ToCSR` give them, are neither counted nor
 sorted: one pass sees that they do, another notes where each row ends.
@@ -14,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pygfuse.cpu.bucket_sort import are_for_buckets, sorted_by_buckets, transposed_by_buckets
+from pygfuse.cpu.ends import row_of_place
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.sort_at_once import sorted_at_once, transposed_at_once
 
@@ -168,14 +171,7 @@ def _put_transposed(part, parts, indptr, index, columns, places, rows_of, positi
     edges = len(index)
     edge, last = part * edges // parts, (part + 1) * edges // parts
     base = part * columns
-    # the row that holds the chunk's first edge
-    row, beyond = 0, len(indptr) - 1
-    while beyond - row > 1:
-        middle = (row + beyond) // 2
-        if indptr[middle] <= edge:
-            row = middle
-        else:
-            beyond = middle
+    row = row_of_place(indptr, edge)
     while edge < last:
         for current in range(edge, min(last, indptr[row + 1])):
             column = index[current]
@@ -257,11 +253,11 @@ def sort_by_target(
         (tensor([0, 1, 3], dtype=torch.int32), tensor([1, 0, 2], ...), tensor([1, 0, 2], ...))
     """
     edges = targets.numel()
-    chunks = _chunk_count(edges, rows)
+    chunks = _chunks_of(edges)
     drop = KEEP_LOOPS if loops is None else loops
-    if chunks == 1 and rows < CHUNK_MINIMUM:
+    for_buckets = are_for_buckets(edges, rows, chunks, index_dtype)
+    if not for_buckets and _chunk_count(edges, rows) == 1 and rows < CHUNK_MINIMUM:
         return sorted_at_once(targets, sources, rows, columns, drop, index_dtype)
-    chunks = _chunks_of(targets.numel())
     report = torch.zeros(2, dtype=torch.int64)
     find_order(chunks, chunks, targets, sources, rows, columns, drop, report)
     out_of_range, falls = report.tolist()
@@ -295,7 +291,11 @@ def _sort(
     targets: Tensor, sources: Tensor, rows: int, columns: int, loops: int, index_dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
     """`sort_by_target` of edges in any order; None if one names a node that does not exist."""
-    chunks = _chunk_count(targets.numel(), rows)
+    edges = targets.numel()
+    chunks = _chunks_of(edges)
+    if are_for_buckets(edges, rows, chunks, index_dtype):
+        return sorted_by_buckets(targets, sources, rows, columns, loops, index_dtype, chunks)
+    chunks = _chunk_count(edges, rows)
     counts = torch.zeros(chunks * rows, dtype=index_dtype)
     report = torch.zeros(1, dtype=torch.int64)
     count_edges(chunks, chunks, targets, sources, rows, columns, loops, counts, report)
@@ -324,7 +324,11 @@ def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tens
         >>> transpose(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 1]), 2)
         (tensor([0, 1, 3]), tensor([1, 0, 1]), tensor([1, 0, 2]))
     """
-    chunks = _chunk_count(index.numel(), columns)
+    edges = index.numel()
+    chunks = _chunks_of(edges)
+    if are_for_buckets(edges, columns, chunks, index.dtype):
+        return transposed_by_buckets(indptr, index, columns, chunks)
+    chunks = _chunk_count(edges, columns)
     if chunks == 1 and columns < CHUNK_MINIMUM:
         return transposed_at_once(indptr, index, columns)
     counts = torch.zeros(chunks * columns, dtype=index.dtype)

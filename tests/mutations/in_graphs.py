@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 MAPPING = 'tests/mapping/test_mapping.py'
 GRAPH = 'tests/graph/test_graph.py'
+BUCKETS = 'tests/cpu/test_bucket_sort.py'
 
 OF_GRAPHS = (
     # caches
@@ -157,6 +158,42 @@ OF_GRAPHS = (
         'return ids[edge_id]',
         'return edge_id',
         f'{GRAPH} -k self_loops_are_those',
+    ),
+    # sorts by way of buckets
+    Mutation(
+        'buckets that begin where those of the chunk before do',
+        'cpu/bucket_sort.py',
+        'if chunk == part:',
+        'if chunk == 0:',
+        BUCKETS,
+    ),
+    Mutation(
+        'room for self-loops before a bucket',
+        'cpu/bucket_sort.py',
+        'place = begin + max(0, min(first, loops))',
+        'place = begin',
+        BUCKETS,
+    ),
+    Mutation(
+        'self-loops that are counted in their bucket',
+        'cpu/bucket_sort.py',
+        'found[target >> shift] += loops < 0 or target != sources[edge]',
+        'found[target >> shift] += 1',
+        BUCKETS,
+    ),
+    Mutation(
+        'the last block of a chunk that is checked',
+        'cpu/bucket_sort.py',
+        'bad |= target | (last_row - target) | source | (last_column - source)',
+        'bad |= target | source',
+        BUCKETS,
+    ),
+    Mutation(
+        'the row of a chunk that begins within one',
+        'cpu/ends.py',
+        'if indptr[middle] <= place:',
+        'if indptr[middle] <= place + 1:',
+        BUCKETS,
     ),
     Mutation(
         'the inverse of a permutation',
