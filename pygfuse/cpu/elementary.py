@@ -156,11 +156,11 @@ def _exponential_below(builder, x: ir.Value) -> ir.Value:
     """exp of what is not so large that the result is infinite by more than one doubling."""
     vector, scheme = x.type, _EXPONENTIALS[str(x.type.element)]
     one = constant(vector, 1.0)
-    if avx512.has(vector):
-        _, whole, rest, growth = _reduced(builder, scheme, _at_least(builder, x, scheme.lowest))
-        return avx512.scaled(builder, add(builder, multiply(builder, growth, rest), one), whole)
     # what is 0 is not computed: on some processors numbers below the normal ones take long
     above, zero = _above(builder, x, scheme.lowest), constant(vector, 0.0)
+    if avx512.has(vector):
+        _, whole, rest, growth = _reduced(builder, scheme, x)
+        return avx512.scaled(builder, add(builder, multiply(builder, growth, rest), one), whole, above)
     n, _, rest, growth = _reduced(builder, scheme, builder.select(above, x, zero))
     result = add(builder, multiply(builder, growth, rest), one)
     # 2^n may be no normal number: it is the product of two that are

@@ -101,8 +101,11 @@ def forward_body(
                         s = mask_edges(s, end - q, -np.inf)
                         if any_above(s, top + SLACK):
                             raised = maximum(top, max_edges(s))
-                            factor = exp(top - raised)
-                            result, total, top = result * factor, total * factor, raised
+                            # nothing was added up before a row's first edges
+                            if q > begin:
+                                factor = exp(top - raised)
+                                result, total = result * factor, total * factor
+                            top = raised
                         s = exp(above(s, top))
                         total = total + s
                     if given:
