@@ -13,9 +13,12 @@ from typing import NamedTuple
 
 # words of a product
 WORDS = 15
-# flags: rows of `right` are the columns that it is read by; each part of the work is a share of the depth, and writes
-# its product to a place of its own in `out`
-TURNED, IN_PARTS = 1, 2
+# a flag: rows of `right` are the columns that it is read by
+TURNED = 1
+# a flag: each part of the work is a share of the depth, and writes its product to a place of its own in `out`
+IN_PARTS = 2
+# a flag: `right` is what so many parts as the depth wrote, and their sum is the product
+ADDED_UP = 4
 # whether all numbers of `right` are finite
 UNKNOWN, FINITE, NOT_FINITE = 0, 1, 2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pygfuse.codegen.product_list import IN_PARTS, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, UNKNOWN, WORDS
 
 Words = tuple[int, ...]
 
@@ -29,24 +29,23 @@ class Shares(NamedTuple):
         """How many numbers all parts write."""
         return sum(self.sizes)
 
-    def lists(self, parts: int, address: int, item_bytes: int, one: int) -> tuple[Words, Words]:
+    def lists(self, parts: int, address: int, item_bytes: int) -> tuple[Words, Words]:
         """The list whose products are dealt, and the list that adds up what its parts wrote.
 
         Args:
             parts: The number of parts.
             address: Where what they write lies.
             item_bytes: Bytes of a number.
-            one: Where a one lies.
         """
         dealt, sums = [], []
         for product, size in zip(self.products, self.sizes, strict=True):
             if size == 0:
                 dealt += product
                 continue
-            _, rows, depth, width, *factors, _, addend, _, out, _, _ = product
-            row = rows * width
+            _, rows, depth, width, *factors, _, addend, addend_step, out, out_step, _ = product
             dealt += (IN_PARTS, rows, depth, width, *factors, 0, 0, 0, address, width, UNKNOWN)
-            sums += (0, 1, parts, row, one, 0, 0, address, row, 0, addend, row, out, row, UNKNOWN)
+            products = 0, 0, 0, address, rows * width
+            sums += (ADDED_UP, rows, parts, width, *products, 0, addend, addend_step, out, out_step, UNKNOWN)
             address += size * item_bytes
         return tuple(dealt), tuple(sums)
 
@@ -69,9 +68,7 @@ def shares_of(words: Words, parts: int) -> Shares | None:
 
 
 def _is_dealt_by_depth(product: Words, parts: int) -> bool:
-    flags, rows, depth, width, _, _, column_step, _, _, bias, addend, addend_step, _, out_step, _ = product
-    # the left factor is read by columns, and the result is one run of numbers
-    if flags or bias or column_step == 1 or (rows > 1 and (out_step != width or (addend and addend_step != width))):
-        return False
-    # what parts write is at most half of what they read
-    return 0 < 2 * parts * rows * width <= depth * (rows + width)
+    flags, rows, depth, width, _, _, column_step, _, _, bias, *_ = product
+    # the left factor is read by columns; what parts write is at most half of what they read
+    is_sum_over_rows = not flags and not bias and column_step != 1
+    return is_sum_over_rows and 0 < 2 * parts * rows * width <= depth * (rows + width)

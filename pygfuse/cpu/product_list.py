@@ -20,9 +20,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numba import types
-from torch import Tensor
 
-from pygfuse.codegen.product_list import FINITE, IN_PARTS, NOT_FINITE, TURNED, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import ADDED_UP, FINITE, IN_PARTS, NOT_FINITE, TURNED, UNKNOWN, WORDS
 from pygfuse.cpu import simd
 from pygfuse.cpu.depth_shares import shares_of
 from pygfuse.cpu.edge_products import TOGETHER, registers_of_block, repeated
@@ -44,6 +43,8 @@ LEAST_ROWS, LEAST_WIDTH = 64, 8
 MOST_OF_ONE = 2**22
 # those of a thread's share, of which there are at least and at most so many
 SHARE, LEAST_SHARES, MOST_SHARES = 2**22, 4, 64
+# numbers that all parts wrote, from which on several threads add them up
+MOST_ADDED_BY_ONE = 2**17
 # from which on rounding and calls are worth another way than torch's
 _LEAST_FASTER = 2**20
 
@@ -64,7 +65,7 @@ def _body(dtype: torch.dtype) -> Callable:
         return words[i + 14] == FINITE
 
     block, rest = _multiplied(Layout(element, 1, wide), False, are_zero), _multiplied(line, True, are_zero)
-    turn = _turned(element, lanes)
+    turn, add_up = _turned(element, lanes), _added_up(line)
     word_at, at = numbers_at(ELEMENT_TYPES[torch.int64]), numbers_at(element)
 
     def multiply(part, parts, address, count):
@@ -81,6 +82,12 @@ def _body(dtype: torch.dtype) -> Callable:
                 first = groups * part // parts * TOGETHER
                 last = min(groups * (part + 1) // parts * TOGETHER, rows)
             if first >= last:
+                continue
+            if words[i] & ADDED_UP:
+                add_up(
+                    first, last, depth, width, at(words[i + 7]), words[i + 8], words[i + 10], at(words[i + 10]),
+                    words[i + 11], out, out_step,
+                )  # fmt: skip
                 continue
             left, right, right_step = at(words[i + 4]), at(words[i + 7]), words[i + 8]
             is_turned = words[i] & TURNED
@@ -138,6 +145,24 @@ def _turned(element: types.Float, lanes: int) -> Function:
                 out[d * rows + c] = values[c * step + d]
 
     return inlined(turn)
+
+
+def _added_up(line: Layout) -> Function:
+    """``add_up(first, last, parts, width, products, step, adds, addend, addend_step, out, out_step)``: some rows of the
+    sum of what all parts wrote, each `step` numbers from the one before."""
+    load, store, full, lanes = line.load_some_edges, line.store_some_edges, line.edges_full, line.channels
+
+    def add_up(first, last, parts, width, products, step, adds, addend, addend_step, out, out_step):
+        for row in range(first, last):
+            for column in range(0, width, lanes):
+                found = full(0.0)
+                for part in range(parts):
+                    found = found + load(products, part * step + row * width + column, width - column)
+                if adds != 0:
+                    found = found + load(addend, row * addend_step + column, width - column)
+                store(out, row * out_step + column, found, width - column)
+
+    return inlined(add_up)
 
 
 def _multiplied(block: Layout, is_some: bool, are_zero: Function) -> Function:
@@ -222,17 +247,12 @@ def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
         _run(dtype, words, parts)
         return
     written = torch.empty(shares.size, dtype=dtype, device='cpu')
-    dealt, sums = shares.lists(parts, written.data_ptr(), dtype.itemsize, _one(dtype).data_ptr())
+    dealt, sums = shares.lists(parts, written.data_ptr(), dtype.itemsize)
     _run(dtype, dealt, parts)
-    _run(dtype, sums, 1)
+    _run(dtype, sums, 1 if shares.size < MOST_ADDED_BY_ONE else LEAST_SHARES)
 
 
 def _run(dtype: torch.dtype, words: tuple[int, ...], parts: int) -> None:
     held, launch = array.array('q', words), _launch(dtype)
     block = launch.pack(parts, parts, held.buffer_info()[0], len(words) // WORDS)
     launch.run(block, 1 if parts == 1 else min(parts, torch.get_num_threads()))
-
-
-@functools.cache
-def _one(dtype: torch.dtype) -> Tensor:
-    return torch.ones(1, dtype=dtype, device='cpu')

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pygfuse.codegen.product_list import IN_PARTS, TURNED, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, TURNED, UNKNOWN, WORDS
 from pygfuse.cpu import product_list
 from pygfuse.cpu.depth_shares import shares_of
 from tests.cpu.test_product_list import drawn, words
@@ -28,14 +28,16 @@ def in_parts(monkeypatch):
 @pytest.mark.parametrize('adds', [False, True])
 def test_a_weights_gradient(width, in_channels, adds, dtype, in_parts):
     grad, x = drawn(ROWS, width, dtype=dtype), drawn(ROWS, in_channels, dtype=dtype)
-    around = torch.full((width + 2, in_channels), 0.5, dtype=dtype)
-    out = around[1:-1]
+    # rows that are longer than what is written
+    around = torch.full((width + 2, in_channels + 3), 0.5, dtype=dtype)
+    out = around[1:-1, 1:-2]
     listed = of_weight(grad, x, out, adds)
     assert shares_of(listed, 4).sizes == [4 * width * in_channels]
     product_list.multiply(dtype, listed, 1)
     expected = grad.double().t() @ x.double() + (0.5 if adds else 0.0)
     torch.testing.assert_close(out, expected.to(dtype), atol=2e-4 if dtype is torch.float32 else 1e-11, rtol=0)
-    assert (around[[0, -1]] == 0.5).all()
+    out[:] = 0.5
+    assert (around == 0.5).all()
 
 
 def test_beside_products_whose_rows_are_dealt(in_parts):
@@ -71,9 +73,7 @@ def test_a_product_that_adds_to_a_sum_in_parts(in_parts):
 
 
 def test_whose_rows_are_dealt():
-    grad, x, out = drawn(ROWS, 9), drawn(ROWS, 20), torch.empty(9, 24, dtype=torch.float64)
-    # rows of the result do not follow one another
-    assert shares_of(of_weight(grad, x, out[:, :20]), 4) is None
+    grad, x = drawn(ROWS, 9), drawn(ROWS, 20)
     # rows of the left factor lie side by side
     assert shares_of(words(x[:9], drawn(20, 30), torch.empty(9, 30, dtype=x.dtype)), 4) is None
     # a right factor that is turned, and a bias
@@ -89,16 +89,17 @@ def test_whose_rows_are_dealt():
 def test_what_the_kernel_is_told():
     grad, x, out = drawn(ROWS, 9), drawn(ROWS, 20), torch.empty(9, 20, dtype=torch.float64)
     listed = of_weight(grad, x, out, True)
-    dealt, sums = shares_of(listed, 4).lists(4, 1000, 8, 500)
+    dealt, sums = shares_of(listed, 4).lists(4, 1000, 8)
     left = grad.data_ptr(), 1, 9
     assert dealt == (IN_PARTS, 9, ROWS, 20, *left, x.data_ptr(), 20, 0, 0, 0, 1000, 20, UNKNOWN)
-    assert sums == (0, 1, 4, 180, 500, 0, 0, 1000, 180, 0, out.data_ptr(), 180, out.data_ptr(), 180, UNKNOWN)
+    assert sums == (ADDED_UP, 9, 4, 20, 0, 0, 0, 1000, 180, 0, out.data_ptr(), 20, out.data_ptr(), 20, UNKNOWN)
 
 
-def test_the_same_bits_for_any_number_of_threads(in_parts):
+def test_the_same_bits_for_any_number_of_threads(in_parts, monkeypatch):
     grad, x, found = drawn(ROWS, 9, dtype=torch.float32), drawn(ROWS, 20, dtype=torch.float32), []
     threads = torch.get_num_threads()
-    for number in (1, 2, 5):
+    for number, added in ((1, 2**30), (2, 2**30), (2, 0), (5, 0)):
+        monkeypatch.setattr(product_list, 'MOST_ADDED_BY_ONE', added)
         torch.set_num_threads(number)
         found.append(torch.empty(9, 20))
         product_list.multiply(torch.float32, of_weight(grad, x, found[-1]), 1)
