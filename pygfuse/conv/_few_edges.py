@@ -150,11 +150,13 @@ class OverFewEdges:
         if not (has_kernel and source.dim() == 2 and source.shape[1]):
             return None
         width = self.width_of_few(source.shape[1], form)
-        width = form.form.heads * form.form.channels if isinstance(form, FewWalk) else width
+        scores_channels = False
+        if isinstance(form, FewWalk):
+            width, scores_channels = form.form.heads * form.form.channels, form.form.program.scores_channels
         if not width:
             # no kernel would check the edges
             return None
-        return form, counted_bytes(width, source.element_size()), self.products_of_few(form)
+        return form, counted_bytes(width, source.element_size(), scores_channels), self.products_of_few(form)
 
     def _takes_features(self, x: NodePair, features: Tensor | None) -> bool:
         """Whether the layer takes features of edges like these, or none if there are none."""

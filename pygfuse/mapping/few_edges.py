@@ -6,7 +6,7 @@ from pygfuse.mapping import records
 
 # of rows that are read and written: up to so many, adding edges as they come takes less than what has to be done first
 # for a walk of sorted ones
-MOST_BYTES = 2**22
+MOST_BYTES = 2**23
 # of rows of edges: up to so many, torch's operators with a row for each edge take less than a function in Python
 MOST_TINY_BYTES = 2**16
 # numbers that a network of edges multiplies: beyond, several threads take less than one
@@ -17,9 +17,15 @@ MOST_OF_ONE_THREAD = 2**17
 _LEAST_ROW = 256
 
 
-def counted_bytes(width: int, element_bytes: int) -> int:
-    """What a row of a width counts for `are_few`, in bytes."""
-    return max(_LEAST_ROW, width * element_bytes)
+def counted_bytes(width: int, element_bytes: int, scores_channels: bool = False) -> int:
+    """What a row of a width counts for `are_few`, in bytes.
+
+    Args:
+        width: Of a row.
+        element_bytes: Bytes of a number.
+        scores_channels: Whether edges have a score of their channels: as they come, they are scored one by one.
+    """
+    return max(_LEAST_ROW, width * element_bytes) * (2 if scores_channels else 1)
 
 
 def are_few(num_edges: int, num_nodes: int, row_bytes: int, products: tuple[int, int] = (0, 0)) -> bool:

@@ -29,7 +29,7 @@ def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
     token, num_sources, num_targets = edges.token, edges.num_sources, edges.num_targets
     if not is_list(token):
         return None
-    row_bytes = counted_bytes(plan.width, element_bytes)
+    row_bytes = counted_bytes(plan.width, element_bytes, plan.bound.program.scores_channels)
     if not are_few(token.shape[1], num_sources + num_targets, row_bytes) or not only_a_note_is_said():
         return None
     return as_listed(token, edges.flow, num_sources, num_targets, edges.loops)

@@ -117,6 +117,11 @@ class EdgeProgram:
     def _parameters_of_score(self) -> list[str]:
         return [] if self.score is None else list(inspect.signature(self.score).parameters)
 
+    @functools.cached_property
+    def scores_channels(self) -> bool:
+        """Whether the score reads channels."""
+        return any(_traced_level(self.operands[name]) == CHANNELS for name in self._parameters_of_score())
+
     def is_linear_in_weight(self, message: Trace) -> bool:
         """Whether a message is the weight times something: what the adjoint of a softmax builds on."""
         present = {operand.name: operand for operand in message.operands}

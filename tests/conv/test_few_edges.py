@@ -9,7 +9,7 @@ import torch_geometric.nn as pyg
 from torch.utils.checkpoint import checkpoint
 
 import pygfuse
-from pygfuse.conv import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, TransformerConv
+from pygfuse.conv import GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, SAGEConv, TransformerConv
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping import few_edges
 from tests.support.parity import random_edges
@@ -267,7 +267,7 @@ def test_a_map_that_gives_other_rows():
         conv(x, edge_index)
 
 
-@pytest.mark.parametrize(('edges', 'rows', 'is_few'), [(120, 30, True), (20_000, 30, False), (120, 20_000, False)])
+@pytest.mark.parametrize(('edges', 'rows', 'is_few'), [(120, 30, True), (33_000, 30, False), (120, 33_000, False)])
 def test_how_many_are_few(edges, rows, is_few):
     conv, edge_index = GraphConv(WIDTH, WIDTH), random_edges(rows, rows, edges)
     conv(torch.randn(rows, WIDTH), edge_index)
@@ -279,5 +279,14 @@ def test_rows_that_are_wide_count_more(monkeypatch):
         conv, edge_index = SAGEConv(width, 8), random_edges(NODES, NODES, EDGES)
         monkeypatch.setattr(few_edges, 'MOST_BYTES', 300 * (EDGES + 2 * NODES))
         x = torch.randn(NODES, width)
+        conv(x, edge_index)
+        assert (conv.few_edges(x, edge_index, {}, conv.note.few) is not None) == is_few
+
+
+def test_rows_whose_channels_are_scored_count_twice(monkeypatch):
+    x, edge_index = features(), random_edges(NODES, NODES, EDGES)
+    monkeypatch.setattr(few_edges, 'MOST_BYTES', 300 * (EDGES + 2 * NODES))
+    for kind, is_few in ((GATConv, True), (GATv2Conv, False), (TransformerConv, False)):
+        conv = kind(WIDTH, 8).double()
         conv(x, edge_index)
         assert (conv.few_edges(x, edge_index, {}, conv.note.few) is not None) == is_few

@@ -248,9 +248,23 @@ OF_FEW_EDGES = (
     Mutation(
         'the width of rows along edges as they come',
         'conv/_few_edges.py',
-        'counted_bytes(width, source.element_size())',
-        'counted_bytes(1, source.element_size())',
+        'counted_bytes(width, source.element_size(), scores_channels)',
+        'counted_bytes(1, source.element_size(), scores_channels)',
         f'{LAYERS_ALONG} -k wide',
+    ),
+    Mutation(
+        'edges whose channels are scored, which count twice',
+        'conv/_few_edges.py',
+        'form.form.channels, form.form.program.scores_channels',
+        'form.form.channels, False',
+        f'{LAYERS_ALONG} -k scored',
+    ),
+    Mutation(
+        'the same of programs',
+        'ops/listed.py',
+        'element_bytes, plan.bound.program.scores_channels)',
+        'element_bytes)',
+        'tests/ops/test_listed.py -k score_channels',
     ),
     Mutation(
         'a tensor twice in a first call',

@@ -152,7 +152,7 @@ def test_backward_within_a_block(on):
 
 def test_wide_rows_are_walked_by_row(monkeypatch):
     monkeypatch.setattr('pygfuse.cpu.listed_walks.Walks.forward', None)
-    few, width = 4_000, 2**9  # eight million bytes of rows; along as many edges narrow rows are walked as they come
+    few, width = 5_000, 2**9  # ten million bytes of rows; along as many edges narrow rows are walked as they come
     conv = GATConv(8, width, heads=1)
     assert conv(torch.randn(NODES, 8), random_edges(NODES, NODES, few, 3)).shape == (NODES, width)
     with pytest.raises(TypeError, match='NoneType'):
@@ -216,3 +216,13 @@ def test_the_report_counts_edges_and_loops():
         conv(torch.randn(3, 8), edge_index).sum().backward()
     # of four edges, one is a self-loop already
     assert conv.note.backward.walked_edges == 6
+
+
+def test_programs_that_score_channels_count_twice(monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 300 * (EDGES + 2 * NODES))
+    made, build = [], Graph.of
+    monkeypatch.setattr(Graph, 'of', lambda *given, **named: made.append(given) or build(*given, **named))
+    for name, is_sorted in (('gat', False), ('gine', False), ('gatv2', True)):
+        made.clear()
+        run(name, leaves(name), random_edges(NODES, NODES, EDGES))
+        assert bool(made) == is_sorted
