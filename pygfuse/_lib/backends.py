@@ -62,6 +62,11 @@ def sorting_of(device: torch.device) -> ModuleType:
     return _module(device.type, 'sort')
 
 
+def cuts_of(device: torch.device) -> ModuleType | None:
+    """The module that cuts rows into parts on this device: it has ``cut``. None: operators of torch do."""
+    return _module('cpu', 'cuts') if device.type == 'cpu' else None
+
+
 def hag_walks_of(device: torch.device) -> ModuleType:
     """The module that aggregates over HAGs on this device: it has ``sums``, ``extremes`` and ``extremes_backward``."""
     return _module(device.type, 'hag')

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 
 import torch
 from torch import Tensor
 
+from pygfuse._lib.backends import cuts_of
 from pygfuse._lib.memo import Memo
 from pygfuse._lib.modes import changed, modes
 from pygfuse.graph.coo import Coo
@@ -29,8 +29,6 @@ PART_WORK = 4096
 PARTS_LIMIT = 256
 # vertex-balanced: a row is only cut if it alone holds so many parts' work
 HEAVY_PARTS = 2
-# so many parts are cut by numbers of Python
-FEW_PARTS = 16
 # scattered: the largest number of parts
 SCATTERED_PARTS_LIMIT = 8
 # parts with copies of something small of each row: fewest and most, the largest size of a copy, and how much all take
@@ -185,12 +183,13 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     cut_above = HEAVY_PARTS * total // count if cut_above is None else cut_above
     if count == 1:
         return Cut(torch.tensor([0, 0, csr.num_rows, csr.num_edges], device=device), *_no_splits(device))
+    cuts = cuts_of(device)
+    if cuts is not None:
+        return Cut(*cuts.cut(csr.indptr, count, cut_above))
     indptr = csr.indptr.to(torch.int64)
     work_before = indptr + torch.arange(csr.num_rows + 1, device=device)
     shares = torch.arange(count + 1, device=device) * total // count
     rows = torch.searchsorted(work_before, shares, right=True) - 1
-    if count <= FEW_PARTS:
-        return _few_parts(indptr, shares, rows, cut_above)
     if csr.max_degree <= cut_above:
         rows[-1] = csr.num_rows
         return Cut(torch.stack([rows, indptr[rows]], dim=1).flatten(), *_no_splits(device))
@@ -204,36 +203,6 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     cuts[-1] = False
     edges = indptr[rows] + torch.where(cuts, inside, 0)
     return Cut(torch.stack([rows, edges], dim=1).flatten(), *splits(rows, cuts))
-
-
-def _few_parts(indptr: Tensor, shares: Tensor, rows: Tensor, cut_above: int) -> Cut:
-    """As `make_cut`, by numbers of Python: for a few parts that takes less than the operators of torch.
-
-    Args:
-        indptr: Where each row begins, and the end, int64.
-        shares: The work before each part, and all of it.
-        rows: In which row each of them lies.
-        cut_above: Rows of more edges may be cut.
-    """
-    num_rows, num_edges = len(indptr) - 1, int(indptr[-1])
-    begins, ends = indptr[rows].tolist(), indptr[(rows + 1).clamp(max=num_rows)].tolist()
-    bounds: list[int] = []
-    slots_of: dict[int, list[int]] = {}
-    for part, (share, row, begin, end) in enumerate(zip(shares.tolist(), rows.tolist(), begins, ends, strict=True)):
-        inside, edge = share - begin - row, begin
-        if part == len(rows) - 1:
-            row, edge = num_rows, num_edges
-        elif 0 < inside < end - begin > cut_above:
-            edge += inside
-            slots_of.setdefault(row, [2 * part - 1]).append(2 * part)
-        elif end - begin > cut_above and inside > 0:
-            row, edge = row + 1, end
-        bounds += row, edge
-    if not slots_of:
-        return Cut(torch.tensor(bounds, device=indptr.device), *_no_splits(indptr.device))
-    starts = [0, *itertools.accumulate(map(len, slots_of.values()))]
-    slots = [slot for slots in slots_of.values() for slot in slots]
-    return Cut(*(torch.tensor(numbers, device=indptr.device) for numbers in (bounds, [*slots_of], starts, slots)))
 
 
 @functools.cache

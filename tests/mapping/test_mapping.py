@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pygfuse.cpu import cuts
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import PART_WORK, Mapping, copies_for_adding, cut, force_mapping, forced, make_cut
 
@@ -132,18 +133,20 @@ def test_no_rows_and_no_edges():
 
 
 @pytest.mark.parametrize('cut_above', [None, 0, 7])
-@pytest.mark.parametrize('count', [2, 3, 5, 16])
+@pytest.mark.parametrize('count', [2, 3, 5, 16, 40])
 @pytest.mark.parametrize('seed', range(8))
-def test_few_parts_are_cut_as_many(seed, count, cut_above, monkeypatch):
+def test_a_kernel_cuts_as_operators_do(seed, count, cut_above, monkeypatch):
     generator = torch.Generator().manual_seed(seed)
     degrees = torch.randint(12, (20,), generator=generator) * (torch.rand(20, generator=generator) < 0.6)
     degrees[int(torch.randint(20, (), generator=generator))] = 150 * (seed % 2)
     csr = csr_of(degrees.tolist())
-    few = make_cut(csr, count, cut_above)
-    monkeypatch.setattr('pygfuse.mapping.mapping.FEW_PARTS', 0)
-    many = make_cut(csr, count, cut_above)
+    by_kernel = make_cut(csr, count, cut_above)
+    monkeypatch.setattr('pygfuse.mapping.mapping.cuts_of', lambda _: None)
+    by_operators = make_cut(csr, count, cut_above)
     for name in ('bounds', 'split_rows', 'split_indptr', 'slots'):
-        assert torch.equal(getattr(few, name), getattr(many, name)), name
+        assert torch.equal(getattr(by_kernel, name), getattr(by_operators, name)), name
+    by_kernel = cuts.cut(csr.indptr.to(torch.int32), count, csr.num_edges if cut_above is None else cut_above)
+    assert {tensor.dtype for tensor in by_kernel} == {torch.int64}
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,28 @@ OF_GRAPHS = (
         'return edge_id',
         f'{GRAPH} -k self_loops_are_those',
     ),
+    # cuts by one kernel
+    Mutation(
+        'a share that ends with a row',
+        'cpu/cuts.py',
+        'is_cut = int(inside < degree)',
+        'is_cut = int(inside <= degree)',
+        f'{MAPPING} -k kernel_cuts',
+    ),
+    Mutation(
+        'rows that are cut once only',
+        'cpu/cuts.py',
+        'if num_split == 0 or split_rows[num_split - 1] != row:',
+        'if True:',
+        f'{MAPPING} -k kernel_cuts',
+    ),
+    Mutation(
+        'rows that are light enough to stay whole',
+        'cpu/cuts.py',
+        'elif inside > 0 and degree > cut_above:',
+        'elif inside > 0:',
+        f'{MAPPING} -k kernel_cuts',
+    ),
     # sorts by way of buckets
     Mutation(
         'buckets that begin where those of the chunk before do',

@@ -39,8 +39,8 @@ OF_KERNELS = (
     Mutation(
         'the sums so far under a new maximum',
         'cpu/walks/forward.py',
-        'result, total, top = result * factor, total * factor, raised',
-        'result, total, top = result * factor, total, raised',
+        'result, total = result * factor, total * factor',
+        'result, total = result * factor, total',
         f'{GAT} -k extreme_scores',
     ),
     Mutation(
