@@ -174,11 +174,12 @@ def sorted_by_buckets(
     edges = targets.numel()
     shift = _shift_of(edges, rows)
     buckets = -(-rows // 2**shift)
-    counts, report = torch.empty(chunks * buckets, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    counts = targets.new_empty(chunks * buckets, dtype=torch.int64)
+    report = counts.new_zeros(1)
     count_buckets(chunks, chunks, targets, sources, rows, columns, loops, shift, buckets, counts, report)
     if report[0]:
         return None
-    starts, items = counts.new_empty(buckets + 1), on_huge_pages(torch.empty(ITEM * edges, dtype=index_dtype))
+    starts, items = counts.new_empty(buckets + 1), on_huge_pages(targets.new_empty(ITEM * edges, dtype=index_dtype))
     fill_buckets(chunks, chunks, targets, sources, loops, shift, buckets, counts, starts, items)
     kept = edges if loops < 0 else int(starts[-1]) + loops
     return _sorted(starts, items, rows, edges, kept, loops, shift)
@@ -194,7 +195,7 @@ def transposed_by_buckets(indptr: Tensor, index: Tensor, columns: int, chunks: i
     edges = index.numel()
     shift = _shift_of(edges, columns)
     buckets = -(-columns // 2**shift)
-    counts = torch.empty(chunks * buckets, dtype=torch.int64)
+    counts = index.new_empty(chunks * buckets, dtype=torch.int64)
     count_buckets_of_columns(chunks, chunks, index, shift, buckets, counts)
     starts, items = counts.new_empty(buckets + 1), on_huge_pages(index.new_empty(ITEM * edges))
     fill_buckets_of_columns(chunks, chunks, indptr, index, shift, buckets, counts, starts, items)

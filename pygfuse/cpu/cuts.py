@@ -64,7 +64,7 @@ def cut(indptr: Tensor, count: int, cut_above: int) -> tuple[Tensor, Tensor, Ten
     """
     # as many rows at most as there are parts are cut, each into two or more
     sizes = 2 * (count + 1), count, count + 1, 2 * count, 2
-    bounds, split_rows, split_indptr, slots, found = torch.empty(sum(sizes), dtype=torch.int64).split(sizes)
+    bounds, split_rows, split_indptr, slots, found = indptr.new_empty(sum(sizes), dtype=torch.int64).split(sizes)
     cut_rows(1, indptr, count, cut_above, bounds, split_rows, split_indptr, slots, found, threads=1)
     num_split, num_slots = found.tolist()
     return bounds, split_rows[:num_split], split_indptr[: num_split + 1], slots[:num_slots]

@@ -18,35 +18,34 @@ class Shares(NamedTuple):
 
     Attributes:
         products: The words of each product.
-        sizes: How many numbers all parts write for it; 0 for a product whose rows are dealt.
+        shares: Among how many parts its depth is dealt; 0 for a product whose rows are dealt.
     """
 
     products: list[Words]
-    sizes: list[int]
+    shares: list[int]
 
     @property
     def size(self) -> int:
         """How many numbers all parts write."""
-        return sum(self.sizes)
+        return sum(share * product[1] * product[3] for product, share in zip(self.products, self.shares, strict=True))
 
-    def lists(self, parts: int, address: int, item_bytes: int) -> tuple[Words, Words]:
+    def lists(self, address: int, item_bytes: int) -> tuple[Words, Words]:
         """The list whose products are dealt, and the list that adds up what its parts wrote.
 
         Args:
-            parts: The number of parts.
             address: Where what they write lies.
             item_bytes: Bytes of a number.
         """
         dealt, sums = [], []
-        for product, size in zip(self.products, self.sizes, strict=True):
-            if size == 0:
+        for product, shares in zip(self.products, self.shares, strict=True):
+            if shares == 0:
                 dealt += product
                 continue
             _, rows, depth, width, *factors, _, addend, addend_step, out, out_step, _ = product
-            dealt += (IN_PARTS, rows, depth, width, *factors, 0, 0, 0, address, width, UNKNOWN)
+            dealt += (IN_PARTS, rows, depth, width, *factors, 0, 0, shares, address, width, UNKNOWN)
             products = 0, 0, 0, address, rows * width
-            sums += (ADDED_UP, rows, parts, width, *products, 0, addend, addend_step, out, out_step, UNKNOWN)
-            address += size * item_bytes
+            sums += (ADDED_UP, rows, shares, width, *products, 0, addend, addend_step, out, out_step, UNKNOWN)
+            address += shares * rows * width * item_bytes
         return tuple(dealt), tuple(sums)
 
 
@@ -58,17 +57,20 @@ def shares_of(words: Words, parts: int) -> Shares | None:
         parts: The number of parts.
     """
     products = [words[i : i + WORDS] for i in range(0, len(words), WORDS)]
-    sizes = [parts * product[1] * product[3] if _is_dealt_by_depth(product, parts) else 0 for product in products]
+    all_shares = [_shares_of_depth(product, parts) for product in products]
     # these are there once the list is done
-    late = {product[12] for product, size in zip(products, sizes, strict=True) if size}
-    for product, size in zip(products, sizes, strict=True):
-        if not size and (product[4] in late or product[10] in late):
+    late = {product[12] for product, shares in zip(products, all_shares, strict=True) if shares}
+    for product, shares in zip(products, all_shares, strict=True):
+        if not shares and (product[4] in late or product[10] in late):
             return None
-    return Shares(products, sizes) if late else None
+    return Shares(products, all_shares) if late else None
 
 
-def _is_dealt_by_depth(product: Words, parts: int) -> bool:
+def _shares_of_depth(product: Words, parts: int) -> int:
     flags, rows, depth, width, _, _, column_step, _, _, bias, *_ = product
-    # the left factor is read by columns; what parts write is at most half of what they read
-    is_sum_over_rows = not flags and not bias and column_step != 1
-    return is_sum_over_rows and 0 < 2 * parts * rows * width <= depth * (rows + width)
+    # the left factor is read by columns
+    if flags or bias or column_step == 1 or not rows * width:
+        return 0
+    # what parts write is at most half of what they read
+    shares = min(parts, depth * (rows + width) // (2 * rows * width))
+    return shares if shares > 1 else 0

@@ -47,6 +47,8 @@ SHARE, LEAST_SHARES, MOST_SHARES = 2**22, 4, 64
 MOST_ADDED_BY_ONE = 2**17
 # from which on rounding and calls are worth another way than torch's
 _LEAST_FASTER = 2**20
+# channels up to which it is as fast as MKL with AVX-512; without, MKL is a fifth faster
+_WIDEST = 128
 
 
 def _body(dtype: torch.dtype) -> Callable:
@@ -55,18 +57,21 @@ def _body(dtype: torch.dtype) -> Callable:
     wide = registers_of_block() * lanes
     line = line_of(element)
     are_zero, are_finite = looks(line)
+    word_at, at = numbers_at(ELEMENT_TYPES[torch.int64]), numbers_at(element)
 
     @inlined
-    def is_finite(words, i, right, right_step):
+    def is_finite(words, i):
         # parts that find it at once find the same
         if words[i + 14] == UNKNOWN:
-            finite = are_finite(right, 0, words[i + 2], right_step, 0, words[i + 3])
+            lines, length = words[i + 2], words[i + 3]
+            if words[i] & TURNED:
+                lines, length = length, lines
+            finite = are_finite(at(words[i + 7]), 0, lines, words[i + 8], 0, length)
             words[i + 14] = FINITE if finite else NOT_FINITE
         return words[i + 14] == FINITE
 
     block, rest = _multiplied(Layout(element, 1, wide), False, are_zero), _multiplied(line, True, are_zero)
-    turn, add_up = _turned(element, lanes), _added_up(line)
-    word_at, at = numbers_at(ELEMENT_TYPES[torch.int64]), numbers_at(element)
+    turn, add_up = _turned(element, lanes, wide), _added_up(line)
 
     def multiply(part, parts, address, count):
         words = word_at(address)
@@ -75,7 +80,10 @@ def _body(dtype: torch.dtype) -> Callable:
             out, out_step = at(words[i + 12]), words[i + 13]
             first, last, start, stop = 0, rows, 0, depth
             if words[i] & IN_PARTS:
-                start, stop = depth * part // parts, depth * (part + 1) // parts
+                shares = words[i + 11]
+                if part >= shares:
+                    continue
+                start, stop = depth * part // shares, depth * (part + 1) // shares
                 out = pointer_at(out, part * rows * width)
             else:
                 groups = (rows + TOGETHER - 1) // TOGETHER
@@ -94,12 +102,12 @@ def _body(dtype: torch.dtype) -> Callable:
             turned = np.empty(depth * width if is_turned else 1, number)
             if is_turned:
                 turn(right, right_step, width, depth, turned)
-                right, right_step = pointer_at(turned, 0), width
+                right = pointer_at(turned, 0)
             # rows, or the depth, of the left factor lie side by side
             is_worth = depth > 0 and width >= LEAST_WIDTH
             by_rows = is_worth and words[i + 6] == 1 and last - first >= LEAST_ROWS
             by_depth = is_worth and words[i + 6] != 1 and words[i + 5] == 1
-            skips = by_rows and is_finite(words, i, right, right_step)
+            skips = by_rows and is_finite(words, i)
             bias, adds = words[i + 9], words[i + 10]
             addend, addend_step = at(adds), words[i + 11]
             begin = start
@@ -108,17 +116,21 @@ def _body(dtype: torch.dtype) -> Callable:
                 # the first piece writes the result
                 looks = by_depth and begin > start and are_corners_zero(left, begin, end, words[i + 6], first, last)
                 if looks and are_zero(left, begin, end, words[i + 6], first, last):
-                    column = width if is_finite(words, i, right, right_step) else 0
+                    column = width if is_finite(words, i) else 0
                 while column < width:
+                    panel = right
+                    if is_turned:
+                        begins = column // wide * wide
+                        panel, right_step = pointer_at(right, begins * depth - begins), min(wide, width - begins)
                     if column + wide <= width:
                         block(
-                            left, words[i + 5], words[i + 6], first, last, begin, end, right, right_step, column, wide,
+                            left, words[i + 5], words[i + 6], first, last, begin, end, panel, right_step, column, wide,
                             bias, at(bias), adds, addend, addend_step, out, out_step, skips,
                         )  # fmt: skip
                         column += wide
                     else:
                         rest(
-                            left, words[i + 5], words[i + 6], first, last, begin, end, right, right_step, column,
+                            left, words[i + 5], words[i + 6], first, last, begin, end, panel, right_step, column,
                             width - column, bias, at(bias), adds, addend, addend_step, out, out_step, skips,
                         )  # fmt: skip
                         column += lanes
@@ -131,18 +143,24 @@ def _body(dtype: torch.dtype) -> Callable:
     return multiply
 
 
-def _turned(element: types.Float, lanes: int) -> Function:
-    """``turn(values, step, rows, columns, out)``: the transpose, ``[columns, rows]``, by blocks of whole registers."""
+def _turned(element: types.Float, lanes: int, wide: int) -> Function:
+    """``turn(values, step, rows, columns, out)``: the transpose, ``[columns, rows]``, by blocks of whole registers.
+
+    It is written in panels of `wide` of its columns, each of which is one run of memory: of a wide matrix, whose rows
+    begin where others do in a core's first cache, few stay there.
+    """
     turn_block = turner(element, lanes)
 
     def turn(values, step, rows, columns, out):
         whole_rows, whole_columns = rows // lanes * lanes, columns // lanes * lanes
-        for c in range(0, whole_rows, lanes):
-            for d in range(0, whole_columns, lanes):
-                turn_block(values, c * step + d, step, out, d * rows + c, rows)
         for c in range(rows):
+            panel = c // wide * wide
+            width, place = min(wide, rows - panel), panel * columns + c - panel
+            if c < whole_rows and c % lanes == 0:
+                for d in range(0, whole_columns, lanes):
+                    turn_block(values, c * step + d, step, out, place + d * width, width)
             for d in range(whole_columns if c < whole_rows else 0, columns):
-                out[d * rows + c] = values[c * step + d]
+                out[place + d * width] = values[c * step + d]
 
     return inlined(turn)
 
@@ -215,15 +233,11 @@ def _multiplied(block: Layout, is_some: bool, are_zero: Function) -> Function:
     return compiled('\n'.join(text), pointer_at=pointer_at, **scope)
 
 
-def is_faster(dtype: torch.dtype, work: int) -> bool:
-    """Whether `multiply` takes less time than torch's product and what goes with it, of so many multiplications."""
-    return dtype in (torch.float32, torch.float64) and work >= _LEAST_FASTER and _is_library_slower()
-
-
-@functools.cache
-def _is_library_slower() -> bool:
-    # MKL is as fast with AVX-512, and a fifth faster without it
-    return is_mkl_slow() or simd.register_bytes() == 64
+def is_faster(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> bool:
+    """Whether `multiply` takes less time than torch's product and what goes with it, of so many rows and such a map."""
+    if dtype not in (torch.float32, torch.float64) or rows * inputs * outputs < _LEAST_FASTER:
+        return False
+    return is_mkl_slow() or (simd.register_bytes() == 64 and max(inputs, outputs) <= _WIDEST)
 
 
 @functools.cache
@@ -247,7 +261,7 @@ def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
         _run(dtype, words, parts)
         return
     written = torch.empty(shares.size, dtype=dtype, device='cpu')
-    dealt, sums = shares.lists(parts, written.data_ptr(), dtype.itemsize)
+    dealt, sums = shares.lists(written.data_ptr(), dtype.itemsize)
     _run(dtype, dealt, parts)
     _run(dtype, sums, 1 if shares.size < MOST_ADDED_BY_ONE else LEAST_SHARES)
 

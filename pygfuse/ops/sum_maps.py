@@ -95,7 +95,9 @@ def is_mapped_by_list(x: Tensor, *weights: Tensor) -> bool:
         weights: ``[out, in]`` each.
     """
     listed = product_list_of(x.device)
-    return listed is not None and all(listed.is_faster(x.dtype, x.numel() * weight.shape[0]) for weight in weights)
+    if listed is None:
+        return False
+    return all(listed.is_faster(x.dtype, *x.shape, weight.shape[0]) for weight in weights)
 
 
 def map_by_list(

@@ -21,7 +21,7 @@ from tests.support.cases import CHANNELS, FEATURES, GCN, GCN_WEIGHTS, GIN, GRAPH
 from tests.support.parity import GRAPHS, Example, cliques, random_edges, results
 
 LAYERS = {str(layer): layer for layer in (SAGE, GRAPH, GRAPH_WEIGHTS, GIN, GCN, GCN_WEIGHTS)}
-NODES, EDGES = 300, 6000
+NODES, EDGES = 300, 9000
 every = pytest.mark.parametrize('name', LAYERS)
 orders = pytest.mark.parametrize('order', ORDERS)
 

@@ -130,7 +130,7 @@ WITH_WIDE_FEATURES = [
 @pytest.mark.parametrize(('name', 'options', 'of_features'), WITH_WIDE_FEATURES, ids=str)
 def test_wide_edge_features_are_multiplied_without_a_row_for_each_edge(name, options, of_features):
     """Neither what is saved nor the peak has a row of the layer's 32 channels for each edge."""
-    conv, num_edges, x = getattr(pygfuse.conv, name)(**options), 20_000, torch.randn(100, 32, requires_grad=True)
+    conv, num_edges, x = getattr(pygfuse.conv, name)(**options), 40_000, torch.randn(100, 32, requires_grad=True)
     edge_index = random_edges(100, 100, num_edges)
     edge_attr = torch.randn(num_edges, WIDE, requires_grad=of_features)
 

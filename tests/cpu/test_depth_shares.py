@@ -35,7 +35,8 @@ def test_a_weights_gradient(width, in_channels, adds, dtype, in_parts):
     around = torch.full((width + 2, in_channels + 3), 0.5, dtype=dtype)
     out = around[1:-1, 1:-2]
     listed = of_weight(grad, x, out, adds)
-    assert shares_of(listed, 4).sizes == [4 * width * in_channels]
+    assert shares_of(listed, 4).shares == [4]
+    assert shares_of(listed, 4).size == 4 * width * in_channels
     product_list.multiply(dtype, listed, 1)
     expected = grad.double().t() @ x.double() + (0.5 if adds else 0.0)
     torch.testing.assert_close(out, expected.to(dtype), atol=2e-4 if dtype is torch.float32 else 1e-11, rtol=0)
@@ -55,7 +56,7 @@ def test_beside_products_whose_rows_are_dealt(in_parts):
         # two parts of one gradient
         *of_weight(grad, x, of_both, True),
     )
-    assert [size > 0 for size in shares_of(listed, 4).sizes] == [False, True, True, True, True]
+    assert [shares > 0 for shares in shares_of(listed, 4).shares] == [False, True, True, True, True]
     product_list.multiply(x.dtype, listed[: 2 * WORDS] + listed[3 * WORDS : 4 * WORDS], 1)
     torch.testing.assert_close(of_x, grad @ weight)
     torch.testing.assert_close(of_one, grad.t() @ x)
@@ -83,19 +84,29 @@ def test_whose_rows_are_dealt():
     listed = of_weight(grad, x, torch.empty(9, 20, dtype=x.dtype))
     assert shares_of((TURNED, *listed[1:]), 4) is None
     assert shares_of((*listed[:9], 1, *listed[10:]), 4) is None
-    # parts that would write as much as they read: 9 x 20 numbers each, and 29 a row
+    # some parts, where all would write more than half of what they read: 9 x 20 numbers each, and 29 a row
     most = ROWS * 29 // (2 * 9 * 20)
-    assert shares_of(listed, most) is not None
-    assert shares_of(listed, most + 1) is None
+    assert [shares_of(listed, parts).shares for parts in (2, most, most + 1)] == [[2], [most], [most]]
+    few = of_weight(grad[:20], x[:20], torch.empty(9, 20, dtype=x.dtype))
+    assert shares_of(few, 4) is None
 
 
 def test_what_the_kernel_is_told():
     grad, x, out = drawn(ROWS, 9), drawn(ROWS, 20), torch.empty(9, 20, dtype=torch.float64)
     listed = of_weight(grad, x, out, True)
-    dealt, sums = shares_of(listed, 4).lists(4, 1000, 8)
+    dealt, sums = shares_of(listed, 4).lists(1000, 8)
     left = grad.data_ptr(), 1, 9
-    assert dealt == (IN_PARTS, 9, ROWS, 20, *left, x.data_ptr(), 20, 0, 0, 0, 1000, 20, UNKNOWN)
+    assert dealt == (IN_PARTS, 9, ROWS, 20, *left, x.data_ptr(), 20, 0, 0, 4, 1000, 20, UNKNOWN)
     assert sums == (ADDED_UP, 9, 4, 20, 0, 0, 0, 1000, 180, 0, out.data_ptr(), 20, out.data_ptr(), 20, UNKNOWN)
+
+
+def test_fewer_shares_than_parts(monkeypatch):
+    monkeypatch.setattr(product_list, 'MOST_OF_ONE', 0)
+    grad, x, out = drawn(200, 40), drawn(200, 30), torch.empty(40, 30, dtype=torch.float64)
+    listed = of_weight(grad, x, out)
+    assert shares_of(listed, 64).shares == [5]
+    product_list.multiply(x.dtype, listed, 64 * product_list.SHARE)
+    torch.testing.assert_close(out, grad.t() @ x)
 
 
 def test_the_same_bits_for_any_number_of_threads(in_parts, monkeypatch):

@@ -67,9 +67,23 @@ OF_PRODUCTS = (
     Mutation(
         'a sum over rows in parts that is read before it is there',
         'cpu/depth_shares.py',
-        'if not size and (product[4] in late or product[10] in late):',
-        'if not size and product[4] in late:',
+        'if not shares and (product[4] in late or product[10] in late):',
+        'if not shares and product[4] in late:',
         f'{SHARES} -k adds_to_a_sum',
+    ),
+    Mutation(
+        'parts beyond the shares of a sum over rows',
+        'cpu/product_list.py',
+        'if part >= shares:',
+        'if part > shares:',
+        f'{SHARES} -k fewer_shares',
+    ),
+    Mutation(
+        'the last panel of a weight that is turned',
+        'cpu/product_list.py',
+        'begins * depth - begins), min(wide, width - begins)',
+        'begins * depth - begins), wide',
+        f'{PRODUCTS} -k test_products',
     ),
     Mutation(
         'a sum of parts over the rows of a longer result',

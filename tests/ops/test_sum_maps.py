@@ -120,13 +120,18 @@ def test_calls_that_torch_computes(listed, monkeypatch):
     assert not listed
 
 
-def test_types_and_sizes(monkeypatch):
-    monkeypatch.setattr(product_list, '_is_library_slower', lambda: True)
-    assert product_list.is_faster(torch.float64, 2**20)
-    assert not product_list.is_faster(torch.bfloat16, 2**20)
-    assert not product_list.is_faster(torch.float32, 2**20 - 1)
-    monkeypatch.setattr(product_list, '_is_library_slower', lambda: False)
-    assert not product_list.is_faster(torch.float32, 2**30)
+@pytest.mark.parametrize(('is_slow', 'register_bytes', 'widest'), [(True, 32, 512), (False, 64, 128), (False, 32, 0)])
+def test_types_and_sizes(is_slow, register_bytes, widest, monkeypatch):
+    monkeypatch.setattr(product_list, 'is_mkl_slow', lambda: is_slow)
+    monkeypatch.setattr(product_list.simd, 'register_bytes', lambda: register_bytes)
+    assert product_list.is_faster(torch.float64, 256, 64, 64) == (widest >= 64)
+    assert not product_list.is_faster(torch.bfloat16, 256, 64, 64)
+    assert not product_list.is_faster(torch.float32, 255, 64, 64)
+    for inputs, outputs in ((widest, 64), (64, widest)):
+        assert product_list.is_faster(torch.float32, 10_000, inputs, outputs) == (widest > 0)
+    if widest == 128:
+        assert not product_list.is_faster(torch.float32, 10_000, 64, 129)
+        assert not product_list.is_faster(torch.float32, 10_000, 129, 64)
 
 
 NETWORK = torch.nn.Sequential(Linear(16, 24), torch.nn.ReLU(), Linear(24, 8))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.properties import case as running
 from tests.properties import problem
-from tests.properties.case import ONLY_OURS, ONLY_PYG, RIGHT, ROUNDING, WRONG, Outcome, run
+from tests.properties.case import KINK, ONLY_OURS, ONLY_PYG, RIGHT, ROUNDING, WRONG, Outcome, run
 from tests.properties.compare import fault_of
 from tests.properties.coverage import all_pairs, covering, draw, pairs_of
 from tests.properties.dimension import LAYER, Case
@@ -158,7 +158,8 @@ def test_an_error_of_chance_is_told_from_one_of_ours(monkeypatch):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as where the case was found: chance is another with other sums
     try:
-        assert outcome(0) in (RIGHT, ROUNDING)
+        # which of them depends on the processor's sums, too
+        assert outcome(0) in (RIGHT, ROUNDING, KINK)
         assert outcome(1000) == WRONG
     finally:
         torch.set_num_threads(threads)

@@ -48,8 +48,10 @@ def cloud_neighbours(x: torch.Tensor, clouds: int, k: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ('network', 'dtype', 'rate', 'tolerance'),
     [
-        (single, torch.float32, 0.02, 1e-4),
-        # where another maximum wins paths part: PyG's own in float32 and float64 by up to 2 % (28 % at a rate of 0.02)
+        (single, torch.float64, 0.02, 1e-9),
+        # where another maximum wins, on some processors, paths part: PyG's own in float32 and float64 by up to 2 %
+        # (28 % at a rate of 0.02 in the double network)
+        (single, torch.float32, 0.02, 4e-2),
         pytest.param(double, torch.float32, 0.002, 4e-2, marks=pytest.mark.slow),
         pytest.param(double, torch.float64, 0.02, 1e-9, marks=pytest.mark.slow),
     ],
