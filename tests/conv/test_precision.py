@@ -78,7 +78,12 @@ def check_million_edges(name: str, num_nodes: int, sign: str) -> None:
 @pytest.mark.slow
 @every
 @pytest.mark.parametrize('sign', ['random', 'positive'])
-def test_gradients_that_sum_a_million_edges(sign, name):
+def test_gradients_that_sum_a_million_edges(sign, name, request):
+    if (name, sign) == ('GATConv', 'positive'):
+        reason = (
+            "an Intel processor gives an error of 2e-3 in the gradient of x (PyG 2e-7), AMD's do not: not explained yet"
+        )
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
     check_million_edges(name, 100_000, sign)
 
 
