@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.pages import on_huge_pages
-from pygfuse.cpu.ends import row_of_place
+from pygfuse.cpu.ends import is_any_outside, row_of_place
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.memory import pointer_at
 from pygfuse.cpu.translation.functions import inlined
 
 # from how many edges on one thread, or several, take less than by another way; beyond the most, the copy is much memory
@@ -30,18 +31,13 @@ ITEM = 3
 def _count_buckets(part, parts, targets, sources, rows, columns, loops, shift, buckets, counts, report):
     """Checks one chunk of edges and counts it by bucket; says in `report` what is wrong."""
     edges = len(targets)
-    last, last_row, last_column = (part + 1) * edges // parts, rows - 1, columns - 1
+    last = (part + 1) * edges // parts
     found = np.empty(buckets, np.int64)
     for bucket in range(buckets):
         found[bucket] = 0
     for start in range(part * edges // parts, last, BLOCK):
         stop = min(start + BLOCK, last)
-        # a sign bit stays when an index is negative or beyond the last; no branch, so that it becomes SIMD
-        bad = 0
-        for edge in range(start, stop):
-            target, source = targets[edge], sources[edge]
-            bad |= target | (last_row - target) | source | (last_column - source)
-        if bad < 0:
+        if is_any_outside(pointer_at(targets, start), pointer_at(sources, start), stop - start, rows, columns):
             report[0] = 1
             return
         for edge in range(start, stop):

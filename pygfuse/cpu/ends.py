@@ -18,6 +18,7 @@ def ends_of(edges, target_row):
 def is_any_outside(targets, sources, num_edges, num_targets, num_sources):
     """Whether an edge names a node that is not there."""
     last_target, last_source = num_targets - 1, num_sources - 1
+    # a sign bit stays when a node is negative or beyond the last; no branch, so that it becomes SIMD
     outside = 0
     for edge in range(num_edges):
         target, source = targets[edge], sources[edge]

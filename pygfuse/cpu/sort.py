@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu.bucket_sort import are_for_buckets, sorted_by_buckets, transposed_by_buckets
-from pygfuse.cpu.ends import row_of_place
+from pygfuse.cpu.ends import is_any_outside, row_of_place
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.memory import pointer_at
 from pygfuse.cpu.sort_at_once import sorted_at_once, transposed_at_once
 
 # edges looked at together: small enough to stay in the first-level cache between the check and the count
@@ -31,24 +32,20 @@ def _find_order(part, parts, targets, sources, rows, columns, loops, report):
     """Checks one chunk of edges; says in `report` what is wrong, and whether they have to be sorted."""
     edges = len(targets)
     first, last = part * edges // parts, (part + 1) * edges // parts
-    last_row, last_column = rows - 1, columns - 1
     for start in range(first, last, BLOCK):
         stop = min(start + BLOCK, last)
-        # a sign bit stays when an index is negative or beyond the last; no branch, so that it becomes SIMD
-        bad, falls, is_loop = 0, 0, 0
-        for edge in range(start, stop):
-            target, source = targets[edge], sources[edge]
-            bad |= target | (last_row - target) | source | (last_column - source)
+        bad = is_any_outside(pointer_at(targets, start), pointer_at(sources, start), stop - start, rows, columns)
+        falls, is_loop = 0, 0
         for edge in range(max(start, 1), stop):
             falls |= targets[edge] - targets[edge - 1]
         if loops >= 0:
             for edge in range(start, stop):
                 is_loop |= targets[edge] == sources[edge]
-        if bad < 0:
+        if bad:
             report[0] = 1
         if falls < 0 or is_loop > 0:
             report[1] = 1
-        if bad < 0 or falls < 0 or is_loop > 0:
+        if bad or falls < 0 or is_loop > 0:
             return
 
 
@@ -96,15 +93,9 @@ def _count_edges(part, parts, targets, sources, rows, columns, loops, counts, re
     edges = len(targets)
     first, last = part * edges // parts, (part + 1) * edges // parts
     base = part * rows
-    last_row, last_column = rows - 1, columns - 1
     for start in range(first, last, BLOCK):
         stop = min(start + BLOCK, last)
-        # a sign bit stays when an index is negative or beyond the last; no branch, so that it becomes SIMD
-        bad = 0
-        for edge in range(start, stop):
-            target, source = targets[edge], sources[edge]
-            bad |= target | (last_row - target) | source | (last_column - source)
-        if bad < 0:
+        if is_any_outside(pointer_at(targets, start), pointer_at(sources, start), stop - start, rows, columns):
             report[0] = 1
             return
         if loops < 0:
@@ -264,7 +255,10 @@ def sort_by_target(
     if not out_of_range:
         if not falls:
             return _take(targets, sources, rows, drop, index_dtype)
-        found = _sort(targets, sources, rows, columns, drop, index_dtype)
+        if for_buckets:
+            found = sorted_by_buckets(targets, sources, rows, columns, drop, index_dtype, chunks)
+        else:
+            found = _sort(targets, sources, rows, columns, drop, index_dtype)
         if found is not None:
             return found
     raise IndexError('an edge names a node that does not exist')
@@ -291,11 +285,7 @@ def _sort(
     targets: Tensor, sources: Tensor, rows: int, columns: int, loops: int, index_dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
     """`sort_by_target` of edges in any order; None if one names a node that does not exist."""
-    edges = targets.numel()
-    chunks = _chunks_of(edges)
-    if are_for_buckets(edges, rows, chunks, index_dtype):
-        return sorted_by_buckets(targets, sources, rows, columns, loops, index_dtype, chunks)
-    chunks = _chunk_count(edges, rows)
+    chunks = _chunk_count(targets.numel(), rows)
     counts = torch.zeros(chunks * rows, dtype=index_dtype)
     report = torch.zeros(1, dtype=torch.int64)
     count_edges(chunks, chunks, targets, sources, rows, columns, loops, counts, report)

@@ -183,9 +183,9 @@ def make_cut(csr: Csr, count: int, cut_above: int | None = None) -> Cut:
     cut_above = HEAVY_PARTS * total // count if cut_above is None else cut_above
     if count == 1:
         return Cut(torch.tensor([0, 0, csr.num_rows, csr.num_edges], device=device), *_no_splits(device))
-    cuts = cuts_of(device)
-    if cuts is not None:
-        return Cut(*cuts.cut(csr.indptr, count, cut_above))
+    kernels = cuts_of(device)
+    if kernels is not None:
+        return Cut(*kernels.cut(csr.indptr, count, cut_above))
     indptr = csr.indptr.to(torch.int64)
     work_before = indptr + torch.arange(csr.num_rows + 1, device=device)
     shares = torch.arange(count + 1, device=device) * total // count

@@ -7,23 +7,18 @@ from hypothesis import strategies as st
 
 from pygfuse.cpu import bucket_sort, sort
 from pygfuse.memory import peak_bytes
-from tests.cpu.test_sort import check_sort, edges
+from tests.cpu.test_sort import check_sort, chunks, edges  # noqa: F401 (a fixture)
 
 INT32 = torch.int32
 
 
-@pytest.fixture(params=[1, 3], ids=['one thread', 'three chunks'])
-def buckets(request, monkeypatch):
+@pytest.fixture
+def buckets(chunks, monkeypatch):  # noqa: F811
     """Buckets of a few edges, in one chunk or in three on three threads, however few edges there are."""
     monkeypatch.setattr(bucket_sort, 'LEAST_OF_ONE', 1)
     monkeypatch.setattr(bucket_sort, 'LEAST_OF_SEVERAL', 1)
     monkeypatch.setattr(bucket_sort, 'BUCKET_EDGES', 5)
-    if request.param > 1:
-        monkeypatch.setattr(sort, 'CHUNK_MINIMUM', 1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    return chunks
 
 
 def check_transpose(targets, sources, rows, columns):

@@ -204,10 +204,17 @@ OF_GRAPHS = (
         BUCKETS,
     ),
     Mutation(
-        'the last block of a chunk that is checked',
+        'nodes beyond the last',
+        'cpu/ends.py',
+        'outside |= target | (last_target - target) | source | (last_source - source)',
+        'outside |= target | source',
+        BUCKETS,
+    ),
+    Mutation(
+        'the blocks of edges that are checked',
         'cpu/bucket_sort.py',
-        'bad |= target | (last_row - target) | source | (last_column - source)',
-        'bad |= target | source',
+        'is_any_outside(pointer_at(targets, start), pointer_at(sources, start), stop - start',
+        'is_any_outside(pointer_at(targets, 0), pointer_at(sources, 0), stop - start',
         BUCKETS,
     ),
     Mutation(
