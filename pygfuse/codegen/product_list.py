@@ -15,8 +15,8 @@ from typing import NamedTuple
 WORDS = 15
 # a flag: rows of `right` are the columns that it is read by
 TURNED = 1
-# a flag: the first parts of the work, their number in place of `addend`'s step, take a share of the depth each, and write
-# their products to places of their own in `out`
+# a flag: the first parts of the work, their number in place of `addend`'s step, take a share of the depth each, and
+# write their products to places of their own in `out`
 IN_PARTS = 2
 # a flag: `right` is what so many parts as the depth wrote, and their sum is the product
 ADDED_UP = 4
