@@ -68,21 +68,28 @@ class Layout(EdgeVectors):
     @functools.cached_property
     def fetch_row(self):
         """``fetch_row(memory, offset)``: asks for the row whose first value is element `offset`; of a tuple, each."""
-        row = self.row
+        return self._fetch(self.row.heads * self.row.channels)
+
+    @functools.cached_property
+    def fetch_heads(self):
+        """``fetch_heads(memory, offset)``: as `fetch_row`, for a value of each head."""
+        return self._fetch(self.heads)
+
+    def _fetch(self, count: int):
+        element = self.element
 
         @intrinsic
-        def fetch_row(values, offset):
+        def fetch(values, offset):
             def emit(context, builder, signature, arguments):
                 single = not isinstance(signature.args[0], types.BaseTuple)
-                count = 1 if single else len(signature.args[0])
-                for i in range(count):
+                for i in range(1 if single else len(signature.args[0])):
                     value = arguments[0] if single else builder.extract_value(arguments[0], i)
-                    memory.ask_for_row(row, builder, value, arguments[1])
+                    memory.ask_for_some(element, count, builder, value, arguments[1])
                 return context.get_dummy_value()
 
             return types.void(values, types.int64), emit
 
-        return fetch_row
+        return fetch
 
     @functools.cached_property
     def total(self):

@@ -114,10 +114,9 @@ def ask_for(builder, value: ir.Value, offset: ir.Value) -> None:
     llvm.call(builder, 'llvm.prefetch.p0', operands, ir.VoidType())
 
 
-def ask_for_row(row: ChannelRow, builder, value: ir.Value, offset: ir.Value) -> None:
-    """Asks for the cache lines of a row, as if it began with one."""
-    size = row.heads * row.channels
-    for start in range(0, size, _CACHE_LINE // alignment(row.element)):
+def ask_for_some(element: types.Float, count: int, builder, value: ir.Value, offset: ir.Value) -> None:
+    """Asks for the cache lines of `count` elements, as if the first began one."""
+    for start in range(0, count, _CACHE_LINE // alignment(element)):
         ask_for(builder, value, builder.add(offset, ir.Constant(INT64, start)))
 
 

@@ -22,7 +22,7 @@ from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.arguments import BACKWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, head_values, row_fetcher, summed_later
+from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, head_fetcher, head_values, row_fetcher, summed_later
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
 from pygfuse.program.program import TARGET, BoundProgram
@@ -167,7 +167,7 @@ def backward_body(
     room, gradient_room, fill, differentiate = (
         products.room, products.gradient_room, products.fill, products.differentiate,
     )  # fmt: skip
-    fetch_rows = row_fetcher(layout)
+    fetch_rows, fetch_heads = row_fetcher(layout), head_fetcher(layout)
     write_edge_rows = _edge_row_writer(layout, bound, plan)
     copy_heads, copy_channels = copies(len(plan.heads)), copies(len(plan.channels))
     copy_parameters, copy_head_parameters = copies(len(plan.parameters)), copies(len(plan.parameter_heads))
@@ -207,8 +207,8 @@ def backward_body(
         parameter_sums, head_parameter_sums = copy_parameters(row_full(0.0)), copy_head_parameters(edges_full(0.0))
         weights, dots, reached, unsettled = buffer(), buffer(), row_full(0.0), 0
         weight_gradients = gradients_buffer()
-        of_others = () if by_target else (of_targets.grad_out,)
-        fetched = operands.gathered_channels + of_others
+        of_others = () if by_target else (of_targets.grad_out, of_targets.out) if extreme else (of_targets.grad_out,)
+        scored, fetched = operands.gathered_channels, operands.gathered_channels + of_others
         first, last, first_edge, last_edge = rows_of(piece, walked.bounds, walked.indptr)
         formed, of_formed, chunk_first, chunk_last = room(), gradient_room(), first_edge, first_edge
         for i in range(first, last):
@@ -237,7 +237,7 @@ def backward_body(
                     if edge_alpha is None:
                         alpha, others, on_edges = score(
                             q, end, walked, operands, own_heads, own_row, head_parameters, parameter_rows,
-                            total_heads, width, head, channel, fetched, last_edge, formed, chunk_first,
+                            total_heads, width, head, channel, scored, last_edge, formed, chunk_first,
                         )  # fmt: skip
                         if softmax:
                             if not by_target:
@@ -265,6 +265,17 @@ def backward_body(
                         fetch_edge_rows(operands, ahead, width)
                     if of_heads or edge_alpha is not None:
                         fetch_rows(q + k, last_edge, walked, fetched, width, channel)
+                    elif has_score:
+                        fetch_rows(q + k, last_edge, walked, of_others, width, channel)
+                    if has_score:
+                        if of_heads:
+                            fetch_heads(q + k, last_edge, walked, operands.gathered_heads, total_heads, head)
+                        if softmax and not by_target:
+                            fetch_heads(q + k, last_edge, walked, of_targets.delta, total_heads, head)
+                            fetch_heads(q + k, last_edge, walked, of_targets.normalisers, 2 * total_heads, head)
+                        if adds:
+                            copy = piece * num_others * total_heads + head
+                            fetch_heads(q + k, last_edge, walked, grad_added, total_heads, copy)
                     if with_products and not has_score and q + k >= chunk_last:
                         chunk_last = next_chunk(
                             q + k, last_edge, walked, operands, grads, panels, formed, of_formed, chunk_first, width,

@@ -15,7 +15,7 @@ from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.arguments import COMBINE, FORWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, row_fetcher
+from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, head_fetcher, row_fetcher
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
@@ -54,7 +54,7 @@ def forward_body(
     with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
     with_products, products = len(bound.edge_products) > 0, EdgeProducts(layout, len(bound.edge_products))
     room, fill = products.room, products.fill
-    fetches, fetch_rows = bound.score_is_of_heads, row_fetcher(layout)
+    fetches, fetch_rows, fetch_heads = bound.score_is_of_heads, row_fetcher(layout), head_fetcher(layout)
     finish, leave = finisher(layout, reduce, softmax, sums), leaver(layout, reduce, softmax)
     least = lowest(str(layout.element))
     step, heads = layout.step, layout.heads
@@ -119,6 +119,7 @@ def forward_body(
                         fetch_edge_rows(operands, ahead, width)
                     if fetches:
                         fetch_rows(q + k, last_edge, walked, operands.gathered_channels, width, channel)
+                        fetch_heads(q + k, last_edge, walked, operands.gathered_heads, total_heads, head)
                     if with_products and not has_score and q + k >= chunk_last:
                         chunk_first = q + k
                         chunk_last = fill(operands, walked.edge_id, chunk_first, last_edge, width, channel, formed)

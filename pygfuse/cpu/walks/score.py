@@ -57,11 +57,18 @@ def row_fetcher(layout: Layout) -> Callable:
 
     Where much is computed on an edge, a processor does not look so far ahead, and would wait for each row.
     """
-    fetch_row = layout.fetch_row
+    return _fetcher(layout.fetch_row)
 
+
+def head_fetcher(layout: Layout) -> Callable:
+    """``fetch(q, end, walked, values, stride, first)``: as `row_fetcher`, for a value of each head."""
+    return _fetcher(layout.fetch_heads)
+
+
+def _fetcher(fetch_values: Callable) -> Callable:
     @inlined
-    def fetch(q, end, walked, rows, width, channel):
-        fetch_row(rows, place_at(walked.gathered, min(q + AHEAD, end - 1)) * width + channel)
+    def fetch(q, end, walked, values, stride, first):
+        fetch_values(values, place_at(walked.gathered, min(q + AHEAD, end - 1)) * stride + first)
 
     return fetch
 
