@@ -89,6 +89,31 @@ def leaver(lanes: Any, reduce: str, normalises: bool) -> Callable:
     return leave
 
 
+def resumer(lanes: Any, element: str, reduce: str, normalises: bool) -> Callable:
+    """``resume(slot, ...)``: the state of a row that was left in a slot: its result, ties, top and total.
+
+    Args:
+        lanes: The device's instructions.
+        element: The type of arithmetic.
+        reduce, normalises: As for `finisher`.
+    """
+    extreme, least = reduce in ('max', 'min'), lowest(element)
+    load_heads, load_row, heads_full, row_full = lanes.load_heads, lanes.load_row, lanes.heads_full, lanes.row_full
+
+    @lanes.inlined
+    def resume(slot, head, channel, total_heads, width, partial):
+        top, total, ties = heads_full(least), heads_full(0.0), row_full(0.0)
+        result = load_row(partial.partial_rows, slot * width + channel)
+        if extreme:
+            ties = load_row(partial.partial_tops, slot * width + channel)
+        if normalises:
+            top = load_heads(partial.partial_tops, slot * total_heads + head)
+            total = load_heads(partial.partial_totals, slot * total_heads + head)
+        return result, ties, top, total
+
+    return resume
+
+
 def folder(lanes: Any, element: str, reduce: str, normalises: bool) -> Callable:
     """``fold(split, ...)``: the state of a row, or of some edges of it, from what was left in slots, in their order.
 

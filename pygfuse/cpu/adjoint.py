@@ -20,6 +20,7 @@ from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
 from pygfuse.cpu.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
+from pygfuse.cpu.turns import blocks_of, bytes_of_other, turns_of
 from pygfuse.cpu.walked_edges import Walked, copies_of_heads, edges_of, nothing, rows_of_path, walked_by
 from pygfuse.cpu.walks.arguments import Added, Ends, Panels, Passed, RowsWalked, Sums
 from pygfuse.cpu.walks.forward import ONE_PASS
@@ -138,7 +139,8 @@ def _transposed(call: Call, sums: Call) -> Tensor:
     """The sums along the transpose, where a call walks along the graph."""
     edges, mapping = edges_of(call, SOURCE)
     found = on_huge_pages(sums.like.new_empty(call.graph.num_sources, call.width))
-    sum_rows(sums, ONE_PASS, edges, cut(edges, mapping), found, None)
+    blocks = blocks_of(sums, edges, SOURCE, bytes_of_other(operands_of(sums, TARGET)))
+    sum_rows(sums, ONE_PASS, edges, cut(edges, mapping), found, None, blocks)
     return found
 
 
@@ -150,12 +152,14 @@ def _walk(
     of_targets: shared.OfTargets,
 ) -> dict[str, Tensor | Product]:
     graph, like, bound = call.graph, call.like, call.bound
-    edges, tiling, pieces, scattered = walked.edges, walked.tiling, walked.pieces, isinstance(walked.edges, Coo)
+    edges, tiling, scattered = walked.edges, walked.tiling, isinstance(walked.edges, Coo)
+    turns = turns_of(call, plan, walked, of_targets)
+    pieces, carried = max(turn.pieces for turn in turns), len(turns) > 1
     num_rows, num_others = graph.num_targets, graph.num_sources
     if plan.side == SOURCE:
         num_rows, num_others = num_others, num_rows
-    # rows that no path reaches are not walked
-    result = like.new_empty if path is None else functools.partial(zeros, like)
+    # rows that no path reaches are not walked, and blocks add to what is there
+    result = like.new_empty if path is None and not carried else functools.partial(zeros, like)
     found: dict[str, Tensor | Product] = {}
     for name in (*plan.heads, *plan.channels):
         found[name] = on_huge_pages(result(*call.tensors[name].shape))
@@ -177,9 +181,8 @@ def _walk(
     partial_heads = _each(plan.heads, lambda _: room(call.heads))
     partial_rows = _each(plan.channels, lambda _: room(call.width))
     edge_scalars = _each(plan.edge_scalars, lambda _: zeros(like, graph.num_edge_ids, tiling.count))
-    kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered)(
-        pieces * tiling.count,
-        RowsWalked(tiling.tiles, walked.bounds, *walked.rows_of),
+    kernel = kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered, carried)
+    arguments = (
         operands_of(call, plan.side),
         shared.Row(call.heads, call.width),
         Ends(num_rows, num_others, edges.num_edges),
@@ -203,10 +206,12 @@ def _walk(
         Added(added),
         Panels(_each(plan.features, lambda name: pack(call.products[name].weight, lanes_of(like.dtype)))),
     )
+    for turn in turns:
+        kernel(turn.pieces * tiling.count, RowsWalked(tiling.tiles, turn.bounds, *turn.rows_of), *arguments)
     if scattered:
         copies = zip((*plan.heads, *plan.channels), (*partial_heads, *partial_rows), strict=True)
         found |= {name: added_up(values.view(pieces, num_rows, values.shape[1])) for name, values in copies}
-    elif walked.slots:
+    elif walked.slots and not carried:
         resident = (tuple(found[name] for name in plan.heads), tuple(found[name] for name in plan.channels))
         _combine_sums(call, tiling, walked.parts, (partial_heads, partial_rows), resident)
     for name, values in zip(plan.added, added, strict=True):

@@ -7,9 +7,9 @@ import functools
 from pygfuse.codegen.precision import fuses_products
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, WEIGHTS
+from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, SETTLE, WEIGHTS
 from pygfuse.cpu.walks.backward import backward_body
-from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body
+from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body, settle_body
 from pygfuse.cpu.walks.listed_backward import LISTED_BACKWARD, listed_backward_body
 from pygfuse.cpu.walks.listed_forward import LISTED_FORWARD, listed_forward_body
 from pygfuse.cpu.walks.sums import combine_sums_body, passed_sum_body
@@ -27,13 +27,18 @@ def _key(bound: BoundProgram, tiling: Tiling, *rest: object) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def forward_kernel(
-    bound: BoundProgram, tiling: Tiling, reduce: str, form: str = ONE_PASS, scattered: bool = False
+    bound: BoundProgram,
+    tiling: Tiling,
+    reduce: str,
+    form: str = ONE_PASS,
+    scattered: bool = False,
+    carried: bool = False,
 ) -> Kernel:
     layout = tiling.layout
     return Kernel(
-        forward_body(bound, layout, reduce, form, scattered),
+        forward_body(bound, layout, reduce, form, scattered, carried),
         f'{bound.program.name} forward ({form}), {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling, reduce, form, scattered),
+        _key(bound, tiling, reduce, form, scattered, carried),
         FORWARD,
         fuses_products(reduce),
     )
@@ -52,12 +57,14 @@ def weights_kernel(bound: BoundProgram, tiling: Tiling, reduce: str) -> Kernel:
 
 
 @functools.lru_cache(maxsize=256)
-def backward_kernel(bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, reduce: str, scattered: bool) -> Kernel:
+def backward_kernel(
+    bound: BoundProgram, tiling: Tiling, plan: BackwardPlan, reduce: str, scattered: bool = False, carried: bool = False
+) -> Kernel:
     layout = tiling.layout
     return Kernel(
-        backward_body(bound, layout, plan, reduce, scattered),
+        backward_body(bound, layout, plan, reduce, scattered, carried),
         f'{bound.program.name} backward by {plan.side}, {layout.heads} x {layout.channels}, {layout.element}',
-        _key(bound, tiling, plan, reduce in ('max', 'min'), scattered),
+        _key(bound, tiling, plan, reduce in ('max', 'min'), scattered, carried),
         BACKWARD,
         fuses_products(reduce),
     )
@@ -100,6 +107,13 @@ def combine_kernel(tiling: Tiling, softmax: bool, reduce: str, form: str) -> Ker
     key = repr((layout.row, layout.edges, softmax, reduce, form))
     name = f'combination of rows ({form}), {layout.row}'
     return Kernel(combine_body(layout, softmax, reduce, form), name, (key,), COMBINE)
+
+
+@functools.lru_cache(maxsize=256)
+def settle_kernel(tiling: Tiling, softmax: bool, reduce: str) -> Kernel:
+    layout = tiling.layout
+    key = repr((layout.row, layout.edges, softmax, reduce))
+    return Kernel(settle_body(layout, softmax, reduce), f'rows settled, {layout.row}', (key,), SETTLE)
 
 
 @functools.lru_cache(maxsize=256)

@@ -88,6 +88,11 @@ def halves(dtype: torch.dtype, channels: int, edge_limit: int | None = None) -> 
     return _tiles(Instructions(ELEMENT_TYPES[dtype], 1, half, edge_limit), [(0, 0), (0, half)])
 
 
+def overlaps(tiling: Tiling, width: int) -> bool:
+    """Whether tiles of a row of so many values have some of them in common."""
+    return tiling.count * tiling.layout.heads * tiling.layout.channels != width
+
+
 def _most_values(dtype: torch.dtype, registers: int) -> int:
     """How many values `registers` hold."""
     return registers * simd.register_bytes() // dtype.itemsize

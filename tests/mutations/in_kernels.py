@@ -6,8 +6,66 @@ from tests.mutations.mutation import Mutation
 
 GAT = 'tests/conv/gat_conv'
 AGGREGATE = 'tests/ops/test_aggregate.py -m "not slow"'
+TURNS = 'tests/cpu/test_turns.py'
 
 OF_KERNELS = (
+    # blocks of edges
+    Mutation(
+        'a softmax whose weights of former blocks are forgotten',
+        'cpu/walks/forward.py',
+        'total = total + repeat(before) * (1.0 / step)',
+        'pass',
+        f'{TURNS} -k at_once',
+    ),
+    Mutation(
+        'sums of former blocks under a new maximum',
+        'cpu/walks/forward.py',
+        'if carried or q > begin:',
+        'if q > begin:',
+        f'{TURNS} -k "at_once or rise"',
+    ),
+    Mutation(
+        'a block that writes where it adds',
+        'cpu/walks/backward.py',
+        'elif carried:',
+        'elif False:',
+        f'{TURNS} -k at_once',
+    ),
+    Mutation(
+        'rows of a block that lie in several parts',
+        'cpu/turns.py',
+        'return () if any(cut(block).num_slots for block in blocks) else blocks',
+        'return blocks',
+        f'{TURNS} -k several_parts',
+    ),
+    Mutation(
+        'tiles that add to the same channels',
+        'cpu/row_sums.py',
+        'if blocks and not planning.overlaps(tiling, call.width):',
+        'if blocks:',
+        f'{TURNS} -k tiles',
+    ),
+    Mutation(
+        'ids of edges in blocks',
+        'cpu/edge_blocks.py',
+        'placed_id[place] = edge_id[q]',
+        'placed_id[place] = q',
+        f'{TURNS} -k blocks_hold',
+    ),
+    Mutation(
+        'blocks for each width',
+        'mapping/blocks.py',
+        'rounded = 1 << (other_bytes - 1).bit_length()',
+        'rounded = other_bytes',
+        'tests/mapping/test_blocks.py',
+    ),
+    Mutation(
+        'blocks of nodes that no cache holds',
+        'mapping/blocks.py',
+        'return count if count > 1 and all_bytes <= WIDER * BLOCK_BYTES * count else 1',
+        'return max(count, 1)',
+        'tests/mapping/test_blocks.py',
+    ),
     Mutation(
         'the scale of dropout',
         'codegen/philox.py',

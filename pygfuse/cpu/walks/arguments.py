@@ -14,6 +14,15 @@ class NumRows(NamedTuple):
     num_rows: int
 
 
+class Settled(NamedTuple):
+    """Rows whose states were carried from block to block, and how many of them make a part."""
+
+    tiles: Tensor
+    indptr: Tensor
+    num_rows: int
+    rows_a_part: int
+
+
 class Weights(NamedTuple):
     statistics: Tensor | None
     result: Tensor
@@ -81,6 +90,7 @@ _GRADS = Whole('grads', shared.Gradients)
 
 FORWARD = Arguments('part', _WALKED, _OPERANDS, shared.Row, NumRows, shared.Draws, _RESULTS, _PARTIAL)
 COMBINE = Arguments('part', _LEFT, shared.RowPointer, shared.Row, _PARTIAL, _RESULTS)
+SETTLE = Arguments('part', Whole('settled', Settled), shared.Row, _PARTIAL, _RESULTS)
 WEIGHTS = Arguments('part', _WALKED, _OPERANDS, shared.Row, Weights)
 BACKWARD = Arguments(
     *('part', Whole('walked', RowsWalked), _OPERANDS, shared.Row, Ends, shared.Draws),

@@ -135,7 +135,12 @@ def edge_products_of(layout: Layout, bound: BoundProgram, plan: BackwardPlan) ->
 
 
 def backward_body(
-    bound: BoundProgram, layout: Instructions, plan: BackwardPlan, reduce: str, scattered: bool = False
+    bound: BoundProgram,
+    layout: Instructions,
+    plan: BackwardPlan,
+    reduce: str,
+    scattered: bool = False,
+    carried: bool = False,
 ) -> Callable:
     """The walk of the adjoint by rows of ``plan.side``: recomputes scores and weights, keeps nothing of edges.
 
@@ -144,7 +149,8 @@ def backward_body(
     With w the (dropped-out) softmax weight of an edge, dw the gradient that reaches it and delta the row's sum of
     w dw (which is the dot of output and output gradient), the score's gradient is alpha (mask dw - delta).
 
-    Edges that are in no order (`scattered`, see `row_walkers`) are added up in the part's own copy of all rows.
+    Edges that are in no order (`scattered`, see `row_walkers`) are added up in the part's own copy of all rows. Where
+    edges are walked block by block (`carried`), each block adds to what is there, and no row lies in several parts.
 
     `rows` holds the node of each row where some have none, and is empty where row and node are the same.
     """
@@ -213,6 +219,8 @@ def backward_body(
         formed, of_formed, chunk_first, chunk_last = room(), gradient_room(), first_edge, first_edge
         for i in range(first, last):
             v, begin, end, is_whole, slot = row_at(i, walked.rows, piece, walked.indptr, first_edge, last_edge)
+            if carried and begin == end:
+                continue
             own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
             own_row = load_row(operands.resident_channels, v * width + channel)
             if by_target:
@@ -372,6 +380,9 @@ def backward_body(
             if scattered:
                 add_heads(grads.partial_heads, (piece * num_rows + v) * total_heads + head, head_sums)
                 add_row(grads.partial_rows, (piece * num_rows + v) * width + channel, row_sums)
+            elif carried:
+                add_heads(grads.grad_heads, v * total_heads + head, head_sums)
+                add_row(grads.grad_channels, v * width + channel, row_sums)
             else:
                 write_heads(
                     v, slot, is_whole, head, total_heads, sum_edges(head_sums), grads.grad_heads, grads.partial_heads

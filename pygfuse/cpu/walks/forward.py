@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pygfuse.codegen.combination import combiner, finisher, leaver
+from pygfuse.codegen.combination import combiner, finisher, leaver, resumer
 from pygfuse.codegen.precision import SLACK, lowest
 from pygfuse.cpu.edge_products import EdgeProducts
 from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher
 from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
-from pygfuse.cpu.walks.arguments import COMBINE, FORWARD
+from pygfuse.cpu.walks.arguments import COMBINE, FORWARD, SETTLE
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
 from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, head_fetcher, row_fetcher
 from pygfuse.program import vocabulary
@@ -25,7 +25,12 @@ ONE_PASS, STATISTICS, GIVEN = 'one pass', 'statistics', 'given'
 
 
 def forward_body(
-    bound: BoundProgram, layout: Instructions, reduce: str, form: str = ONE_PASS, scattered: bool = False
+    bound: BoundProgram,
+    layout: Instructions,
+    reduce: str,
+    form: str = ONE_PASS,
+    scattered: bool = False,
+    carried: bool = False,
 ) -> Callable:
     """The walk that computes the output and what its adjoint needs of it.
 
@@ -36,7 +41,9 @@ def forward_body(
     leaves, for each value of the row, the number of edges among which torch divides its gradient. Of a row that is not
     whole in this part, the state is left in the part's slot.
 
-    Edges that are in no order (`scattered`, see `row_walkers`) are added up in the part's own copy of all rows.
+    Edges that are in no order (`scattered`, see `row_walkers`) are added up in the part's own copy of all rows. Where
+    edges are walked block by block (`carried`), each block goes on with the state of a row in the slot of its number,
+    and leaves it there; no row lies in several parts, and `settle_body` finishes all rows.
 
     Args:
         bound: The program.
@@ -44,6 +51,7 @@ def forward_body(
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
         form: What of a softmax is computed.
         scattered: Whether edges are in no order; for sums without softmax only.
+        carried: Whether the edges are one block of several; for one pass only.
     """
     has_score, given, sums = bound.score is not None, bound.softmax and form == GIVEN, form != STATISTICS
     softmax = bound.softmax and not given
@@ -56,6 +64,7 @@ def forward_body(
     room, fill = products.room, products.fill
     fetches, fetch_rows, fetch_heads = bound.score_is_of_heads, row_fetcher(layout), head_fetcher(layout)
     finish, leave = finisher(layout, reduce, softmax, sums), leaver(layout, reduce, softmax)
+    resume = resumer(layout, str(layout.element), reduce, softmax)
     least = lowest(str(layout.element))
     step, heads = layout.step, layout.heads
     load_weight = layout.load_spread if bound.message.is_spread('weight') else layout.load_heads
@@ -77,13 +86,19 @@ def forward_body(
         formed, chunk_first, chunk_last = room(), first_edge, first_edge
         for i in range(first, last):
             v, begin, end, is_whole, slot = row_at(i, (), piece, walked.indptr, first_edge, last_edge)
+            if carried and begin == end:
+                continue
             own_heads = repeat(load_heads(operands.resident_heads, v * total_heads + head))
             own_row = load_row(operands.resident_channels, v * width + channel)
             top, total, result, ties = heads_full(least), edges_full(0.0), row_full(0.0), row_full(0.0)
             if given:
                 row_top = repeat(load_heads(results.statistics, 2 * v * total_heads + head))
                 row_factor = repeat(load_heads(results.statistics, (2 * v + 1) * total_heads + head))
-            if extreme:
+            if carried:
+                result, ties, top, before = resume(v, head, channel, total_heads, width, partial)
+                if softmax:
+                    total = total + repeat(before) * (1.0 / step)
+            elif extreme:
                 result = result - np.inf
             for q in range(begin, end, step):
                 count = min(step, end - q)
@@ -102,7 +117,7 @@ def forward_body(
                         if any_above(s, top + SLACK):
                             raised = maximum(top, max_edges(s))
                             # nothing was added up before a row's first edges
-                            if q > begin:
+                            if carried or q > begin:
                                 factor = exp(top - raised)
                                 result, total = result * factor, total * factor
                             top = raised
@@ -141,6 +156,8 @@ def forward_body(
             if scattered:
                 place = (piece * num_rows + v) * width + channel
                 store_row(partial.partial_rows, place, load_row(partial.partial_rows, place) + result)
+            elif carried:
+                leave(v, head, channel, total_heads, width, result, ties, top, over_edges, partial)
             elif is_whole:
                 finish(
                     v, head, channel, total_heads, width, end - begin, result, ties, top, over_edges, results
@@ -161,3 +178,19 @@ def combine_body(lanes: Instructions, softmax: bool, reduce: str, form: str = ON
         combine_row(split, head, channel, left, indptr, total_heads, width, partial, results)
 
     return combine
+
+
+def settle_body(lanes: Instructions, softmax: bool, reduce: str) -> Callable:
+    """Finishes all rows, whose states were carried from block to block of their edges."""
+    resume = resumer(lanes, str(lanes.element), reduce, softmax)
+    finish, place_at = finisher(lanes, reduce, softmax), lanes.place_at
+
+    @SETTLE.of
+    def settle(part, settled, total_heads, width, partial, results):
+        _, piece, head, channel = piece_of(part, settled.tiles)
+        for v in range(piece * settled.rows_a_part, min((piece + 1) * settled.rows_a_part, settled.num_rows)):
+            degree = place_at(settled.indptr, v + 1) - place_at(settled.indptr, v)
+            result, ties, top, total = resume(v, head, channel, total_heads, width, partial)
+            finish(v, head, channel, total_heads, width, degree, result, ties, top, total, results)
+
+    return settle
