@@ -20,6 +20,7 @@ def edges_by_row(degree: int) -> Csr:
     [
         (BLOCK_BYTES, 1_000, 1),
         (BLOCK_BYTES + 256, 1_000, 2),
+        (2 * BLOCK_BYTES, 2 * LEAST_RUN - 1, 1),
         (4 * BLOCK_BYTES, 1_000, 4),
         (4 * BLOCK_BYTES, 3 * LEAST_RUN, 3),
         # blocks of so many nodes would be in no cache
@@ -33,9 +34,8 @@ def test_as_many_as_a_cache_asks_for_and_rows_have_edges_for(all_bytes, degree, 
 
 def test_widths_that_are_nearly_the_same_have_the_same_blocks():
     csr, nodes = edges_by_row(1_000), BLOCK_BYTES // 64
-    counts = [count_of_blocks(csr, nodes, width) for width in (260, 272, 320, 512)]
-    assert counts == [8] * 4
-    assert count_of_blocks(csr, nodes, 256) == 4
+    counts = [count_of_blocks(csr, nodes, width) for width in (200, 256, 260, 288, 320, 512, 576)]
+    assert counts == [4] * 4 + [8] * 3
 
 
 def test_no_rows():

@@ -55,7 +55,7 @@ OF_KERNELS = (
     Mutation(
         'blocks for each width',
         'mapping/blocks.py',
-        'rounded = 1 << (other_bytes - 1).bit_length()',
+        'rounded = 1 << (other_bytes * 8 // 9 - 1).bit_length()',
         'rounded = other_bytes',
         'tests/mapping/test_blocks.py',
     ),
