@@ -35,7 +35,7 @@ def count_of_blocks(csr: Csr, num_others: int, other_bytes: int) -> int:
     all_bytes = num_others * other_bytes
     if all_bytes <= BLOCK_BYTES:
         return 1
-    # edges in blocks are kept, so widths that are nearly the same have the same blocks; some values of heads do not count
+    # edges in blocks are kept, so widths that are nearly the same have the same blocks; a few heads do not count
     rounded = 1 << (other_bytes * 8 // 9 - 1).bit_length()
     count = min(-(-num_others * rounded // BLOCK_BYTES), csr.num_edges // (LEAST_RUN * max(csr.num_rows, 1)))
     return count if count > 1 and all_bytes <= WIDER * BLOCK_BYTES * count else 1
