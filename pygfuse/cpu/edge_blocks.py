@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.walked_edges import nothing
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import cut
-
-_EMPTY = torch.empty(0, dtype=torch.int64, device='cpu')
 
 
 def _count(part, bounds, indptr, index, size, rows, counts):
@@ -62,8 +61,9 @@ def _in_blocks(csr: Csr, size: int, count: int, with_ids: bool) -> tuple[Csr, ..
     _count_kernel(parts.count, parts.bounds, csr.indptr, csr.index, size, rows, counts[1:])
     indptr = counts.cumsum(0, dtype=counts.dtype)
     placed = torch.empty_like(csr.index)
-    ids = torch.empty_like(csr.index) if with_ids else _EMPTY
-    known = csr.edge_id if with_ids and csr.edge_id is not None else _EMPTY
+    none = nothing(csr.index.dtype)
+    ids = torch.empty_like(csr.index) if with_ids else none
+    known = csr.edge_id if with_ids and csr.edge_id is not None else none
     _place_kernel(parts.count, parts.bounds, csr.indptr, csr.index, known, size, rows, indptr[:-1].clone(), placed, ids)
     found = []
     for block in range(count):

@@ -14,8 +14,9 @@ from pygfuse.graph.csr import Csr
 BLOCK_BYTES = 3 * 2**20
 # edges that a row has in each block, on average
 LEAST_RUN = 8
-# where rows have too few edges for that, blocks are so many times larger at most
-WIDER = 6
+# where rows have too few edges for that, blocks are so many times larger at most, many blocks still larger: what they
+# gather is in the third cache, and their pages are known
+WIDER, MANY, WIDER_OF_MANY = 2, 8, 6
 
 
 def count_of_blocks(csr: Csr, num_others: int, other_bytes: int) -> int:
@@ -38,4 +39,5 @@ def count_of_blocks(csr: Csr, num_others: int, other_bytes: int) -> int:
     # edges in blocks are kept, so widths that are nearly the same have the same blocks; a few heads do not count
     rounded = 1 << (other_bytes * 8 // 9 - 1).bit_length()
     count = min(-(-num_others * rounded // BLOCK_BYTES), csr.num_edges // (LEAST_RUN * max(csr.num_rows, 1)))
-    return count if count > 1 and all_bytes <= WIDER * BLOCK_BYTES * count else 1
+    wider = WIDER_OF_MANY if count >= MANY else WIDER
+    return count if count > 1 and all_bytes <= wider * BLOCK_BYTES * count else 1

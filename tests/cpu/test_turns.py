@@ -39,6 +39,7 @@ def _large(monkeypatch):
     monkeypatch.setattr('pygfuse.cpu.single_part.THREAD_WORK', 0)
     monkeypatch.setattr(blocks, 'BLOCK_BYTES', 4 * NODES)
     monkeypatch.setattr(blocks, 'WIDER', 1_000)
+    monkeypatch.setattr(blocks, 'WIDER_OF_MANY', 1_000)
 
 
 @pytest.fixture

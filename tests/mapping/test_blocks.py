@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.blocks import BLOCK_BYTES, LEAST_RUN, WIDER, count_of_blocks
+from pygfuse.mapping.blocks import BLOCK_BYTES, LEAST_RUN, MANY, WIDER, WIDER_OF_MANY, count_of_blocks
 
 ROWS = 1_000
 
@@ -24,7 +24,10 @@ def edges_by_row(degree: int) -> Csr:
         (4 * BLOCK_BYTES, 1_000, 4),
         (4 * BLOCK_BYTES, 3 * LEAST_RUN, 3),
         # blocks of so many nodes would be in no cache
-        (2 * (WIDER + 1) * BLOCK_BYTES, 2 * LEAST_RUN, 1),
+        (2 * WIDER * BLOCK_BYTES, 2 * LEAST_RUN, 2),
+        (2 * WIDER * BLOCK_BYTES + 256, 2 * LEAST_RUN, 1),
+        (MANY * WIDER_OF_MANY * BLOCK_BYTES, MANY * LEAST_RUN, MANY),
+        (MANY * WIDER_OF_MANY * BLOCK_BYTES + 256, MANY * LEAST_RUN, 1),
         (4 * BLOCK_BYTES, LEAST_RUN, 1),
     ],
 )

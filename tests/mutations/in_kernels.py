@@ -62,7 +62,7 @@ OF_KERNELS = (
     Mutation(
         'blocks of nodes that no cache holds',
         'mapping/blocks.py',
-        'return count if count > 1 and all_bytes <= WIDER * BLOCK_BYTES * count else 1',
+        'return count if count > 1 and all_bytes <= wider * BLOCK_BYTES * count else 1',
         'return max(count, 1)',
         'tests/mapping/test_blocks.py',
     ),
