@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
-from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.rows import zeros
 from pygfuse.cpu.walked_edges import nothing
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import cut
@@ -18,9 +20,15 @@ def _count(part, bounds, indptr, index, size, rows, counts):
             counts[index[q] // size * rows + v] += 1
 
 
-def _place(part, bounds, indptr, index, edge_id, size, rows, places, placed, placed_id):
-    """Puts the edges of each of a part's rows where `places` says that its next of their block belongs."""
+def _place(part, bounds, indptr, index, edge_id, size, rows, count, starts, places, blocks, placed, placed_id):
+    """Puts the edges of each of a part's rows into their blocks, of which `blocks` says where rows begin in each."""
     for v in range(bounds[2 * part], bounds[2 * part + 2]):
+        for block in range(count):
+            cell = block * rows + v
+            places[cell] = starts[cell]
+            blocks[cell + block] = starts[cell] - starts[block * rows]
+            if v == rows - 1:
+                blocks[cell + block + 1] = starts[cell + 1] - starts[block * rows]
         for q in range(indptr[v], indptr[v + 1]):
             cell = index[q] // size * rows + v
             place = places[cell]
@@ -40,7 +48,7 @@ def in_blocks(csr: Csr, num_others: int, count: int, with_ids: bool) -> tuple[Cs
     """The edges in blocks, kept with them; of each row and block in the order in which they were.
 
     Args:
-        csr: The edges by row, of which the parts that they are cut into by default cut no row.
+        csr: The edges by row.
         num_others: Number of nodes at their other ends.
         count: Number of blocks.
         with_ids: Whether the ids of edges are needed.
@@ -56,18 +64,17 @@ def in_blocks(csr: Csr, num_others: int, count: int, with_ids: bool) -> tuple[Cs
 
 
 def _in_blocks(csr: Csr, size: int, count: int, with_ids: bool) -> tuple[Csr, ...]:
-    rows, parts = csr.num_rows, cut(csr)
-    counts = csr.indptr.new_zeros(count * rows + 1)
-    _count_kernel(parts.count, parts.bounds, csr.indptr, csr.index, size, rows, counts[1:])
-    indptr = counts.cumsum(0, dtype=counts.dtype)
-    placed = torch.empty_like(csr.index)
-    none = nothing(csr.index.dtype)
+    rows, parts, none = csr.num_rows, cut(csr), nothing(csr.index.dtype)
+    edges = parts.bounds, csr.indptr, csr.index
+    counts = zeros(csr.indptr, count * rows + 1)
+    _count_kernel(parts.count, *edges, size, rows, counts[1:])
+    starts = counts.cumsum(0, dtype=counts.dtype)
+    indptrs, placed = csr.indptr.new_empty(count, rows + 1), torch.empty_like(csr.index)
     ids = torch.empty_like(csr.index) if with_ids else none
     known = csr.edge_id if with_ids and csr.edge_id is not None else none
-    _place_kernel(parts.count, parts.bounds, csr.indptr, csr.index, known, size, rows, indptr[:-1].clone(), placed, ids)
-    found = []
-    for block in range(count):
-        of_block: Tensor = indptr[block * rows : (block + 1) * rows + 1]
-        first, last = of_block[0].item(), of_block[-1].item()
-        found.append(Csr(of_block - first, placed[first:last], ids[first:last] if with_ids else None))
-    return tuple(found)
+    _place_kernel(parts.count, *edges, known, size, rows, count, starts, counts, indptrs, placed, ids)
+    firsts = starts[::rows].tolist()
+    return tuple(
+        Csr(indptr, placed[first:last], ids[first:last] if with_ids else None)
+        for indptr, (first, last) in zip(indptrs, itertools.pairwise(firsts), strict=True)
+    )

@@ -14,7 +14,7 @@ from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.rows import zeros
+from pygfuse.cpu.rows import filled, zeros
 from pygfuse.cpu.walked_edges import needs_ids, nothing, threads_for, tiling_of, words_of
 from pygfuse.cpu.walks.arguments import NumRows, Settled
 from pygfuse.cpu.walks.forward import STATISTICS
@@ -80,11 +80,11 @@ def _states_of_rows(call: Call, out: Tensor) -> shared.PartialStates:
     """The states of all rows before any edge: a row's slot is its own, and its sums lie where its output will be."""
     like, rows, none = call.like, len(out), nothing(call.like.dtype)
     if call.reduce in ('max', 'min'):
-        return shared.PartialStates(out.fill_(-torch.inf), zeros(like, rows, call.width), none)
-    out.zero_()
+        return shared.PartialStates(filled(out, -torch.inf), zeros(like, rows, call.width), none)
+    filled(out, 0.0)
     if not call.bound.softmax:
         return shared.PartialStates(out, none, none)
-    least = like.new_full((rows, call.heads), torch.finfo(like.dtype).min)
+    least = filled(like.new_empty(rows, call.heads), torch.finfo(like.dtype).min)
     return shared.PartialStates(out, least, zeros(like, rows, call.heads))
 
 

@@ -55,12 +55,18 @@ _PARALLEL = 2**14
 
 
 @functools.cache
-def _clear_kernel() -> Kernel:
-    def clear(part, memory):
+def _fill_kernel() -> Kernel:
+    def fill(part, value, memory):
         for i in range(part * _ELEMENTS, min(len(memory), (part + 1) * _ELEMENTS)):
-            memory[i] = 0
+            memory[i] = value
 
-    return Kernel(clear, 'zeros')
+    return Kernel(fill, 'a number in all places')
+
+
+def filled(memory: Tensor, value: float) -> Tensor:
+    """The tensor, contiguous, with a number in all places; also in a forked child."""
+    _fill_kernel()(-(-memory.numel() // _ELEMENTS), value, memory)
+    return memory
 
 
 def zeros(like: Tensor, *shape: int) -> Tensor:
@@ -68,8 +74,7 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
     if math.prod(shape) < _PARALLEL:
         return like.new_zeros(shape)
     memory = on_huge_pages(like.new_empty(shape))
-    _clear_kernel()(-(-memory.numel() // _ELEMENTS), memory)
-    return memory
+    return filled(memory, 0)
 
 
 @functools.cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -11,6 +13,7 @@ import pygfuse
 from pygfuse.cpu import row_sums, turns
 from pygfuse.cpu.edge_blocks import in_blocks
 from pygfuse.cpu.row_sums import _sum_blocks as sum_blocks
+from pygfuse.cpu.rows import filled
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping import blocks
 from pygfuse.mapping.mapping import force_mapping
@@ -180,3 +183,24 @@ def test_blocks_hold_all_edges_in_their_order(dtype, with_ids, edge_index):
         assert edges.index.dtype == edges.indptr.dtype == dtype
         assert torch.equal(edges.edge_id, csr.edge_id[of_block]) if with_ids else edges.edge_id is None
     assert in_blocks(csr, NODES, 7, with_ids) is found
+
+
+@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+def test_blocks_are_made_in_a_forked_child():
+    rows = 50_000
+    # torch's threads are running by now, and a child has none of them
+    csr = Csr(torch.arange(rows + 1) * 4, torch.arange(4 * rows).flip(0) % rows, None)
+    expected = [block.index for block in in_blocks(csr, rows, 3, True)]
+    child = multiprocessing.get_context('fork').Process(target=_same_blocks, args=(csr, rows, expected))
+    child.start()
+    try:
+        child.join(60)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+
+
+def _same_blocks(csr: Csr, rows: int, expected: list[Tensor]) -> None:
+    found = in_blocks(Csr(csr.indptr, csr.index, None), rows, 3, True)
+    assert all(torch.equal(block.index, index) for block, index in zip(found, expected, strict=True))
+    filled(torch.empty(4 * rows), 1.0)
