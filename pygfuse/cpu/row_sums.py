@@ -49,31 +49,34 @@ def sum_rows(
     """
     # statistics belong to whole heads
     tiling = tiling_of(call, planning.FORWARD_REGISTERS, call.bound.separable and form != STATISTICS)
-    if blocks and not planning.overlaps(tiling, call.width):
-        _sum_blocks(call, csr, blocks, tiling, shared.Results(out, statistics))
-        return
-    partial = _partial_states(call, parts)
-    kernels.forward_kernel(call.bound, tiling, call.reduce, form)(
-        parts.count * tiling.count,
-        words_of(csr, parts, tiling, needs_ids(call)),
-        operands_of(call, TARGET),
-        shared.Row(call.heads, call.width),
-        NumRows(csr.num_rows),
-        draws_of(call),
-        shared.Results(out, statistics),
-        partial,
-        threads=threads_for(call, csr.num_edges),
-    )
-    if not parts.num_slots:
-        return
-    kernels.combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
-        parts.num_split_rows * tiling.count,
-        shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
-        shared.RowPointer(csr.indptr),
-        shared.Row(call.heads, call.width),
-        partial,
-        shared.Results(out, statistics),
-    )
+    # tiles that have values in common would both add to them
+    carried = len(blocks) > 0 and not planning.overlaps(tiling, call.width)
+    partial = _states_of_rows(call, out) if carried else _partial_states(call, parts)
+    row, results = shared.Row(call.heads, call.width), shared.Results(out, statistics)
+    kernel = kernels.forward_kernel(call.bound, tiling, call.reduce, form, carried=carried)
+    for edges, of_edges in [(block, cut(block)) for block in blocks] if carried else [(csr, parts)]:
+        kernel(
+            of_edges.count * tiling.count,
+            words_of(edges, of_edges, tiling, needs_ids(call)),
+            operands_of(call, TARGET),
+            row,
+            NumRows(csr.num_rows),
+            draws_of(call),
+            results,
+            partial,
+            threads=threads_for(call, csr.num_edges),
+        )
+    if carried:
+        _settle(call, csr, tiling, partial, results)
+    elif parts.num_slots:
+        kernels.combine_kernel(tiling, call.bound.softmax, call.reduce, form)(
+            parts.num_split_rows * tiling.count,
+            shared.SplitRows(tiling.tiles, parts.split_rows, parts.split_indptr, parts.slots),
+            shared.RowPointer(csr.indptr),
+            row,
+            partial,
+            results,
+        )
 
 
 def _states_of_rows(call: Call, out: Tensor) -> shared.PartialStates:
@@ -88,32 +91,17 @@ def _states_of_rows(call: Call, out: Tensor) -> shared.PartialStates:
     return shared.PartialStates(out, least, zeros(like, rows, call.heads))
 
 
-def _sum_blocks(call: Call, csr: Csr, blocks: tuple[Csr, ...], tiling: Tiling, results: shared.Results) -> None:
-    """As `sum_rows`, along one block of edges after another: each goes on with what those before it found of a row."""
-    softmax, is_sum = call.bound.softmax, call.reduce == 'sum' and not call.bound.softmax
-    partial = _states_of_rows(call, results.out)
-    kernel = kernels.forward_kernel(call.bound, tiling, call.reduce, carried=True)
-    for block in blocks:
-        of_block = cut(block)
-        kernel(
-            of_block.count * tiling.count,
-            words_of(block, of_block, tiling, needs_ids(call)),
-            operands_of(call, TARGET),
-            shared.Row(call.heads, call.width),
-            NumRows(csr.num_rows),
-            draws_of(call),
-            results,
-            partial,
-            threads=threads_for(call, csr.num_edges),
-        )
-    if not is_sum:
-        kernels.settle_kernel(tiling, softmax, call.reduce)(
-            -(-csr.num_rows // _ROWS_A_PART) * tiling.count,
-            Settled(tiling.tiles, csr.indptr, csr.num_rows, _ROWS_A_PART),
-            shared.Row(call.heads, call.width),
-            partial,
-            results,
-        )
+def _settle(call: Call, csr: Csr, tiling: Tiling, partial: shared.PartialStates, results: shared.Results) -> None:
+    """Makes the output of the states that were carried from block to block; a sum is its own."""
+    if call.reduce == 'sum' and not call.bound.softmax:
+        return
+    kernels.settle_kernel(tiling, call.bound.softmax, call.reduce)(
+        -(-csr.num_rows // _ROWS_A_PART) * tiling.count,
+        Settled(tiling.tiles, csr.indptr, csr.num_rows, _ROWS_A_PART),
+        shared.Row(call.heads, call.width),
+        partial,
+        results,
+    )
 
 
 def divisors(degree: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor
 import pygfuse
 from pygfuse.cpu import row_sums, turns
 from pygfuse.cpu.edge_blocks import in_blocks
-from pygfuse.cpu.row_sums import _sum_blocks as sum_blocks
 from pygfuse.cpu.rows import filled
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping import blocks
@@ -93,7 +92,7 @@ def test_rows_in_tiles(width, walks, edge_index, monkeypatch):
     x, tiled = torch.randn(NODES, width, dtype=torch.float64, requires_grad=True), []
     with force_mapping('vertex'):
         expected = results(layer, x, edge_index.clone())
-    monkeypatch.setattr(row_sums, '_sum_blocks', lambda *given: (tiled.append(1), sum_blocks(*given)))
+    monkeypatch.setattr(row_sums, '_settle', lambda *given: tiled.append(given))
     torch.testing.assert_close(results(layer, x, edge_index), expected)
     # tiles that have channels in common would both add to them
     assert len(tiled) == walks
@@ -146,7 +145,7 @@ def test_a_row_that_would_lie_in_several_parts(monkeypatch):
         expected = results(layer, x, edge_index.clone())
     asked = counted(monkeypatch)
     # two threads would go on with its state at once
-    monkeypatch.setattr(row_sums, '_sum_blocks', None)
+    monkeypatch.setattr(row_sums, '_settle', None)
     torch.testing.assert_close(results(layer, x, edge_index), expected)
     assert asked
 

@@ -41,8 +41,8 @@ OF_KERNELS = (
     Mutation(
         'tiles that add to the same channels',
         'cpu/row_sums.py',
-        'if blocks and not planning.overlaps(tiling, call.width):',
-        'if blocks:',
+        'carried = len(blocks) > 0 and not planning.overlaps(tiling, call.width)',
+        'carried = len(blocks) > 0',
         f'{TURNS} -k tiles',
     ),
     Mutation(
