@@ -20,7 +20,7 @@ from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
 from pygfuse.cpu.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
-from pygfuse.cpu.turns import blocks_of, turns_of
+from pygfuse.cpu.turns import turns_of
 from pygfuse.cpu.walked_edges import Walked, copies_of_heads, edges_of, nothing, rows_of_path, walked_by
 from pygfuse.cpu.walks.arguments import Added, Ends, Panels, Passed, RowsWalked, Sums
 from pygfuse.cpu.walks.forward import ONE_PASS
@@ -139,8 +139,7 @@ def _transposed(call: Call, sums: Call) -> Tensor:
     """The sums along the transpose, where a call walks along the graph."""
     edges, mapping = edges_of(call, SOURCE)
     found = on_huge_pages(sums.like.new_empty(call.graph.num_sources, call.width))
-    blocks = blocks_of(sums, edges, SOURCE, operands_of(sums, TARGET))
-    sum_rows(sums, ONE_PASS, edges, cut(edges, mapping), found, None, blocks)
+    sum_rows(sums, ONE_PASS, edges, cut(edges, mapping), found, None)
     return found
 
 
@@ -153,7 +152,8 @@ def _walk(
 ) -> dict[str, Tensor | Product]:
     graph, like, bound = call.graph, call.like, call.bound
     edges, tiling, scattered = walked.edges, walked.tiling, isinstance(walked.edges, Coo)
-    turns = turns_of(call, plan, walked)
+    operands = operands_of(call, plan.side)
+    turns = turns_of(call, plan, walked, operands, of_targets)
     pieces, carried = max(turn.pieces for turn in turns), len(turns) > 1
     num_rows, num_others = graph.num_targets, graph.num_sources
     if plan.side == SOURCE:
@@ -183,7 +183,7 @@ def _walk(
     edge_scalars = _each(plan.edge_scalars, lambda _: zeros(like, graph.num_edge_ids, tiling.count))
     kernel = kernels.backward_kernel(bound, tiling, plan, call.reduce, scattered, carried)
     arguments = (
-        operands_of(call, plan.side),
+        operands,
         shared.Row(call.heads, call.width),
         Ends(num_rows, num_others, edges.num_edges),
         draws_of(call),

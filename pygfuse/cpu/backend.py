@@ -16,7 +16,6 @@ from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.row_sums import divisors, sum_rows
 from pygfuse.cpu.rows import added_up, zeros
 from pygfuse.cpu.single_part import is_single_part, single_part_of
-from pygfuse.cpu.turns import blocks_of
 from pygfuse.cpu.walked_edges import edges_of, tiling_of, words_of
 from pygfuse.cpu.walks.arguments import NumRows, Weights
 from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS
@@ -49,9 +48,8 @@ def forward(call: Call) -> tuple[Tensor, Tensor | None]:
     elif call.reduce in ('max', 'min'):
         statistics = on_huge_pages(torch.empty_like(out))
     two_pass = mapping.two_pass and call.bound.softmax
-    blocks = () if two_pass else blocks_of(call, edges, TARGET, operands_of(call, TARGET))
     for form in (STATISTICS, GIVEN) if two_pass else (ONE_PASS,):
-        sum_rows(call, form, edges, cut(edges, mapping), out, statistics, blocks)
+        sum_rows(call, form, edges, cut(edges, mapping), out, statistics)
     return out, statistics
 
 

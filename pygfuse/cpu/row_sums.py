@@ -15,9 +15,10 @@ from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.rows import filled, zeros
+from pygfuse.cpu.turns import blocks_of, gathered_by
 from pygfuse.cpu.walked_edges import needs_ids, nothing, threads_for, tiling_of, words_of
 from pygfuse.cpu.walks.arguments import NumRows, Settled
-from pygfuse.cpu.walks.forward import STATISTICS
+from pygfuse.cpu.walks.forward import ONE_PASS, STATISTICS
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Cut, cut
@@ -27,16 +28,8 @@ from pygfuse.program.program import TARGET
 _ROWS_A_PART = 1024
 
 
-def sum_rows(
-    call: Call,
-    form: str,
-    csr: Csr,
-    parts: Cut,
-    out: Tensor,
-    statistics: Tensor | None,
-    blocks: tuple[Csr, ...] = (),
-) -> None:
-    """Writes the reduced rows of a call, or their statistics.
+def sum_rows(call: Call, form: str, csr: Csr, parts: Cut, out: Tensor, statistics: Tensor | None) -> None:
+    """Writes the reduced rows of a call, or their statistics; one pass may take the edges in blocks.
 
     Args:
         call: The call.
@@ -45,12 +38,14 @@ def sum_rows(
         parts: How they are cut.
         out: ``[rows, H * C]``.
         statistics: As `pygfuse.cpu.backend.forward` returns them, or None.
-        blocks: The same edges in blocks, in which one pass may take them.
     """
     # statistics belong to whole heads
     tiling = tiling_of(call, planning.FORWARD_REGISTERS, call.bound.separable and form != STATISTICS)
+    operands = operands_of(call, TARGET)
     # tiles that have values in common would both add to them
-    carried = len(blocks) > 0 and not planning.overlaps(tiling, call.width)
+    may_add = form == ONE_PASS and not planning.overlaps(tiling, call.width)
+    blocks = blocks_of(call, csr, gathered_by(operands)) if may_add else ()
+    carried = len(blocks) > 0
     partial = _states_of_rows(call, out) if carried else _partial_states(call, parts)
     row, results = shared.Row(call.heads, call.width), shared.Results(out, statistics)
     kernel = kernels.forward_kernel(call.bound, tiling, call.reduce, form, carried=carried)
@@ -58,7 +53,7 @@ def sum_rows(
         kernel(
             of_edges.count * tiling.count,
             words_of(edges, of_edges, tiling, needs_ids(call)),
-            operands_of(call, TARGET),
+            operands,
             row,
             NumRows(csr.num_rows),
             draws_of(call),

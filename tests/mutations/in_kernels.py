@@ -41,8 +41,8 @@ OF_KERNELS = (
     Mutation(
         'tiles that add to the same channels',
         'cpu/row_sums.py',
-        'carried = len(blocks) > 0 and not planning.overlaps(tiling, call.width)',
-        'carried = len(blocks) > 0',
+        'may_add = form == ONE_PASS and not planning.overlaps(tiling, call.width)',
+        'may_add = form == ONE_PASS',
         f'{TURNS} -k tiles',
     ),
     Mutation(
