@@ -6,6 +6,7 @@ import itertools
 
 import torch
 
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.rows import zeros
 from pygfuse.cpu.walked_edges import nothing
@@ -69,8 +70,8 @@ def _in_blocks(csr: Csr, size: int, count: int, with_ids: bool) -> tuple[Csr, ..
     counts = zeros(csr.indptr, count * rows + 1)
     _count_kernel(parts.count, *edges, size, rows, counts[1:])
     starts = counts.cumsum(0, dtype=counts.dtype)
-    indptrs, placed = csr.indptr.new_empty(count, rows + 1), torch.empty_like(csr.index)
-    ids = torch.empty_like(csr.index) if with_ids else none
+    indptrs, placed = csr.indptr.new_empty(count, rows + 1), on_huge_pages(torch.empty_like(csr.index))
+    ids = on_huge_pages(torch.empty_like(csr.index)) if with_ids else none
     known = csr.edge_id if with_ids and csr.edge_id is not None else none
     _place_kernel(parts.count, *edges, known, size, rows, count, starts, counts, indptrs, placed, ids)
     firsts = starts[::rows].tolist()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.cpu.bucket_sort import are_for_buckets, sorted_by_buckets, transposed_by_buckets
 from pygfuse.cpu.ends import is_any_outside, row_of_place
 from pygfuse.cpu.kernel import Kernel
@@ -292,8 +293,8 @@ def _sort(
     if report[0]:
         return None
     indptr = _places(counts, rows, loops)
-    index = torch.empty(int(indptr[-1]), dtype=index_dtype)
-    edge_id = torch.empty_like(index)
+    index = on_huge_pages(torch.empty(int(indptr[-1]), dtype=index_dtype))
+    edge_id = on_huge_pages(torch.empty_like(index))
     put_edges(chunks, chunks, targets, sources, rows, loops, counts, indptr, index, edge_id)
     return indptr, index, edge_id
 
@@ -324,8 +325,7 @@ def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tens
     counts = torch.zeros(chunks * columns, dtype=index.dtype)
     count_columns(chunks, chunks, index, columns, counts)
     column_pointer = _places(counts, columns, KEEP_LOOPS)
-    rows_of = torch.empty_like(index)
-    position = torch.empty_like(index)
+    rows_of, position = (on_huge_pages(torch.empty_like(index)) for _ in range(2))
     put_transposed(chunks, chunks, indptr, index, columns, counts, rows_of, position)
     return column_pointer, rows_of, position
 
