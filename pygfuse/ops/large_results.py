@@ -1,17 +1,24 @@
-"""Products and sums of nodes' features whose results are many megabytes: torch's own operators, on huge pages.
+"""Products and sums of nodes' features whose results may be many megabytes, on huge pages.
 
 A new tensor costs its page faults, see `pygfuse._lib.pages`. Of features of nodes, a map to few channels and a sum take
-less than the pages of 4 KB that torch puts their results on.
+less than the pages of 4 KB that torch puts their results on. Products are of a list where a processor's library is
+slower, else torch's.
 """
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from pygfuse._lib.functions import applied, is_unread
 from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
+from pygfuse.ops.batched import is_batched
 from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.product_lines import ProductLines, matrix
+from pygfuse.ops.sum_maps import is_mapped_by_list
 
 
 def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -29,8 +36,10 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
                 [4.]])
     """
     given = (first, second) if bias is None else (first, second, bias)
-    size = first.shape[0] * second.shape[1] * first.element_size()
-    if size < LEAST_BYTES or torch.is_grad_enabled() or not _is_plain(given):
+    is_plain = not torch.is_grad_enabled() and _is_plain(given)
+    if is_plain and is_listed(first, second.t()) and (bias is None or bias.shape == second.shape[1:]):
+        return _by_list(first, second, bias)
+    if not is_plain or first.shape[0] * second.shape[1] * first.element_size() < LEAST_BYTES:
         return first @ second if bias is None else torch.addmm(bias, first, second)
     out = on_huge_pages(first.new_empty(first.shape[0], second.shape[1]))
     return torch.mm(first, second, out=out) if bias is None else torch.addmm(bias, first, second, out=out)
@@ -54,7 +63,43 @@ def added_product(to: Tensor | None, first: Tensor, second: Tensor) -> Tensor:
         return product(first, second)
     if torch.is_grad_enabled() or is_watched((to, first, second)):
         return to + first @ second
+    fits = to.dtype is first.dtype and to.shape == (*first.shape[:1], *second.shape[1:])
+    if fits and to.is_contiguous() and is_listed(first, second.t()):
+        return _by_list(first, second, to=to)
     return to.addmm_(first, second)
+
+
+def is_listed(first: Tensor, *weights: Tensor) -> bool:
+    """Whether products with the transposes of weights are faster as those of a list, where nothing is recorded.
+
+    Args:
+        first: ``[rows, in]``.
+        weights: ``[out, in]`` each.
+    """
+    if torch.is_grad_enabled() or not _is_plain((first, *weights)) or first.dim() != 2 or first.stride(1) != 1:
+        return False
+    fits = all(weight.dim() == 2 and weight.shape[1] == first.shape[1] for weight in weights)
+    return fits and not is_batched(first) and is_mapped_by_list(first, *weights)
+
+
+def _by_list(first: Tensor, second: Tensor, bias: Tensor | None = None, to: Tensor | None = None) -> Tensor:
+    """``first @ second``, with a bias or added to a contiguous tensor, which is written to."""
+    is_turned = second.t().is_contiguous()
+    multiply = _listed_product(is_turned, bias is not None, to is not None)
+    second = second if is_turned else second.contiguous()
+    return multiply(first, second, None if bias is None else bias.contiguous(), to)
+
+
+@functools.cache
+def _listed_product(is_turned: bool, biased: bool, is_added: bool) -> Callable[..., Tensor]:
+    lines = ProductLines('first')
+    lines.prepare('(rows, inner), width = first.shape, second.shape[1]')
+    lines.prepare(f'out = {"to" if is_added else "on_huge_pages(first.new_empty((rows, width)))"}')
+    left, out = matrix('first', 'first.stride(0)'), matrix('out', 'width')
+    right = matrix('second', 'inner').turned if is_turned else matrix('second', 'width')
+    bias = 'bias.data_ptr()' if biased else 0
+    lines.product(('rows', 'inner', 'width'), left, right, out, bias, addend=out if is_added else None)
+    return lines.function('first, second, bias, to', 'out', {'on_huge_pages': on_huge_pages})
 
 
 class _Sum(torch.autograd.Function):

@@ -21,7 +21,7 @@ from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.intercepted import PLAIN, is_transformed
 from pygfuse.ops.large_results import added_product, product
-from pygfuse.ops.sum_maps import is_mapped_by_list, map_by_list
+from pygfuse.ops.sum_maps import adjoint_of_maps, is_adjoint_listed, is_mapped_by_list, map_by_list
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -141,15 +141,32 @@ def gradients_of_map(
         of_x: What is added to the first, a tensor that may be written to.
     """
     rows = None if torch.is_grad_enabled() or x.nbytes < LEAST_BYTES else few_rows(grad, x)
-    whole, of_weight, of_bias = grad, None, None
     is_repaired = counts is not None and not is_batched(grad)
+    if is_repaired and needed[0] and not is_finite(weight):
+        found = _gradient_of_x(weight, grad, counts)
+        of_x = found if of_x is None else of_x + found
+        _, of_weight, of_bias = _gradients_of_rows(x, weight, grad, (False, *needed[1:]), rows, None)
+    else:
+        of_x, of_weight, of_bias = _gradients_of_rows(x, weight, grad, needed, rows, of_x)
+    if is_repaired and needed[1] and not is_finite(of_weight):
+        of_weight = _gradient_of_weight(x, grad, counts)
+    return of_x, of_weight, of_bias
+
+
+def _gradients_of_rows(
+    x: Tensor, weight: Tensor, grad: Tensor, needed: Sequence[bool], rows: Tensor | None, of_x: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """`gradients_of_map` from some rows, or from all."""
+    if rows is None and is_adjoint_listed(grad, x, weight, of_x):
+        adds = of_x is not None
+        adjoint = adjoint_of_maps((needed[0], False, *needed[1:], False), False, adds, not adds)
+        found, _, *others, _ = adjoint(grad, x, None, weight, None, of_x)
+        return found if needed[0] else of_x, *others
+    of_weight = of_bias = None
     if rows is not None:
         grad = grad.index_select(0, rows)
     if needed[0]:
-        if is_repaired and not is_finite(weight):
-            found = _gradient_of_x(weight, whole, counts)
-            of_x = found if of_x is None else of_x + found
-        elif rows is None:
+        if rows is None:
             of_x = added_product(of_x, grad, weight)
         elif of_x is None:
             of_x = row_search_of(x.device).among_zeros(grad @ weight, rows, len(x))
@@ -157,8 +174,6 @@ def gradients_of_map(
             of_x = of_x.index_add_(0, rows, grad @ weight)
     if needed[1]:
         of_weight = sum_over_rows(grad, x) if rows is None else weight_gradient(x, rows, grad)
-        if is_repaired and not is_finite(of_weight):
-            of_weight = _gradient_of_weight(x, whole, counts)
     if needed[2]:
         of_bias = grad.sum(0)
     return of_x, of_weight, of_bias

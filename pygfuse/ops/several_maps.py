@@ -6,7 +6,8 @@ each share is added to those before it, as is a map's share of a result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import Module
 
 from pygfuse._lib.functions import applied
 from pygfuse._lib.pages import on_huge_pages
-from pygfuse.ops.large_results import added, added_product, product
+from pygfuse.ops.large_results import added, added_product, is_listed, product
 from pygfuse.ops.linear import (
     BLOCK_BYTES,
     Counts,
@@ -27,6 +28,7 @@ from pygfuse.ops.linear import (
     is_map_here,
     is_plain_linear,
 )
+from pygfuse.ops.product_lines import ProductLines, matrix
 from pygfuse.ops.sum_maps import map_by_list
 
 
@@ -68,13 +70,16 @@ class _MapsOfRows(torch.autograd.Function):
 
 
 def products(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> list[Tensor]:
-    """Each weight's product with the rows, which are read once: block by block one product with all weights.
+    """Each weight's product with the rows, which are read once: part by part as products of a list, or block by block
+    as one product with all weights.
 
     Args:
         x: ``[nodes, in]``.
         weights: ``[out, in]`` each.
         biases: ``[out]`` each, or None.
     """
+    if is_listed(x, *weights):
+        return _listed_products(tuple(bias is not None for bias in biases))(x, weights, biases)
     results = [on_huge_pages(x.new_empty(len(x), len(weight))) for weight in weights]
     widths, every = [len(weight) for weight in weights], torch.cat([*weights]).t()
     # a block of results stays in a core's cache
@@ -87,6 +92,25 @@ def products(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | Non
             place = result[begin : begin + at_once]
             place.copy_(part) if bias is None else torch.add(part, bias, out=place)
     return results
+
+
+@functools.cache
+def _listed_products(biased: tuple[bool, ...]) -> Callable[..., list[Tensor]]:
+    """``products(x, weights, biases)`` of so many weights, with a bias or without."""
+    lines = ProductLines('x')
+    lines.prepare('rows, inner = x.shape')
+    for i, has_bias in enumerate(biased):
+        lines.prepare(f'weight{i}, bias{i}, width{i} = weights[{i}].contiguous(), biases[{i}], len(weights[{i}])')
+        lines.expect([f'weight{i}.shape[1] == inner'], 'x', f'weight{i}')
+        if has_bias:
+            lines.prepare(f'bias{i} = bias{i}.contiguous()')
+            lines.expect([f'bias{i}.numel() == width{i}'], f'weight{i}', f'bias{i}')
+        lines.prepare(f'out{i} = on_huge_pages(x.new_empty((rows, width{i})))')
+        left, right = matrix('x', 'x.stride(0)'), matrix(f'weight{i}', 'inner').turned
+        bias = f'bias{i}.data_ptr()' if has_bias else 0
+        lines.product(('rows', 'inner', f'width{i}'), left, right, matrix(f'out{i}', f'width{i}'), bias)
+    found = ', '.join(f'out{i}' for i in range(len(biased)))
+    return lines.function('x, weights, biases', f'[{found}]', {'on_huge_pages': on_huge_pages})
 
 
 def maps_of_rows(x: Tensor, maps: Sequence[Map]) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """A linear map of sums, with one of rows beside it, and the adjoint of both: one launch each, written out once.
 
-The maps of layers along few edges, which sum first, and of thousands of nodes, where a processor's library is slower.
+The maps of layers along few edges, which sum first, and of many nodes, where a processor's library is slower.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pygfuse._lib.backends import product_list_of
 from pygfuse._lib.functions import applied
+from pygfuse._lib.pages import on_huge_pages
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.intercepted import is_intercepted
+from pygfuse.ops.intercepted import is_intercepted, is_watched
 from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
 
 
@@ -49,13 +50,17 @@ def maps_of_sums(biased: bool, rooted: bool) -> Callable[..., Tensor]:
 
 
 @functools.cache
-def adjoint_of_maps(needed: tuple[bool, ...], is_shared: bool) -> Callable[..., tuple]:
-    """``adjoint(grad, sums, own, weight, root)``: the gradients of the sums, of the rows that `root` maps, of the
-    weight, the bias and of `root`; those that are not needed are None.
+def adjoint_of_maps(
+    needed: tuple[bool, ...], is_shared: bool, is_added: bool = False, is_large: bool = False
+) -> Callable[..., tuple]:
+    """``adjoint(grad, sums, own, weight, root, to=None)``: the gradients of the sums, of the rows that `root` maps, of
+    the weight, the bias and of `root`; those that are not needed are None.
 
     Args:
         needed: Which of the gradients of sources, other targets, the weight, the bias and `root` are needed.
         is_shared: Whether `root` maps the sources.
+        is_added: Whether the gradient of the sums is added to `to`, a contiguous tensor that is written to.
+        is_large: Whether it is new and may be many megabytes.
     """
     for_x, for_target, for_weight, for_bias, for_root = needed
     for_own = for_x if is_shared else for_target
@@ -67,8 +72,12 @@ def adjoint_of_maps(needed: tuple[bool, ...], is_shared: bool) -> Callable[..., 
         lines.prepare('of_own = root.shape[1]')
     grad = matrix('grad', 'width')
     if for_x:
-        lines.prepare('of_sums = grad.new_empty((rows, inner))')
-        lines.product(('rows', 'width', 'inner'), grad, matrix('weight', 'inner'), matrix('of_sums', 'inner'))
+        lines.prepare(f'of_sums = {"to" if is_added else "grad.new_empty((rows, inner))"}')
+        if is_large:
+            lines.prepare('of_sums = on_huge_pages(of_sums)')
+        of_sums = matrix('of_sums', 'inner')
+        addend = of_sums if is_added else None
+        lines.product(('rows', 'width', 'inner'), grad, matrix('weight', 'inner'), of_sums, addend=addend)
     if for_own:
         lines.prepare('of_rows = empty_like(own)')
         lines.product(('rows', 'width', 'of_own'), grad, matrix('root', 'of_own'), matrix('of_rows', 'of_own'))
@@ -84,7 +93,8 @@ def adjoint_of_maps(needed: tuple[bool, ...], is_shared: bool) -> Callable[..., 
     names = 'of_sums', 'of_rows', 'of_weight', 'of_bias', 'of_root'
     there = for_x, for_own, for_weight, for_bias, for_root
     found = ', '.join(name if is_there else 'None' for name, is_there in zip(names, there, strict=True))
-    return lines.function('grad, sums, own, weight, root', f'({found})', {'empty_like': torch.empty_like})
+    functions = {'empty_like': torch.empty_like, 'on_huge_pages': on_huge_pages}
+    return lines.function('grad, sums, own, weight, root, to=None', f'({found})', functions)
 
 
 def is_mapped_by_list(x: Tensor, *weights: Tensor) -> bool:
@@ -98,6 +108,24 @@ def is_mapped_by_list(x: Tensor, *weights: Tensor) -> bool:
     if listed is None:
         return False
     return all(listed.is_faster(x.dtype, *x.shape, weight.shape[0]) for weight in weights)
+
+
+def is_adjoint_listed(grad: Tensor, x: Tensor, weight: Tensor, to: Tensor | None = None) -> bool:
+    """Whether `adjoint_of_maps` may compute the gradients of a linear map here, and takes less than torch's products.
+
+    Args:
+        grad: The gradient of the result, ``[rows, out]``.
+        x: What was mapped, ``[rows, in]``.
+        weight: ``[out, in]``.
+        to: What the gradient of `x` is added to, or None.
+    """
+    given = (grad, x, weight) if to is None else (grad, x, weight, to)
+    if torch.is_grad_enabled() or is_watched(given) or is_batched(grad) or torch.is_autocast_enabled(x.device.type):
+        return False
+    if any(tensor.dtype is not x.dtype for tensor in given) or grad.shape != (len(x), len(weight)):
+        return False
+    is_written = to is None or (to.shape == x.shape and to.is_contiguous())
+    return is_written and is_mapped_by_list(x, weight)
 
 
 def map_by_list(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pygfuse.cpu import product_list
 from pygfuse.memory import peak_bytes
 from pygfuse.ops import large_results
 from pygfuse.ops.large_results import added, added_product, added_to, product
@@ -24,14 +25,82 @@ def advised(monkeypatch):
     return found
 
 
+@pytest.fixture
+def by_torch(monkeypatch):
+    monkeypatch.setattr(product_list, 'is_faster', lambda *_: False)
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """The sizes of lists that run, where torch's products are said to be slow."""
+    found, run = [], product_list.multiply
+    monkeypatch.setattr(product_list, 'is_faster', lambda *_: True)
+    monkeypatch.setattr(product_list, 'multiply', lambda *arguments: found.append(len(arguments[1])) or run(*arguments))
+    return found
+
+
 @pytest.mark.parametrize('with_bias', [False, True])
 @pytest.mark.parametrize('rows', [3, ROWS])
-def test_product_is_that_of_torch(advised, rows, with_bias):
+def test_product_is_that_of_torch(advised, by_torch, rows, with_bias):
     x, weight, bias = torch.randn(rows, 8), torch.randn(CHANNELS, 8), torch.randn(CHANNELS) if with_bias else None
     with torch.no_grad():
         found = product(x, weight.t(), bias)
     assert torch.equal(found, torch.nn.functional.linear(x, weight, bias))
     assert advised == ([found.data_ptr()] if rows == ROWS else [])
+
+
+LAYOUTS = {
+    'a transposed weight': (lambda: torch.randn(9, 5), lambda: torch.randn(17, 5).t()),
+    'a weight': (lambda: torch.randn(9, 5), lambda: torch.randn(5, 17)),
+    'some columns of rows': (lambda: torch.randn(9, 8)[:, 1:6], lambda: torch.randn(5, 17)),
+    'some columns of a weight': (lambda: torch.randn(9, 5), lambda: torch.randn(5, 20)[:, 2:19]),
+    'one row': (lambda: torch.randn(1, 5), lambda: torch.randn(5, 17)),
+    'one column': (lambda: torch.randn(9, 1), lambda: torch.randn(1, 17)),
+    'one channel': (lambda: torch.randn(9, 5), lambda: torch.randn(5, 1)),
+    'no rows': (lambda: torch.randn(0, 5), lambda: torch.randn(5, 17)),
+    'a transposed weight of doubles': (lambda: torch.randn(9, 5).double(), lambda: torch.randn(17, 5).double().t()),
+}
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_products_by_a_list(listed, layout):
+    first, second = (make() for make in LAYOUTS[layout])
+    bias, to = first.new_ones(2, second.shape[1])[:, 0].repeat(17)[: second.shape[1]], first.new_ones(len(first), 1)
+    to = to.expand(-1, second.shape[1]).contiguous()
+    with torch.no_grad():
+        torch.testing.assert_close(product(first, second), first @ second)
+        torch.testing.assert_close(product(first, second, bias), first @ second + bias)
+        expected = to + first @ second
+        assert added_product(to, first, second) is to
+    torch.testing.assert_close(to, expected)
+    assert len(listed) == 3
+
+
+NOT_LISTED = {
+    'expanded rows': lambda: (torch.randn(9, 1).expand(9, 5), torch.randn(5, 17)),
+    'transposed rows': lambda: (torch.randn(5, 9).t(), torch.randn(5, 17)),
+    'a class of its own': lambda: (torch.randn(9, 5).as_subclass(Own), torch.randn(5, 17)),
+}
+
+
+@pytest.mark.parametrize('given', NOT_LISTED)
+def test_products_by_torch_where_lists_are_faster(listed, given):
+    first, second = NOT_LISTED[given]()
+    with torch.no_grad():
+        torch.testing.assert_close(product(first, second), first @ second)
+    assert not listed
+
+
+def test_shapes_that_do_not_fit_are_refused(listed):
+    first, second = torch.randn(9, 5), torch.randn(4, 17)
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match='cannot be multiplied'):
+            product(first, second)
+        with pytest.raises(RuntimeError, match='cannot be multiplied'):
+            added_product(torch.zeros(9, 17), first, second)
+        with pytest.raises(RuntimeError):
+            product(first, second.t()[:5], torch.zeros(3))
+    assert not listed
 
 
 def test_a_product_that_is_recorded_is_differentiated(advised):

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import torch_geometric.nn
 
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
+from pygfuse.cpu import product_list
 from pygfuse.ops import linear
 from pygfuse.ops.linear import apply_linear, linear_of_rows, weight_gradient
 from pygfuse.partial.paths.policy import execution_paths
@@ -38,10 +39,11 @@ def test_it_can_be_differentiated_twice():
     assert torch.autograd.gradgradcheck(lambda x, weight: linear_of_rows(x, rows, weight).tanh(), (x, weight))
 
 
-@pytest.fixture
-def every_map(monkeypatch):
+@pytest.fixture(params=['by torch', 'by lists'])
+def every_map(monkeypatch, request):
     monkeypatch.setattr(linear, 'LEAST_BYTES', 0)
     monkeypatch.setattr(linear, 'SHARE_PER_BYTE', 1.0)
+    monkeypatch.setattr(product_list, 'is_faster', lambda *_: request.param == 'by lists')
 
 
 @pytest.mark.parametrize('active', [0, 1, 30, 69, 100])

@@ -4,16 +4,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pygfuse.cpu import product_list
 from pygfuse.ops import linear
 from pygfuse.ops.several_maps import Map, apply_at_ends, apply_both, apply_linears, maps_of_rows
 
 ROWS = 100
 
 
-@pytest.fixture
-def every_map(monkeypatch):
-    monkeypatch.setattr(linear, 'LEAST_BYTES', 0)
-    monkeypatch.setattr(linear, 'SHARE_PER_BYTE', 1.0)
+def take_every_map(monkeypatch, request):
+    if request.param != 'few rows':
+        monkeypatch.setattr(linear, 'LEAST_BYTES', 0)
+        monkeypatch.setattr(linear, 'SHARE_PER_BYTE', 1.0)
+    monkeypatch.setattr(product_list, 'is_faster', lambda *_: request.param == 'by lists')
+
+
+every_map = pytest.fixture(take_every_map, params=['by torch', 'by lists'])
+every_size = pytest.fixture(take_every_map, params=['few rows', 'by torch', 'by lists'])
 
 
 def check(function, reference, given, seed=0):
@@ -35,10 +41,7 @@ def three_maps():
     return x, *weights, torch.randn(5).double()
 
 
-@pytest.mark.parametrize('is_large', [False, True])
-def test_several_maps_of_the_same_rows(is_large, request):
-    if is_large:
-        request.getfixturevalue('every_map')
+def test_several_maps_of_the_same_rows(every_size):
     check(
         lambda x, first, second, third, bias: maps_of_rows(x, [Map(first), Map(second, bias), Map(third)]),
         lambda x, first, second, third, bias: [F.linear(x, first), F.linear(x, second, bias), F.linear(x, third)],
@@ -91,10 +94,7 @@ def test_twice_differentiated(every_map):
 
 
 @pytest.mark.parametrize('biases', [(True, True), (True, False), (False, False)])
-@pytest.mark.parametrize('is_large', [False, True])
-def test_the_sum_of_two_maps(is_large, biases, request):
-    if is_large:
-        request.getfixturevalue('every_map')
+def test_the_sum_of_two_maps(every_size, biases):
     one, other = (torch.nn.Linear(width, 3, bias).double() for width, bias in zip((5, 4), biases, strict=True))
     given = torch.randn(ROWS, 5).double(), torch.randn(ROWS, 4).double()
     check(
