@@ -115,6 +115,11 @@ def product_list_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'product_list') if device.type == 'cpu' else None
 
 
+def sparse_products_of(device: torch.device) -> ModuleType | None:
+    """The module that multiplies sparse matrices by dense ones on this device: it has ``product``. None: torch does."""
+    return _module('cpu', 'sparse_products') if device.type == 'cpu' else None
+
+
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""

@@ -7,6 +7,7 @@ and head.
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 from llvmlite import ir
@@ -31,7 +32,15 @@ def _layout(dtype: torch.dtype, heads: int) -> Layout:
 
 @functools.cache
 def _dropout_edges(kind: simd.HeadVector):
-    lanes = kind.lanes
+    # so many heads that follow one another share a block, of which a vector has one for each edge and group of heads
+    together = math.gcd(kind.heads, philox.WORDS)
+    groups = kind.heads // together
+    blocks = kind.edges * groups
+    places = [
+        head % together * blocks + edge * groups + head // together
+        for edge in range(kind.edges)
+        for head in range(kind.heads)
+    ]
 
     @intrinsic
     def dropout_edges(seed, threshold, scale, edge_id, begin, end, first_head):
@@ -41,16 +50,25 @@ def _dropout_edges(kind: simd.HeadVector):
             ids = ir.Constant(ir.VectorType(INT64, kind.edges), ir.Undefined)
             for k, row in enumerate(rows):
                 ids = builder.insert_element(ids, row, ir.Constant(llvm.INT32, k))
-            ids = llvm.shuffle(builder, ids, [lane // kind.heads for lane in range(lanes)])
-            words = ir.VectorType(llvm.INT32, lanes)
-            upper = ir.Constant(ir.VectorType(INT64, lanes), [32] * lanes)
-            heads = llvm.splat(builder, builder.trunc(first_head, llvm.INT32), lanes)
-            heads = builder.add(heads, philox.integers(lanes, (lane % kind.heads for lane in range(lanes))))
-            key_high = builder.trunc(builder.lshr(seed, ir.Constant(INT64, 32)), llvm.INT32)
-            key = [llvm.splat(builder, k, lanes) for k in (builder.trunc(seed, llvm.INT32), key_high)]
-            counter = [builder.trunc(ids, words), builder.trunc(builder.lshr(ids, upper), words), heads]
-            drawn = philox.first_words(builder, [*counter, philox.integers(lanes, [0] * lanes)], key)
-            limit = llvm.splat(builder, builder.trunc(threshold, llvm.INT32), lanes)
+            ids = llvm.shuffle(builder, ids, [block // groups for block in range(blocks)])
+            heads = builder.add(
+                llvm.splat(builder, first_head, blocks),
+                philox.integers(ids.type, (block % groups * together for block in range(blocks))),
+            )
+            upper = ir.Constant(INT64, 32)
+            key = [llvm.splat(builder, k, blocks) for k in (seed, builder.lshr(seed, upper))]
+            counter = [
+                ids,
+                builder.lshr(ids, llvm.splat(builder, upper, blocks)),
+                builder.lshr(heads, philox.integers(ids.type, [2] * blocks)),
+                ir.Constant(ids.type, None),
+            ]
+            found = philox.words_of_heads(builder, philox.words(builder, counter, key), heads, together)
+            # the lower halves of words of 64 bits
+            halves = ir.VectorType(llvm.INT32, 2 * blocks)
+            found = llvm.concatenate(builder, [builder.bitcast(word, halves) for word in found])
+            drawn = llvm.shuffle(builder, found, [2 * place for place in places])
+            limit = llvm.splat(builder, builder.trunc(threshold, llvm.INT32), kind.lanes)
             kept = simd.broadcast(context, builder, types.float64, scale, kind)[0]
             return builder.select(builder.icmp_unsigned('>=', drawn, limit), kept, llvm.constant(kept.type, 0.0))
 

@@ -43,10 +43,10 @@ class Random:
                 counter = [
                     spread(edge),
                     spread(builder.lshr(edge, upper)),
-                    numbers,
-                    philox.integers(count, [0] * count),
+                    builder.lshr(numbers, philox.integers(numbers.type, [2] * count)),
+                    ir.Constant(numbers.type, None),
                 ]
-                drawn = philox.first_words(builder, counter, key)
+                (drawn,) = philox.words_of_heads(builder, philox.words(builder, counter, key), numbers, 1)
                 factor = broadcast(context, builder, types.float64, scale, heads)
                 kept = builder.icmp_unsigned('>=', drawn, spread(threshold))
                 return builder.select(kept, factor, ir.Constant(factor.type, None))

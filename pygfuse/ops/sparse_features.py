@@ -16,9 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from pygfuse._lib.backends import sorting_of
+from pygfuse._lib.backends import sorting_of, sparse_products_of
 from pygfuse._lib.functions import applied
 from pygfuse._lib.of_shape import OF_SHAPE, told_by_shape
+from pygfuse.graph.csr import Csr
+from pygfuse.ops.batched import is_batched
+from pygfuse.ops.dropout import dropout_factors, new_seed
+from pygfuse.ops.intercepted import is_watched
 
 _PRODUCT_DTYPES = (torch.float32, torch.float64)
 
@@ -43,10 +47,15 @@ class Pattern:
         return self.pointer.numel() - 1
 
     @functools.cached_property
-    def transposed(self) -> tuple[Pattern, Tensor]:
-        """The pattern by column, and the place of each of its values among those by row."""
-        pointer, row, place = sorting_of(self.column.device).transpose(self.pointer, self.column, self.num_columns)
-        return Pattern(pointer, row, self.num_rows), place
+    def csr(self) -> Csr:
+        """The places of values by row."""
+        return Csr(self.pointer, self.column, None)
+
+    @functools.cached_property
+    def csc(self) -> Csr:
+        """The places of values by column, and the position of each among those by row."""
+        pointer, row, position = sorting_of(self.column.device).transpose(self.pointer, self.column, self.num_columns)
+        return Csr(pointer, row, None, position)
 
     def to(self, device: torch.device) -> Pattern:
         """The pattern on a device: itself, or a copy."""
@@ -54,12 +63,18 @@ class Pattern:
             return self
         return Pattern(self.pointer.to(device), self.column.to(device), self.num_columns)
 
-    def times(self, values: Tensor, dense: Tensor) -> Tensor:
-        """The product of the matrix of these values with a dense one."""
+    def product(self, values: Tensor, dense: Tensor, transposed: bool) -> Tensor:
+        """The product of the matrix of these values, or of its transpose, with a dense one, which is contiguous."""
+        csr, shape = self.csr, (self.num_rows, self.num_columns)
+        if transposed:
+            csr, shape = self.csc, shape[::-1]
+        kernels = sparse_products_of(dense.device)
+        if kernels is not None and not is_watched((values, dense)) and not is_batched(dense):
+            return kernels.product(csr, values, dense)
         if not torch.compiler.is_compiling():
             _warn_of_nothing()
-        shape = self.num_rows, self.num_columns
-        return torch.sparse_csr_tensor(self.pointer, self.column, values, shape, check_invariants=False) @ dense
+        values = values[csr.position] if transposed else values
+        return torch.sparse_csr_tensor(csr.indptr, csr.index, values, shape, check_invariants=False) @ dense
 
     def rows(self, index: Tensor) -> tuple[Pattern, Tensor]:
         """The pattern of some rows, and the places of their values."""
@@ -85,10 +100,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx, values: Tensor, dense: Tensor, pattern: Pattern, transposed: bool) -> Tensor:
         ctx.save_for_backward(values)
         ctx.pattern, ctx.transposed = pattern, transposed
-        if transposed:
-            pattern, places = pattern.transposed
-            values = values[places]
-        return pattern.times(values, dense.contiguous())
+        return pattern.product(values, dense.contiguous(), transposed)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -100,10 +112,10 @@ class SparseFeatures(Tensor):
     """Features ``[nodes, features]`` of which only those that are not zero are kept.
 
     It may stand wherever a dense ``x`` may. `torch.nn.functional.dropout` draws numbers for the values that are kept
-    alone (zeros stay zero), `torch.nn.functional.linear` and products with a dense matrix are torch's sparse product,
-    backward too, and rows may be chosen (``x[index]``, ``x[:n]``). ``to``, copies and pickles keep it as it is. Any
-    other function gets the dense tensor: it is right, but neither fast nor small. What would write to it, and
-    gradients with respect to it, are refused.
+    alone (zeros stay zero), `torch.nn.functional.linear` and products with a dense matrix are sparse products, a
+    kernel's on a CPU and torch's elsewhere, backward too, and rows may be chosen (``x[index]``, ``x[:n]``). ``to``,
+    copies and pickles keep it as it is. Any other function gets the dense tensor: it is right, but neither fast nor
+    small. What would write to it, and gradients with respect to it, are refused.
 
     Make one with `of` or `pygfuse.transforms.ToSparseFeatures`.
 
@@ -226,9 +238,10 @@ def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = Fals
         return NotImplemented
     if not 0.0 < p < 1.0 or not training:
         return x if 0.0 <= p < 1.0 else SparseFeatures(x._pattern, F.dropout(x._values, p, training))
-    # torch draws uniform numbers in a quarter of the time of Bernoulli's
-    kept = torch.rand(x._values.shape, device=x.device) >= p
-    return SparseFeatures(x._pattern, (x._values / (1.0 - p)).mul_(kept))
+    values = x._values
+    # as those of heads, of which four are drawn at once
+    factors = dropout_factors(-(-len(values) // 4), 4, p, new_seed(values), values)
+    return SparseFeatures(x._pattern, values * factors.view(-1)[: len(values)])
 
 
 def _product(x: Any, other: Any) -> Any:

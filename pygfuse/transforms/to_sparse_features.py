@@ -16,7 +16,7 @@ class ToSparseFeatures(BaseTransform):
     r"""Keeps of the nodes' features those that are not zero, where these are few: bags of words, one-hot labels.
 
     A model then takes ``data.x`` as before. `torch.nn.functional.dropout` draws numbers for what is kept alone, and the
-    first layer's linear map is torch's sparse product, forward and backward: with the 1,433 features of Cora, of which
+    first layer's linear map is a sparse product, forward and backward: with the 1,433 features of Cora, of which
     1.3 % are not zero, most of an epoch. What reads features otherwise gets the dense tensor, see
     `pygfuse.transforms.SparseFeatures`; layers that would aggregate the features before they map them (`SAGEConv`,
     `GraphConv`, `GINConv`) map them first if they sum or average. Numbers are those of dense features but for rounding;

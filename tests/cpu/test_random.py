@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 
 from pygfuse.call.call import Dropout
+from pygfuse.codegen import philox as philox_words
 from pygfuse.codegen.philox import threshold_and_scale
-from pygfuse.cpu.random import dropout_factors
+from pygfuse.cpu import random
+from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.random import dropout_edges, dropout_factors
 
 WORD = 2**32
+# what machine code of kernels of this file follows from, too
+SOURCES = tuple(map(inspect.getsource, (random, philox_words)))
 # of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", for Philox-4x32 with seven rounds:
 # counter, key, result
 KNOWN_ANSWERS = [
@@ -48,15 +57,54 @@ def test_the_reference_gives_the_published_answers(counter, key, result):
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
-@pytest.mark.parametrize('heads', [1, 3, 4])
+@pytest.mark.parametrize('heads', [1, 2, 3, 4, 5, 6, 8, 12, 17])
 @pytest.mark.parametrize(('p', 'seed'), [(0.5, 0), (0.1, 2**62 + 12345), (0.9, 0xFFFFFFFF)])
 def test_factors_are_drawn_by_philox(p, seed, heads, dtype):
     rows = 4999  # more than one part, and a ragged end
     found = dropout_factors(rows, heads, Dropout(p, seed), dtype)
     edge, head = np.meshgrid(np.arange(rows), np.arange(heads), indexing='ij')
-    words = philox([edge, np.zeros_like(edge), head, np.zeros_like(edge)], [seed % WORD, seed >> 32])[0]
+    blocks = philox([edge, np.zeros_like(edge), head // 4, np.zeros_like(edge)], [seed % WORD, seed >> 32])
+    words = np.choose(head % 4, blocks)
     expected = np.where(words >= round(p * WORD), 1 / (1 - p), 0.0)
     torch.testing.assert_close(found.double(), torch.from_numpy(expected), rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize('held', [1, 2, 3, 4, 6, 8, 12])
+def test_tiles_of_heads_draw_what_the_whole_row_draws(held):
+    rows, heads, dropout = 1001, 24, Dropout(0.5, 2**40 + 5)
+    layout = Layout(ELEMENT_TYPES[torch.float32], held, 1)
+    draw, store, step = dropout_edges(layout), layout.store_some_edges, layout.step
+
+    def factors(part, rows, held, seed, threshold, scale, result):
+        for q in range(0, rows, step):
+            found = draw(seed, threshold, scale, None, q, rows, part * held)
+            store(result, (part * rows + q) * held, found, rows - q)
+
+    result = torch.empty(heads // held, rows, held)
+    drawn = dropout.seed, *threshold_and_scale(dropout.probability)
+    Kernel(factors, 'factors of tiles', (str(layout.edges), *SOURCES))(heads // held, rows, held, *drawn, result)
+    expected = dropout_factors(rows, heads, dropout, torch.float32)
+    assert torch.equal(result.transpose(0, 1).flatten(1), expected)
+
+
+@pytest.mark.parametrize('heads', [1, 4])
+def test_numbers_of_edges_beyond_32_bits(heads):
+    edge_id, seed, p = torch.tensor([3, 3 + 2**32, 2**62 + 5, 5, 2**31 + 7]).repeat(20), 2**61 + 9, 0.5
+    layout = Layout(ELEMENT_TYPES[torch.float32], heads, 1)
+    draw, store, step = dropout_edges(layout), layout.store_some_edges, layout.step
+
+    def factors(part, edge_id, heads, seed, threshold, scale, result):
+        rows = len(edge_id)
+        for q in range(0, rows, step):
+            store(result, q * heads, draw(seed, threshold, scale, edge_id, q, rows, 0), rows - q)
+
+    result = torch.empty(len(edge_id), heads)
+    given = edge_id, heads, seed, *threshold_and_scale(p)
+    Kernel(factors, 'factors of numbered edges', (str(layout.edges), *SOURCES))(1, *given, result)
+    edge, head = np.meshgrid(edge_id.numpy(), np.arange(heads), indexing='ij')
+    blocks = philox([edge % WORD, edge >> 32, head // 4, np.zeros_like(edge)], [seed % WORD, seed >> 32])
+    expected = np.where(np.choose(head % 4, blocks) >= WORD // 2, 2.0, 0.0)
+    assert result.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize('p', [0.1, 0.5, 0.9])

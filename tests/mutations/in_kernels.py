@@ -76,15 +76,29 @@ OF_KERNELS = (
     Mutation(
         'the key of dropout',
         'codegen/philox.py',
-        '            key = [builder.add(k, integers',
-        '            [builder.add(k, integers',
+        '            key = [builder.add(k, step)',
+        '            [builder.add(k, step)',
         'tests/cpu/test_random.py',
     ),
     Mutation(
         'heads that drop alike',
         'cpu/random.py',
-        '(lane % kind.heads for lane in range(lanes))',
-        '(0 for lane in range(lanes))',
+        '(block % groups * together for block in range(blocks))',
+        '(0 for block in range(blocks))',
+        'tests/cpu/test_random.py',
+    ),
+    Mutation(
+        'tiles of heads that draw other words',
+        'codegen/philox.py',
+        'zip(found[:bit], found[bit:], strict=True)',
+        'zip(found[bit:], found[:bit], strict=True)',
+        'tests/cpu/test_random.py',
+    ),
+    Mutation(
+        'edges whose numbers are above 32 bits drop alike',
+        'cpu/random.py',
+        'builder.lshr(ids, llvm.splat(builder, upper, blocks))',
+        'ir.Constant(ids.type, None)',
         'tests/cpu/test_random.py',
     ),
     Mutation(

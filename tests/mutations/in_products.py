@@ -86,6 +86,13 @@ OF_PRODUCTS = (
         'tests/ops/test_sum_maps.py -k gradients_by_a_list',
     ),
     Mutation(
+        'values of a transpose in the order of rows',
+        'cpu/sparse_products.py',
+        'place = q if position is None else position[q]\n                    row',
+        'place = q\n                    row',
+        'tests/cpu/test_sparse_products.py -k transpose',
+    ),
+    Mutation(
         'parts of a sum over rows that write to one place',
         'cpu/product_list.py',
         'out = pointer_at(out, part * rows * width)',

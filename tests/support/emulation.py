@@ -360,20 +360,20 @@ class Lanes:
     # Random numbers
 
     def dropout(self, seed: int, threshold: int, scale: float, edge: int, head: int) -> LaneValue:
-        drawn = [_first_word(edge, head + mine, seed) for mine in self._heads()]
+        drawn = [_word(edge, head + mine, seed) for mine in self._heads()]
         return LaneValue(self.layout, np.array([scale if word >= threshold else 0.0 for word in drawn]), False)
 
 
-def _first_word(edge: int, head: int, seed: int) -> int:
-    """The first word of Philox-4x32."""
+def _word(edge: int, head: int, seed: int) -> int:
+    """The word of Philox-4x32 that is a head's."""
     low = 0xFFFFFFFF
-    a, b, c, d = edge & low, edge >> 32, head & low, 0
+    a, b, c, d = edge & low, edge >> 32, (head & low) >> 2, 0
     first, second = seed & low, (seed >> 32) & low
     for _ in range(ROUNDS):
         product, other = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
         a, b, c, d = (other >> 32) ^ b ^ first, other & low, (product >> 32) ^ d ^ second, product & low
         first, second = (first + KEY_STEPS[0]) & low, (second + KEY_STEPS[1]) & low
-    return a
+    return (a, b, c, d)[head & 3]
 
 
 class Memory:
