@@ -45,6 +45,7 @@ def layers(heads: int, channels: int, features: int = IN_CHANNELS) -> dict[str, 
     widths = (features, width)
     made = {
         'GATConv': Layer('GATConv', *attention),
+        'GATConv dropout': Layer('GATConv', attention[0], {'heads': heads, 'dropout': 0.5}),
         'GATv2Conv': Layer('GATv2Conv', *attention),
         'TransformerConv': Layer('TransformerConv', *attention),
         'GCNConv': Layer('GCNConv', widths),

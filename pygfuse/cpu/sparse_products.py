@@ -85,4 +85,3 @@ def product(csr: Csr, values: Tensor, dense: Tensor) -> Tensor:
     given = parts.bounds, csr.indptr, csr.index, csr.position, values, dense
     _kernel(dense.dtype)(parts.count, *given, width, out, threads=threads)
     return out
-

@@ -33,7 +33,13 @@ def never_dense(monkeypatch):
     monkeypatch.setattr(SparseFeatures, 'dense', None)
 
 
-def test_a_linear_map_and_its_gradients(never_dense):
+@pytest.fixture(params=['by a kernel', 'by torch'])
+def every_product(monkeypatch, request):
+    if request.param == 'by torch':
+        monkeypatch.setattr(sparse_features, 'sparse_products_of', lambda device: None)
+
+
+def test_a_linear_map_and_its_gradients(never_dense, every_product):
     dense, weight, bias = features(), torch.randn(7, FEATURES).double(), torch.randn(7).double()
     x = SparseFeatures.of(dense)
     assert torch.autograd.gradcheck(lambda w, b: F.linear(x, w, b), (weight.requires_grad_(), bias.requires_grad_()))
@@ -43,7 +49,14 @@ def test_a_linear_map_and_its_gradients(never_dense):
         torch.testing.assert_close(product, dense @ weight.t())
 
 
-def test_dropout_keeps_zeros_and_scales_the_rest():
+def test_a_batch_of_gradients():
+    x, weight = SparseFeatures.of(features()), torch.randn(7, FEATURES).double().requires_grad_()
+    out, grads = F.linear(x, weight), torch.randn(3, NODES, 7).double()
+    (found,) = torch.autograd.grad(out, weight, grads, is_grads_batched=True)
+    torch.testing.assert_close(found, grads.transpose(1, 2) @ features())
+
+
+def test_dropout_keeps_zeros_and_scales_the_rest(every_product):
     dense = features()
     x = SparseFeatures.of(dense)
     torch.manual_seed(0)
@@ -57,7 +70,7 @@ def test_dropout_keeps_zeros_and_scales_the_rest():
     assert torch.equal(torch.nn.Dropout(1.0)(x).to_dense(), torch.zeros_like(dense))
 
 
-def test_dropout_has_the_right_distribution():
+def test_dropout_has_the_right_distribution(every_product):
     x = SparseFeatures.of(torch.ones(300, 300))
     torch.manual_seed(0)
     mean = F.dropout(x, 0.3).to_dense().mean()
@@ -158,6 +171,7 @@ def test_no_nodes_and_no_values():
         out.sum().backward()
         assert torch.equal(out, torch.zeros(len(dense), 2))
         assert torch.equal(weight.grad, torch.zeros(2, 4))
+        assert torch.equal(F.dropout(x, 0.5).to_dense(), dense)
 
 
 LAYERS = {
