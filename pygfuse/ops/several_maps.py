@@ -78,7 +78,8 @@ def products(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | Non
         weights: ``[out, in]`` each.
         biases: ``[out]`` each, or None.
     """
-    if is_listed(x, *weights):
+    # no kernel looks at types
+    if is_listed(x, *weights) and all(bias is None or bias.dtype is x.dtype for bias in biases):
         return _listed_products(tuple(bias is not None for bias in biases))(x, weights, biases)
     results = [on_huge_pages(x.new_empty(len(x), len(weight))) for weight in weights]
     widths, every = [len(weight) for weight in weights], torch.cat([*weights]).t()

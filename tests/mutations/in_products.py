@@ -86,6 +86,13 @@ OF_PRODUCTS = (
         'tests/ops/test_sum_maps.py -k gradients_by_a_list',
     ),
     Mutation(
+        'a bias of another type that is read as one of this',
+        'ops/several_maps.py',
+        'all(bias is None or bias.dtype is x.dtype for bias in biases)',
+        'True',
+        'tests/ops/test_several_maps.py -k bias_of_another_type',
+    ),
+    Mutation(
         'values of a transpose in the order of rows',
         'cpu/sparse_products.py',
         'place = q if position is None else position[q]\n                    row',

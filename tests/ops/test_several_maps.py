@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from pygfuse.cpu import product_list
 from pygfuse.ops import linear
-from pygfuse.ops.several_maps import Map, apply_at_ends, apply_both, apply_linears, maps_of_rows
+from pygfuse.ops.several_maps import Map, apply_at_ends, apply_both, apply_linears, maps_of_rows, products
 
 ROWS = 100
 
@@ -47,6 +47,13 @@ def test_several_maps_of_the_same_rows(every_size):
         lambda x, first, second, third, bias: [F.linear(x, first), F.linear(x, second, bias), F.linear(x, third)],
         three_maps(),
     )
+
+
+def test_a_bias_of_another_type(every_map):
+    x, weight, bias = torch.randn(ROWS, 5), torch.randn(3, 5), torch.randn(3).double()
+    with torch.no_grad():
+        (found,) = products(x, [weight], [bias])
+    torch.testing.assert_close(found, (x @ weight.t() + bias).float())
 
 
 @pytest.mark.parametrize('active', [0, 20, 60])
