@@ -82,6 +82,23 @@ def is_listed(first: Tensor, *weights: Tensor) -> bool:
     return fits and not is_batched(first) and is_mapped_by_list(first, *weights)
 
 
+def is_adjoint_listed(grad: Tensor, x: Tensor, weight: Tensor, to: Tensor | None = None) -> bool:
+    """Whether `pygfuse.ops.sum_maps.adjoint_of_maps` may compute the gradients of a linear map here, and takes less
+    than torch's products.
+
+    Args:
+        grad: The gradient of the result, ``[rows, out]``.
+        x: What was mapped, ``[rows, in]``.
+        weight: ``[out, in]``.
+        to: What the gradient of `x` is added to, ``[rows, in]``, or None.
+    """
+    given = (grad, x, weight) if to is None else (grad, x, weight, to)
+    if torch.is_grad_enabled() or not _is_plain(given) or is_batched(grad) or grad.shape != (len(x), len(weight)):
+        return False
+    is_written = to is None or (to.shape == x.shape and to.is_contiguous())
+    return is_written and is_mapped_by_list(x, weight)
+
+
 def _by_list(first: Tensor, second: Tensor, bias: Tensor | None = None, to: Tensor | None = None) -> Tensor:
     """``first @ second``, with a bias or added to a contiguous tensor, which is written to."""
     is_turned = second.t().is_contiguous()

@@ -17,7 +17,7 @@ from pygfuse._lib.functions import applied
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.intercepted import is_intercepted, is_watched
+from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
 
 
@@ -108,24 +108,6 @@ def is_mapped_by_list(x: Tensor, *weights: Tensor) -> bool:
     if listed is None:
         return False
     return all(listed.is_faster(x.dtype, *x.shape, weight.shape[0]) for weight in weights)
-
-
-def is_adjoint_listed(grad: Tensor, x: Tensor, weight: Tensor, to: Tensor | None = None) -> bool:
-    """Whether `adjoint_of_maps` may compute the gradients of a linear map here, and takes less than torch's products.
-
-    Args:
-        grad: The gradient of the result, ``[rows, out]``.
-        x: What was mapped, ``[rows, in]``.
-        weight: ``[out, in]``.
-        to: What the gradient of `x` is added to, or None.
-    """
-    given = (grad, x, weight) if to is None else (grad, x, weight, to)
-    if torch.is_grad_enabled() or is_watched(given) or is_batched(grad) or torch.is_autocast_enabled(x.device.type):
-        return False
-    if any(tensor.dtype is not x.dtype for tensor in given) or grad.shape != (len(x), len(weight)):
-        return False
-    is_written = to is None or (to.shape == x.shape and to.is_contiguous())
-    return is_written and is_mapped_by_list(x, weight)
 
 
 def map_by_list(

@@ -80,10 +80,10 @@ OF_PRODUCTS = (
     ),
     Mutation(
         'a gradient by a list of a type of its own',
-        'ops/sum_maps.py',
-        'if any(tensor.dtype is not x.dtype for tensor in given) or grad.shape',
-        'if grad.shape',
-        'tests/ops/test_sum_maps.py -k gradients_by_a_list',
+        'ops/large_results.py',
+        'not _is_plain(given) or is_batched(grad)',
+        'is_batched(grad)',
+        'tests/ops/test_large_results.py -k gradients_by_a_list',
     ),
     Mutation(
         'a bias of another type that is read as one of this',

@@ -6,10 +6,14 @@ import torch
 from pygfuse.cpu import product_list
 from pygfuse.memory import peak_bytes
 from pygfuse.ops import large_results
-from pygfuse.ops.large_results import added, added_product, added_to, product
+from pygfuse.ops.large_results import added, added_product, added_to, is_adjoint_listed, product
 from pygfuse.ops.linear import apply_weight
 
 ROWS, CHANNELS = 2**14, 64  # 4 MB of float32
+
+
+class Own(torch.Tensor):
+    """A class of tensors that sees every call."""
 
 
 @pytest.fixture
@@ -102,6 +106,26 @@ def test_shapes_that_do_not_fit_are_refused(listed):
     assert not listed
 
 
+GRADIENTS = {
+    'as they should be': ({}, True),
+    'of another type': ({'grad': torch.ones(7, 3).double()}, False),
+    'of other rows': ({'grad': torch.ones(6, 3)}, False),
+    'added to rows that are not contiguous': ({'to': torch.ones(4, 7).t()}, False),
+    'added to other rows': ({'to': torch.ones(6, 4)}, False),
+    'sparse': ({'grad': torch.ones(7, 3).to_sparse()}, False),
+    'of a class of its own': ({'x': torch.ones(7, 4).as_subclass(Own)}, False),
+}
+
+
+@pytest.mark.parametrize('case', GRADIENTS)
+def test_gradients_by_a_list(case, listed):
+    changed, expected = GRADIENTS[case]
+    tensors = {'grad': torch.ones(7, 3), 'x': torch.ones(7, 4), 'weight': torch.ones(3, 4), **changed}
+    with torch.no_grad():
+        assert is_adjoint_listed(**tensors) == expected
+    assert not is_adjoint_listed(**tensors)
+
+
 def test_a_product_that_is_recorded_is_differentiated(advised):
     x, weight = torch.randn(ROWS, 8), torch.randn(8, CHANNELS, requires_grad=True)
     product(x, weight).sum().backward()
@@ -137,10 +161,6 @@ OTHERS = {
     'of three dimensions': lambda first: (first.view(ROWS // 2, 2, CHANNELS), torch.randn(CHANNELS)),
     'of a class of its own': lambda first: (torch.nn.Parameter(first).as_subclass(Own), torch.randn(CHANNELS)),
 }
-
-
-class Own(torch.Tensor):
-    """A class of tensors that sees every call."""
 
 
 @pytest.mark.parametrize('others', OTHERS)

@@ -12,7 +12,7 @@ from pygfuse.cpu import product_list
 from pygfuse.ops import linear
 from pygfuse.ops.linear import apply_linear
 from pygfuse.ops.several_maps import apply_both
-from pygfuse.ops.sum_maps import is_adjoint_listed, map_by_list
+from pygfuse.ops.sum_maps import map_by_list
 from tests.support.parity import Parity, random_edges
 
 NAMES = 'x', 'weight', 'bias', 'own', 'root'
@@ -118,27 +118,6 @@ def test_calls_that_torch_computes(is_large, listed, monkeypatch):
         assert apply_linear(module, x).dtype is torch.bfloat16
     torch.func.vmap(lambda rows: apply_linear(module, rows))(x[None])
     assert not listed
-
-
-GRADIENTS = {
-    'as they should be': ({}, True),
-    'of another type': ({'grad': torch.ones(7, 3).double()}, False),
-    'of other rows': ({'grad': torch.ones(6, 3)}, False),
-    'added to rows that are not contiguous': ({'to': torch.ones(4, 7).t()}, False),
-    'added to other rows': ({'to': torch.ones(6, 4)}, False),
-    'of a class of its own': ({'x': torch.ones(7, 4).as_subclass(type('Own', (torch.Tensor,), {}))}, False),
-}
-
-
-@pytest.mark.parametrize('case', GRADIENTS)
-def test_gradients_by_a_list(case, listed):
-    changed, expected = GRADIENTS[case]
-    tensors = {'grad': torch.ones(7, 3), 'x': torch.ones(7, 4), 'weight': torch.ones(3, 4), **changed}
-    with torch.no_grad():
-        assert is_adjoint_listed(**tensors) == expected
-        with torch.autocast('cpu'):
-            assert not is_adjoint_listed(**tensors)
-    assert not is_adjoint_listed(**tensors)
 
 
 @pytest.mark.parametrize(('is_slow', 'register_bytes', 'widest'), [(True, 32, 512), (False, 64, 128), (False, 32, 0)])
