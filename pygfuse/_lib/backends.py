@@ -126,6 +126,12 @@ def head_products_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'head_products') if device.type == 'cpu' else None
 
 
+def directions_of(device: torch.device) -> ModuleType | None:
+    """The module with rows of length one on this device: it has ``directions`` and ``directions_adjoint``. None: torch
+    computes them."""
+    return _module('cpu', 'directions') if device.type == 'cpu' else None
+
+
 def smearing_of(device: torch.device) -> ModuleType | None:
     """The module with Gaussians of distances on this device: it has ``smeared`` and ``sum_of_smeared``. None: torch
     computes them."""

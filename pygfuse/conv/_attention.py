@@ -25,8 +25,10 @@ from pygfuse.partial.rows.session import is_deferring
 _WIDEST_MATRIX = 32
 
 
-def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
-    """The dots of each head's features with one vector a head, for several sets of vectors.
+def head_products(x: Tensor, *vectors: Tensor) -> tuple[Tensor, ...]:
+    """The dots of each head's features with one vector a head, for several sets of vectors, behind the features.
+
+    Whatever else reads the features takes those of the result: their gradients are added up as one is computed.
 
     As long as they are few, all are one product with a block-diagonal matrix: the features are read once. Autocast does
     not make them products of a narrow type.
@@ -36,15 +38,15 @@ def head_products(x: Tensor, *vectors: Tensor) -> list[Tensor]:
         vectors: Each ``[1, H, C]``.
 
     Returns:
-        For each set, ``[nodes, H]``.
+        The features, and for each set ``[nodes, H]``.
     """
     # a kernel reads all rows, of which some may be deferred
     found = by_kernels(x, *vectors) if len(vectors) <= 2 and not is_deferring() else None
     if found is not None:
-        return list(found)
+        return found
     heads, dtype = x.shape[1], common_dtype((x, *vectors))
     with autocast.off(x.device):
-        return _head_products(x.to(dtype), [vector.to(dtype) for vector in vectors], heads)
+        return x, *_head_products(x.to(dtype), [vector.to(dtype) for vector in vectors], heads)
 
 
 def _head_products(x: Tensor, vectors: Sequence[Tensor], heads: int) -> list[Tensor]:
@@ -62,15 +64,15 @@ def _block_diagonal(vectors: Sequence[Tensor], heads: int) -> Tensor:
 
 
 def both_head_products(
-    x_src: Tensor, x_dst: Tensor | None, att_src: Tensor, att_dst: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """The dots of sources' features with one vector a head and of targets' with another; features that are those of
-    both are read once."""
+    x: tuple[Tensor, Tensor | None], att_src: Tensor, att_dst: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The dots of sources' features with one vector a head and of targets' with another, behind the sources' features;
+    features that are those of both are read once."""
+    x_src, x_dst = x
     if x_dst is x_src:
-        alpha_src, alpha_dst = head_products(x_src, att_src, att_dst)
-        return alpha_src, alpha_dst
-    (alpha_src,) = head_products(x_src, att_src)
-    return alpha_src, None if x_dst is None else head_products(x_dst, att_dst)[0]
+        return head_products(x_src, att_src, att_dst)
+    x_src, alpha_src = head_products(x_src, att_src)
+    return x_src, alpha_src, None if x_dst is None else head_products(x_dst, att_dst)[1]
 
 
 def unreorganised_operands(conv: Any, x_src: Tensor, x_dst: Tensor | None, edge: EdgeInput | None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 import torch_geometric.nn
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.directions import DIRECTIONS
+from pygfuse.ops.directions import DIRECTIONS, directions
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.agnn import AGNN
 from pygfuse.program.products import OperandValue
@@ -57,5 +56,4 @@ class AGNNConv(FusedConv, torch_geometric.nn.AGNNConv):
         return FewWalk(form, (), ('beta',))
 
     def operands(self, x: NodePair, edge: None, edges: Edges) -> dict[str, OperandValue]:
-        x_norm = F.normalize(x[0], p=2.0, dim=-1)
-        return {'x': x[0], 'x_norm': x_norm, 'x_norm_dst': self.beta * x_norm}
+        return dict(zip(('x', 'x_norm', 'x_norm_dst'), directions(x[0], self.beta), strict=True))

@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
+from pygfuse.conv._attention import head_products
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
 from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
@@ -16,6 +17,8 @@ from pygfuse.conv._normalise import cached_factors, factors_of_few
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeWeight, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.large_results import added_to
+from pygfuse.ops.linear import is_plain_linear
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.fa import FA, NORMALISED_FA
 from pygfuse.program.program import SOURCE, TARGET
@@ -67,7 +70,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         return 'edge_weight goes with normalize=False and only with it' if mismatch else None
 
     def begin(self, inputs: Inputs) -> OptTensor:
-        return self.eps * inputs.others['x_0'] if self.eps != 0.0 else None
+        return inputs.others['x_0'] if self.eps != 0.0 else None
 
     def adds_loops(self) -> bool:
         return self.normalize and self.add_self_loops
@@ -93,7 +96,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         x, program = inputs.x[0], NORMALISED_FA if self.normalize else FA
-        operands = {'x': x, 'alpha_src': self.att_l(x), 'alpha_dst': self.att_r(x)}
+        operands = dict(zip(('x', 'alpha_src', 'alpha_dst'), self._dots(x), strict=True))
         if self.normalize:
             operands['norm_src'] = operands['norm_dst'] = cached_factors(edges, None, x)
         else:
@@ -107,4 +110,11 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         return out, of_ends.tanh().squeeze(-1)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return out if begun is None else out + begun
+        return out if begun is None else added_to(out, begun, self.eps)
+
+    def _dots(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The features, and their dots with the two vectors of attention."""
+        if x.dim() == 2 and is_plain_linear(self.att_l) and is_plain_linear(self.att_r):
+            x, *dots = head_products(x.unsqueeze(1), self.att_l.weight.unsqueeze(0), self.att_r.weight.unsqueeze(0))
+            return x.squeeze(1), *dots
+        return x, self.att_l(x), self.att_r(x)

@@ -95,7 +95,7 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
         if not modes().reorganisation:
             return {**unreorganised_operands(self, x_src, x_dst, edge), 'negative_slope': slope}
         att_src, att_dst = self.att_src, None if x_dst is None else self.att_dst
-        alpha_src, alpha_dst = both_head_products(x_src, x_dst, att_src, att_dst)
+        x_src, alpha_src, alpha_dst = both_head_products((x_src, x_dst), att_src, att_dst)
         alpha_edge = None
         if edge is not None:
             weight, bias, att_edge = self.lin_edge.weight, self.lin_edge.bias, self.att_edge

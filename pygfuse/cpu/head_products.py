@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -43,7 +44,8 @@ def _adjoint_kernel(layout: Layout) -> Kernel:
     load_row, load_heads, store_row, row_full = layout.load_row, layout.load_heads, layout.store_row, layout.row_full
 
     def adjoint(
-        part, tiles, x, first, second, grad_first, grad_second, rows, total_heads, width, grad_x, sums, second_sums
+        part, tiles, x, first, second, grad_first, grad_second, begun, rows, total_heads, width, grad_x, sums,
+        second_sums,
     ):  # fmt: skip
         _, piece, head, channel = piece_of(part, tiles)
         first_row = load_row(first, channel)
@@ -59,6 +61,8 @@ def _adjoint_kernel(layout: Layout) -> Kernel:
                 grad = load_heads(grad_second, v * total_heads + head)
                 of_row = of_row + second_row * grad
                 second_sum = second_sum + row * grad
+            if begun is not None:
+                of_row = of_row + load_row(begun, v * width + channel)
             store_row(grad_x, v * width + channel, of_row)
         store_row(sums, piece * width + channel, sum_)
         if second is not None:
@@ -68,16 +72,17 @@ def _adjoint_kernel(layout: Layout) -> Kernel:
 
 
 class _Launches:
-    """The two kernels for rows of one type and shape, with one vector or two: nobody asks what arguments are."""
+    """The two kernels for rows of one type and shape, with one vector or two, whose gradients are added to what is there
+    or not: nobody asks what arguments are."""
 
-    def __init__(self, dtype: torch.dtype, heads: int, channels: int, both: bool) -> None:
+    def __init__(self, dtype: torch.dtype, heads: int, channels: int, both: bool, begun: bool) -> None:
         tiling = row_tiling.tiling(dtype, heads, channels, row_tiling.BACKWARD_REGISTERS, False)
         self.tiles, self.count = tiling.tiles, tiling.count
         rows = torch.empty(0, dtype=dtype, device='cpu')
         other = rows if both else None
-        given = self.tiles, rows, rows, other
+        given, there = (self.tiles, rows, rows, other), rows if begun else None
         self.products = _products_kernel(tiling.layout).untested((*given, 0, 0, 0, rows, other))
-        self.adjoint = _adjoint_kernel(tiling.layout).untested((*given, rows, other, 0, 0, 0, rows, rows, other))
+        self.adjoint = _adjoint_kernel(tiling.layout).untested((*given, rows, other, there, 0, 0, 0, rows, rows, other))
 
 
 _launches = functools.lru_cache(maxsize=256)(_Launches)
@@ -98,26 +103,31 @@ def products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Te
         For each of them, ``[nodes, H]``.
     """
     rows, heads, channels = x.shape
-    launches = _launches(x.dtype, heads, channels, second is not None)
+    launches = _launches(x.dtype, heads, channels, second is not None, False)
     found = x.new_empty(rows, heads), None if second is None else x.new_empty(rows, heads)
     parts = -(-rows // _ROWS) * launches.count
     _run(launches.products, parts, launches.tiles, x, first, second, rows, heads, heads * channels, *found)
     return found[:1] if second is None else found
 
 
-def products_adjoint(x: Tensor, *of_vectors: Tensor) -> tuple[Tensor, ...]:
+def products_adjoint(
+    x: Tensor, vectors: Sequence[Tensor], grads: Sequence[Tensor], begun: Tensor | None = None, out: Tensor | None = None
+) -> tuple[Tensor, ...]:
     """The gradients of the arguments of `products`.
 
     Args:
-        x: As there.
-        of_vectors: The vectors as there, and then the gradients of their results, ``[nodes, H]``, contiguous.
+        x, vectors: As there.
+        grads: The gradients of its results, ``[nodes, H]`` each, contiguous.
+        begun: What is added to the gradient of `x`, of its shape and contiguous, or None.
+        out: Where that is written, which may be `begun`; None for a new tensor.
     """
-    first, second, grad, second_grad = of_vectors if len(of_vectors) > 2 else (of_vectors[0], None, of_vectors[1], None)
+    (first, second), (grad, second_grad) = ((*given, None)[:2] for given in (vectors, grads))
     rows, heads, channels = x.shape
-    launches, pieces = _launches(x.dtype, heads, channels, second is not None), -(-rows // _ROWS)
-    grad_x = on_huge_pages(x.new_empty(x.shape))
+    launches = _launches(x.dtype, heads, channels, second is not None, begun is not None)
+    pieces = -(-rows // _ROWS)
+    grad_x = on_huge_pages(x.new_empty(x.shape)) if out is None else out
     sums = x.new_empty(pieces, *first.shape)
     second_sums = None if second is None else x.new_empty(sums.shape)
-    given = launches.tiles, x, first, second, grad, second_grad, rows, heads, heads * channels
+    given = launches.tiles, x, first, second, grad, second_grad, begun, rows, heads, heads * channels
     _run(launches.adjoint, pieces * launches.count, *given, grad_x, sums, second_sums)
     return grad_x, total(sums), *(() if second is None else (total(second_sums),))

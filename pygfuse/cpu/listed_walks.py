@@ -58,10 +58,10 @@ class Walks:
         limit, shape = None if bound.score_is_of_heads else 1, (dtype, heads, channels)
         self._tiling = row_tiling.tiling(*shape, row_tiling.FORWARD_REGISTERS, False, limit)
         self._of_adjoint = row_tiling.tiling(*shape, row_tiling.BACKWARD_REGISTERS, False, limit)
-        # a score is one for all of a head, so that a half would compute it again
-        self._halves = row_tiling.halves(dtype, channels, limit) if heads == 1 and bound.score is None else None
+        # a score is one for all of a head, so that a share would compute it again
+        self._shares = row_tiling.shares(dtype, channels, limit) if heads == 1 and bound.score is None else None
         self._places = {name: place for place, name in enumerate(names)}
-        # by whether weights of edges are dropped, and whether the row is halved
+        # by whether weights of edges are dropped, and whether two threads share the row
         self._forward: dict[tuple[bool, bool], tuple[Launch, Callable]] = {}
         self._backward: dict[tuple, _Backward] = {}
 
@@ -86,10 +86,10 @@ class Walks:
             statistics = like.new_empty((num_targets, 2, heads))
         elif self._reduce in ('max', 'min'):
             statistics = torch.empty_like(out)
-        is_halved = self._is_halved(edge_index)
-        key = draws.seed is None, is_halved
+        is_shared = self._is_shared(edge_index)
+        key = draws.seed is None, is_shared
         launch, packed = self._forward.get(key) or self._forward.setdefault(
-            key, self._prepared_forward(draws, is_halved)
+            key, self._prepared_forward(draws, is_shared)
         )
         loops = -1 if num_loops is None else num_loops
         launch.run(
@@ -97,7 +97,7 @@ class Walks:
                 *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0], out, statistics),
                 *(*draws, *numbers, *tensors),
             ),
-            _threads_for(is_halved),
+            _threads_for(is_shared),
         )
         _check(listed)
         return out, statistics
@@ -130,11 +130,11 @@ class Walks:
         of_messages = grad / statistics if self._reduce in ('max', 'min') else grad
         out = grad if out is None else out
         there = tuple([tensor is not None for tensor in tensors])
-        is_halved = self._is_halved(listed.edge_index)
-        key = needed, features, draws.seed is None, there, is_halved
+        is_shared = self._is_shared(listed.edge_index)
+        key = needed, features, draws.seed is None, there, is_shared
         prepared = self._backward.get(key)
         if prepared is None:
-            prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there, is_halved)
+            prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there, is_shared)
         edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
         lanes, places, num_ids = lanes_of(self._dtype), self._places, listed.num_edge_ids
         sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids}
@@ -161,7 +161,7 @@ class Walks:
                 *(of_messages, grad, out, statistics, *draws, *numbers, *tensors),
                 *(*found.values(), *weights, *of_features, *panels, *scalars),
             ),
-            _threads_for(is_halved),
+            _threads_for(is_shared),
         )
         for name, values in zip(prepared.scalars, scalars, strict=True):
             found[name] = values.sum(dim=1, keepdim=True)
@@ -174,28 +174,28 @@ class Walks:
         _check(listed)
         return found
 
-    def _is_halved(self, edge_index: Tensor) -> bool:
-        """Whether the row is walked in two halves: that, and so the bits, follows from the work alone."""
-        return self._halves is not None and are_of_two_threads(edge_index.shape[1], self.width)
+    def _is_shared(self, edge_index: Tensor) -> bool:
+        """Whether two threads share the row: that, and so the bits, follows from the work alone."""
+        return self._shares is not None and are_of_two_threads(edge_index.shape[1], self.width)
 
-    def _prepared_forward(self, draws: Draws, is_halved: bool) -> tuple[Launch, Callable]:
+    def _prepared_forward(self, draws: Draws, is_shared: bool) -> tuple[Launch, Callable]:
         """The launch, and ``packed(edge_index, target_row, ..., out, statistics, seed, ..., numbers, tensors)``."""
         given = Given(self._names, self._numbers, self._dtype, draws, [True] * len(self._names))
         out = given.of('out', self._dtype)
         has_statistics = self._bound.softmax or self._reduce in ('max', 'min')
         statistics = given.of('statistics', self._dtype) if has_statistics else given.absent('statistics')
         results = shared.Results(out, statistics)
-        tiling = self._halves if is_halved else self._tiling
+        tiling = self._shares if is_shared else self._tiling
         arguments = *given.arguments(self._bound, self._row, tiling.tiles), results
         kernel = kernels.listed_forward_kernel(self._bound, tiling, self._reduce)
         order = *given.of_edges, 'out', 'statistics', *given.of_operands
         return kernel.untested(arguments), written_packer(tiling.count, arguments, given.named, order)
 
     def _prepared_backward(
-        self, needed: frozenset[str], features: frozenset[str], draws: Draws, there: Sequence[bool], is_halved: bool
+        self, needed: frozenset[str], features: frozenset[str], draws: Draws, there: Sequence[bool], is_shared: bool
     ) -> _Backward:
         bound, dtype, row = self._bound, self._dtype, self._row
-        tiling = self._halves if is_halved else self._of_adjoint
+        tiling = self._shares if is_shared else self._of_adjoint
         plan = whole_plan(bound, needed, features)
         places = _places_of(bound, plan)
         given = Given(self._names, self._numbers, dtype, draws, there)
@@ -269,9 +269,9 @@ class _Backward(NamedTuple):
 walks_of = functools.lru_cache(maxsize=1024)(Walks)
 
 
-def _threads_for(is_halved: bool) -> int:
-    """Both halves check and count the edges: they write the same number."""
-    return min(2, torch.get_num_threads()) if is_halved else 1
+def _threads_for(is_shared: bool) -> int:
+    """All shares check and count the edges: they write the same number."""
+    return min(2, torch.get_num_threads()) if is_shared else 1
 
 
 def _check(listed: Listed) -> None:

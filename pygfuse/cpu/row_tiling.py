@@ -16,6 +16,8 @@ from pygfuse.program.program import BoundProgram
 # registers that may hold one row: a forward walk keeps one sum, the adjoint the resident row and its sum
 FORWARD_REGISTERS = 16
 BACKWARD_REGISTERS = 12
+# bytes of a row that one of two threads takes: two lines of a cache
+_SHARE = 128
 
 
 # edges whose scores are of channels are scored in two phases, each of which waits for the last edge of the one before
@@ -75,17 +77,36 @@ def apart(dtype: torch.dtype, heads: int, channels: int, registers: int, split_c
     return _tiles(Instructions(element, 1, limit), starts), _tiles(Instructions(element, 1, rest), ends)
 
 
+def values_of_share(dtype: torch.dtype, channels: int) -> int | None:
+    """How many channels of a row one of two threads takes at a time; None where a row is no even number of shares.
+
+    Two cores that write parts of the same rows must leave each other's lines alone: processors fetch two lines at once,
+    and behind more of them in a row the next, which the other core writes.
+
+    Args:
+        dtype: Type of the values.
+        channels: Of the row.
+
+    Example:
+        >>> values_of_share(torch.float32, 128), values_of_share(torch.float32, 100)
+        (32, None)
+    """
+    share = _SHARE // dtype.itemsize
+    return None if channels % (2 * share) else share
+
+
 @functools.lru_cache(maxsize=256)
-def halves(dtype: torch.dtype, channels: int, edge_limit: int | None = None) -> Tiling | None:
-    """Two tiles of one head, of half of its channels each; None where a half is no whole number of registers.
+def shares(dtype: torch.dtype, channels: int, edge_limit: int | None = None) -> Tiling | None:
+    """Tiles of one head for two threads, see `values_of_share`; None where there are none.
 
     Args:
         dtype, channels, edge_limit: As of `tiling`.
     """
-    half, rest = divmod(channels, 2)
-    if rest or half % _most_values(dtype, 1):
+    share = values_of_share(dtype, channels)
+    if share is None:
         return None
-    return _tiles(Instructions(ELEMENT_TYPES[dtype], 1, half, edge_limit), [(0, 0), (0, half)])
+    starts = [(0, start) for start in range(0, channels, share)]
+    return _tiles(Instructions(ELEMENT_TYPES[dtype], 1, share, edge_limit), starts)
 
 
 def overlaps(tiling: Tiling, width: int) -> bool:

@@ -170,14 +170,15 @@ def by_reference(
 
 
 def differentiable(
-    compute: Callable[..., Tensor], tensors: Sequence[Tensor | None], grad: Tensor, needed: Sequence[bool]
-) -> list[Tensor | None]:
+    compute: Callable[..., Tensor | tuple[Tensor, ...]], tensors: Sequence[Tensor | None],
+    grad: Tensor | tuple[Tensor, ...], needed: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
     """The gradients of a function's tensors, as functions of them again if gradients are enabled.
 
     Args:
         compute: The function, by PyTorch's operators.
         tensors: What it is called with.
-        grad: The gradient of its result.
+        grad: The gradient of its result, or of each of its results.
         needed: Which gradients are wanted; the others are None.
     """
     with_graph = torch.is_grad_enabled()

@@ -146,21 +146,22 @@ def added(first: Tensor, second: Tensor) -> Tensor:
     return applied(_Sum, first, second) if _is_large_sum(first, second) else first + second
 
 
-def added_to(result: Tensor, second: Tensor) -> Tensor:
+def added_to(result: Tensor, second: Tensor, times: float = 1.0) -> Tensor:
     """`added`, written over a result that nobody else has, where no backward pass reads it.
 
     Args:
         result: ``[rows, channels]``, of an aggregation, a linear map or a sum.
         second: ``[rows, channels]`` or ``[channels]``.
+        times: How many times it is added.
 
     Example:
-        >>> added_to(torch.ones(2, 1), torch.ones(1))
-        tensor([[2.],
-                [2.]])
+        >>> added_to(torch.ones(2, 1), torch.ones(1), times=3.0)
+        tensor([[4.],
+                [4.]])
     """
     if _is_large_sum(result, second) and is_unread(result):
-        return result.add_(second)
-    return added(result, second)
+        return result.add_(second, alpha=times)
+    return added(result, second if times == 1.0 else times * second)
 
 
 def _is_large_sum(first: Tensor, second: Tensor) -> bool:

@@ -304,7 +304,8 @@ def _through_dots(
     """The gradients of the dots' vectors; adds those of features to what was found."""
     name = next(iter(form.dots.values()))
     x, vectors = operands[form.place_of_dots].view(-1, form.heads, form.channels), rest[: len(form.dots)]
-    given = x, *[vector.contiguous() for vector in vectors], *[found[dot] for dot in form.dots]
-    of_x, *of_vectors = head_products_of(x.device).products_adjoint(*given)
-    found[name] = found[name].add_(of_x.view(found[name].shape)) if name in found else of_x.flatten(1)
+    given = x, [vector.contiguous() for vector in vectors], [found[dot] for dot in form.dots]
+    begun = found[name].view(x.shape) if name in found else None
+    of_x, *of_vectors = head_products_of(x.device).products_adjoint(*given, begun, begun)
+    found[name] = of_x.flatten(1)
     return of_vectors
