@@ -11,6 +11,7 @@ from torch_geometric.typing import OptTensor
 from pygfuse.conv._checks import Inputs, NodePair, is_first_rows
 from pygfuse.conv._layer import FusedConv, total
 from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.large_sums import mean_of_heads
 from pygfuse.ops.linear import apply_linear, is_plain_linear
 from pygfuse.ops.mapped_walk import Part
 from pygfuse.program.program import TARGET
@@ -51,7 +52,7 @@ class HeadsConv(FusedConv):
 
     def combined(self, out: Tensor) -> Tensor:
         """Heads side by side, as they come, or their mean."""
-        return out if self.concat else self.by_head(out).mean(dim=1)
+        return out if self.concat else mean_of_heads(self.by_head(out))
 
 
 class AttentionConv(HeadsConv):

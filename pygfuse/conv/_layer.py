@@ -41,7 +41,7 @@ from pygfuse.hag.hag import Hag
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.hag import hag_aggregate
-from pygfuse.ops.large_results import added, added_to
+from pygfuse.ops.large_sums import added, added_to
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram

@@ -20,7 +20,7 @@ from pygfuse.ops import Edges, autocast
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.intercepted import is_intercepted
-from pygfuse.ops.large_results import added, added_to
+from pygfuse.ops.large_sums import added, added_to
 from pygfuse.ops.linear import Counts, apply_linear, apply_weight
 from pygfuse.ops.mapped_sums import mapped_sum_along
 from pygfuse.ops.mapped_walk import Form, Part, Weights

@@ -17,6 +17,7 @@ from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.large_sums import added_to
 from pygfuse.ops.linear import apply_weight
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.crystal import CRYSTAL
@@ -88,4 +89,4 @@ class CGConv(FusedConv, torch_geometric.nn.CGConv):
         return out if self.bn is None else self.finish(out, x, None)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        return (out if self.bn is None else self.bn(out)) + x[1]
+        return added_to(out, x[1]) if self.bn is None else self.bn(out) + x[1]

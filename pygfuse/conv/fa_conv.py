@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
@@ -17,7 +18,7 @@ from pygfuse.conv._normalise import cached_factors, factors_of_few
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeWeight, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.large_results import added_to
+from pygfuse.ops.large_sums import added_to
 from pygfuse.ops.linear import is_plain_linear
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.fa import FA, NORMALISED_FA
@@ -114,7 +115,7 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
 
     def _dots(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The features, and their dots with the two vectors of attention."""
-        if x.dim() == 2 and is_plain_linear(self.att_l) and is_plain_linear(self.att_r):
+        if x.dim() == 2 and x.layout is torch.strided and is_plain_linear(self.att_l) and is_plain_linear(self.att_r):
             x, *dots = head_products(x.unsqueeze(1), self.att_l.weight.unsqueeze(0), self.att_r.weight.unsqueeze(0))
             return x.squeeze(1), *dots
         return x, self.att_l(x), self.att_r(x)

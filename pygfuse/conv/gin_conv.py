@@ -24,7 +24,7 @@ from pygfuse.mapping.few_edges import are_tiny
 from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import FewEdges, sum_along
-from pygfuse.ops.large_results import added_to
+from pygfuse.ops.large_sums import added_to
 from pygfuse.ops.linear import apply_linear, apply_weight, are_many_rows
 from pygfuse.ops.mapped_sums import mapped_sum_along
 from pygfuse.ops.mapped_walk import Form, Part, Weights

@@ -17,6 +17,8 @@ from pygfuse.conv._layer import FusedConv, total
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.gaussian_operands import coordinates, factors_of, gaussians
+from pygfuse.ops.large_sums import sum_of_heads
+from pygfuse.ops.linear import apply_linear, apply_weight
 from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians
 from pygfuse.program.products import OperandValue, Product
@@ -103,13 +105,14 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         return None if weight is None else Weights(weight, None, turned=True)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
-        of_targets = self.root(x[1]) if x[1] is not None and self.root is not None else None
+        of_targets = apply_linear(self.root, x[1]) if x[1] is not None and self.root is not None else None
         num_summed = x[0].shape[1] if self.separate_gaussians else self.kernel_size
-        return self.with_bias(total(out.view(out.shape[0], num_summed, self.out_channels).sum(dim=1), of_targets))
+        summed = sum_of_heads(out.view(out.shape[0], num_summed, self.out_channels))
+        return self.with_bias(total(summed, of_targets))
 
     def _shared(self, x: Tensor, edge_attr: Tensor) -> dict[str, OperandValue]:
         """The Gaussians are heads; their sum is taken once a node."""
-        mapped = (x @ self.g).view(x.shape[0], self.kernel_size, self.out_channels)
+        mapped = apply_weight(x, self.g.t()).view(x.shape[0], self.kernel_size, self.out_channels)
         return {'x': mapped, **self._of_gaussians(edge_attr)}
 
     def _of_gaussians(self, edge_attr: Tensor) -> dict[str, Tensor]:

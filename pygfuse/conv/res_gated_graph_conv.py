@@ -19,7 +19,7 @@ from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
-from pygfuse.ops.large_results import added_to
+from pygfuse.ops.large_sums import added_to
 from pygfuse.ops.linear import Counts, apply_linear, apply_weight
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.ops.several_maps import apply_at_ends

@@ -18,6 +18,7 @@ from pygfuse.conv._spec import BEFORE_DROPOUT, EdgeFeatures, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights
+from pygfuse.ops.large_sums import mean_of_heads
 from pygfuse.ops.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.gat import GAT
@@ -178,5 +179,5 @@ class RGATConv(FusedConv, torch_geometric.nn.RGATConv):
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         if not self.concat:
-            out = out.view(len(out), self.heads, out.shape[1] // self.heads).mean(dim=1)
+            out = mean_of_heads(out.view(len(out), self.heads, out.shape[1] // self.heads))
         return self.with_bias(out)

@@ -19,7 +19,7 @@ from pygfuse.conv._heads import HeadsConv
 from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.large_results import added_to
+from pygfuse.ops.large_sums import added_to
 from pygfuse.ops.linear import apply_linear
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.ops.several_maps import apply_at_ends

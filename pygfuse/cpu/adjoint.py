@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection
 
+import torch
 from torch import Tensor
 
 from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
@@ -74,9 +75,15 @@ def _plans_of(asked: Gradient, adds_heads: bool) -> tuple[BackwardPlan, ...]:
 def _of_messages(asked: Gradient, counts: Tensor | None) -> Tensor:
     """The gradient of what the messages are reduced to, before means are divided or ties counted."""
     if asked.call.reduce == 'mean':
-        return asked.grad_out / counts
+        return _divided(asked.grad_out, counts)
     # no edge attains NaN, and what is divided by 0 there goes nowhere
-    return asked.grad_out / asked.statistics if asked.call.reduce in ('max', 'min') else asked.grad_out
+    return _divided(asked.grad_out, asked.statistics) if asked.call.reduce in ('max', 'min') else asked.grad_out
+
+
+def _divided(grad_out: Tensor, counts: Tensor) -> Tensor:
+    if grad_out.nbytes < LEAST_BYTES:
+        return grad_out / counts
+    return torch.div(grad_out, counts, out=on_huge_pages(grad_out.new_empty(grad_out.shape)))
 
 
 def _of_targets(asked: Gradient, of_messages: Tensor) -> shared.OfTargets:

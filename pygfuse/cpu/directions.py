@@ -38,8 +38,9 @@ def _directions_kernel(layout: Layout) -> Kernel:
 
 @functools.lru_cache(maxsize=64)
 def _adjoint_kernel(layout: Layout) -> Kernel:
-    load_row, load_heads, store_heads = layout.load_row, layout.load_heads, layout.store_heads
-    store_row, heads_full = layout.store_row, layout.heads_full
+    load_row, store_row, store_heads, heads_full = (
+        layout.load_row, layout.store_row, layout.store_heads, layout.heads_full
+    )  # fmt: skip
 
     def adjoint(part, x_norm, beta, least, lengths, of_norm, of_scaled, begun, rows, width, grad_x, sums):
         sum_ = heads_full(0.0)

@@ -72,8 +72,8 @@ def _adjoint_kernel(layout: Layout) -> Kernel:
 
 
 class _Launches:
-    """The two kernels for rows of one type and shape, with one vector or two, whose gradients are added to what is there
-    or not: nobody asks what arguments are."""
+    """The two kernels for rows of one type and shape, with one vector or two, and gradients that are added to others or
+    not: nobody asks what arguments are."""
 
     def __init__(self, dtype: torch.dtype, heads: int, channels: int, both: bool, begun: bool) -> None:
         tiling = row_tiling.tiling(dtype, heads, channels, row_tiling.BACKWARD_REGISTERS, False)
@@ -111,7 +111,11 @@ def products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Te
 
 
 def products_adjoint(
-    x: Tensor, vectors: Sequence[Tensor], grads: Sequence[Tensor], begun: Tensor | None = None, out: Tensor | None = None
+    x: Tensor,
+    vectors: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    begun: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """The gradients of the arguments of `products`.
 

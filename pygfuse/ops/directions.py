@@ -13,7 +13,6 @@ from pygfuse._lib.functions import applied
 from pygfuse.ops.autograd import differentiable, is_differentiated
 from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.mapped_walk.derived import Derived, Source
-from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.program import SOURCE, TARGET
 
 # shorter rows are divided by it, as `torch.nn.functional.normalize` does
@@ -60,7 +59,7 @@ def directions(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         >>> directions(torch.tensor([[3.0, 4.0]]), torch.tensor([10.0]))
         (tensor([[3., 4.]]), tensor([[0.6000, 0.8000]]), tensor([[6., 8.]]))
     """
-    if torch.compiler.is_compiling() or is_deferring() or not _have_kernel(x, beta):
+    if torch.compiler.is_compiling() or not _have_kernel(x, beta):
         return _by_torch(x, beta)
     if torch.is_grad_enabled():
         return applied(_Directions, x, beta)
@@ -73,7 +72,9 @@ def _by_torch(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _have_kernel(x: Tensor, beta: Tensor) -> bool:
-    if is_watched((x, beta)) or x.dim() != 2 or not x.numel() or beta.dtype is not x.dtype or beta.device != x.device:
+    if is_watched((x, beta)) or x.dim() != 2 or x.layout is not torch.strided or not x.numel():
+        return False
+    if beta.dtype is not x.dtype or beta.device != x.device:
         return False
     return directions_of(x.device) is not None and x.dtype in DTYPES[x.device.type]
 

@@ -49,3 +49,11 @@ def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 def are_plain(tensors: Collection[Tensor]) -> bool:
     """Whether tensors are of no class but torch's own."""
     return PLAIN.issuperset(map(type, tensors))
+
+
+def are_plain_on_cpu(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors are torch's own, of one type and on a CPU, and nobody intercepts what is done with them."""
+    first = tensors[0]
+    if first.device.type != 'cpu' or any(tensor.dtype is not first.dtype for tensor in tensors):
+        return False
+    return all(tensor.layout is torch.strided for tensor in tensors) and not is_watched(tensors)

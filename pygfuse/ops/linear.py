@@ -20,7 +20,7 @@ from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.intercepted import PLAIN, is_transformed
-from pygfuse.ops.large_results import added_product, is_adjoint_listed, product
+from pygfuse.ops.large_products import added_product, is_adjoint_listed, product
 from pygfuse.ops.sum_maps import adjoint_of_maps, is_mapped_by_list, map_by_list
 
 # bytes of the rows that are copied together: they should stay in a core's cache

@@ -16,7 +16,8 @@ from torch.nn import Module
 
 from pygfuse._lib.functions import applied
 from pygfuse._lib.pages import on_huge_pages
-from pygfuse.ops.large_results import added, added_product, is_listed, product
+from pygfuse.ops.large_products import added_product, is_listed, product
+from pygfuse.ops.large_sums import added
 from pygfuse.ops.linear import (
     BLOCK_BYTES,
     Counts,

@@ -1,4 +1,4 @@
-"""Walks along few edges of which two threads have half of the row each."""
+"""Walks along few edges of which two threads share each row."""
 
 import copy
 
@@ -56,7 +56,7 @@ def results(name, threads, dtype=torch.float32, edge_index=None):
 
 
 @pytest.fixture
-def halved(monkeypatch):
+def shared(monkeypatch):
     """Any number of edges is worth two threads; gives the launches that took two."""
     launches, run = [], team.run
     torch.set_num_threads(2)
@@ -66,13 +66,13 @@ def halved(monkeypatch):
 
 
 @pytest.mark.parametrize('name', LAYERS)
-def test_halves_are_the_whole(name, monkeypatch, halved):
+def test_shares_are_the_whole(name, monkeypatch, shared):
     found = results(name, 2)
     # forward and the adjoint, of each call
-    assert halved == [2] * 4
+    assert shared == [2] * 4
     monkeypatch.setattr(few_edges, 'MOST_OF_ONE_THREAD', 2**40)
     expected = results(name, 2)
-    assert halved == [2] * 4
+    assert shared == [2] * 4
     for got, wanted in zip(found, expected, strict=True):
         if name in BY_CHUNKS:
             torch.testing.assert_close(got, wanted, rtol=2e-5, atol=2e-5)
@@ -81,7 +81,7 @@ def test_halves_are_the_whole(name, monkeypatch, halved):
 
 
 @pytest.mark.parametrize('name', LAYERS)
-@pytest.mark.usefixtures('halved')
+@pytest.mark.usefixtures('shared')
 def test_bits_are_those_of_one_thread(name):
     one, *others = [results(name, threads) for threads in (1, 2, 5)]
     for other in others:
@@ -95,23 +95,23 @@ def test_few_edges_wake_nobody(threads, monkeypatch):
         results(name, threads)
 
 
-def test_one_thread_does_it_alone(halved):
+def test_one_thread_does_it_alone(shared):
     for name in LAYERS:
         results(name, 1)
-    assert halved == []
+    assert shared == []
 
 
-NO_HALVES = [CGConv(WIDTH - 1), CGConv(2), GATConv(WIDTH, 64, heads=2), GATConv(WIDTH, 64)]
+NO_SHARES = [CGConv(WIDTH - 1), CGConv(32), GATConv(WIDTH, 64, heads=2), GATConv(WIDTH, 64)]
 
 
-@pytest.mark.parametrize('conv', NO_HALVES, ids=['odd', 'no whole register', 'heads', 'a score'])
-def test_what_has_no_halves(conv, halved):
+@pytest.mark.parametrize('conv', NO_SHARES, ids=['odd', 'one share', 'heads', 'a score'])
+def test_what_has_no_shares(conv, shared):
     x = torch.randn(NODES, conv.channels if isinstance(conv, CGConv) else WIDTH)
     conv(x, random_edges(NODES, NODES, EDGES, 3)).sum().backward()
-    assert halved == []
+    assert shared == []
 
 
-@pytest.mark.usefixtures('halved')
+@pytest.mark.usefixtures('shared')
 def test_a_node_that_is_not_there():
     edge_index = random_edges(NODES, NODES, EDGES, 3)
     edge_index[1, 17] = NODES

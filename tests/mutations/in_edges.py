@@ -7,7 +7,7 @@ from tests.mutations.mutation import Mutation
 PRODUCTS = 'tests/ops/test_aggregate.py -k "products and not slow"'
 FACTORS = 'tests/cpu/test_edge_factors.py'
 NORMS = 'tests/compiler/test_edge_networks.py -k "batch"'
-LARGE = 'tests/ops/test_large_results.py'
+LARGE = 'tests/ops/test_large_products.py'
 
 OF_EDGES = (
     Mutation(
@@ -89,7 +89,7 @@ OF_EDGES = (
     ),
     Mutation(
         'the bias of a large product',
-        'ops/large_results.py',
+        'ops/large_products.py',
         'else torch.addmm(bias, first, second, out=out)',
         'else torch.mm(first, second, out=out)',
         LARGE,

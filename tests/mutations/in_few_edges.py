@@ -13,38 +13,39 @@ NETWORKS_ALONG = 'tests/ops/test_few_edge_networks.py'
 EDGE_CONV_ALONG = 'tests/conv/edge_conv/test_few_edges.py'
 HEADS = 'tests/ops/test_head_products.py'
 LISTED = 'tests/ops/test_listed.py'
-HALVES = 'tests/cpu/test_listed_walks.py'
+SHARES = 'tests/cpu/test_listed_walks.py'
+DIRECTIONS = 'tests/ops/test_directions.py'
 MAPPED = 'tests/ops/test_mapped_sums.py'
 
 OF_FEW_EDGES = (
-    # halves of a row
+    # shares of a row
     Mutation(
-        'the first half twice',
+        'the first share twice',
         'cpu/row_tiling.py',
-        '[(0, 0), (0, half)]',
-        '[(0, 0), (0, 0)]',
-        f'{HALVES} -k whole',
+        'starts = [(0, start) for start in range(0, channels, share)]',
+        'starts = [(0, max(start - share, 0)) for start in range(0, channels, share)]',
+        f'{SHARES} -k whole',
     ),
     Mutation(
-        'halves that follow from the number of threads',
+        'shares that follow from the number of threads',
         'cpu/listed_walks.py',
-        'return self._halves is not None and are_of',
-        'return self._halves is not None and torch.get_num_threads() > 1 and are_of',
-        f'{HALVES} -k bits',
+        'return self._shares is not None and are_of',
+        'return self._shares is not None and torch.get_num_threads() > 1 and are_of',
+        f'{SHARES} -k bits',
     ),
     Mutation(
-        'halves that are no whole number of registers',
+        'shares that two threads cannot have as many of',
         'cpu/row_tiling.py',
-        'if rest or half % _most_values(dtype, 1):',
-        'if rest:',
-        f'{HALVES} -k no_halves',
+        'return None if channels % (2 * share) else share',
+        'return share',
+        f'{SHARES} -k no_shares',
     ),
     Mutation(
-        'halves of what has a score',
+        'shares of what has a score',
         'cpu/listed_walks.py',
         'if heads == 1 and bound.score is None else None',
         'if heads == 1 else None',
-        f'{HALVES} -k no_halves',
+        f'{SHARES} -k no_shares',
     ),
     # programs along edges as they come
     Mutation(
@@ -459,6 +460,35 @@ OF_FEW_EDGES = (
         'second_sum = second_sum + row * grad',
         'second_sum = row * grad',
         HEADS,
+    ),
+    Mutation(
+        'the gradient of features behind dots',
+        'cpu/head_products.py',
+        'of_row = of_row + load_row(begun, v * width + channel)',
+        'of_row = load_row(begun, v * width + channel)',
+        HEADS,
+    ),
+    # rows of length one
+    Mutation(
+        'a step along a row of length one',
+        'cpu/directions.py',
+        'grad = (grad - row * sum_channels(grad * row)) / lengths[v]',
+        'grad = grad / lengths[v]',
+        DIRECTIONS,
+    ),
+    Mutation(
+        'rows too short to have a direction',
+        'cpu/directions.py',
+        'grad = grad / least',
+        'grad = (grad - row * sum_channels(grad * row)) / least',
+        DIRECTIONS,
+    ),
+    Mutation(
+        'what else reads rows with directions',
+        'cpu/directions.py',
+        'grad = grad + load_row(begun, v * width)',
+        'grad = grad + 0.0',
+        DIRECTIONS,
     ),
     Mutation(
         'long sums over heads',

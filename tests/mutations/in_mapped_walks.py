@@ -180,8 +180,8 @@ OF_MAPPED_WALKS = (
     Mutation(
         'the features behind dots',
         'ops/mapped_walk/node.py',
-        'found[name].add_(of_x.view(found[name].shape))',
-        'found[name]',
+        'begun = found[name].view(x.shape) if name in found else None',
+        'begun = None',
         f'{NODE} -k one_node',
     ),
     Mutation(

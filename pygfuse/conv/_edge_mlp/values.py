@@ -11,6 +11,7 @@ from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.degrees import counts_of, degrees
 from pygfuse.ops.edge_mlp import Affine, Begin, EdgeStage, Map, Rectifier, edge_reduce
 from pygfuse.ops.edge_mlp.batch_norm import mean_and_variance, scale_of, scaled_and_shifted, statistics_by
+from pygfuse.ops.large_sums import difference
 from pygfuse.ops.linear import apply_weight
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_SQUARES, EDGE_VALUES
@@ -73,7 +74,8 @@ class EdgeValues:
             counts = (lambda: as_target() + as_source()) if shared else as_source
             self.source = apply_weight(self.source, of_difference, None, counts)
             subtracted = self.source if shared else apply_weight(target, of_difference, None, as_target)
-            self.target = apply_weight(target, of_target, bias, as_target) - subtracted
+            self.target, subtracted = difference(apply_weight(target, of_target, bias, as_target), subtracted)
+            self.source = subtracted if shared else self.source
             self.begun = True
             return
         bias = weight.new_zeros(weight.shape[0]) if bias is None else bias

@@ -1,8 +1,8 @@
-"""Products and sums of nodes' features whose results may be many megabytes, on huge pages.
+"""Products of nodes' features whose results may be many megabytes, on huge pages.
 
-A new tensor costs its page faults, see `pygfuse._lib.pages`. Of features of nodes, a map to few channels and a sum take
-less than the pages of 4 KB that torch puts their results on. Products are of a list where a processor's library is
-slower, else torch's.
+A new tensor costs its page faults, see `pygfuse._lib.pages`. Of features of nodes, a map to few channels takes less
+than the pages of 4 KB that torch puts its result on. Products are of a list where a processor's library is slower, else
+torch's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pygfuse._lib.functions import applied, is_unread
 from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.intercepted import are_plain_on_cpu, is_watched
 from pygfuse.ops.product_lines import ProductLines, matrix
 from pygfuse.ops.sum_maps import is_mapped_by_list
 
@@ -36,7 +35,7 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
                 [4.]])
     """
     given = (first, second) if bias is None else (first, second, bias)
-    is_plain = not torch.is_grad_enabled() and _is_plain(given)
+    is_plain = not torch.is_grad_enabled() and are_plain_on_cpu(given)
     if is_plain and is_listed(first, second.t()) and (bias is None or bias.shape == second.shape[1:]):
         return _by_list(first, second, bias)
     if not is_plain or first.shape[0] * second.shape[1] * first.element_size() < LEAST_BYTES:
@@ -76,7 +75,7 @@ def is_listed(first: Tensor, *weights: Tensor) -> bool:
         first: ``[rows, in]``.
         weights: ``[out, in]`` each.
     """
-    if torch.is_grad_enabled() or not _is_plain((first, *weights)) or first.dim() != 2 or first.stride(1) != 1:
+    if torch.is_grad_enabled() or not are_plain_on_cpu((first, *weights)) or first.dim() != 2 or first.stride(1) != 1:
         return False
     fits = all(weight.dim() == 2 and weight.shape[1] == first.shape[1] for weight in weights)
     return fits and not is_batched(first) and is_mapped_by_list(first, *weights)
@@ -93,7 +92,9 @@ def is_adjoint_listed(grad: Tensor, x: Tensor, weight: Tensor, to: Tensor | None
         to: What the gradient of `x` is added to, ``[rows, in]``, or None.
     """
     given = (grad, x, weight) if to is None else (grad, x, weight, to)
-    if torch.is_grad_enabled() or not _is_plain(given) or is_batched(grad) or grad.shape != (len(x), len(weight)):
+    if torch.is_grad_enabled() or not are_plain_on_cpu(given) or is_batched(grad):
+        return False
+    if grad.shape != (len(x), len(weight)):
         return False
     is_written = to is None or (to.shape == x.shape and to.is_contiguous())
     return is_written and is_mapped_by_list(x, weight)
@@ -117,64 +118,3 @@ def _listed_product(is_turned: bool, biased: bool, is_added: bool) -> Callable[.
     bias = 'bias.data_ptr()' if biased else 0
     lines.product(('rows', 'inner', 'width'), left, right, out, bias, addend=out if is_added else None)
     return lines.function('first, second, bias, to', 'out', {'on_huge_pages': on_huge_pages})
-
-
-class _Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, first: Tensor, second: Tensor) -> Tensor:
-        ctx.reads_result = False
-        return torch.add(first, second, out=on_huge_pages(torch.empty_like(first)))
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
-        # that of a row autograd sums over all rows
-        return grad, grad
-
-
-def added(first: Tensor, second: Tensor) -> Tensor:
-    """``first + second``, of matrices or a matrix and a row; whatever else torch adds is added by torch.
-
-    Args:
-        first: ``[rows, channels]``.
-        second: ``[rows, channels]`` or ``[channels]``.
-
-    Example:
-        >>> added(torch.ones(2, 1), torch.ones(1))
-        tensor([[2.],
-                [2.]])
-    """
-    return applied(_Sum, first, second) if _is_large_sum(first, second) else first + second
-
-
-def added_to(result: Tensor, second: Tensor, times: float = 1.0) -> Tensor:
-    """`added`, written over a result that nobody else has, where no backward pass reads it.
-
-    Args:
-        result: ``[rows, channels]``, of an aggregation, a linear map or a sum.
-        second: ``[rows, channels]`` or ``[channels]``.
-        times: How many times it is added.
-
-    Example:
-        >>> added_to(torch.ones(2, 1), torch.ones(1), times=3.0)
-        tensor([[4.],
-                [4.]])
-    """
-    if _is_large_sum(result, second) and is_unread(result):
-        return result.add_(second, alpha=times)
-    return added(result, second if times == 1.0 else times * second)
-
-
-def _is_large_sum(first: Tensor, second: Tensor) -> bool:
-    # numbers of rows may be symbols, which a comparison would bind
-    if torch.compiler.is_compiling() or type(first) is not Tensor or first.nbytes < LEAST_BYTES:
-        return False
-    fits = first.dim() == 2 and second.shape in (first.shape, first.shape[1:])
-    return fits and _is_plain((first, second))
-
-
-def _is_plain(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether tensors are torch's own, of one type and on a CPU, and nobody intercepts what is done with them."""
-    first = tensors[0]
-    if first.device.type != 'cpu' or any(tensor.dtype is not first.dtype for tensor in tensors):
-        return False
-    return all(tensor.layout is torch.strided for tensor in tensors) and not is_watched(tensors)

@@ -5,9 +5,8 @@ import torch
 
 from pygfuse.cpu import product_list
 from pygfuse.memory import peak_bytes
-from pygfuse.ops import large_results
-from pygfuse.ops.large_results import added, added_product, added_to, is_adjoint_listed, product
-from pygfuse.ops.linear import apply_weight
+from pygfuse.ops import large_products
+from pygfuse.ops.large_products import added_product, is_adjoint_listed, product
 
 ROWS, CHANNELS = 2**14, 64  # 4 MB of float32
 
@@ -25,7 +24,7 @@ def advised(monkeypatch):
         found.append(tensor.data_ptr())
         return tensor
 
-    monkeypatch.setattr(large_results, 'on_huge_pages', on_huge_pages)
+    monkeypatch.setattr(large_products, 'on_huge_pages', on_huge_pages)
     return found
 
 
@@ -133,74 +132,6 @@ def test_a_product_that_is_recorded_is_differentiated(advised):
     assert advised == []
 
 
-@pytest.mark.parametrize('kind', ['matrix', 'row'])
-@pytest.mark.parametrize('rows', [3, ROWS])
-def test_sum_is_that_of_torch(advised, rows, kind):
-    first = torch.randn(rows, CHANNELS, requires_grad=True)
-    second = torch.randn((rows, CHANNELS) if kind == 'matrix' else CHANNELS, requires_grad=True)
-    grad, sums = torch.randn(rows, CHANNELS), []
-    for sum_of in (added, torch.add):
-        out = sum_of(first, second)
-        sums.append((out, *torch.autograd.grad(out, (first, second), grad)))
-    assert all(map(torch.equal, *sums))
-    assert advised == ([sums[0][0].data_ptr()] if rows == ROWS else [])
-
-
-def test_sum_twice_differentiated():
-    first = torch.randn(ROWS, CHANNELS, requires_grad=True)
-    second = torch.randn(CHANNELS, requires_grad=True)
-    (of_second,) = torch.autograd.grad(added(first, second).square().sum(), second, create_graph=True)
-    of_first, again = torch.autograd.grad(of_second.sum(), (first, second))
-    torch.testing.assert_close(of_first, torch.full_like(first, 2.0))
-    torch.testing.assert_close(again, torch.full_like(second, 2.0 * ROWS))
-
-
-OTHERS = {
-    'of other types': lambda first: (first, torch.randn(CHANNELS, dtype=torch.float64)),
-    'a number for all': lambda first: (first, torch.randn(1)),
-    'of three dimensions': lambda first: (first.view(ROWS // 2, 2, CHANNELS), torch.randn(CHANNELS)),
-    'of a class of its own': lambda first: (torch.nn.Parameter(first).as_subclass(Own), torch.randn(CHANNELS)),
-}
-
-
-@pytest.mark.parametrize('others', OTHERS)
-def test_other_sums_are_left_to_torch(advised, others):
-    first, second = OTHERS[others](torch.randn(ROWS, CHANNELS))
-    found = added(first, second)
-    assert torch.equal(found, first + second)
-    assert type(found) is type(first + second)
-    assert advised == []
-
-
-RESULTS = {
-    'a map': (lambda x: apply_weight(x, torch.eye(CHANNELS)), True),
-    'a sum': (lambda x: added(x, torch.ones(CHANNELS)), True),
-    'what was written over': (lambda x: added_to(added(x, torch.ones(CHANNELS)), torch.ones(CHANNELS)), True),
-    'what backward reads': (lambda x: x.exp(), False),
-    'a sum with what backward reads': (lambda x: x.exp() + 1.0, False),
-}
-
-
-@pytest.mark.parametrize('result', RESULTS)
-def test_sums_are_written_over_results_that_nobody_reads(result):
-    make, is_unread = RESULTS[result]
-    x, second = torch.randn(ROWS, CHANNELS, requires_grad=True), torch.randn(CHANNELS, requires_grad=True)
-    first = make(x)
-    out = added_to(first, second)
-    assert (out.data_ptr() == first.data_ptr()) == is_unread
-    expected = make(x) + second
-    torch.testing.assert_close(out, expected)
-    grad = torch.randn(ROWS, CHANNELS)
-    for one, other in zip(*(torch.autograd.grad(each, (x, second), grad) for each in (out, expected)), strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_a_leaf_is_not_written_to():
-    x = torch.zeros(ROWS, CHANNELS, requires_grad=True)
-    assert float(added_to(x, torch.ones(CHANNELS))[0, 0]) == 1.0
-    assert float(x[0, 0]) == 0.0
-
-
 @pytest.mark.parametrize('is_recorded', [False, True])
 def test_products_that_are_added(is_recorded):
     to, first, second = torch.randn(ROWS, 3), torch.randn(ROWS, 5), torch.randn(5, 3, requires_grad=is_recorded)
@@ -212,7 +143,6 @@ def test_products_that_are_added(is_recorded):
 
 
 def test_peaks_are_counted():
-    first, second = torch.randn(ROWS, CHANNELS), torch.randn(CHANNELS)
-    assert peak_bytes(lambda: added(first, second)) == first.nbytes
+    first = torch.randn(ROWS, CHANNELS)
     with torch.no_grad():
         assert peak_bytes(lambda: product(first, torch.eye(CHANNELS))) == first.nbytes + CHANNELS * CHANNELS * 4
