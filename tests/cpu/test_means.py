@@ -33,7 +33,7 @@ def test_the_gradient_of_many_rows_is_not_divided_first(dtype, heads, monkeypatc
 def test_large_gradients_are_divided_on_huge_pages(heads, reduce, monkeypatch):
     edges = Edges(random_edges(SOURCES, TARGETS, EDGES), SOURCES, TARGETS)
     # features that tie, and a gradient that is the same for all heads
-    x, weight = torch.randint(3, (SOURCES, heads, 5)).float(), torch.rand(EDGES, 1)
+    x, weight = torch.randint(3, (SOURCES, heads, 5)).float(), torch.rand(EDGES, heads)
     grad, found, pages = torch.randn(TARGETS, 1, 5).expand(-1, heads, -1), [], []
     monkeypatch.setattr(adjoint, 'on_huge_pages', lambda tensor: pages.append(tensor.shape) or tensor)
     for least in (2**30, 0):
