@@ -9,6 +9,11 @@ import torch.nn.functional as F
 from pygfuse.cpu import directions as kernels
 from pygfuse.ops.directions import directions
 
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
 SHAPES = [(1, 1), (3, 5), (1000, 64), (257, 300), (10, 700)]
 
 
