@@ -96,6 +96,27 @@ OF_OPERATORS = (
         'tests/ops/test_large_sums.py',
     ),
     Mutation(
+        'blocks that forget what choosing rows gained',
+        'partial/rows/active.py',
+        'rows is not None and rows.costs_more',
+        'False',
+        'tests/partial/rows/test_gain.py',
+    ),
+    Mutation(
+        'blocks that must give NaN and compute all rows',
+        'partial/rows/active.py',
+        'if elsewhere == RAISE and rows is not None',
+        'if rows is not None',
+        'tests/partial/rows/test_gain.py',
+    ),
+    Mutation(
+        'edges that are left out and count for nothing',
+        'partial/rows/nodes.py',
+        'found += edge_cost(row_bytes) * (graph.num_edges',
+        'found += 0.0 * (graph.num_edges',
+        'tests/partial/rows/test_gain.py',
+    ),
+    Mutation(
         'what else reads the subtrahend',
         'ops/large_sums.py',
         'return grad, torch.sub(of_second, grad, out=on_huge_pages(torch.empty_like(of_second)))',

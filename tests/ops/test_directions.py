@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pygfuse.cpu import directions as kernels
 from pygfuse.ops.directions import directions
 
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)

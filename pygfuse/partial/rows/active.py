@@ -51,6 +51,9 @@ def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
     Within the block whatever is read is computed. What leaves it has the rows of `mask` and no others. Models that are
     compiled by ``torch.compile``, and those under autocast, compute all rows.
 
+    On a small or dense graph few rows may save less than choosing them takes. A first block finds that out; later ones
+    for the same rows then compute all rows as without a block, unless others have to be NaN.
+
     Args:
         mask: The nodes whose outputs are wanted, ``[nodes]``, bool.
         elsewhere: What reading an output of another node does after the block: ``'raise'`` a ValueError, or give
@@ -76,7 +79,11 @@ def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
         raise ValueError(f"Expected 'mask' to be a bool tensor of shape [nodes] (got {got})")
     if elsewhere not in (RAISE, NAN):
         raise ValueError(f"Expected 'elsewhere' to be 'raise' or 'nan' (got {elsewhere!r})")
-    session = Session(RowSet.of(mask, len(mask)), len(mask), elsewhere, defer)
+    rows = RowSet.of(mask, len(mask))
+    if elsewhere == RAISE and rows is not None and rows.costs_more:
+        yield
+        return
+    session = Session(rows, len(mask), elsewhere, defer)
     try:
         with deferring(), _Deferring(session):
             yield

@@ -21,11 +21,15 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pygfuse._lib.modes import changed, modes
 from pygfuse._lib.note import Activity
 from pygfuse.graph.adjacency import version_of
+from pygfuse.mapping.cost_model import edge_cost
 from pygfuse.ops import Edges, aggregate, autocast
 from pygfuse.ops.linear import linear_of_rows
 from pygfuse.partial.rows.row_set import NEARLY_ALL, RowSet, chosen, joined
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE, EdgeProgram
+
+# in ns of one worker: what a deferred call takes beyond the call, and what a byte of its result takes
+COST_OF_NODE, COST_OF_BYTE = 140_000, 0.3
 
 _numbers = itertools.count()
 
@@ -172,6 +176,7 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
     asked, wanted = rows, _wanted(root, rows, order)
     if _is_nearly_all(wanted):
         rows, wanted = None, _wanted(root, None, order)
+    gain = -COST_OF_NODE * len(wanted)
     readers = dict.fromkeys(wanted, 0)
     for node in wanted:
         if not is_kept(node, wanted[node]):
@@ -191,12 +196,27 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
                 for parent, needed in zip(node.inputs, node.needs(wanted[node]), strict=True)
             ]
             values[node] = node.compute(wanted[node], read)
+            gain += _saved(node, wanted[node], values[node])
         for parent in node.inputs:
             readers[parent] -= 1
             if not readers[parent]:
                 del values[parent]
+    if asked is not None:
+        asked.gain = gain if asked.gain is None else max(gain, asked.gain)
     root.kept = rows, values[root]
     return _chosen(values[root], rows, asked)
+
+
+def _saved(node: Node, rows: RowSet | None, values: Any) -> float:
+    """What the rows that are left out of a node would have taken, in ns of one worker."""
+    if rows is None or not isinstance(values, Tensor):
+        return 0.0
+    row_bytes = values.nbytes // max(len(rows), 1)
+    found = COST_OF_BYTE * row_bytes * (rows.total - len(rows))
+    if isinstance(node, Aggregated):
+        graph = node.of.edges.graph()
+        found += edge_cost(row_bytes) * (graph.num_edges - rows.part_of(graph)[0].num_edges)
+    return found
 
 
 def _wanted(root: Node, rows: RowSet | None, order: list[Node]) -> dict[Node, RowSet | None]:
