@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.pages import on_huge_pages
-from pygfuse.cpu.bucket_sort import are_for_buckets, sorted_by_buckets, transposed_by_buckets
+from pygfuse.cpu.bucket_sort import MOST_EDGES, are_for_buckets, sorted_by_buckets, transposed_by_buckets
 from pygfuse.cpu.ends import is_any_outside, row_of_place
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.memory import pointer_at
@@ -170,7 +170,8 @@ def _put_transposed(part, parts, indptr, index, columns, places, rows_of, positi
             place = places[base + column]
             places[base + column] = place + 1
             rows_of[place] = row
-            position[place] = current
+            if len(position) > 0:
+                position[place] = current
             edge += 1
         row += 1
 
@@ -299,17 +300,20 @@ def _sort(
     return indptr, index, edge_id
 
 
-def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+def transpose(
+    indptr: Tensor, index: Tensor, columns: int, with_places: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compressed columns from compressed rows; within a column edges stand by row.
 
     Args:
         indptr: Row pointer [rows + 1], int32 or int64.
         index: Column of each place [edges], of the same type, every one in [0, columns).
         columns: Number of columns.
+        with_places: Whether the last result is needed.
 
     Returns:
         The column pointer [columns + 1], the row of each place, and the place among the rows of each place
-        among the columns, all of the given type.
+        among the columns, all of the given type; the last is None where it is not needed and would take much memory.
 
     Example:
         >>> transpose(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 1]), 2)
@@ -325,9 +329,11 @@ def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tens
     counts = torch.zeros(chunks * columns, dtype=index.dtype)
     count_columns(chunks, chunks, index, columns, counts)
     column_pointer = _places(counts, columns, KEEP_LOOPS)
-    rows_of, position = (on_huge_pages(torch.empty_like(index)) for _ in range(2))
+    is_left_out = not with_places and edges > MOST_EDGES
+    rows_of = on_huge_pages(torch.empty_like(index))
+    position = index[:0] if is_left_out else on_huge_pages(torch.empty_like(index))
     put_transposed(chunks, chunks, indptr, index, columns, counts, rows_of, position)
-    return column_pointer, rows_of, position
+    return column_pointer, rows_of, None if is_left_out else position
 
 
 def inverted(position: Tensor) -> Tensor:

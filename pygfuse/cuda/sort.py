@@ -42,7 +42,7 @@ def sort_by_target(
     return _pointer(ordered, rows, index_dtype), sources[order].to(index_dtype), order.to(index_dtype)
 
 
-def transpose(indptr: Tensor, index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+def transpose(indptr: Tensor, index: Tensor, columns: int, with_places: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Compressed columns from compressed rows; see `pygfuse.cpu.sort.transpose`.
 
     Example:

@@ -100,9 +100,9 @@ class EdgeOrders:
         """The edges by source: row s holds the targets of s's edges in ascending order, and `position`."""
         if self._csc is None:
             by_target = self.csr
-            pointer, targets, position = sorting_of(self.device).transpose(
-                by_target.indptr, by_target.index, self.num_sources
-            )
+            transpose, given = sorting_of(self.device).transpose, (by_target.indptr, by_target.index, self.num_sources)
+            pointer, targets, position = transpose(*given, with_places=False)
+            position = (lambda: transpose(*given)[2]) if position is None else position
             self._csc = Csr(pointer, targets, by_target.edge_id, position)
             self._made('csc')
         self._wait_for('csc', self._csc)
