@@ -59,19 +59,24 @@ def in_blocks(csr: Csr, num_others: int, count: int, with_ids: bool) -> tuple[Cs
         >>> [(block.indptr.tolist(), block.index.tolist()) for block in in_blocks(csr, 4, 2, False)]
         [([0, 1, 2], [0, 1]), ([0, 2, 2], [3, 2])]
     """
-    return csr.memo.get_or_make(
-        ('in blocks', num_others, count, with_ids), lambda: _in_blocks(csr, -(-num_others // count), count, with_ids)
-    )
+    key = 'in blocks', num_others, count, with_ids
+    found = csr.memo.get(key)
+    if found is None:
+        found = csr.memo.get_or_make(key, lambda: _in_blocks(csr, -(-num_others // count), count, with_ids))
+        # the blocks hold it once more
+        csr.forget_index()
+    return found
 
 
 def _in_blocks(csr: Csr, size: int, count: int, with_ids: bool) -> tuple[Csr, ...]:
-    rows, parts, none = csr.num_rows, cut(csr), nothing(csr.index.dtype)
-    edges = parts.bounds, csr.indptr, csr.index
+    rows, parts, none = csr.num_rows, cut(csr), nothing(csr.indptr.dtype)
+    index = csr.index
+    edges = parts.bounds, csr.indptr, index
     counts = zeros(csr.indptr, count * rows + 1)
     _count_kernel(parts.count, *edges, size, rows, counts[1:])
     starts = counts.cumsum(0, dtype=counts.dtype)
-    indptrs, placed = csr.indptr.new_empty(count, rows + 1), on_huge_pages(torch.empty_like(csr.index))
-    ids = on_huge_pages(torch.empty_like(csr.index)) if with_ids else none
+    indptrs, placed = csr.indptr.new_empty(count, rows + 1), on_huge_pages(torch.empty_like(index))
+    ids = on_huge_pages(torch.empty_like(index)) if with_ids else none
     known = csr.edge_id if with_ids and csr.edge_id is not None else none
     _place_kernel(parts.count, *edges, known, size, rows, count, starts, counts, indptrs, placed, ids)
     firsts = starts[::rows].tolist()

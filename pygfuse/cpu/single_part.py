@@ -135,8 +135,7 @@ class SinglePart:
         """The edges that a walk of the adjoint takes, by rows of a side."""
         csr = call.graph.csc if side == SOURCE else call.graph.csr
         bounds = _bounds_of(csr)
-        rows_of = nothing(csr.indptr.dtype), csr.indptr, csr.index, csr.edge_id if needs_ids(call) else None
-        return Walked(csr, self.backward_tiling, None, bounds, rows_of, 1, 0)
+        return Walked(csr, self.backward_tiling, None, bounds, nothing(csr.indptr.dtype), needs_ids(call), 1, 0)
 
 
 decided = functools.lru_cache(maxsize=1024)(SinglePart)

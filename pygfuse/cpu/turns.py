@@ -44,7 +44,7 @@ def turns_of(
     """
     blocks: tuple[Csr, ...] = ()
     # what is passed along edges lies in their order; a path's rows, one part and edges in no order are walked at once
-    if type(walked.edges) is Csr and walked.parts is not None and not plan.passed:
+    if isinstance(walked.edges, Csr) and walked.parts is not None and not plan.passed:
         beside = _of_targets_gathered(call, of_targets) if plan.side == SOURCE else ()
         blocks = blocks_of(call, walked.edges, (*gathered_by(operands), *beside))
     if blocks:

@@ -98,7 +98,8 @@ class Walked(NamedTuple):
         tiling: What is held of a row at once.
         parts: The parts of the work; None for edges in no order.
         bounds: The parts' bounds.
-        rows_of: The list of rows, their pointer, the other ends and the ids of edges, as the walk takes them.
+        listed: The list of rows.
+        with_ids: Whether the walk asks which edge is which.
         pieces: Number of parts.
         slots: Number of partial results.
     """
@@ -107,9 +108,18 @@ class Walked(NamedTuple):
     tiling: Tiling
     parts: Cut | None
     bounds: Tensor
-    rows_of: tuple[Tensor | None, ...]
+    listed: Tensor
+    with_ids: bool
     pieces: int
     slots: int
+
+    @property
+    def rows_of(self) -> tuple[Tensor | None, ...]:
+        """The list of rows, their pointer, the other ends and the ids of edges, as the walk takes them."""
+        edges = self.edges
+        if isinstance(edges, Coo):
+            return self.listed, edges.rows, edges.index, None
+        return self.listed, edges.indptr, edges.index, edges.edge_id if self.with_ids else None
 
 
 def walked_by(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> Walked:
@@ -117,9 +127,9 @@ def walked_by(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> Wal
     edges, mapping = edges_of(call, plan.side)
     tiling = tiling_of(call, row_tiling.BACKWARD_REGISTERS, False)
     if isinstance(edges, Coo):
-        bounds, rows_of = scattered_bounds(edges), (nothing(edges.rows.dtype), edges.rows, edges.index, None)
+        bounds, listed = scattered_bounds(edges), nothing(edges.rows.dtype)
         pieces = len(bounds) // 2 - 1
-        return Walked(edges, tiling, None, bounds, rows_of, pieces, pieces * edges.num_rows)
+        return Walked(edges, tiling, None, bounds, listed, False, pieces, pieces * edges.num_rows)
     if plan.added:
         mapping = in_parts(edges, mapping, copies_of_heads(call))
     parts, listed = cut(edges, mapping), nothing(edges.indptr.dtype)
@@ -129,5 +139,4 @@ def walked_by(call: Call, plan: BackwardPlan, path: ExecutionPath | None) -> Wal
         listed = edges.rows
         if edges.num_edges < FEW_EDGES * len(listed):
             tiling = tiling_of(call, row_tiling.BACKWARD_REGISTERS, False, FEW_EDGES)
-    rows_of = (listed, edges.indptr, edges.index, edges.edge_id if needs_ids(call) else None)
-    return Walked(edges, tiling, parts, parts.bounds, rows_of, parts.count, parts.num_slots)
+    return Walked(edges, tiling, parts, parts.bounds, listed, needs_ids(call), parts.count, parts.num_slots)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,11 +21,6 @@ class Csr:
         index: The column of the edge at each place, [edges], of the same type.
         position: For edges by source: the place of the same edge among the edges by target, [edges], of the
             same type. None for edges by target.
-
-    Args:
-        edge_id: The user's number of each edge in the order by target; None where it is the place itself.
-        position: As above, or a function that gives it when it is first asked for: of many edges it is much memory,
-            and walks that know no edge from another do without.
     """
 
     def __init__(
@@ -34,11 +28,11 @@ class Csr:
         indptr: Tensor,
         index: Tensor,
         edge_id: Tensor | None,
-        position: Tensor | Callable[[], Tensor] | None = None,
+        position: Tensor | None = None,
     ) -> None:
         self.indptr = indptr
         self.index = index
-        self._position = position
+        self.position = position
         self._edge_id = edge_id
         # cuts into parts, and the mappings that were chosen
         self.memo = Memo(index.device)
@@ -59,19 +53,19 @@ class Csr:
         return int(self.indptr.diff().max()) if self.num_rows else 0
 
     @property
-    def position(self) -> Tensor | None:
-        if callable(self._position):
-            self._position = self._position()
-        return self._position
-
-    @property
     def edge_id(self) -> Tensor | None:
         """The user's number of the edge at each place, [edges]; None where it is the place itself."""
-        if self._position is None:
+        if self.position is None:
             return self._edge_id
         if self._edge_id is None:
             return self.position
+        return self._edge_id_by_position()
+
+    def _edge_id_by_position(self) -> Tensor:
         return self.memo.get_or_make(('edge ids by position',), lambda: self._edge_id[self.position])
+
+    def forget_index(self) -> None:
+        """Gives up the index where it can be found again."""
 
     def rows(self) -> Tensor:
         """The row of the edge at each place, [edges], int64."""
@@ -81,9 +75,6 @@ class Csr:
         """A copy on another device."""
         tensors = (self.indptr, self.index, self._edge_id, self.position)
         return Csr(*(None if tensor is None else tensor.to(device) for tensor in tensors))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, '_position': self.position}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # a copy may be on another device

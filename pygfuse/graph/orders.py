@@ -14,6 +14,7 @@ from pygfuse.graph.adjacency import EDGE_INDEX, Adjacency
 from pygfuse.graph.build import build, check_nodes
 from pygfuse.graph.coo import Coo
 from pygfuse.graph.csr import Csr
+from pygfuse.graph.transposed import Transposed
 
 # the largest number that is kept as an int32
 INT32_LIMIT = 2**31 - 1
@@ -102,8 +103,10 @@ class EdgeOrders:
             by_target = self.csr
             transpose, given = sorting_of(self.device).transpose, (by_target.indptr, by_target.index, self.num_sources)
             pointer, targets, position = transpose(*given, with_places=False)
-            position = (lambda: transpose(*given)[2]) if position is None else position
-            self._csc = Csr(pointer, targets, by_target.edge_id, position)
+            if position is None:
+                self._csc = Transposed(pointer, targets, by_target.edge_id, lambda: transpose(*given)[1:])
+            else:
+                self._csc = Csr(pointer, targets, by_target.edge_id, position)
             self._made('csc')
         self._wait_for('csc', self._csc)
         return self._csc

@@ -178,7 +178,7 @@ def test_indices_of_64_bits():
     graph = random_graph(5, 4, 14, seed=3)
     for rows in (graph.csr, graph.csc):
         rows.indptr, rows.index, rows._edge_id = rows.indptr.long(), rows.index.long(), rows._edge_id.long()
-    graph.csc._position = graph.csc.position.long()
+    graph.csc.position = graph.csc.position.long()
     check(backend, random_call(PROGRAMS['gat'], graph, 2, 8, torch.float32), TOLERANCE)
 
 
