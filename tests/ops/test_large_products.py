@@ -7,25 +7,15 @@ from pygfuse.cpu import product_list
 from pygfuse.memory import peak_bytes
 from pygfuse.ops import large_products
 from pygfuse.ops.large_products import added_product, is_adjoint_listed, product
+from tests.support.pages import Own, watched
 
 ROWS, CHANNELS = 2**14, 64  # 4 MB of float32
-
-
-class Own(torch.Tensor):
-    """A class of tensors that sees every call."""
 
 
 @pytest.fixture
 def advised(monkeypatch):
     """What was asked for on huge pages."""
-    found = []
-
-    def on_huge_pages(tensor):
-        found.append(tensor.data_ptr())
-        return tensor
-
-    monkeypatch.setattr(large_products, 'on_huge_pages', on_huge_pages)
-    return found
+    return watched(monkeypatch, large_products)
 
 
 @pytest.fixture

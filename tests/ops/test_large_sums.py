@@ -7,25 +7,15 @@ from pygfuse.memory import peak_bytes
 from pygfuse.ops import large_sums
 from pygfuse.ops.large_sums import added, added_to, difference, mean_of_heads, sum_of_heads
 from pygfuse.ops.linear import apply_weight
+from tests.support.pages import Own, watched
 
 ROWS, CHANNELS = 2**14, 64  # 4 MB of float32
-
-
-class Own(torch.Tensor):
-    """A class of tensors that sees every call."""
 
 
 @pytest.fixture
 def advised(monkeypatch):
     """What was asked for on huge pages."""
-    found = []
-
-    def on_huge_pages(tensor):
-        found.append(tensor.data_ptr())
-        return tensor
-
-    monkeypatch.setattr(large_sums, 'on_huge_pages', on_huge_pages)
-    return found
+    return watched(monkeypatch, large_sums)
 
 
 @pytest.mark.parametrize('kind', ['matrix', 'row'])
