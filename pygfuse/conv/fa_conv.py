@@ -115,7 +115,8 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
 
     def _dots(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The features, and their dots with the two vectors of attention."""
-        if x.dim() == 2 and x.layout is torch.strided and is_plain_linear(self.att_l) and is_plain_linear(self.att_r):
+        are_dots = all(is_plain_linear(module) and module.bias is None for module in (self.att_l, self.att_r))
+        if are_dots and x.dim() == 2 and x.layout is torch.strided:
             x, *dots = head_products(x.unsqueeze(1), self.att_l.weight.unsqueeze(0), self.att_r.weight.unsqueeze(0))
             return x.squeeze(1), *dots
         return x, self.att_l(x), self.att_r(x)
