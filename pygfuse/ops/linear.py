@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import has_torch_function
 
 from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.finite import is_finite
@@ -19,7 +18,7 @@ from pygfuse._lib.hooks import LINEAR, is_plain, why_not_as_it_is
 from pygfuse._lib.modes import modes
 from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.intercepted import PLAIN, is_transformed
+from pygfuse.ops.intercepted import PLAIN, are_plain, is_transformed
 from pygfuse.ops.large_products import added_product, is_adjoint_listed, product
 from pygfuse.ops.sum_maps import adjoint_of_maps, is_mapped_by_list, map_by_list
 
@@ -104,7 +103,7 @@ def linear_of_rows(x: Tensor, rows: Tensor, weight: Tensor, bias: Tensor | None 
         >>> torch.allclose(linear_of_rows(x, rows, weight), F.linear(x[rows], weight))
         True
     """
-    if x.device.type != 'cpu' or has_torch_function((x,)):
+    if x.device.type != 'cpu' or not are_plain((x,)):
         return F.linear(x.index_select(0, rows), weight, bias)
     return applied(_LinearOfRows, x, rows, weight, bias)
 
@@ -251,7 +250,7 @@ def apply_weight(x: Tensor, weight: Tensor, bias: Tensor | None = None, counts: 
         tensor([[3.],
                 [3.]])
     """
-    if torch.compiler.is_compiling() or has_torch_function((x,)) or not _is_matrix(x):
+    if torch.compiler.is_compiling() or not are_plain((x,)) or not _is_matrix(x):
         return F.linear(x, weight, bias)
     if not torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type) or weight.dtype != x.dtype:
         return F.linear(x, weight, bias)
@@ -289,7 +288,7 @@ def is_listed_map(x: Tensor, *modules: torch.nn.Module) -> bool:
 
 def is_map_here(x: Tensor, *weights: Tensor) -> bool:
     """Whether nodes on a CPU are mapped by weights of their type, and nobody intercepts it."""
-    if torch.compiler.is_compiling() or not _is_matrix(x) or has_torch_function((x,)) or is_transformed():
+    if torch.compiler.is_compiling() or not _is_matrix(x) or not are_plain((x,)) or is_transformed():
         return False
     return not torch.is_autocast_enabled(x.device.type) and all(weight.dtype is x.dtype for weight in weights)
 

@@ -6,11 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn
+from torch.utils.checkpoint import checkpoint
 
+from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.conv import GATConv, GCNConv, SAGEConv
 from pygfuse.cpu import product_list
 from pygfuse.ops import linear
-from pygfuse.ops.linear import apply_linear, linear_of_rows, weight_gradient
+from pygfuse.ops.linear import apply_linear, apply_weight, linear_of_rows, weight_gradient
 from pygfuse.partial.paths.policy import execution_paths
 
 ROWS = torch.tensor([1, 4, 5, 70])
@@ -101,3 +103,18 @@ def test_layers_leave_them_out(every_map, kind, monkeypatch):
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     assert len(seen) == (2 if kind is SAGEConv else 1)
+
+
+class Own(torch.Tensor):
+    """A class of tensors that sees every call, but for those of a backward pass."""
+
+
+def test_a_checkpoint_of_a_class_of_its_own():
+    x = torch.randn(2 * ROWS_AT_ONCE, 3, dtype=torch.float64)
+    found = []
+    for kind in (torch.Tensor, Own):
+        weight = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+        given = x.clone().as_subclass(kind).requires_grad_()
+        checkpoint(apply_weight, given, weight, use_reentrant=False).square().sum().backward()
+        found.append((torch.Tensor(given.grad), weight.grad))
+    torch.testing.assert_close(*found)
