@@ -110,6 +110,13 @@ OF_OPERATORS = (
         'tests/partial/rows/test_gain.py',
     ),
     Mutation(
+        'what another model gained',
+        'partial/rows/row_set.py',
+        'self._gain is not None and all(layer() is not None for layer in self._layers)',
+        'self._gain is not None',
+        'tests/partial/rows/test_gain.py',
+    ),
+    Mutation(
         'edges that are left out and count for nothing',
         'partial/rows/nodes.py',
         'found += edge_cost(row_bytes) * (graph.num_edges',

@@ -51,8 +51,8 @@ def active(mask: Tensor, elsewhere: str = RAISE) -> Iterator[None]:
     Within the block whatever is read is computed. What leaves it has the rows of `mask` and no others. Models that are
     compiled by ``torch.compile``, and those under autocast, compute all rows.
 
-    On a small or dense graph few rows may save less than choosing them takes. A first block finds that out; later ones
-    for the same rows then compute all rows as without a block, unless others have to be NaN.
+    On a small or dense graph few rows may save less than choosing them takes. A first block finds that out; while its
+    model lives, later ones for the same rows then compute all rows as without a block, unless others have to be NaN.
 
     Args:
         mask: The nodes whose outputs are wanted, ``[nodes]``, bool.

@@ -202,7 +202,8 @@ def evaluate(root: Node, rows: RowSet | None) -> Any:
             if not readers[parent]:
                 del values[parent]
     if asked is not None:
-        asked.gain = gain if asked.gain is None else max(gain, asked.gain)
+        layers = [node.note for node in wanted if isinstance(node, Aggregated) and node.note is not None]
+        asked.learn(gain, tuple(layers))
     root.kept = rows, values[root]
     return _chosen(values[root], rows, asked)
 

@@ -25,13 +25,14 @@ class RowSet:
     Attributes:
         index: The rows, ascending, int64.
         total: How many rows there are.
-        gain: What computing these in place of all rows gained at best, in ns of one worker; None where nobody knows.
     """
 
     def __init__(self, index: Tensor, total: int) -> None:
         self.index = index
         self.total = total
-        self.gain: float | None = None
+        # what `learn` was told last
+        self._gain: float | None = None
+        self._layers: tuple[weakref.ref, ...] = ()
         self._places: weakref.WeakKeyDictionary[RowSet, Tensor] = weakref.WeakKeyDictionary()
         self._unions: weakref.WeakKeyDictionary[RowSet, RowSet | None] = weakref.WeakKeyDictionary()
 
@@ -59,8 +60,20 @@ class RowSet:
 
     @property
     def costs_more(self) -> bool:
-        """Whether computing all rows is known to take less."""
-        return self.gain is not None and self.gain < 0.0
+        """Whether computing all rows is known to take less, of a model that still lives."""
+        return self._is_known() and self._gain < 0.0
+
+    def learn(self, gain: float, layers: tuple[weakref.ref, ...]) -> None:
+        """Notes what computing these in place of all rows gained; of several readings, the one that gained most counts.
+
+        Args:
+            gain: In ns of one worker.
+            layers: The notes of the layers that were asked; another model may gain where this one does not.
+        """
+        self._gain, self._layers = max(gain, self._gain) if self._is_known() else gain, layers
+
+    def _is_known(self) -> bool:
+        return self._gain is not None and all(layer() is not None for layer in self._layers)
 
     def places_in(self, other: RowSet) -> Tensor:
         """Where each row is among those of another set, which has them all."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
@@ -13,6 +15,11 @@ from pygfuse.partial.rows.tensor import Deferred
 from tests.support.parity import random_edges
 
 WIDTH, NODES, EDGES = 8, 50, 120
+
+
+def forget(mask: torch.Tensor) -> None:
+    """Other tests may have asked for these rows."""
+    RowSet.of(mask, NODES)._gain = None
 
 
 class Layers(torch.nn.Module):
@@ -31,7 +38,7 @@ def mask():
     # rows that no other test asks for
     found = torch.zeros(NODES, dtype=torch.bool)
     found[torch.randperm(NODES)[:3]] = True
-    RowSet.of(found, NODES).gain = None
+    forget(found)
     return found
 
 
@@ -80,15 +87,31 @@ def test_a_mask_that_names_others_is_asked_again(monkeypatch, block, mask):
     block()
     place = int((~mask).nonzero()[0])
     mask[place] = True
-    RowSet.of(mask, NODES).gain = None
+    forget(mask)
     assert [block()[0] for _ in range(2)] == [True, False]
 
 
 def test_one_reading_that_gains_is_enough(mask):
     rows = RowSet.of(mask, NODES)
-    for gain, costs_more in ((None, False), (-1.0, True), (0.0, False), (5.0, False)):
-        rows.gain = gain
+    assert not rows.costs_more
+    for gain, costs_more in ((-2.0, True), (-1.0, True), (5.0, False), (-3.0, False)):
+        rows.learn(gain, ())
         assert rows.costs_more == costs_more
+
+
+def test_another_model_is_asked_again(monkeypatch, mask):
+    monkeypatch.setattr(nodes, 'COST_OF_NODE', 140_000)
+    x, edge_index, deferred = torch.randn(NODES, WIDTH), random_edges(NODES, NODES, EDGES), []
+    for _ in range(2):
+        model = Layers()
+        for _ in range(2):
+            with pygfuse.active(mask):
+                out = model(x, edge_index)
+            out[mask]
+            deferred.append(isinstance(out, Deferred))
+        del model, out
+        gc.collect()
+    assert deferred == [True, False, True, False]
 
 
 def test_edges_that_are_left_out_count(monkeypatch, mask):
@@ -96,12 +119,11 @@ def test_edges_that_are_left_out_count(monkeypatch, mask):
     monkeypatch.setattr(nodes, 'COST_OF_NODE', 0)
     found = []
     for edges in (EDGES, 100 * EDGES):
-        rows = RowSet.of(mask, NODES)
-        rows.gain = None
+        forget(mask)
         torch.manual_seed(0)
         model, edge_index = GCNConv(WIDTH, WIDTH), random_edges(NODES, NODES, edges)
         with pygfuse.active(mask):
             out = model(torch.randn(NODES, WIDTH), edge_index)
         out[mask]
-        found.append(rows.gain)
+        found.append(RowSet.of(mask, NODES)._gain)
     assert 0 < found[0] < found[1] / 10
