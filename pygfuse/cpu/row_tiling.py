@@ -77,33 +77,18 @@ def apart(dtype: torch.dtype, heads: int, channels: int, registers: int, split_c
     return _tiles(Instructions(element, 1, limit), starts), _tiles(Instructions(element, 1, rest), ends)
 
 
-def values_of_share(dtype: torch.dtype, channels: int) -> int | None:
-    """How many channels of a row one of two threads takes at a time; None where a row is no even number of shares.
+@functools.lru_cache(maxsize=256)
+def shares(dtype: torch.dtype, channels: int, edge_limit: int | None = None) -> Tiling | None:
+    """Tiles of one head of which two threads have as many each; None where a row is not so many of them.
 
     Two cores that write parts of the same rows must leave each other's lines alone: processors fetch two lines at once,
     and behind more of them in a row the next, which the other core writes.
 
     Args:
-        dtype: Type of the values.
-        channels: Of the row.
-
-    Example:
-        >>> values_of_share(torch.float32, 128), values_of_share(torch.float32, 100)
-        (32, None)
-    """
-    share = _SHARE // dtype.itemsize
-    return None if channels % (2 * share) else share
-
-
-@functools.lru_cache(maxsize=256)
-def shares(dtype: torch.dtype, channels: int, edge_limit: int | None = None) -> Tiling | None:
-    """Tiles of one head for two threads, see `values_of_share`; None where there are none.
-
-    Args:
         dtype, channels, edge_limit: As of `tiling`.
     """
-    share = values_of_share(dtype, channels)
-    if share is None:
+    share = _SHARE // dtype.itemsize
+    if channels % (2 * share):
         return None
     starts = [(0, start) for start in range(0, channels, share)]
     return _tiles(Instructions(ELEMENT_TYPES[dtype], 1, share, edge_limit), starts)

@@ -59,9 +59,6 @@ class Csr:
             return self._edge_id
         if self._edge_id is None:
             return self.position
-        return self._edge_id_by_position()
-
-    def _edge_id_by_position(self) -> Tensor:
         return self.memo.get_or_make(('edge ids by position',), lambda: self._edge_id[self.position])
 
     def forget_index(self) -> None:

@@ -54,10 +54,6 @@ class Transposed(Csr):
     def position(self, position: Tensor | None) -> None:
         self._position = position
 
-    @property
-    def edge_id(self) -> Tensor:
-        return self.position if self._edge_id is None else self._edge_id_by_position()
-
     def forget_index(self) -> None:
         self._index = None
 

@@ -55,6 +55,9 @@ def directions(x: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x: ``[..., nodes, channels]``.
         beta: The number, ``[1]``.
 
+    Returns:
+        Three tensors of the shape of `x`.
+
     Example:
         >>> directions(torch.tensor([[3.0, 4.0]]), torch.tensor([10.0]))
         (tensor([[3., 4.]]), tensor([[0.6000, 0.8000]]), tensor([[6., 8.]]))

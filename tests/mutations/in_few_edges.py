@@ -11,10 +11,8 @@ ALONG = 'tests/ops/test_few_edges.py'
 LAYERS_ALONG = 'tests/conv/test_few_edges.py'
 NETWORKS_ALONG = 'tests/ops/test_few_edge_networks.py'
 EDGE_CONV_ALONG = 'tests/conv/edge_conv/test_few_edges.py'
-HEADS = 'tests/ops/test_head_products.py'
 LISTED = 'tests/ops/test_listed.py'
 SHARES = 'tests/cpu/test_listed_walks.py'
-DIRECTIONS = 'tests/ops/test_directions.py'
 MAPPED = 'tests/ops/test_mapped_sums.py'
 
 OF_FEW_EDGES = (
@@ -36,8 +34,8 @@ OF_FEW_EDGES = (
     Mutation(
         'shares that two threads cannot have as many of',
         'cpu/row_tiling.py',
-        'return None if channels % (2 * share) else share',
-        'return share',
+        'if channels % (2 * share):',
+        'if channels % share:',
         f'{SHARES} -k no_shares',
     ),
     Mutation(
@@ -445,56 +443,5 @@ OF_FEW_EDGES = (
         'edge_id[place] = edges + row',
         'edge_id[place] = row',
         SORT,
-    ),
-    # dots of heads
-    Mutation(
-        'the second vector of heads',
-        'cpu/head_products.py',
-        'of_row = of_row + second_row * grad',
-        'of_row = of_row - second_row * grad',
-        HEADS,
-    ),
-    Mutation(
-        'the sum of the second vector of heads',
-        'cpu/head_products.py',
-        'second_sum = second_sum + row * grad',
-        'second_sum = row * grad',
-        HEADS,
-    ),
-    Mutation(
-        'the gradient of features behind dots',
-        'cpu/head_products.py',
-        'of_row = of_row + load_row(begun, v * width + channel)',
-        'of_row = load_row(begun, v * width + channel)',
-        HEADS,
-    ),
-    # rows of length one
-    Mutation(
-        'a step along a row of length one',
-        'cpu/directions.py',
-        'grad = (grad - row * sum_channels(grad * row)) / lengths[v]',
-        'grad = grad / lengths[v]',
-        DIRECTIONS,
-    ),
-    Mutation(
-        'rows too short to have a direction',
-        'cpu/directions.py',
-        'grad = grad / least',
-        'grad = (grad - row * sum_channels(grad * row)) / least',
-        DIRECTIONS,
-    ),
-    Mutation(
-        'what else reads rows with directions',
-        'cpu/directions.py',
-        'grad = grad + load_row(begun, v * width)',
-        'grad = grad + 0.0',
-        DIRECTIONS,
-    ),
-    Mutation(
-        'long sums over heads',
-        'cpu/head_products.py',
-        '_ROWS = 256',
-        '_ROWS = 2**30',
-        HEADS,
     ),
 )

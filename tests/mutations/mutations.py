@@ -14,6 +14,7 @@ from tests.mutations.in_mapped_walks import OF_MAPPED_WALKS
 from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_products import OF_PRODUCTS
 from tests.mutations.in_programs import OF_PROGRAMS
+from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 from tests.mutations.in_types import OF_TYPES
 
@@ -29,6 +30,7 @@ MUTATIONS = (
     *OF_FEW_EDGES,
     *OF_MAPPED_WALKS,
     *OF_PRODUCTS,
+    *OF_ROWS_OF_NODES,
     *OF_EDGES,
     *OF_CUDA,
     *OF_KERNELS,
