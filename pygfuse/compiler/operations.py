@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,19 +82,36 @@ def _row_function(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _columns(x: Tensor, take: Sequence[int]) -> Tensor:
     """The numbers of a row, in a row, at these places; 0 where a place is -1."""
-    flat = x.reshape(x.shape[0], -1) if x.dim() else x.reshape(1, 1)
-    width, rows = flat.shape[1], flat.shape[0]
-    if len(take) == width and take == tuple(range(width)):
+    flat = x if x.dim() == 2 else x.reshape(x.shape[0], -1) if x.dim() else x.reshape(1, 1)
+    rows, width = flat.shape
+    kind, count = _selection(tuple(take), width)
+    if kind == 'all':
         return flat
-    if -1 not in take and len(take) % width == 0:
-        repeats = len(take) // width
-        if take == tuple(i // repeats for i in range(len(take))):
-            return flat.unsqueeze(-1).expand(rows, width, repeats).reshape(rows, -1)
-        if take == tuple(range(width)) * repeats:
-            return flat.unsqueeze(1).expand(rows, repeats, width).reshape(rows, -1)
+    if kind == 'each':
+        return flat.unsqueeze(-1).expand(rows, width, count).reshape(rows, -1)
+    if kind == 'again':
+        return flat.unsqueeze(1).expand(rows, count, width).reshape(rows, -1)
+    if kind == 'one':
+        return flat.narrow(1, take[0], 1).expand(rows, count)
     if -1 in take:
         flat = F.pad(flat, (0, 1))
     return flat.index_select(1, torch.tensor([width if i < 0 else i for i in take], device=flat.device))
+
+
+@functools.lru_cache(maxsize=1024)
+def _selection(take: tuple[int, ...], width: int) -> tuple[str, int]:
+    """What numbers of a row at these places are: all of them, each or all again and again, one, or others."""
+    count = len(take)
+    repeats = count // width if width else 0
+    if take == tuple(range(width)):
+        return 'all', 1
+    if count == repeats * width and take == tuple(i // repeats for i in range(count)):
+        return 'each', repeats
+    if take == tuple(range(width)) * repeats:
+        return 'again', repeats
+    if count and take[0] >= 0 and take == take[:1] * count:
+        return 'one', count
+    return 'others', count
 
 
 def _parameter_columns(x: Tensor, take: Sequence[int]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
@@ -16,19 +17,16 @@ from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, results_of
 from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
 from pygfuse.compiler.network import Network, network_of
-from pygfuse.compiler.operations import OPERATIONS, Results
+from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.untouched import guarded_sides, with_edges_only
-from pygfuse.ops import Edges, aggregate, new_seed
-from pygfuse.ops.aggregation import aggregate_known
-from pygfuse.ops.degrees import degrees
-from pygfuse.ops.eager import are_plain
-from pygfuse.program.products import Product
+from pygfuse.compiler.untouched import guarded_sides
+from pygfuse.compiler.written import Run, written
+from pygfuse.ops import Edges
 
 # in what forms the values of edges are computed
 Form: TypeAlias = Walk | Network | Chunked
@@ -118,24 +116,11 @@ class Plan:
             given: The tensors of the call by name.
             note: The layer's, where the caller knows what `pygfuse.ops.aggregation.aggregate_known` wants known.
         """
-        found: dict[int, Any] = {}
-        for node in self.steps:
-            walk = self.walks.get(id(node))
-            if walk is not None:
-                # one pass gives a reduction and what it reduces
-                if id(node) not in found:
-                    found |= _walked(walk, node, edges, found, note)
-            elif node.op == 'input':
-                found[id(node)] = _of_input(node, given)
-                if node.residency in self.guarded:
-                    found[id(node)] = with_edges_only(found[id(node)], edges, node.residency)
-            elif node.op == 'degree':
-                like = next(iter(given.values()))
-                found[id(node)] = degrees(edges, like.new_empty(0, dtype=node.dtype))[0]
-            else:
-                found[id(node)] = _computed(node, found)
-        out = found[id(self.output)]
-        return tuple(out) if isinstance(out, Results) else out
+        return self._written(edges, given, note)
+
+    @functools.cached_property
+    def _written(self) -> Run:
+        return written(self)
 
 
 def _of_input(node: Node, given: Mapping[str, Tensor]) -> Tensor:
@@ -210,29 +195,6 @@ def _first(*attempts: Callable[[], Form]) -> Form:
         except Refused as refusal:
             refusals.append(refusal)
     raise refusals[0]
-
-
-def _walked(walk: Form, node: Node, edges: Edges, found: dict[int, Any], note: Note | None) -> dict[int, Tensor]:
-    """The results of a walk by the identities of their values."""
-    operands = {}
-    for name, operand in walk.operands.items():
-        if isinstance(operand, Factors):
-            operands[name] = Product(found[id(operand.features)], found[id(operand.weight)])
-        else:
-            operands[name] = found[id(operand)]
-    if not isinstance(walk, Walk):
-        return walk.run(edges, {name: _all_rows(operand) for name, operand in operands.items()})
-    seed = None
-    if walk.dropout > 0.0:
-        seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
-    arguments = walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed
-    out = aggregate(*arguments, flat=True) if note is None else aggregate_known(*arguments, note)
-    return {id(node): out if len(node.shape) == 1 else out.view(out.shape[0], *node.shape)}
-
-
-def _all_rows(x: Tensor) -> Tensor:
-    """A tensor with all its rows, if they were deferred: a chunk reads any of them."""
-    return x if are_plain((x,)) or x.dim() == 0 else x[:]
 
 
 def _steps(output: Node, walks: Mapping[int, Form]) -> list[Node]:

@@ -36,7 +36,7 @@ class CompiledConv(Noted):
         """PyG's ``propagate``, fused where it can be."""
         kind = kind_of_call(self, edge_index, size, kwargs)
         known = None if kind is None or self._note is None else call_like(kind, self._note)
-        out = None if known is None else known.run(self, edge_index, kwargs)
+        out = None if known is None else known.run(self, edge_index, size, kwargs)
         if out is not None:
             return self.update(out, **known.arguments_of_update(kwargs))
         call, plan = self._planned(edge_index, size, kwargs)

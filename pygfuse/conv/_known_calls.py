@@ -13,17 +13,20 @@ from torch import Tensor
 from pygfuse._lib.note import Note
 from pygfuse.compiler import Given, Plan
 from pygfuse.conv._call import SIMPLE, Call
-from pygfuse.conv._remade_edges import graph_of
+from pygfuse.conv._remade_edges import FEWEST_REMADE, graph_of
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.ops import Edges
 from pygfuse.ops.intercepted import PLAIN
+from pygfuse.ops.listed import is_list
 
 # what a layer does by turns, as one with several calls of `propagate`
 _MOST_KINDS = 4
 # of the class behind the compiled one: where they are replaced, messages are not all that it computes
 _plumbing_of = operator.attrgetter('propagate', '_collect', '_lift')
 _SUFFIXES = {'_j': 0, '_i': 1}
+# what sizes are made of
+_SIZES = {int, type(None)}
 
 
 def kind_of_call(layer: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -> Kind | None:
@@ -36,14 +39,22 @@ def kind_of_call(layer: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any
     Returns:
         What is compared by identity, and what by value; None where that is not so little.
     """
-    if size is not None or torch.compiler.is_compiling() or not is_plain_call(layer, adjacency):
+    if torch.compiler.is_compiling() or not is_plain_call(layer, adjacency):
         return None
     if layer.flow != FLOWS[0] or adjacency.dim() != 2:
         return None
+    if size is not None and (
+        type(size) not in (tuple, list) or len(size) != 2 or not _SIZES.issuperset(map(type, size))
+    ):
+        return None
     shapes = [adjacency.dtype, adjacency.device, adjacency.shape[1] > 0, *kwargs]
+    shapes.append(None if size is None else tuple([count is None for count in size]))
+    are_stacked = layer.node_dim == -2
     for value in kwargs.values():
         kind = type(value)
-        if kind in PLAIN:
+        if kind in PLAIN and are_stacked and value.dim() == 3:
+            shapes += _shape_of_stack(value)
+        elif kind in PLAIN:
             shapes += shape_of_rows(value)
         elif kind in SIMPLE:
             shapes += kind, value
@@ -58,6 +69,12 @@ def kind_of_call(layer: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any
     return (*_plumbing_of(layer.plain), *identities_of(layer)), shapes
 
 
+def _shape_of_stack(tensor: Tensor) -> tuple:
+    """What features ``[*, nodes, channels]`` are but for the number of nodes."""
+    count, rows, channels = tensor.shape
+    return tensor.dtype, tensor.device, count, channels, rows > 0
+
+
 @dataclasses.dataclass(frozen=True)
 class KnownCall:
     """A call, and what ran it.
@@ -70,6 +87,8 @@ class KnownCall:
         shared: The names and shapes of the others.
         counted: Arguments, places there, and sides of the tensors that say how many nodes there are.
         of_update: The names and defaults of what ``update`` takes.
+        num_stacked: How many features of nodes each argument holds, ``[*, nodes, channels]``; None for one without that
+            dimension.
     """
 
     kind: Kind
@@ -79,6 +98,7 @@ class KnownCall:
     shared: tuple[tuple[str, torch.Size], ...]
     counted: tuple[tuple[str, int | None, int], ...]
     of_update: tuple[tuple[str, Any], ...]
+    num_stacked: int | None
 
     @staticmethod
     def of(layer: Any, kind: Kind, plan: Plan, call: Call, kwargs: Mapping[str, Any]) -> KnownCall | None:
@@ -88,6 +108,7 @@ class KnownCall:
         if not all(isinstance(kwargs.get(name), Tensor) for name in others):
             return None
         of_nodes, counted = [], {}
+        stacked = {len(stack) for stack in call.stacks.values()}
         for name in call.given:
             argument, side = kwargs.get(name[:-2]), _SUFFIXES.get(name[-2:])
             if side is None or not isinstance(argument, (Tensor, tuple)):
@@ -98,28 +119,33 @@ class KnownCall:
             for place, part in enumerate(argument) if is_pair else ((None, argument),):
                 if part is not None:
                     counted[name[:-2], place, side if place is None else place] = part.dim()
-        if any(layer.node_dim % dims for dims in counted.values()):
+        if any(dims != 3 if stacked else layer.node_dim % dims for dims in counted.values()):
             return None
         edges = tuple(name for name in others if items[name].residency == 'edge')
         shared = tuple((name, items[name].value.shape) for name in others if name not in edges)
         update = tuple((name, None if name in kwargs else value) for name, value in call.of_update.items())
-        return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update)
+        num_stacked = stacked.pop() if stacked else None
+        return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update, num_stacked)
 
-    def run(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Tensor | None:
+    def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Tensor | None:
         """The aggregated messages of a call of this kind; None if it is not like the one before after all.
 
         Args:
             layer: The layer.
-            adjacency, kwargs: What ``propagate`` was given.
+            adjacency, size, kwargs: What ``propagate`` was given.
         """
         if not self.plan.captured.guards.hold():
             return None
-        tensors, edges = self.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, kwargs)
+        tensors, edges = self.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, size, kwargs)
         if tensors is None or edges is None or self.plan.why_not(edges, tensors) is not None:
             return None
         note = layer.note
         note.reason = note.forward = None
-        return self.plan.run(edges, tensors, note)
+        if self.num_stacked is None:
+            return self.plan.run(edges, tensors, note)
+        stacks = {name: tensors[name] for name, *_ in self.of_nodes}
+        each = ({name: stack[k] for name, stack in stacks.items()} for k in range(self.num_stacked))
+        return torch.stack([self.plan.run(edges, {**tensors, **one}, note) for one in each])
 
     def tensors(self, num_edges: int, kwargs: Mapping[str, Any]) -> dict[str, Tensor] | None:
         """The tensors of a call of this kind by name; None if one has other rows than it should."""
@@ -136,16 +162,20 @@ class KnownCall:
                 return None
         return found
 
-    def edges(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Edges | None:
+    def edges(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Edges | None:
         """The edges of a call of this kind; None if its tensors do not agree on the numbers of nodes."""
-        rows: list[int | None] = [None, None]
+        rows: list[int | None] = [None, None] if size is None else [*size]
+        dim = 0 if self.num_stacked is None else 1
         for base, place, side in self.counted:
-            count = (kwargs[base] if place is None else kwargs[base][place]).shape[0]
+            count = (kwargs[base] if place is None else kwargs[base][place]).shape[dim]
             if rows[side] not in (None, count):
                 return None
             rows[side] = count
         sources, targets = rows
         sources, targets = targets if sources is None else sources, sources if targets is None else targets
+        if adjacency.shape[1] < FEWEST_REMADE and is_list(adjacency):
+            # no graph is made of edges that are walked as they come
+            return Edges(adjacency, sources, targets, FLOWS[0])
         graph, adjacency = graph_of(layer, adjacency, sources, targets)
         token = adjacency if graph.is_of(adjacency) else graph.token
         return Edges(token, sources, targets, FLOWS[0], None, graph)

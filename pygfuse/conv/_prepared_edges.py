@@ -22,6 +22,8 @@ from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.orders import INT32_LIMIT
 
 _SIMPLE = (int, float, bool, str, type(None), torch.dtype)
+# stands for the edges themselves where they are part of a result
+_ITSELF = object()
 
 
 def _kept(function: Callable, otherwise: Callable | None = None) -> Callable:
@@ -45,10 +47,15 @@ def _kept(function: Callable, otherwise: Callable | None = None) -> Callable:
             state = state_of(edge_index)
             with torch.inference_mode(False), torch.no_grad():
                 made = function(adjacency_for_pyg(edge_index), *args, **kwargs)
-            if state is None or any(part is edge_index for part in made):
+            if state is None:
                 return made
-            found = ATTACHED.keep(edge_index, key, state, made, held=edge_index.detach())
-        return found
+            # what is kept may not hold the tensor that it is kept with
+            kept = tuple([_ITSELF if part is edge_index else part for part in made]), type(made)
+            found = ATTACHED.keep(edge_index, key, state, kept, held=edge_index.detach())
+        parts, kind = found
+        if parts[0] is _ITSELF:
+            parts = edge_index, *parts[1:]
+        return parts if kind is tuple else kind(*parts)
 
     return prepared
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from pygfuse.graph.graph import Graph
 
 # sorting fewer is as fast as looking
-_FEWEST = 10_000
+FEWEST_REMADE = 10_000
 _SAMPLES = 64
 # different edges that one layer makes
 _MOST = 16
@@ -61,7 +61,7 @@ def graph_of(layer: Any, adjacency: Any, num_sources: int, num_targets: int) -> 
     """
     sizes = None, layer.flow, num_sources, num_targets
     graph = Graph.of(adjacency, *sizes)
-    is_new = type(adjacency) is Tensor and not graph.is_sorted and graph.num_user_edges >= _FEWEST
+    is_new = type(adjacency) is Tensor and not graph.is_sorted and graph.num_user_edges >= FEWEST_REMADE
     # elsewhere the values would be waited for
     if not is_new or adjacency.layout is not torch.strided or adjacency.device.type != 'cpu':
         return graph, adjacency

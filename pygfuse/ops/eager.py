@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -22,8 +22,8 @@ from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
 from pygfuse.ops.intercepted import are_plain, is_intercepted
-from pygfuse.ops.listed import as_saved, forward_of, listed_of
-from pygfuse.ops.plan import Plan
+from pygfuse.ops.listed import as_saved, forward_of, listed_of, say_which
+from pygfuse.ops.plan import Adjoint, Plan
 from pygfuse.ops.schema import flattened
 from pygfuse.ops.walks import walk_back, walk_few_back
 from pygfuse.ops.wanted import taken
@@ -64,7 +64,27 @@ def aggregate_eagerly(
                 # autograd, which keeps the rest of it, has them among what is saved
                 statistics, made.statistics = made.statistics, None
                 return out, statistics
-    return forward_of(plan.call(graph, given.tensors, given.numbers, dropout, seed), edges)
+    return _forward(plan, edges, graph, given.tensors, given.numbers, dropout, seed)
+
+
+def _forward(
+    plan: Plan, edges: Edges, graph: Graph | Listed, tensors: Sequence[Tensor], numbers: Mapping[str, float],
+    dropout: float, seed: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The output and its statistics."""
+    if not _is_walk_alone(plan, graph, seed):
+        return forward_of(plan.call(graph, tensors, numbers, dropout, seed), edges)
+    rows = plan.rows(tensors, graph.num_edge_ids)
+    try:
+        return plan.walks(rows[0]).forward(graph, rows, numbers.values())
+    except IndexError:
+        say_which(edges)
+        raise
+
+
+def _is_walk_alone(plan: Plan, graph: Graph | Listed, seed: Tensor | None) -> bool:
+    """Whether a call is a walk along few edges that takes its tensors as they are."""
+    return type(graph) is Listed and seed is None and not plan.has_products
 
 
 class _Made:
@@ -88,15 +108,18 @@ class _Made:
 
 
 _BEFORE_TENSORS = 2
+_NO_FEATURES: frozenset[str] = frozenset()
 
 
 class _Aggregation(torch.autograd.Function):
     @staticmethod
     def forward(ctx, made, seed, *tensors):
         plan = made.plan
-        call = plan.call(made.graph, tensors, made.numbers, made.dropout, seed)
-        out, statistics = forward_of(call, made.edges)
-        weights = backend_of(call.like.device).weights(call, statistics) if made.stash else None
+        given = tensors, made.numbers, made.dropout, seed
+        out, statistics = _forward(plan, made.edges, made.graph, *given)
+        weights = None
+        if made.stash:
+            weights = backend_of(out.device).weights(plan.call(made.graph, *given), statistics)
         ctx.adjoint = adjoint = plan.adjoint(ctx.needs_input_grad[_BEFORE_TENSORS:])
         ctx.unread = ()
         if adjoint.unread:
@@ -126,7 +149,11 @@ class _Aggregation(torch.autograd.Function):
         is_listed, kind = type(graph) is Listed, grad_out.device.type
         if is_listed:
             graph = as_saved(graph, token)
-            if not is_plain or not nothing_is_said() or torch.is_autocast_enabled(kind):
+            if is_plain and nothing_is_said() and not torch.is_autocast_enabled(kind):
+                if _is_walk_alone(plan, graph, seed) and are_plain([t for t in tensors if t is not None]):
+                    shapes = {place: shape for place, shape, _ in ctx.unread}
+                    return None, None, *_of_walk_alone(made, adjoint, graph, tensors, shapes, grad_out, out, statistics)
+            else:
                 # what is said by a ``with`` block is of sorted edges
                 graph = dataclasses.replace(made.edges, token=graph.edge_index, walked=None).graph()
                 is_listed = False
@@ -163,6 +190,25 @@ class _Aggregation(torch.autograd.Function):
 
 
 _apply = untransformed(_Aggregation)
+
+
+def _of_walk_alone(
+    made: _Made, adjoint: Adjoint, listed: Listed, tensors: Sequence[Tensor | None],
+    shapes: Mapping[int, torch.Size], grad: Tensor, out: Tensor | None, statistics: Tensor | None,
+) -> list[Tensor | None]:  # fmt: skip
+    """The gradients of a walk's tensors, of which some were not kept and have these shapes."""
+    plan, rows = made.plan, made.plan.rows(tensors, listed.num_edge_ids)
+    given = listed, rows, made.numbers.values(), grad.contiguous(), out, statistics
+    found = plan.walks(grad).backward(*given, adjoint.needed.names, _NO_FEATURES)
+    note_whole(made.note, listed)
+    gradients = []
+    for place, name in enumerate(plan.tensors):
+        gradient, tensor = found.get(name), tensors[place]
+        if gradient is not None:
+            shape = shapes[place] if tensor is None else tensor.shape
+            gradient = gradient if len(shape) == 2 else gradient.view(shape)
+        gradients.append(gradient)
+    return gradients
 
 
 def _shaped(grad: Tensor | None, tensor: Tensor) -> Tensor | None:

@@ -77,5 +77,10 @@ def forward_of(call: Call, edges: Edges) -> tuple[Tensor, Tensor | None]:
     try:
         return backend_of(call.like.device).forward(call)
     except IndexError:
-        edges.graph().csr  # noqa: B018
+        say_which(edges)
         raise
+
+
+def say_which(edges: Edges) -> None:
+    """Raises a ValueError if an edge names a node that is not there, and says which: kernels do not."""
+    edges.graph().csr  # noqa: B018

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from pygfuse._lib.backends import listed_walks_of
 from pygfuse.call.call import Call, Dropout
 from pygfuse.graph.graph import Graph
 from pygfuse.ops.binding import Needed, needed_of
@@ -82,6 +84,13 @@ class Plan:
         self.is_noted = any(program.operands[name].side == SOURCE for name in self.bound.present)
         self.expected = expected_of(program, tensors, heads, channels)
         self._of_edges = [name for name in operands if program.operands[name].side == EDGE]
+        # of what has a row for each edge
+        self._rows_of_edges = [
+            (place, name.partition(':')[0])
+            for place, name in enumerate(tensors)
+            if name.partition(':')[0] in self._of_edges and not name.endswith(':weight')
+        ]
+        self._walks: dict[torch.dtype, Any] = {}
 
     def call(
         self,
@@ -109,11 +118,29 @@ class Plan:
             else:
                 given[name] = as_walked(self.program, name, product, forms=True)
         for name in self._of_edges:
-            rows = rows_in(products[name] if name in products else given[name])
-            if rows != graph.num_edge_ids:
-                raise ValueError(f"Expected '{name}' to have a row for each of {graph.num_edge_ids} edges (got {rows})")
+            _check_rows(name, rows_in(products[name] if name in products else given[name]), graph.num_edge_ids)
         drawn = None if seed is None else Dropout(dropout, drawn_seed(seed))
         return Call(self.bound, graph, given, numbers, self.heads, self.channels, self.reduce, drawn, weights, products)
+
+    def walks(self, like: Tensor) -> Any:
+        """The walks along few edges over rows like these, `pygfuse.cpu.listed_walks.Walks`."""
+        found = self._walks.get(like.dtype)
+        if found is None:
+            found = self._walks[like.dtype] = listed_walks_of(like.device).walks_of(
+                self.bound, self.tensors, tuple(self.numbers), self.heads, self.channels, self.reduce, like.dtype
+            )
+        return found
+
+    def rows(self, tensors: Sequence[Tensor | None], num_edge_ids: int) -> list[Tensor | None]:
+        """Tensors as those walks read them; None for one that they do not read.
+
+        Raises:
+            ValueError: As of `call`.
+        """
+        for place, name in self._rows_of_edges:
+            if tensors[place] is not None:
+                _check_rows(name, tensors[place].shape[0], num_edge_ids)
+        return [t if t is None or t.is_contiguous() else t.contiguous() for t in tensors]
 
     def products(self, tensors: Sequence[Tensor]) -> dict[str, Product]:
         """The products among the operands, as layers give them."""
@@ -148,6 +175,11 @@ class Plan:
         tensors = tuple(name for name, flag in zip(self.tensors, flags, strict=True) if flag)
         is_sum = self.bound.summed_sources is not None and self.reduce in ('sum', 'mean') and flags == (True,)
         return Adjoint(needed, tensors, tuple(self.tensors.index(name) for name in unread), is_sum)
+
+
+def _check_rows(name: str, rows: int, num_edge_ids: int) -> None:
+    if rows != num_edge_ids:
+        raise ValueError(f"Expected '{name}' to have a row for each of {num_edge_ids} edges (got {rows})")
 
 
 def _places_of_parts(tensors: Sequence[str]) -> dict[str, tuple[int | None, ...]]:

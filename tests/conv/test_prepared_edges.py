@@ -7,13 +7,15 @@ import torch
 import torch_geometric.nn as pyg
 
 import pygfuse
+from pygfuse.conv._remade_edges import FEWEST_REMADE
 from pygfuse.graph.graph import Graph
 from tests.support.parity import random_edges
 
 
 @pytest.mark.parametrize('kind', [pyg.SGConv, pyg.TAGConv, lambda *widths: pyg.ChebConv(*widths, K=2)])
 def test_edges_are_prepared_once_and_again_after_a_write(kind, monkeypatch):
-    edge_index, x = random_edges(20, 20, 60), torch.randn(20, 8)
+    # a graph is made of so many; with few, none is made at all
+    edge_index, x = random_edges(200, 200, FEWEST_REMADE), torch.randn(200, 8)
     plain = kind(8, 4)
     conv = pygfuse.compile(copy.deepcopy(plain))
     torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index))
@@ -25,6 +27,23 @@ def test_edges_are_prepared_once_and_again_after_a_write(kind, monkeypatch):
     edge_index[1, :30] = 3
     torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index))
     assert made
+
+
+@pytest.mark.parametrize('num_edges', [60, FEWEST_REMADE])
+@pytest.mark.parametrize('kind', [pyg.LGConv, lambda: pyg.TAGConv(8, 4), lambda: pyg.ChebConv(8, 4, K=2)])
+def test_norms_of_edges_are_computed_once_and_again_after_a_write(kind, num_edges, monkeypatch):
+    edge_index, x = random_edges(200, 200, num_edges), torch.randn(200, 8)
+    plain = kind()
+    conv, computed = pygfuse.compile(copy.deepcopy(plain)), []
+    original = torch.Tensor.pow_
+    monkeypatch.setattr(torch.Tensor, 'pow_', lambda self, power: computed.append(power) or original(self, power))
+    for _ in range(3):
+        conv(x, edge_index)
+    assert computed == [-0.5]
+    edge_index[1, :30] = 3
+    found = conv(x, edge_index)
+    assert computed == [-0.5, -0.5]
+    torch.testing.assert_close(found, plain(x, edge_index))
 
 
 def test_a_first_call_in_inference_mode_does_not_spoil_training():

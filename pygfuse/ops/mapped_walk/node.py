@@ -116,9 +116,8 @@ def _forward(
             operands += derived.compute(rows, behind)
     operands += shaped.weights(*mapped)
     try:
-        walked, statistics = shaped.walks(given[0]).forward(
-            listed, _as_walked(shaped, listed, operands), shaped.numbers
-        )
+        taken = shaped.plan.rows(operands, listed.num_edge_ids)
+        walked, statistics = shaped.plan.walks(given[0]).forward(listed, taken, shaped.numbers)
     except IndexError:
         edges.check()
         raise
@@ -127,20 +126,6 @@ def _forward(
         own, weight, bias, root = _maps_of_result(shaped, given)
         out = maps_of_sums(bias is not None, root is not None)(summed, own, weight, bias, root)
     return _Made(out, summed, walked, statistics, operands)
-
-
-def _as_walked(shaped: Shaped, listed: Listed, operands: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Operands as walks read them.
-
-    Raises:
-        ValueError: If one of edges has not a row for each edge.
-    """
-    for place in shaped.of_edges:
-        rows = listed.num_edge_ids if operands[place] is None else operands[place].shape[0]
-        if rows != listed.num_edge_ids:
-            name = shaped.plan.tensors[place].partition(':')[0]
-            raise ValueError(f"Expected '{name}' to have a row for each of {listed.num_edge_ids} edges (got {rows})")
-    return [t if t is None or t.is_contiguous() else t.contiguous() for t in operands]
 
 
 def _maps_of_result(shaped: Shaped, given: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
@@ -264,8 +249,8 @@ def _gradients_of_sum(
         for place in wanted.adjoint.unread:
             operands[place] = None
         of_walked = torch.cat([grad] * form.heads, dim=1) if form.sums_heads else grad.contiguous()
-        taken, needed = _as_walked(shaped, listed, operands), wanted.adjoint.needed
-        found = shaped.walks(of_walked).backward(
+        taken, needed = plan.rows(operands, listed.num_edge_ids), wanted.adjoint.needed
+        found = plan.walks(of_walked).backward(
             *(listed, taken, shaped.numbers, of_walked, walked, statistics), *(needed.names, wanted.features)
         )
         edges.walked_back(listed.num_edges)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from pygfuse._lib.backends import listed_walks_of
 from pygfuse.ops.mapped_walk.form import Form, Part
 from pygfuse.ops.mapped_walk.map_lines import Shape
 from pygfuse.ops.mapped_walk.written import SIDES, is_remade, products_of, written, written_adjoint
@@ -53,7 +49,6 @@ class Shaped:
         plan: What is known of the walks.
         make, weights, remake, add: As of `written`.
         numbers: The scalars, in the order of the plan.
-        of_edges: The places of operands that have a row for each edge.
     """
 
     def __init__(self, form: Form, shape: Shape) -> None:
@@ -62,24 +57,7 @@ class Shaped:
         self.plan = form.plan(self._products)
         self.make, self.weights, self.remake, self.add = written(form, shape)
         self.numbers = tuple(form.numbers.values())
-        operands = form.program.operands
-        self.of_edges = [
-            place
-            for place, name in enumerate(self.plan.tensors)
-            if operands[name.partition(':')[0]].side == EDGE and not name.endswith(':weight')
-        ]
         self._wanted: dict[tuple[bool, ...], Wanted] = {}
-        self._walks: dict[torch.dtype, Any] = {}
-
-    def walks(self, like: Tensor) -> Any:
-        """The walks over rows like these, `pygfuse.cpu.listed_walks.Walks`."""
-        found = self._walks.get(like.dtype)
-        if found is None:
-            plan = self.plan
-            found = self._walks[like.dtype] = listed_walks_of(like.device).walks_of(
-                plan.bound, plan.tensors, plan.numbers, plan.heads, plan.channels, plan.reduce, like.dtype
-            )
-        return found
 
     @property
     def place_of_own(self) -> int:

@@ -1,0 +1,132 @@
+"""A plan's steps, written out as lines of Python: they run in each call, and of few edges reading them takes longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from pygfuse._lib.note import Note
+from pygfuse.compiler.emission import Factors
+from pygfuse.compiler.ir import Node
+from pygfuse.compiler.lowering import Walk
+from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.untouched import with_edges_only
+from pygfuse.ops import Edges, aggregate, new_seed
+from pygfuse.ops.aggregation import aggregate_known
+from pygfuse.ops.degrees import degrees
+from pygfuse.ops.eager import are_plain
+from pygfuse.program.products import Product
+
+if TYPE_CHECKING:
+    from pygfuse.compiler.plan import Form, Plan
+
+Run = Callable[[Edges, Mapping[str, Tensor], Note | None], Any]
+
+
+def written(plan: Plan) -> Run:
+    """``run(edges, given, note)``, as of `pygfuse.compiler.plan.Plan.run`."""
+    lines = _Lines(plan)
+    for node in plan.steps:
+        lines.add(node)
+    return lines.function(plan.output)
+
+
+class _Lines:
+    """Lines that give each value of a plan a name.
+
+    Args:
+        plan: The plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._lines: list[str] = []
+        self._names: dict[int, str] = {}
+        # forms that several values come from
+        self._passes: dict[int, str] = {}
+        self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'all_rows': _all_rows}
+        self._scope |= {'with_edges_only': with_edges_only, 'degree_of': _degree}
+
+    def add(self, node: Node) -> None:
+        """Adds the lines of a value; those that it is computed of are there."""
+        form = self._plan.walks.get(id(node))
+        expression = self._expression(node) if form is None else self._result_of(form, node)
+        name = self._names[id(node)] = f'value_{len(self._names)}'
+        self._lines.append(f'{name} = {expression}')
+
+    def function(self, output: Node) -> Run:
+        """The function of the lines, whose result is this value."""
+        name = self._names[id(output)]
+        result = f'tuple({name})' if output.op == 'results' else name
+        body = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
+        exec(f'def run(edges, given, note):\n{body}', self._scope)
+        return self._scope['run']
+
+    def _expression(self, node: Node) -> str:
+        if node.op == 'input':
+            source = node.attributes['source']
+            text = (
+                f'given[{source!r}]' if isinstance(source, str) else f'getattr({self._kept(source[0])}, {source[1]!r})'
+            )
+            guarded = node.residency in self._plan.guarded
+            return f'with_edges_only({text}, edges, {node.residency!r})' if guarded else text
+        if node.op == 'degree':
+            return f'degree_of(edges, given, {self._kept(node.dtype)})'
+        arguments = ', '.join(map(self._argument, node.args))
+        attributes = f', **{self._kept(dict(node.attributes))}' if node.attributes else ''
+        return f'{self._kept(OPERATIONS[node.op].run)}({arguments}{attributes})'
+
+    def _argument(self, argument: Any) -> str:
+        if isinstance(argument, Node):
+            return self._names[id(argument)]
+        if isinstance(argument, (tuple, list)):
+            return f'({"".join(f"{self._argument(item)}, " for item in argument)})'
+        return self._kept(argument)
+
+    def _result_of(self, form: Form, node: Node) -> str:
+        if isinstance(form, Walk):
+            operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
+            shape = self._kept(node.shape if len(node.shape) != 1 else None)
+            return f'walked({self._kept(form)}, edges, note, {{{operands}}}, {shape})'
+        found = self._passes.get(id(form))
+        if found is None:
+            # one pass gives a reduction and what it reduces
+            found = self._passes[id(form)] = f'pass_{len(self._passes)}'
+            operands = ', '.join(f'{name!r}: all_rows({self._operand(value)})' for name, value in form.operands.items())
+            self._lines.append(f'{found} = {self._kept(form)}.run(edges, {{{operands}}})')
+        return f'{found}[{id(node)}]'
+
+    def _operand(self, operand: Node | Factors) -> str:
+        if isinstance(operand, Factors):
+            return f'Product({self._names[id(operand.features)]}, {self._names[id(operand.weight)]})'
+        return self._names[id(operand)]
+
+    def _kept(self, value: Any) -> str:
+        """The name of something that is the same in each call."""
+        name = f'kept_{len(self._scope)}'
+        self._scope[name] = value
+        return name
+
+
+def _walked(
+    walk: Walk, edges: Edges, note: Note | None, operands: dict[str, Tensor | Product], shape: tuple[int, ...] | None
+) -> Tensor:
+    """The result of a walk, in a shape that is not ``[targets, channels]``."""
+    seed = None
+    if walk.dropout > 0.0:
+        seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
+    arguments = walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed
+    out = aggregate(*arguments, flat=True) if note is None else aggregate_known(*arguments, note)
+    return out if shape is None else out.view(out.shape[0], *shape)
+
+
+def _all_rows(x: Tensor) -> Tensor:
+    """A tensor with all its rows, if they were deferred: a chunk reads any of them."""
+    return x if are_plain((x,)) or x.dim() == 0 else x[:]
+
+
+def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any) -> Tensor:
+    """The numbers of edges into targets."""
+    return degrees(edges, next(iter(given.values())).new_empty(0, dtype=dtype))[0]
