@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,11 +25,8 @@ from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
-from pygfuse.compiler.written import Run, written
+from pygfuse.compiler.written import Form, Run, written
 from pygfuse.ops import Edges
-
-# in what forms the values of edges are computed
-Form: TypeAlias = Walk | Network | Chunked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +117,7 @@ class Plan:
 
     @functools.cached_property
     def _written(self) -> Run:
-        return written(self)
+        return written(self.steps, self.walks, self.output, self.guarded)
 
 
 def _of_input(node: Node, given: Mapping[str, Tensor]) -> Tensor:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from pygfuse._lib.note import Note
+from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import Node
 from pygfuse.compiler.lowering import Walk
+from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.untouched import with_edges_only
 from pygfuse.ops import Edges, aggregate, new_seed
@@ -19,29 +21,31 @@ from pygfuse.ops.degrees import degrees
 from pygfuse.ops.eager import are_plain
 from pygfuse.program.products import Product
 
-if TYPE_CHECKING:
-    from pygfuse.compiler.plan import Form, Plan
+# in what forms the values of edges are computed
+Form: TypeAlias = Walk | Network | Chunked
+Run: TypeAlias = Callable[[Edges, Mapping[str, Tensor], Note | None], Any]
 
-Run = Callable[[Edges, Mapping[str, Tensor], Note | None], Any]
 
+def written(steps: Sequence[Node], forms: Mapping[int, Form], output: Node, guarded: Collection[str]) -> Run:
+    """``run(edges, given, note)``, as of `pygfuse.compiler.plan.Plan.run`.
 
-def written(plan: Plan) -> Run:
-    """``run(edges, given, note)``, as of `pygfuse.compiler.plan.Plan.run`."""
-    lines = _Lines(plan)
-    for node in plan.steps:
+    Args:
+        steps: All values that have to be computed, in order.
+        forms: The forms of those of edges, and of their reductions, by the identity of the value.
+        output: The result.
+        guarded: Residencies whose nodes without edges must not be computed.
+    """
+    lines = _Lines(forms, guarded)
+    for node in steps:
         lines.add(node)
-    return lines.function(plan.output)
+    return lines.function(output)
 
 
 class _Lines:
-    """Lines that give each value of a plan a name.
+    """Lines that give each value a name; arguments as of `written`."""
 
-    Args:
-        plan: The plan.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, forms: Mapping[int, Form], guarded: Collection[str]) -> None:
+        self._forms, self._guarded = forms, guarded
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
         # forms that several values come from
@@ -51,7 +55,7 @@ class _Lines:
 
     def add(self, node: Node) -> None:
         """Adds the lines of a value; those that it is computed of are there."""
-        form = self._plan.walks.get(id(node))
+        form = self._forms.get(id(node))
         expression = self._expression(node) if form is None else self._result_of(form, node)
         name = self._names[id(node)] = f'value_{len(self._names)}'
         self._lines.append(f'{name} = {expression}')
@@ -70,7 +74,7 @@ class _Lines:
             text = (
                 f'given[{source!r}]' if isinstance(source, str) else f'getattr({self._kept(source[0])}, {source[1]!r})'
             )
-            guarded = node.residency in self._plan.guarded
+            guarded = node.residency in self._guarded
             return f'with_edges_only({text}, edges, {node.residency!r})' if guarded else text
         if node.op == 'degree':
             return f'degree_of(edges, given, {self._kept(node.dtype)})'
