@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 
 from pygfuse.graph.graph import Graph
-
-# the operator is registered on import
-from pygfuse.ops.edge_mlp import reduction  # noqa: F401
 from pygfuse.ops.edge_mlp.batch_norm import normalised
+from pygfuse.ops.edge_mlp.eager import network_eagerly
 from pygfuse.ops.edge_mlp.moments import edge_moments
 from pygfuse.ops.edge_mlp.stages import (
     Affine,
@@ -32,6 +30,7 @@ from pygfuse.ops.edge_mlp.stages import (
     written,
 )
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.wanted import no_leaf
 
 __all__ = [
@@ -81,6 +80,8 @@ def why_no_places(graph: Graph) -> str | None:
 def _run(stages: Sequence[EdgeStage], edges: Edges, reduce: str, with_state: bool) -> tuple[Tensor, Tensor]:
     text, tensors = written(stages)
     tensors = [no_leaf(tensor) for tensor in tensors]
+    if not is_watched(tensors):
+        return network_eagerly(tensors, text, edges, reduce, with_state)
     out, _, state = torch.ops.pygfuse.edge_network(
         tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow, reduce, with_state
     )

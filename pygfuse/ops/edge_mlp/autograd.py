@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,52 +36,51 @@ def _kept_of(output: Sequence[Tensor], rest: Sequence) -> Tensor:
     return output[0] if _reduce_of(rest) is None else output[1]
 
 
-def _gradients(ctx, found: Sequence[Tensor | None]) -> tuple:
+def backward_of_operator(ctx, *grads):
+    """The gradients in the order of an operator's arguments."""
+    needed = ctx.needs_input_grad[0]
+    found = gradients_of(ctx, needed, ctx.next_functions[: len(needed)], grads, torch.ops.pygfuse.edge_network_backward)
     return (found, None, None, *[None] * len(ctx.rest))
 
 
-def backward(ctx, *grads):
+def gradients_of(
+    ctx, needed: Sequence[bool], functions: Sequence, grads: Sequence[Tensor | None], compute: Callable
+) -> Sequence[Tensor | None]:
+    """The gradients of the tensors.
+
+    Args:
+        ctx: What `keep` has written to.
+        needed: Which tensors need a gradient.
+        functions: Of the context's ``next_functions`` those of the tensors.
+        grads: Those of the results.
+        compute: Computes the gradients of a network, as `pygfuse.ops.edge_mlp.reduction.network_gradients`.
+    """
     *tensors, token, kept = ctx.saved_tensors
-    reduce, wanted = _reduce_of(ctx.rest), _wanted(ctx)
+    reduce = _reduce_of(ctx.rest)
+    wanted = list(needed) if torch.compiler.is_compiling() else [*taken(functions, needed)]
     if reduce is not None:
         grads = _of_network(ctx.rest, tensors, kept, grads)
+
+    def by_chunks() -> list[Tensor | None]:
+        found = compute(tensors, ctx.text, token, *ctx.rest[:4], wanted, kept, *grads)
+        return [grad if is_wanted else None for grad, is_wanted in zip(found, wanted, strict=True)]
+
     if not torch.compiler.is_compiling() and (torch.is_grad_enabled() or any(map(_is_batched, grads))):
-        if _is_by_chunks(reduce, [t for t in (*tensors, *grads) if t is not None]):
-            return _gradients(ctx, _twice_differentiable(ctx, tensors, token, kept, grads, wanted))
-        return _gradients(ctx, by_reference(ctx, tensors, token, kept, grads))
-    if reduce is not None:
-        found = _by_operator(ctx, tensors, token, kept, grads, wanted)
-    else:
-        found = torch.ops.pygfuse.edge_moments_backward(tensors, ctx.text, token, *ctx.rest, kept, *grads)
-    return _gradients(ctx, found)
+        if not _is_by_chunks(reduce, [t for t in (*tensors, *grads) if t is not None]):
+            return by_reference(ctx, tensors, token, kept, grads)
+        network = Network(ctx.text, *ctx.rest[:4])
+        return twice_differentiable(
+            *(network, token, tensors, grads, by_chunks),
+            lambda operands, grads: by_reference(ctx, operands, token, kept, grads),
+        )
+    if reduce is None:
+        return torch.ops.pygfuse.edge_moments_backward(tensors, ctx.text, token, *ctx.rest, kept, *grads)
+    return by_chunks()
 
 
 def _is_by_chunks(reduce: str | None, given: Sequence[Tensor]) -> bool:
     """Whether gradients that are to be differentiated are computed on chunks, now and then."""
     return reduce in ('sum', 'none') and not is_watched(given) and not any(map(is_batched, given))
-
-
-def _wanted(ctx) -> list[bool]:
-    needed = list(ctx.needs_input_grad[0])
-    if torch.compiler.is_compiling():
-        return needed
-    return [*taken(ctx.next_functions[: len(needed)], needed)]
-
-
-def _by_operator(ctx, tensors, token, kept, grads, wanted: list[bool]) -> list[Tensor | None]:
-    found = torch.ops.pygfuse.edge_network_backward(tensors, ctx.text, token, *ctx.rest[:4], wanted, kept, *grads)
-    return [grad if is_wanted else None for grad, is_wanted in zip(found, wanted, strict=True)]
-
-
-def _twice_differentiable(ctx, tensors, token, kept, grads, wanted: list[bool]) -> list[Tensor | None]:
-    return twice_differentiable(
-        Network(ctx.text, *ctx.rest[:4]),
-        token,
-        tensors,
-        grads,
-        lambda: _by_operator(ctx, tensors, token, kept, grads, wanted),
-        lambda operands, grads: by_reference(ctx, operands, token, kept, grads),
-    )
 
 
 def _is_batched(grad: Tensor | None) -> bool:

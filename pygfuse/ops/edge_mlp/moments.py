@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pygfuse.ops.edge_mlp.autograd import backward, keep
+from pygfuse.ops.edge_mlp.autograd import backward_of_operator, keep
 from pygfuse.ops.edge_mlp.stages import EdgeStage, held_apart, like_operands, read, widths_of, written
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
@@ -84,4 +84,4 @@ def _(tensors, text, token, num_sources, num_targets, flow, mean, grad_mean, gra
     return like_operands(tensors)
 
 
-_edge_moments.register_autograd(backward, setup_context=keep)
+_edge_moments.register_autograd(backward_of_operator, setup_context=keep)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pygfuse._lib.backends import edge_chunks_of
 from pygfuse._lib.finite import is_finite
 from pygfuse.mapping.edge_chunks import EdgeChunk
-from pygfuse.ops.edge_mlp.autograd import backward, keep
+from pygfuse.ops.edge_mlp.autograd import backward_of_operator, keep
 from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
@@ -20,11 +20,18 @@ from pygfuse.ops.tags import OF_EDGES
 SETTLED_AFTER = 32
 
 
-@torch.library.custom_op('pygfuse::edge_network', mutates_args=(), tags=OF_EDGES)
-def _edge_network(
+def network_values(
     tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str, reduce: str,
     with_state: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The reduced values, the places of a maximum, and the values of edges: empty where they are not wanted.
+
+    Args:
+        tensors, text: The stages, as `pygfuse.ops.edge_mlp.stages.written` gives them.
+        token, num_sources, num_targets, flow: The edges, as of `pygfuse.ops.edges.Edges`.
+        reduce: ``'sum'``, ``'max'`` or ``'none'``.
+        with_state: Whether the values of edges are wanted.
+    """
     tensors = held_apart(tensors)
     tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
     out, winners, state = _results(tensors[0], tape.channels, num_targets, tape.csr.num_edges, reduce, with_state)
@@ -53,6 +60,9 @@ def _results(
     )
 
 
+_edge_network = torch.library.custom_op('pygfuse::edge_network', mutates_args=(), tags=OF_EDGES)(network_values)
+
+
 @_edge_network.register_fake
 def _(tensors, text, token, num_sources, num_targets, flow, reduce, with_state):
     stages = read(text, tensors)
@@ -63,11 +73,19 @@ def _(tensors, text, token, num_sources, num_targets, flow, reduce, with_state):
     return _results(tensors[0], widths_of(stages)[-1], num_targets, num_edges, reduce, with_state)
 
 
-@torch.library.custom_op('pygfuse::edge_network_backward', mutates_args=(), tags=OF_EDGES)
-def _edge_network_backward(
+def network_gradients(
     tensors: Sequence[Tensor], text: str, token: Tensor, num_sources: int, num_targets: int, flow: str, reduce: str,
     wanted: Sequence[bool], winners: Tensor, grad_out: Tensor, grad_state: Tensor | None,
 ) -> list[Tensor]:  # fmt: skip
+    """The gradients of a network's tensors; empty ones of those that are not wanted.
+
+    Args:
+        tensors, text, token, num_sources, num_targets, flow, reduce: As of `network_values`.
+        wanted: Which gradients are wanted.
+        winners: What that gave beside the values.
+        grad_out: The gradient of the reduced values.
+        grad_state: That of the values of edges, or None.
+    """
     tensors = held_apart(tensors)
     stages, edges = read(text, tensors), Edges(token, num_sources, num_targets, flow)
     grad_out, grad_state = grad_out.contiguous(), None if grad_state is None else grad_state.contiguous()
@@ -131,6 +149,11 @@ def _backward_of_winners(
     return [*tape.found(), *(grad if is_wanted else grad.new_empty(0) for grad, is_wanted in pairs)]
 
 
+_edge_network_backward = torch.library.custom_op('pygfuse::edge_network_backward', mutates_args=(), tags=OF_EDGES)(
+    network_gradients
+)
+
+
 @_edge_network_backward.register_fake
 def _(tensors, text, token, num_sources, num_targets, flow, reduce, wanted, winners, grad_out, grad_state):
     return [
@@ -138,4 +161,4 @@ def _(tensors, text, token, num_sources, num_targets, flow, reduce, wanted, winn
     ]
 
 
-_edge_network.register_autograd(backward, setup_context=keep)
+_edge_network.register_autograd(backward_of_operator, setup_context=keep)
