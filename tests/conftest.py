@@ -25,6 +25,18 @@ def _rows_are_always_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('pygfuse.partial.rows.nodes.COST_OF_NODE', 0)
 
 
+@pytest.fixture(autouse=True)
+def _edges_are_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few as those of tests would all have a row at once, which tests of that ask for."""
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', 0)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few edges have a row at once, as for users."""
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', 2**19)
+
+
 @pytest.fixture(scope='session')
 def needs_torch_sparse() -> ModuleType:
     """The module torch_sparse. Where it is missing the test is skipped, and fails if CI is set."""

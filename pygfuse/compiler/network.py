@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TypeAlias
 
 import torch
@@ -26,6 +27,8 @@ from pygfuse.ops.edge_mlp import (
     why_no_edge_chunks,
     why_no_places,
 )
+from pygfuse.ops.few_edges import TYPES
+from pygfuse.ops.listed import are_taken_at_once
 from pygfuse.program.activation import SELU, Activation
 
 # an activation's arguments, each with what it is where nobody gives it
@@ -117,7 +120,20 @@ class Network:
 
     def why_not(self, edges: Edges, dtype: torch.dtype) -> str | None:
         """The reason, if any, for which edges like these and values of a type have no fused form."""
+        if self.is_at_once(edges, dtype):
+            return None
         return why_no_edge_chunks(dtype) or (why_no_places(edges.graph()) if self.reduce == 'max' else None)
+
+    def is_at_once(self, edges: Edges, dtype: torch.dtype) -> bool:
+        """Whether so few edges all have a row at once: those that tie in a maximum have one gradient, as in PyG."""
+        return dtype in TYPES and are_taken_at_once(edges, self._widest, dtype.itemsize)
+
+    @functools.cached_property
+    def _widest(self) -> int:
+        """The most numbers of an edge behind any stage."""
+        first = [self.operands[name] for name in self._ends or ('features',)]
+        maps = [stage.weight for stage in self.stages if isinstance(stage, Layer)]
+        return max(*[node.width for node in first], *[self.operands[name].shape[0] for name in maps], 1)
 
     @property
     def weights(self) -> list[Node]:

@@ -84,15 +84,18 @@ class Plan:
         for walk in self.walks.values():
             if not isinstance(walk, Walk):
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
-                reason = walk.why_not(edges, next(floating, torch.float32))
+                dtype = next(floating, torch.float32)
+                reason = walk.why_not(edges, dtype)
                 if reason is None and torch.is_grad_enabled():
-                    reason = self._why_edges_tie(walk, given)
+                    reason = self._why_edges_tie(walk, edges, given, dtype)
                 if reason is not None:
                     return reason
         return None
 
-    def _why_edges_tie(self, network: Network | Chunked, given: Mapping[str, Tensor]) -> str | None:
-        if isinstance(network, Chunked) or network.reduce != 'max':
+    def _why_edges_tie(
+        self, network: Network | Chunked, edges: Edges, given: Mapping[str, Tensor], dtype: torch.dtype
+    ) -> str | None:
+        if isinstance(network, Chunked) or network.reduce != 'max' or network.is_at_once(edges, dtype):
             return None
         found: dict[int, Any] = {}
         with torch.no_grad():

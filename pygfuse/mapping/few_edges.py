@@ -9,6 +9,8 @@ from pygfuse.mapping import records
 MOST_BYTES = 2**23
 # of rows of edges: up to so many, torch's operators with a row for each edge take less than a function in Python
 MOST_TINY_BYTES = 2**16
+# the same, where the other way is a loop over chunks of edges
+MOST_AT_ONCE_BYTES = 2**19
 # numbers that a network of edges multiplies: beyond, several threads take less than one
 MOST_PRODUCTS = 2**24
 # numbers in rows of edges: beyond, walks of programs take two threads
@@ -64,3 +66,13 @@ def are_tiny(num_edges: int, row_bytes: int) -> bool:
         (True, False)
     """
     return num_edges * row_bytes <= MOST_TINY_BYTES
+
+
+def are_at_once(num_edges: int, row_bytes: int) -> bool:
+    """Whether edges have a row each in place of chunks of them.
+
+    Example:
+        >>> are_at_once(2000, 256), are_at_once(4000, 256)
+        (True, False)
+    """
+    return num_edges * row_bytes <= MOST_AT_ONCE_BYTES

@@ -19,8 +19,10 @@ from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of, rows_of
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
-from pygfuse.ops.edge_mlp.reference import largest_at
+from pygfuse.ops.edge_mlp.reference import largest_at, reduced
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.listed import are_taken_at_once, ends_of
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 DTYPES = (torch.float32, torch.float64)
@@ -40,7 +42,8 @@ def edge_values(
 ) -> Tensor:
     """The values that a function gives for all edges, or their sum or maximum over the edges of each target.
 
-    Among edges that tie in a maximum, the first by target has the gradient.
+    Among edges that tie in a maximum, the first by target has the gradient; where so few edges are taken at once that
+    all have a row (`pygfuse.ops.listed.are_taken_at_once`), they share it.
 
     Args:
         function: What is computed of the edges of a chunk. It reads no other tensors.
@@ -64,8 +67,25 @@ def edge_values(
                 [1.],
                 [0.]])
     """
+    tensors = [tensor for _, tensor in operands]
+    if are_taken_at_once(edges, max(widest, width), _floating(tensors).element_size()) and not is_watched(tensors):
+        return _at_once(function, edges, operands, width, reduce, seed)
     work = _Work(function, edges, tuple(side for side, _ in operands), width, widest, reduce, seed)
-    return _EdgeValues.apply(work, edges.token, *(tensor for _, tensor in operands))[0]
+    return _EdgeValues.apply(work, edges.token, *tensors)[0]
+
+
+def _at_once(
+    function: EdgeFunction, edges: Edges, operands: Sequence[tuple[str, Tensor]], width: int, reduce: str,
+    seed: int | None,
+) -> Tensor:  # fmt: skip
+    """The result by operators that autograd follows, with a row for each edge."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    reads = {side for side, _ in operands} | ({TARGET} if reduce != 'none' else set())
+    with ends_of(edges, reads) as (sources, targets):
+        places = {SOURCE: sources, TARGET: targets}
+        rows = [tensor.index_select(0, places[side]) if side in places else tensor for side, tensor in operands]
+        values = function(rows, generator).reshape(len(targets), width)
+        return values if reduce == 'none' else reduced(values, targets, edges.num_targets, reduce)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import contextlib
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -12,9 +14,10 @@ from pygfuse._lib.modes import only_a_note_is_said
 from pygfuse.call.call import Call
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.listed import Listed
-from pygfuse.mapping.few_edges import are_few, counted_bytes
+from pygfuse.mapping.few_edges import are_at_once, are_few, counted_bytes
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.plan import Plan
+from pygfuse.program.program import SOURCE, TARGET
 
 
 def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
@@ -33,6 +36,42 @@ def listed_of(plan: Plan, edges: Edges, element_bytes: int) -> Listed | None:
     if not are_few(token.shape[1], num_sources + num_targets, row_bytes) or not only_a_note_is_said():
         return None
     return as_listed(token, edges.flow, num_sources, num_targets, edges.loops)
+
+
+def are_taken_at_once(edges: Edges, width: int, element_bytes: int) -> bool:
+    """Whether values of edges are computed by torch's operators with a row for each edge: these are so few.
+
+    Args:
+        edges: The edges.
+        width: The most numbers of an edge at any time.
+        element_bytes: Bytes of a number.
+    """
+    if not is_list(edges.token) or edges.loops is not None:
+        return False
+    return are_at_once(edges.token.shape[1], width * element_bytes)
+
+
+@contextlib.contextmanager
+def ends_of(edges: Edges, reads: Collection[str]) -> Iterator[tuple[Tensor, Tensor]]:
+    """A ``with`` block around operators of torch that index by the sources and the targets of edges, which `is_list`.
+
+    Args:
+        edges: The edges.
+        reads: By which of ``'source'`` and ``'target'`` they index; the others are looked at here.
+
+    Raises:
+        ValueError: If an edge names a node that is not there, saying which.
+    """
+    row = target_row_of(edges.flow)
+    ends = edges.token[1 - row], edges.token[row]
+    try:
+        for side, places, count in zip((SOURCE, TARGET), ends, (edges.num_sources, edges.num_targets), strict=True):
+            if side not in reads and len(places) and not (int(places.min()) >= 0 and int(places.max()) < count):
+                raise IndexError('an edge names a node that is not there')
+        yield ends
+    except (IndexError, RuntimeError):
+        say_which(edges)
+        raise
 
 
 def as_listed(edge_index: Tensor, flow: str, num_sources: int, num_targets: int, num_loops: int | None) -> Listed:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.graph.graph import Graph
+from pygfuse.ops.edge_mlp.at_once import network_at_once
 from pygfuse.ops.edge_mlp.batch_norm import normalised
 from pygfuse.ops.edge_mlp.eager import network_eagerly
 from pygfuse.ops.edge_mlp.moments import edge_moments
@@ -27,10 +28,12 @@ from pygfuse.ops.edge_mlp.stages import (
     Plus,
     Rectifier,
     Times,
+    widths_of,
     written,
 )
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.listed import are_taken_at_once
 from pygfuse.ops.wanted import no_leaf
 
 __all__ = [
@@ -79,8 +82,11 @@ def why_no_places(graph: Graph) -> str | None:
 
 def _run(stages: Sequence[EdgeStage], edges: Edges, reduce: str, with_state: bool) -> tuple[Tensor, Tensor]:
     text, tensors = written(stages)
+    is_eager = not is_watched(tensors)
+    if is_eager and are_taken_at_once(edges, max(widths_of(stages)), tensors[0].element_size()):
+        return network_at_once(stages, edges, reduce)
     tensors = [no_leaf(tensor) for tensor in tensors]
-    if not is_watched(tensors):
+    if is_eager:
         return network_eagerly(tensors, text, edges, reduce, with_state)
     out, _, state = torch.ops.pygfuse.edge_network(
         tensors, text, edges.token, edges.num_sources, edges.num_targets, edges.flow, reduce, with_state
@@ -94,7 +100,8 @@ def edge_network(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> tupl
     Args:
         stages: What happens on an edge; the first is a `Begin`.
         edges: The edges.
-        reduce: ``'sum'`` or ``'max'``. Of several edges that have the largest value, the first gets the gradient.
+        reduce: ``'sum'`` or ``'max'``. Of several edges that have the largest value, the first gets the gradient; where
+            so few edges are taken at once that all have a row (`pygfuse.ops.listed.are_taken_at_once`), they share it.
 
     Returns:
         ``[targets, channels]``, 0 where there are no edges, and ``[edges, channels]`` in the user's order.

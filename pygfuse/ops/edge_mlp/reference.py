@@ -14,25 +14,38 @@ from pygfuse.ops.edge_mlp.stages import Affine, Begin, Contract, EdgeStage, Map,
 from pygfuse.ops.edges import Edges
 
 
-def _reference_values(stages: Sequence[EdgeStage], edges: Edges) -> Tensor:
-    """The values by target."""
-    csr = edges.graph().csr
-    order = slice(None) if csr.edge_id is None else csr.edge_id.long()
+def values_of(stages: Sequence[EdgeStage], sources: Tensor, targets: Tensor, order: Tensor | None = None) -> Tensor:
+    """The values of edges.
+
+    Args:
+        stages: What happens on an edge.
+        sources, targets: The ends of each.
+        order: Which row of features is that of each edge; None where they lie in the order of the edges.
+    """
     values = None
     for stage in stages:
         if isinstance(stage, Begin):
-            values = _beginning(stage, csr.index.long(), csr.rows(), order)
+            values = _beginning(stage, sources, targets, order)
         elif isinstance(stage, Plus):
-            features = stage.features[order]
+            features = _rows_of(stage.features, order)
             values = values + (features if stage.weight is None else features @ stage.weight.t())
         elif isinstance(stage, Times):
-            values = values if stage.source is None else values * stage.source[csr.index.long()]
-            values = values if stage.features is None else values * stage.features[order]
+            values = values if stage.source is None else values * stage.source.index_select(0, sources)
+            values = values if stage.features is None else values * _rows_of(stage.features, order)
         elif isinstance(stage, Contract):
-            values = applied_alone(dataclasses.replace(stage, source=stage.source[csr.index.long()]), values)
+            values = applied_alone(dataclasses.replace(stage, source=stage.source.index_select(0, sources)), values)
         else:
             values = applied_alone(stage, values)
     return values
+
+
+def _rows_of(features: Tensor, order: Tensor | None) -> Tensor:
+    return features if order is None else features.index_select(0, order)
+
+
+def _values_by_target(stages: Sequence[EdgeStage], csr: Csr) -> Tensor:
+    order = None if csr.edge_id is None else csr.edge_id.long()
+    return values_of(stages, csr.index.long(), csr.rows(), order)
 
 
 def applied_alone(stage: EdgeStage, values: Tensor) -> Tensor:
@@ -63,14 +76,14 @@ def _contraction(stage: Contract, values: Tensor) -> Tensor:
     return found if matrices.shape[1] == values.shape[1] else found + source @ matrices[:, -1].t()
 
 
-def _beginning(stage: Begin, sources: Tensor, targets: Tensor, order: Tensor | slice) -> Tensor:
+def _beginning(stage: Begin, sources: Tensor, targets: Tensor, order: Tensor | None) -> Tensor:
     terms = []
     if stage.source is not None:
-        terms.append(stage.source[sources])
+        terms.append(stage.source.index_select(0, sources))
     if stage.target is not None:
-        terms.append(stage.target[targets])
+        terms.append(stage.target.index_select(0, targets))
     if stage.features is not None:
-        terms.append(stage.features[order])
+        terms.append(_rows_of(stage.features, order))
     return sum(terms[1:], terms[0])
 
 
@@ -81,17 +94,23 @@ def reference_network(
 
     With `winners`, the places of the winning edges in their rows, these alone have a gradient; else ties divide it.
     """
-    values = _reference_values(stages, edges)
     csr = edges.graph().csr
+    values = _values_by_target(stages, csr)
     state = values if csr.edge_id is None else torch.empty_like(values).index_copy(0, csr.edge_id.long(), values)
-    out = values.new_zeros(edges.num_targets if reduce != 'none' else 0, values.shape[1])
-    if reduce == 'sum':
-        return out.index_add(0, csr.rows(), values), state
+    if reduce == 'max' and winners is not None:
+        return largest_at(winners, values, csr, values.new_zeros(edges.num_targets, values.shape[1])), state
+    out = reduced(values, csr.rows(), edges.num_targets, reduce)
+    return (out + 0 * values.sum() if reduce == 'none' else out), state
+
+
+def reduced(values: Tensor, targets: Tensor, num_targets: int, reduce: str) -> Tensor:
+    """The sum or maximum of values over the edges of each target, whose ties share the gradient; no rows for 'none'."""
+    out = values.new_zeros(0 if reduce == 'none' else num_targets, values.shape[1])
     if reduce == 'none':
-        return out + 0 * values.sum(), state
-    if winners is None:
-        return out.index_reduce(0, csr.rows(), values, 'amax', include_self=False), state
-    return largest_at(winners, values, csr, out), state
+        return out
+    if reduce == 'sum':
+        return out.index_add(0, targets, values)
+    return out.scatter_reduce(0, targets.unsqueeze(1).expand_as(values), values, 'amax', include_self=False)
 
 
 def largest_at(winners: Tensor, values: Tensor, csr: Csr, out: Tensor) -> Tensor:
@@ -114,6 +133,6 @@ def largest_at(winners: Tensor, values: Tensor, csr: Csr, out: Tensor) -> Tensor
 
 def reference_moments(stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:
     """`edge_moments` in plain torch, with values of all edges at once."""
-    values = _reference_values(stages, edges).double()
+    values = _values_by_target(stages, edges.graph().csr).double()
     mean = values.mean(dim=0)
     return mean, (values - mean).t() @ (values - mean) / values.shape[0]

@@ -1,0 +1,97 @@
+"""Values of so few edges that all have a row at once."""
+
+import copy
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+
+import pygfuse
+from pygfuse.graph.graph import Graph
+from pygfuse.mapping.few_edges import are_at_once
+from pygfuse.ops import Edges
+from pygfuse.ops.edge_mlp import Begin, Map, edge_network
+from pygfuse.ops.edge_mlp.reference import reference_network
+from tests.compiler import own_convs
+from tests.compiler.cases import CASES
+from tests.compiler.test_convs import check
+from tests.compiler.test_own_convs import arguments
+from tests.support import parity
+from tests.support.parity import GRAPHS
+
+pytestmark = pytest.mark.usefixtures('at_once')
+OF_EDGES = ('PointNetConv', 'PPFConv', 'NNConv', 'PointTransformerConv', 'PointGNNConv')
+RUNNING = [case for case in CASES if case.name in OF_EDGES and case.reason is None]
+
+
+@pytest.mark.parametrize('graph', ['random', 'self-loops', 'isolated nodes', 'hub', 'repeated edges'])
+@pytest.mark.parametrize('case', [case for case in RUNNING if case.name != 'PPFConv'], ids=str)
+def test_outputs_and_gradients_are_those_of_pyg(case, graph):
+    check(case, graph)
+
+
+@pytest.mark.parametrize('case', [case for case in RUNNING if case.name == 'PPFConv'], ids=str)
+def test_operators_on_edges_give_what_pyg_gives(case):
+    check(case, 'random')
+
+
+@pytest.mark.parametrize('place', [0, 2, 4])
+def test_edges_that_tie_share_a_gradient_and_run_fused(place):
+    torch.manual_seed(0)
+    conv, given = own_convs.Network(), arguments(GRAPHS['random']())
+    with torch.no_grad():
+        conv.nn[place].weight[0] = 0.0
+    expected = parity.results(copy.deepcopy(conv), given, torch.float32, 0)
+    pygfuse.compile(conv)
+    parity.assert_close(parity.results(conv, given, torch.float32, 0), expected)
+    assert conv.note.reason is None
+
+
+def test_nothing_is_sorted(monkeypatch):
+    conv = pygfuse.compile(pyg.PointNetConv(torch.nn.Linear(11, 4), add_self_loops=False))
+    edge_index = GRAPHS['random']().edge_index
+    x, pos = torch.randn(60, 8, requires_grad=True), torch.randn(60, 3)
+    for _ in range(2):
+        conv(x, pos, edge_index)
+    made, original = [], Graph.__init__
+    monkeypatch.setattr(Graph, '__init__', lambda self, *given: made.append(self) or original(self, *given))
+    conv(x, pos, edge_index.clone()).sum().backward()
+    assert made == []
+    assert conv.note.reason is None
+
+
+@pytest.mark.parametrize('row', [0, 1])
+@pytest.mark.parametrize('reduce', ['sum', 'max'])
+def test_an_edge_of_a_node_that_is_not_there_is_named(reduce, row):
+    edge_index = torch.tensor([[0, 1, 2], [1, 2, 1]])
+    edge_index[row, 1] = 7
+    x = torch.randn(3, 2)
+    for stages in ([Begin(source=x)], [Begin(source=x, target=x)], [Begin(target=x)]):
+        with pytest.raises(ValueError, match='7'):
+            edge_network(stages, Edges(edge_index, 3, 3), reduce)
+
+
+@pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
+@pytest.mark.parametrize('reduce', ['sum', 'max'])
+def test_results_are_those_of_the_reference(reduce, flow):
+    torch.manual_seed(0)
+    edge_index = torch.stack([torch.randint(7, (20,)), torch.randint(5, (20,))])
+    sizes = (7, 5) if flow == 'source_to_target' else (5, 7)
+    source, target = (torch.randn(rows, 3, dtype=torch.float64, requires_grad=True) for rows in sizes)
+    weight = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    edges, stages = Edges(edge_index, *sizes, flow), [Begin(source, target), Map(weight, None)]
+    found, expected = edge_network(stages, edges, reduce), reference_network(stages, edges, reduce)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+        given = source, target, weight
+        gradients = (torch.autograd.grad(out.square().sum(), given, retain_graph=True) for out in (one, other))
+        torch.testing.assert_close(*gradients)
+
+
+def test_more_edges_are_taken_in_chunks(monkeypatch):
+    asked = []
+    monkeypatch.setattr('pygfuse.ops.listed.are_at_once', lambda *sizes: asked.append(sizes) or are_at_once(*sizes))
+    edge_index, x = torch.randint(100, (2, 30_000)), torch.randn(100, 8, requires_grad=True)
+    out, _ = edge_network([Begin(source=x), Map(torch.randn(4, 8), None)], Edges(edge_index, 100, 100), 'sum')
+    assert asked == [(30_000, 32)]
+    assert type(out.grad_fn).__name__ == '_EdgeNetworkBackward'
