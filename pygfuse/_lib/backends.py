@@ -67,6 +67,12 @@ def cuts_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'cuts') if device.type == 'cpu' else None
 
 
+def pairs_of(device: torch.device) -> ModuleType | None:
+    """The module that finds pairs of relations and nodes on this device: it has ``pairs`` and ``fits_table``. None:
+    torch sorts them."""
+    return _module('cpu', 'pairs') if device.type == 'cpu' else None
+
+
 def hag_walks_of(device: torch.device) -> ModuleType:
     """The module that aggregates over HAGs on this device: it has ``sums``, ``extremes`` and ``extremes_backward``."""
     return _module(device.type, 'hag')

@@ -14,6 +14,7 @@ import weakref
 import torch
 from torch import Tensor
 
+from pygfuse._lib.backends import pairs_of
 from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse._lib.memo import Memo
 from pygfuse.graph.adjacency import state_of
@@ -155,17 +156,29 @@ class Relations:
 
     def _pairs(self, row: int) -> Pairs:
         graph = self._of()
-        ends, size = graph.coo()[row].long(), max(graph.num_sources, graph.num_targets)
+        ends, size = self._ends()[row], max(graph.num_sources, graph.num_targets)
+        kernels = pairs_of(ends.device)
+        if kernels is not None and kernels.fits_table(len(ends), self.num_relations, size):
+            bounds, nodes, of_edges = kernels.pairs(self.types, ends, self.num_relations, size)
+            return Pairs(tuple(bounds.tolist()), nodes, of_edges)
         numbers, of_edges = torch.unique(self.types * size + ends, return_inverse=True)
         starts = torch.arange(self.num_relations + 1, device=ends.device) * size
         bounds = torch.searchsorted(numbers, starts)
         return Pairs(tuple(bounds.tolist()), numbers % max(size, 1), of_edges)
 
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        """Both ends of the edges by edge id, int64, in the order in which the user gives them."""
+        graph = self._of()
+        edges = graph.unsorted()
+        if edges is None:
+            return tuple(graph.coo().long().unbind())
+        return (edges.rows, edges.index) if graph.target_row == 0 else (edges.index, edges.rows)
+
     def _between(self, sources: Pairs | None, targets: Pairs | None) -> Graph:
         graph = self._of()
-        pair = graph.coo()
-        first = pair[1 - graph.target_row].long() if sources is None else sources.of_edges
-        second = pair[graph.target_row].long() if targets is None else targets.of_edges
+        pair = self._ends()
+        first = pair[1 - graph.target_row] if sources is None else sources.of_edges
+        second = pair[graph.target_row] if targets is None else targets.of_edges
         sizes = (
             graph.num_sources if sources is None else sources.count,
             graph.num_targets if targets is None else targets.count,
