@@ -105,6 +105,11 @@ def few_edges_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'few_edges') if device.type == 'cpu' else None
 
 
+def edge_norms_of(device: torch.device) -> ModuleType | None:
+    """The module with norms of edges on this device: it has ``edge_norms`` and ``TYPES``. None: torch computes them."""
+    return _module('cpu', 'edge_norms') if device.type == 'cpu' else None
+
+
 def listed_walks_of(device: torch.device) -> ModuleType | None:
     """The module that walks few edges as they come on this device: it has ``walks_of``. None: there is none."""
     return _module('cpu', 'listed_walks') if device.type == 'cpu' else None

@@ -16,10 +16,12 @@ from torch_geometric.nn import ChebConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
+from pygfuse._lib.backends import edge_norms_of
 from pygfuse.conv._fallback import adjacency_for_pyg
-from pygfuse.graph.adjacency import state_of
+from pygfuse.graph.adjacency import FLOWS, state_of, target_row_of
 from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.orders import INT32_LIMIT
+from pygfuse.ops.listed import is_list
 
 _SIMPLE = (int, float, bool, str, type(None), torch.dtype)
 # stands for the edges themselves where they are part of a result
@@ -116,9 +118,26 @@ def _remaining_self_loops(
     return found, torch.cat([edge_attr, of_loops])
 
 
+@functools.wraps(gcn_norm)
+def _norms_by_kernel(
+    edge_index: Any, edge_weight: Any = None, num_nodes: Any = None, improved: bool = False,
+    add_self_loops: bool = True, flow: str = FLOWS[0], dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """PyG's ``gcn_norm``, by a kernel where there is one for such edges."""
+    given = edge_index, edge_weight, num_nodes, improved, add_self_loops, flow, dtype
+    kernels = edge_norms_of(edge_index.device) if edge_weight is None and type(num_nodes) is int else None
+    if kernels is None or dtype not in kernels.TYPES or flow not in FLOWS or not is_list(edge_index):
+        return gcn_norm(*given)
+    try:
+        return kernels.edge_norms(edge_index, target_row_of(flow), num_nodes, add_self_loops, dtype)
+    except IndexError:
+        # it says what is wrong as PyG does
+        return gcn_norm(*given)
+
+
 _PREPARED = {function: _kept(function) for function in (add_self_loops, remove_self_loops)} | {
     add_remaining_self_loops: _kept(add_remaining_self_loops, _remaining_self_loops),
-    gcn_norm: _kept(gcn_norm, _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})),
+    gcn_norm: _kept(_norms_by_kernel, _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})),
 }
 # methods that read nothing of their layer
 _PREPARED_METHODS = (ChebConv.__norm__,)
