@@ -19,7 +19,10 @@ from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.degrees import degrees
 from pygfuse.ops.eager import are_plain
+from pygfuse.ops.few_edges import SUMS, few_edges_weighed, sum_along
 from pygfuse.program.products import Product
+from pygfuse.program.sums_along_edges import SUM, WEIGHTED
+from pygfuse.program.trace import SCALAR
 
 # in what forms the values of edges are computed
 Form: TypeAlias = Walk | Network | Chunked
@@ -50,7 +53,7 @@ class _Lines:
         self._names: dict[int, str] = {}
         # forms that several values come from
         self._passes: dict[int, str] = {}
-        self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'all_rows': _all_rows}
+        self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows}
         self._scope |= {'with_edges_only': with_edges_only, 'degree_of': _degree}
 
     def add(self, node: Node) -> None:
@@ -93,6 +96,10 @@ class _Lines:
         if isinstance(form, Walk):
             operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
             shape = self._kept(node.shape if len(node.shape) != 1 else None)
+            summed = _summed(form)
+            if summed is not None:
+                x, weights = (None if name is None else self._operand(form.operands[name]) for name in summed)
+                return f'summed({self._kept(form)}, edges, note, {x}, {weights}, {{{operands}}}, {shape})'
             return f'walked({self._kept(form)}, edges, note, {{{operands}}}, {shape})'
         found = self._passes.get(id(form))
         if found is None:
@@ -123,6 +130,33 @@ def _walked(
         seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
     arguments = walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed
     out = aggregate(*arguments, flat=True) if note is None else aggregate_known(*arguments, note)
+    return out if shape is None else out.view(out.shape[0], *shape)
+
+
+def _summed(walk: Walk) -> tuple[str, str | None] | None:
+    """The operands of a walk that is a sum or mean of sources, perhaps weighed by a number for each edge."""
+    if walk.dropout > 0.0 or any(isinstance(operand, Factors) for operand in walk.operands.values()):
+        return None
+    bound = walk.program.bind(tuple(walk.operands))
+    if bound.summed_sources is not None and walk.reduce in SUMS:
+        return bound.summed_sources, None
+    if bound.weighed_sources is None or walk.reduce != SUM:
+        return None
+    source, weights = bound.weighed_sources
+    # a number for each edge, or for its only head
+    is_number = walk.heads == 1 or walk.program.operands[weights].level == SCALAR
+    return (source, weights) if is_number else None
+
+
+def _weighed(
+    walk: Walk, edges: Edges, note: Note | None, x: Tensor, weights: Tensor | None,
+    operands: dict[str, Tensor], shape: tuple[int, ...] | None,
+) -> Tensor:  # fmt: skip
+    """The result of a walk that adds up sources, of few edges as they come."""
+    few = None if note is None else few_edges_weighed(edges, x, weights, note)
+    if few is None:
+        return _walked(walk, edges, note, operands, shape)
+    out = sum_along(x, few, walk.reduce if weights is None else WEIGHTED, weights=weights)
     return out if shape is None else out.view(out.shape[0], *shape)
 
 

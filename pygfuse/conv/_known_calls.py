@@ -18,7 +18,7 @@ from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, 
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.ops import Edges
 from pygfuse.ops.intercepted import PLAIN
-from pygfuse.ops.listed import is_list
+from pygfuse.ops.listed import is_list, savable
 
 # what a layer does by turns, as one with several calls of `propagate`
 _MOST_KINDS = 4
@@ -175,7 +175,7 @@ class KnownCall:
         sources, targets = targets if sources is None else sources, sources if targets is None else targets
         if adjacency.shape[1] < FEWEST_REMADE and is_list(adjacency):
             # no graph is made of edges that are walked as they come
-            return Edges(adjacency, sources, targets, FLOWS[0])
+            return Edges(savable(adjacency), sources, targets, FLOWS[0])
         graph, adjacency = graph_of(layer, adjacency, sources, targets)
         token = adjacency if graph.is_of(adjacency) else graph.token
         return Edges(token, sources, targets, FLOWS[0], None, graph)

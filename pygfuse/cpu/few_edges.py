@@ -23,7 +23,7 @@ from pygfuse.cpu.numbers import ELEMENT_TYPES, NUMPY_TYPES
 from pygfuse.cpu.row_blocks import blocks
 from pygfuse.cpu.row_tiling import FORWARD_REGISTERS
 from pygfuse.cpu.zero_rows import line_of, looks
-from pygfuse.program.sums_along_edges import MEAN, NORMALISED, NORMALISED_WITH_LOOPS
+from pygfuse.program.sums_along_edges import MEAN, NORMALISED, NORMALISED_WITH_LOOPS, WEIGHTED
 from pygfuse.program.vocabulary import sqrt
 
 
@@ -33,13 +33,13 @@ def _body(layout: Layout, dtype: torch.dtype, reduce: str, transposed: bool, beg
     load_number, store_number = layout.load_heads, layout.store_heads
     mean, with_loops = reduce == MEAN, reduce == NORMALISED_WITH_LOOPS
     normalised = with_loops or reduce == NORMALISED
-    divided, multiplied = mean and not transposed, mean and transposed
+    divided, multiplied, weighted = mean and not transposed, mean and transposed, reduce == WEIGHTED
     counted, loops = mean or normalised, int(with_loops)
     number_at = numbers_at(ELEMENT_TYPES[torch.int64])
     channels, (are_zero, _) = layout.channels, looks(line_of(ELEMENT_TYPES[dtype]))
 
     def add_along_edges(
-        part, starts, edges, target_row, num_targets, num_sources, width, x, itself, scale, out, address
+        part, starts, edges, target_row, num_targets, num_sources, width, x, weights, itself, scale, out, address
     ):
         start, num_added = starts[part], number_at(address)
         targets, sources, num_edges = ends_of(edges, target_row)
@@ -89,6 +89,8 @@ def _body(layout: Layout, dtype: torch.dtype, reduce: str, transposed: bool, beg
                 row = row * (factors[source] * factors[target])
             if multiplied:
                 row = row * factors[target]
+            if weighted:
+                row = row * weights[edge]
             store_row(out, here * width + start, load_row(out, here * width + start) + row)
         if divided:
             for v in range(num_rows):
@@ -109,6 +111,7 @@ def _launches(
 ) -> tuple[tuple[Launch, Tensor, int], ...]:
     """A launch for each block of channels, with the blocks' first channels and their number."""
     rows, numbers = torch.empty(0, dtype=dtype, device='cpu'), torch.empty(0, dtype=torch.int64, device='cpu')
+    weights = rows if reduce == WEIGHTED else None
     itself = (rows, 0.0) if with_itself else (None, None)
     found = []
     for layout, starts in blocks(dtype, width, FORWARD_REGISTERS):
@@ -116,7 +119,7 @@ def _launches(
         name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
         kernel = Kernel(_body(layout, dtype, reduce, transposed, begun), name, key)
         # nobody asks what arguments are: `add_along_edges` has no others
-        launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, *itself, rows, 0))
+        launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, weights, *itself, rows, 0))
         found.append((launch, starts, starts.numel()))
     return tuple(found)
 
@@ -131,6 +134,7 @@ def add_along_edges(
     transposed: bool = False,
     itself: float | None = None,
     begun: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """The sums at all targets of rows of sources, or the adjoint of that, and how many edges were added.
 
@@ -144,6 +148,7 @@ def add_along_edges(
         transposed: Whether rows of targets are added at sources.
         itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
         begun: Contiguous rows to which an adjoint is added in place; None for rows of zeros.
+        weights: A number for each edge, contiguous, of the type of `x`, where edges are weighted.
 
     Raises:
         IndexError: If an edge names a node that is not there. Nothing has been read by it.
@@ -160,7 +165,7 @@ def add_along_edges(
     for launch, starts, count in _launches(x.dtype, width, reduce, transposed, own is not None, begun is not None):
         launch.run(
             launch.pack(
-                *(count, starts, edge_index, target_row, num_targets, num_sources, width, x, own, itself),
+                *(count, starts, edge_index, target_row, num_targets, num_sources, width, x, weights, own, itself),
                 *(out, address),
             ),
             1,

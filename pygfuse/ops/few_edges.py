@@ -20,12 +20,14 @@ from pygfuse._lib.modes import changed, nothing_is_said
 from pygfuse._lib.note import Activity, Note
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops.aggregation import aggregate
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.intercepted import PLAIN, is_intercepted
-from pygfuse.program.library.neighbours import NEIGHBOURS, NORMALISED_NEIGHBOURS
-from pygfuse.program.sums_along_edges import MEAN, NORMALISED_WITH_LOOPS, SUM
+from pygfuse.ops.listed import is_list
+from pygfuse.program.library.neighbours import NEIGHBOURS, NORMALISED_NEIGHBOURS, WEIGHTED_NEIGHBOURS
+from pygfuse.program.sums_along_edges import MEAN, NORMALISED_WITH_LOOPS, SUM, WEIGHTED
 
 # sums of rows as they are; all others are of normalised neighbours
 SUMS = (SUM, MEAN)
@@ -63,15 +65,18 @@ class FewEdges(NamedTuple):
             note.backward = Activity(None, None, num_edges, self.num_targets, num_edges)
 
 
-def sum_along(x: Tensor, edges: FewEdges, reduce: str, itself: float | None = None) -> Tensor:
+def sum_along(
+    x: Tensor, edges: FewEdges, reduce: str, itself: float | None = None, weights: Tensor | None = None
+) -> Tensor:
     """The sums at all targets of rows of sources.
 
     Args:
         x: Rows of sources, ``[num_sources, width]``.
         edges: The edges.
         reduce: ``'sum'``, ``'mean'``; or ``'normalised'``, ``'normalised with loops'``: a sum in which each edge counts
-            as in GCN, in the latter with one self-loop at each node in place of others.
+            as in GCN, in the latter with one self-loop at each node in place of others; or ``'weighted'``.
         itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
+        weights: A number for each edge, ``[edges]`` of the type of `x`, for a weighted sum; it has no gradient.
 
     Raises:
         ValueError: If an edge names a node that is not there, or `x` has another number of rows.
@@ -83,16 +88,44 @@ def sum_along(x: Tensor, edges: FewEdges, reduce: str, itself: float | None = No
                 [ 8., 12.],
                 [10., 13.]])
     """
+    weights = _as_kernels_read(weights)
     if type(x) not in PLAIN or x.dtype not in TYPES:
-        return _by_torch(x, edges.edge_index, edges, reduce, itself, False)
+        return _by_torch(x, edges.edge_index, weights, edges, reduce, itself, False)
     if torch.is_grad_enabled() and x.requires_grad:
-        return _apply(x, edges.edge_index, edges, reduce, itself, False)
-    return added_along(x, edges.edge_index, edges, reduce, itself, False)[0]
+        return _apply(x, edges.edge_index, weights, edges, reduce, itself, False)
+    return added_along(x, edges.edge_index, edges, reduce, itself, False, weights=weights)[0]
+
+
+def few_edges_weighed(edges: Edges, x: Tensor, weights: Tensor | None, note: Note) -> FewEdges | None:
+    """The edges of a call, if they are so few that a sum of rows, perhaps weighted, is that of `sum_along`.
+
+    Args:
+        edges: The edges; nothing is said by a ``with`` block, and autocast is off.
+        x: Rows of sources.
+        weights: A number for each edge, or None.
+        note: Where the layer learns how its backward pass runs.
+    """
+    token, num_sources, num_targets = edges.token, edges.num_sources, edges.num_targets
+    if type(x) not in PLAIN or x.dtype not in TYPES or x.dim() != 2 or edges.loops is not None or not is_list(token):
+        return None
+    if weights is not None and (
+        type(weights) not in PLAIN
+        or weights.dtype is not x.dtype
+        or weights.numel() != token.shape[1]
+        or (weights.requires_grad and torch.is_grad_enabled())
+    ):
+        return None
+    if x.shape[0] != num_sources or not x.shape[1] or x.layout is not torch.strided:
+        return None
+    row_bytes = counted_bytes(x.shape[1], x.element_size())
+    if not are_few(token.shape[1], num_sources + num_targets, row_bytes):
+        return None
+    return FewEdges(token, edges.flow, num_sources, num_targets, weakref.ref(note))
 
 
 def added_along(
     x: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool,
-    begun: Tensor | None = None,
+    begun: Tensor | None = None, weights: Tensor | None = None,
 ) -> tuple[Tensor, int]:  # fmt: skip
     """The sums of `sum_along` or, `transposed`, their adjoint, and how many edges were added; nobody differentiates.
 
@@ -102,12 +135,12 @@ def added_along(
     nodes, rows = (target_row_of(flow), num_targets, num_sources), num_targets if transposed else num_sources
     if x.dim() != 2 or x.shape[0] != rows:
         raise ValueError(f"Expected 'x' to have {rows} rows (got shape {list(x.shape)})")
-    if num_sources != num_targets and (itself is not None or reduce not in SUMS):
+    if num_sources != num_targets and (itself is not None or reduce not in (*SUMS, WEIGHTED)):
         raise ValueError(
             f"Expected as many sources as targets for 'reduce' {reduce!r} (got {num_sources}, {num_targets})"
         )
     try:
-        return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself, begun)
+        return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself, begun, weights)
     except IndexError:
         edges._replace(edge_index=edge_index).check()
         raise
@@ -115,34 +148,41 @@ def added_along(
 
 class _Sum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, edge_index, edges, reduce, itself, transposed):
+    def forward(ctx, x, edge_index, weights, edges, reduce, itself, transposed):
         # what the user may write to
-        ctx.save_for_backward(edge_index)
+        ctx.save_for_backward(edge_index, weights)
         ctx.edges, ctx.form = edges, (reduce, itself, not transposed)
-        return added_along(x, edge_index, edges, reduce, itself, transposed)[0]
+        ctx.reads_result = False
+        return added_along(x, edge_index, edges, reduce, itself, transposed, weights=weights)[0]
 
     @staticmethod
     def backward(ctx, grad):
-        (edge_index,), edges = ctx.saved_tensors, ctx.edges
+        (edge_index, weights), edges = ctx.saved_tensors, ctx.edges
         if type(grad) is not Tensor or is_intercepted() or is_batched(grad):
-            found = _by_torch(grad, edge_index, edges, *ctx.form)
+            found = _by_torch(grad, edge_index, weights, edges, *ctx.form)
         elif torch.is_grad_enabled():
             # the adjoint is a sum again
-            found = _apply(grad, edge_index, edges, *ctx.form)
+            found = _apply(grad, edge_index, weights, edges, *ctx.form)
         elif nothing_is_said() or not ctx.form[-1]:
-            found, added = added_along(grad, edge_index, edges, *ctx.form)
+            found, added = added_along(grad, edge_index, edges, *ctx.form, weights=_as_kernels_read(weights))
             edges.walked_back(added)
         else:
-            found = _walked_back(grad, edge_index, edges, *ctx.form[:-1])
-        return found, None, None, None, None, None
+            found = _walked_back(grad, edge_index, weights, edges, *ctx.form[:-1])
+        return found, None, None, None, None, None, None
 
 
 _apply = untransformed(_Sum)
 
 
+def _as_kernels_read(weights: Tensor | None) -> Tensor | None:
+    # hooks of saved tensors may have laid them out otherwise
+    return weights if weights is None or weights.is_contiguous() else weights.contiguous()
+
+
 def _by_torch(
-    x: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool
-) -> Tensor:
+    x: Tensor, edge_index: Tensor, weights: Tensor | None, edges: FewEdges, reduce: str, itself: float | None,
+    transposed: bool,
+) -> Tensor:  # fmt: skip
     """`added_along` by operators of torch, for whoever intercepts them: with a tensor of edges x channels."""
     target_row = target_row_of(edges.flow)
     targets, sources = edge_index[target_row], edge_index[1 - target_row]
@@ -160,6 +200,8 @@ def _by_torch(
     factors = None
     if reduce == MEAN:
         rows = rows / degree.clamp(min=1)[targets].unsqueeze(1)
+    elif reduce == WEIGHTED:
+        rows = rows * weights.view(-1, 1)
     elif reduce != SUM:
         factors = torch.where(degree > 0, degree.rsqrt(), 0.0)
         rows = rows * (factors[targets] * factors[sources]).unsqueeze(1)
@@ -169,14 +211,18 @@ def _by_torch(
     return out if itself is None else out + itself * x
 
 
-def _walked_back(grad: Tensor, edge_index: Tensor, edges: FewEdges, reduce: str, itself: float | None) -> Tensor:
+def _walked_back(
+    grad: Tensor, edge_index: Tensor, weights: Tensor | None, edges: FewEdges, reduce: str, itself: float | None
+) -> Tensor:
     """The adjoint by walks of sorted edges, which do what is said by a ``with`` block around a backward pass."""
     _, flow, num_sources, num_targets, note, _ = edges
     sorted_edges = Edges(
         edge_index, num_sources, num_targets, flow, num_targets if reduce == NORMALISED_WITH_LOOPS else None
     )
     x, program, operands = grad.new_zeros(num_sources, grad.shape[1]).requires_grad_(), NEIGHBOURS, {}
-    if reduce not in SUMS:
+    if reduce == WEIGHTED:
+        program, operands, reduce = WEIGHTED_NEIGHBOURS, {'edge_weight': weights.view(-1, 1)}, SUM
+    elif reduce not in SUMS:
         degree = sorted_edges.graph().degree.to(x.dtype).unsqueeze(1)
         factors = torch.where(degree > 0, degree.rsqrt(), 0.0)
         program, operands, reduce = NORMALISED_NEIGHBOURS, {'norm_src': factors, 'norm_dst': factors}, 'sum'

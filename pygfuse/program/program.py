@@ -203,6 +203,18 @@ class BoundProgram:
         alone = not others and self.score is None and self.message.output.name == name
         return name if alone and name in self.names(SOURCE, CHANNELS) else None
 
+    @functools.cached_property
+    def weighed_sources(self) -> tuple[str, str] | None:
+        """The names of the only two operands, sources and a number for each edge that is their weight."""
+        if len(self.present) != 2 or self.score is None or self.softmax or self.products:
+            return None
+        source, weight = [*self.names(SOURCE, CHANNELS), None][0], self.score.output.name
+        product, operand = self.message.output, self.program.operands.get(weight)
+        if source is None or operand is None or operand.side != EDGE or product.word != 'mul':
+            return None
+        factors = sorted(value.name for value in product.arguments if isinstance(value, Value))
+        return (source, weight) if factors == sorted((source, 'weight')) else None
+
     def names(self, side: str, level: str) -> list[str]:
         """The operands given on one side at one level, in order."""
         return self._by_place.get((side, level), [])

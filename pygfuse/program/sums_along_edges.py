@@ -4,3 +4,5 @@
 SUM, MEAN, NORMALISED = 'sum', 'mean', 'normalised'
 # the last, with one self-loop at each node in place of others
 NORMALISED_WITH_LOOPS = 'normalised with loops'
+# each row times the weight of its edge, of which there is no gradient
+WEIGHTED = 'weighted'

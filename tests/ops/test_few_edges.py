@@ -1,10 +1,12 @@
 """Sums along edges as they come give what walks of sorted edges give."""
 
+import functools
+
 import pytest
 import torch
 from torch import Tensor
 
-from pygfuse import force_mapping
+from pygfuse import Mapping, force_mapping
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.few_edges import FewEdges, sum_along
@@ -56,6 +58,28 @@ def test_from_other_sources(form):
     edges, x = few(SOURCES, TARGETS), leaf(SOURCES, 3)
     torch.testing.assert_close(sum_along(x, edges, form), matrix(edges, form) @ x)
     assert torch.autograd.gradcheck(lambda x: sum_along(x, edges, form), x)
+
+
+@pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
+def test_weighted_rows_from_other_sources(flow):
+    edges, x = few(SOURCES, TARGETS, flow), leaf(SOURCES, 3)
+    weights = torch.rand(EDGES, 2, dtype=torch.float64)[:, 0]
+    dense = torch.zeros(TARGETS, SOURCES, dtype=torch.float64)
+    row = 1 if flow == 'source_to_target' else 0
+    dense.index_put_((edges.edge_index[row], edges.edge_index[1 - row]), weights, accumulate=True)
+    torch.testing.assert_close(sum_along(x, edges, 'weighted', weights=weights), dense @ x)
+    run = functools.partial(sum_along, edges=edges, reduce='weighted', weights=weights)
+    assert torch.autograd.gradcheck(run, x, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(run, x)
+
+
+def test_a_backward_pass_that_is_told_how_to_run_walks_weighted_edges():
+    edges, x, weights = few(SOURCES, TARGETS), leaf(SOURCES, 3), torch.rand(EDGES, dtype=torch.float64)
+    out = sum_along(x, edges, 'weighted', weights=weights)
+    expected = torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True)
+    with force_mapping(Mapping()):
+        found = torch.autograd.grad(out, x, torch.ones_like(out))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize('form', ['sum', 'mean'])
