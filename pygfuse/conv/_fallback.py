@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._spec import REDUCTIONS, EdgeWeight, Spec
 from pygfuse.graph.adjacency import FLOWS
+from pygfuse.mapping.few_edges import are_at_once
 from pygfuse.ops import autocast
 
 _HOOKS = (
@@ -170,6 +172,22 @@ def why_not_edges(conv: MessagePassing, spec: Spec, inputs: Inputs, width: int |
     if width and spec.loops and conv.add_self_loops and not is_edge_index(inputs.adjacency):
         return 'edge features of self-loops need an edge_index'
     return None
+
+
+def why_not_so_few(adjacencies: Iterable[Any], row_bytes: int) -> str | None:
+    """The reason, if any, for which a layer that takes nodes by their types runs PyG's path: its fused form is many
+    operators on nodes, and of so few edges PyG's take less.
+
+    Args:
+        adjacencies: What the user passed.
+        row_bytes: Bytes of a row of an edge.
+    """
+    num_edges = 0
+    for adjacency in adjacencies:
+        if not is_edge_index(adjacency):
+            return None
+        num_edges += adjacency.shape[1]
+    return 'so few edges that a row for each takes less' if are_at_once(num_edges, row_bytes) else None
 
 
 def why_not_repeats(conv: MessagePassing, adjacency: Any) -> str | None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -190,3 +192,15 @@ def test_what_is_not_fused_runs_pyg_and_says_so():
 
 def test_fuse_swaps_it():
     assert type(pygfuse.fuse(pyg.HANConv(8, 8, METADATA))) is HANConv
+
+
+@pytest.mark.usefixtures('at_once')
+def test_few_edges_run_pyg_s_path():
+    torch.manual_seed(0)
+    plain = pyg.HANConv(**OPTIONS)
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    torch.testing.assert_close(conv(features(), edges()), plain(features(), edges()))
+    assert conv.note.reason == 'so few edges that a row for each takes less'
+    many = {kind: random_edges(NODES[kind[0]], NODES[kind[-1]], 10_000) for kind in EDGES}
+    torch.testing.assert_close(conv(features(), many), plain(features(), many))
+    assert conv.note.reason is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -189,3 +191,15 @@ def test_maps_that_are_watched_are_called(name):
 
 def test_fuse_swaps_it():
     assert type(pygfuse.fuse(pyg.HEATConv(**OPTIONS))) is HEATConv
+
+
+@pytest.mark.usefixtures('at_once')
+def test_few_edges_run_pyg_s_path():
+    torch.manual_seed(0)
+    plain = pyg.HEATConv(**OPTIONS)
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    for num_edges, reason in ((100, 'so few edges that a row for each takes less'), (20_000, None)):
+        example = Example(random_edges(30, 30, num_edges), 30, 30)
+        given = example.x(FEATURES), example.edge_index, node_types(30), types_of(example), example.edge_attr(EDGE_DIM)
+        torch.testing.assert_close(conv(*given), plain(*given), atol=1e-5, rtol=1e-5)
+        assert conv.note.reason == reason
