@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
@@ -19,7 +20,8 @@ from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.degrees import degrees
 from pygfuse.ops.eager import are_plain
-from pygfuse.ops.few_edges import SUMS, few_edges_weighed, sum_along
+from pygfuse.ops.few_edges import SUMS, few_edges_weighed, is_said, sum_along
+from pygfuse.ops.intercepted import is_watched
 from pygfuse.program.products import Product
 from pygfuse.program.sums_along_edges import SUM, WEIGHTED
 from pygfuse.program.trace import SCALAR
@@ -153,7 +155,9 @@ def _weighed(
     operands: dict[str, Tensor], shape: tuple[int, ...] | None,
 ) -> Tensor:  # fmt: skip
     """The result of a walk that adds up sources, of few edges as they come."""
-    few = None if note is None else few_edges_weighed(edges, x, weights, note)
+    # a first call runs as those that follow it: a checkpoint wants the same tensors saved
+    is_known = note is not None or not (is_said(x.device) or is_watched(list(operands.values())))
+    few = few_edges_weighed(edges, x, weights, note or modes().note) if is_known else None
     if few is None:
         return _walked(walk, edges, note, operands, shape)
     out = sum_along(x, few, walk.reduce if weights is None else WEIGHTED, weights=weights)

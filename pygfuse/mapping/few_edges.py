@@ -75,4 +75,4 @@ def are_at_once(num_edges: int, row_bytes: int) -> bool:
         >>> are_at_once(2000, 256), are_at_once(4000, 256)
         (True, False)
     """
-    return num_edges * row_bytes <= MOST_AT_ONCE_BYTES
+    return 0 < num_edges * row_bytes <= MOST_AT_ONCE_BYTES

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.functions import untransformed
-from pygfuse._lib.modes import changed, nothing_is_said
+from pygfuse._lib.modes import changed, nothing_is_said, only_a_note_is_said
 from pygfuse._lib.note import Activity, Note
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.graph import Graph
@@ -96,14 +96,19 @@ def sum_along(
     return added_along(x, edges.edge_index, edges, reduce, itself, False, weights=weights)[0]
 
 
-def few_edges_weighed(edges: Edges, x: Tensor, weights: Tensor | None, note: Note) -> FewEdges | None:
+def is_said(device: torch.device) -> bool:
+    """Whether a ``with`` block says how calls run here, or autocast is on."""
+    return not only_a_note_is_said() or torch.is_autocast_enabled(device.type)
+
+
+def few_edges_weighed(edges: Edges, x: Tensor, weights: Tensor | None, note: Note | None) -> FewEdges | None:
     """The edges of a call, if they are so few that a sum of rows, perhaps weighted, is that of `sum_along`.
 
     Args:
-        edges: The edges; nothing is said by a ``with`` block, and autocast is off.
+        edges: The edges; nothing `is_said`.
         x: Rows of sources.
         weights: A number for each edge, or None.
-        note: Where the layer learns how its backward pass runs.
+        note: Where the layer learns how its backward pass runs, or None.
     """
     token, num_sources, num_targets = edges.token, edges.num_sources, edges.num_targets
     if type(x) not in PLAIN or x.dtype not in TYPES or x.dim() != 2 or edges.loops is not None or not is_list(token):
@@ -120,7 +125,7 @@ def few_edges_weighed(edges: Edges, x: Tensor, weights: Tensor | None, note: Not
     row_bytes = counted_bytes(x.shape[1], x.element_size())
     if not are_few(token.shape[1], num_sources + num_targets, row_bytes):
         return None
-    return FewEdges(token, edges.flow, num_sources, num_targets, weakref.ref(note))
+    return FewEdges(token, edges.flow, num_sources, num_targets, None if note is None else weakref.ref(note))
 
 
 def added_along(
