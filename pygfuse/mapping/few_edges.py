@@ -72,7 +72,7 @@ def are_at_once(num_edges: int, row_bytes: int) -> bool:
     """Whether edges have a row each in place of chunks of them.
 
     Example:
-        >>> are_at_once(2000, 256), are_at_once(4000, 256)
-        (True, False)
+        >>> are_at_once(4000, 256)
+        False
     """
     return 0 < num_edges * row_bytes <= MOST_AT_ONCE_BYTES

@@ -6,6 +6,7 @@ import types
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from torch.utils.checkpoint import checkpoint
 
 import pygfuse
 from pygfuse.conv._compiled import CompiledConv
@@ -208,3 +209,35 @@ def test_what_is_said_around_a_call_is_noticed(within, looks):
     with within():
         conv(**given())
     assert looks
+
+
+@pytest.mark.parametrize('kind', [pyg.LGConv, pyg.SimpleConv, lambda: pyg.ARMAConv(WIDTH, 4, num_stacks=2)])
+def test_a_checkpoint_of_a_first_call_saves_what_a_known_call_saves(kind):
+    conv, x = pygfuse.compile(kind()), features().requires_grad_()
+    checkpoint(conv, x, EDGE_INDEX, use_reentrant=False).sum().backward()
+    assert conv.note.reason is None
+
+
+def test_sizes_that_are_given(looks):
+    plain = pyg.HypergraphConv(WIDTH, 4)
+    conv = pygfuse.compile(copy.deepcopy(plain))
+    for seed in range(4):
+        looks.clear()
+        edges = random_edges(NODES + seed, 7, EDGES, seed)
+        x = features(NODES + seed)
+        torch.testing.assert_close(conv(x, edges), plain(x, edges))
+    assert looks == []
+    with pytest.raises(ValueError, match='size'):
+        conv.propagate(EDGE_INDEX, x=features(), norm=torch.ones(NODES), alpha=None, size=(NODES + 1, NODES))
+
+
+def test_stacked_features(looks):
+    plain = pyg.ARMAConv(WIDTH, 4, num_stacks=3)
+    conv = pygfuse.compile(copy.deepcopy(plain))
+    for seed in range(4):
+        looks.clear()
+        edges, x = random_edges(NODES + seed, NODES + seed, EDGES, seed), features(NODES + seed).requires_grad_()
+        found, expected = conv(x, edges), plain(x, edges)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), x) for out in (found, expected)))
+    assert looks == []

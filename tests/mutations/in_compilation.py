@@ -86,7 +86,7 @@ OF_COMPILATION = (
     Mutation(
         'rows of edges',
         'ops/plan.py',
-        'if rows != graph.num_edge_ids:',
+        'if rows != num_edge_ids:',
         'if False:',
         GIVEN,
     ),

@@ -130,9 +130,9 @@ OF_MAPPED_WALKS = (
     ),
     Mutation(
         'rows of edges that are fewer than these',
-        'ops/mapped_walk/node.py',
-        'if rows != listed.num_edge_ids:',
-        'if rows > listed.num_edge_ids:',
+        'ops/plan.py',
+        'if rows != num_edge_ids:',
+        'if rows > num_edge_ids:',
         f'{NODE} -k without_a_row',
     ),
     Mutation(

@@ -14,7 +14,7 @@ OF_TYPED_LAYERS = (
         'graph/relations.py',
         'numbers % max(size, 1), of_edges)',
         'numbers // max(size, 1), of_edges)',
-        f'{RGCN} -k test_graphs',
+        'tests/cpu/test_pairs.py -k many_pairs',
     ),
     Mutation(
         'the last row of types that are padded',
