@@ -212,8 +212,11 @@ def test_what_is_said_around_a_call_is_noticed(within, looks):
 
 
 @pytest.mark.parametrize('kind', [pyg.LGConv, pyg.SimpleConv, lambda: pyg.ARMAConv(WIDTH, 4, num_stacks=2)])
-def test_a_checkpoint_of_a_first_call_saves_what_a_known_call_saves(kind):
+@pytest.mark.parametrize('calls_before', [0, 1, 2])
+def test_a_checkpoint_of_a_first_call_saves_what_a_known_call_saves(kind, calls_before):
     conv, x = pygfuse.compile(kind()), features().requires_grad_()
+    for _ in range(calls_before):
+        conv(x, EDGE_INDEX)
     checkpoint(conv, x, EDGE_INDEX, use_reentrant=False).sum().backward()
     assert conv.note.reason is None
 
@@ -229,6 +232,25 @@ def test_sizes_that_are_given(looks):
     assert looks == []
     with pytest.raises(ValueError, match='size'):
         conv.propagate(EDGE_INDEX, x=features(), norm=torch.ones(NODES), alpha=None, size=(NODES + 1, NODES))
+
+
+class Sized(Own):
+    """A layer whose arguments do not tell the number of targets."""
+
+    def forward(self, x, edge_index, num_targets):
+        return self.propagate(edge_index, x=(x, None), size=(x.shape[0], num_targets))
+
+    def message(self, x_j):
+        return 2 * x_j
+
+
+def test_sizes_that_nothing_else_tells(looks):
+    conv = pygfuse.compile(Sized())
+    for num_targets in (9, 12, 9, 7):
+        looks.clear()
+        edges, x = random_edges(NODES, 7, EDGES), features()
+        torch.testing.assert_close(conv(x, edges, num_targets), Sized()(x, edges, num_targets))
+    assert looks == []
 
 
 def test_stacked_features(looks):

@@ -501,7 +501,7 @@ OF_FEW_EDGES = (
         'tests/compiler/test_at_once.py -k is_named',
     ),
     Mutation(
-        'the order in which edges are named by a graph with sizes',
+        'sizes that are given beside features',
         'conv/_known_calls.py',
         'rows: list[int | None] = [None, None] if size is None else [*size]',
         'rows: list[int | None] = [None, None]',
