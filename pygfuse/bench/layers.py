@@ -12,6 +12,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 import pygfuse
+from pygfuse.conv._fallback import SO_FEW_EDGES
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 
@@ -117,7 +118,7 @@ def csr_of(edge_index: Tensor, num_nodes: int) -> Csr:
 
 
 def check_fused(module: torch.nn.Module) -> None:
-    """Fails if a layer of a model ran PyG's own path."""
+    """Fails if a layer of a model ran PyG's own path, but for so few edges that it is the better one."""
     reasons = [part.note.reason for part in module.modules() if hasattr(part, 'note')]
-    assert reasons == [None] * len(reasons), reasons
+    assert {None, SO_FEW_EDGES}.issuperset(reasons), reasons
     assert reasons, f'no fused layer in {module}'

@@ -125,7 +125,7 @@ class Network:
         return why_no_edge_chunks(dtype) or (why_no_places(edges.graph()) if self.reduce == 'max' else None)
 
     def is_at_once(self, edges: Edges, dtype: torch.dtype) -> bool:
-        """Whether so few edges all have a row at once: those that tie in a maximum have one gradient, as in PyG."""
+        """Whether so few edges each have a row at once; ties in a maximum share its gradient then, as in PyG."""
         return dtype in TYPES and are_taken_at_once(edges, self._widest, dtype.itemsize)
 
     @functools.cached_property

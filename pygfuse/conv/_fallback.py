@@ -174,6 +174,10 @@ def why_not_edges(conv: MessagePassing, spec: Spec, inputs: Inputs, width: int |
     return None
 
 
+# of layers whose fused form takes longer there
+SO_FEW_EDGES = 'so few edges that a row for each takes less'
+
+
 def why_not_so_few(adjacencies: Iterable[Any], row_bytes: int) -> str | None:
     """The reason, if any, for which a layer that takes nodes by their types runs PyG's path: its fused form is many
     operators on nodes, and of so few edges PyG's take less.
@@ -187,7 +191,7 @@ def why_not_so_few(adjacencies: Iterable[Any], row_bytes: int) -> str | None:
         if not is_edge_index(adjacency):
             return None
         num_edges += adjacency.shape[1]
-    return 'so few edges that a row for each takes less' if are_at_once(num_edges, row_bytes) else None
+    return SO_FEW_EDGES if are_at_once(num_edges, row_bytes) else None
 
 
 def why_not_repeats(conv: MessagePassing, adjacency: Any) -> str | None:

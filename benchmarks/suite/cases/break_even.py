@@ -85,8 +85,7 @@ def break_even(options: Options, layer: str, edges: int, edge_index: str, edge_d
     repeats = options.repeats if edges < FEW_REPEATS_FROM else max(5, options.repeats // 10)
     sides = {'PyG': plain, **({'PyG compiled': torch.compile(plain)} if options.compile else {}), 'pygfuse': fused}
     yield [Step(side, step_of(module), next_edges, repeats, 2) for side, module in sides.items()]
-    if not _leaves_few_edges(fused):
-        check_fused(fused)
+    check_fused(fused)
     return {}
 
 
@@ -120,8 +119,3 @@ def _compiled(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
         given.update(made.given(x, taken))
 
     return plain, fused, lambda module: step_of(module, given, x, grad), take_edges
-
-
-def _leaves_few_edges(module: Module) -> bool:
-    """Whether a layer leaves so few edges to PyG's operators."""
-    return any('so few edges' in (part.note.reason or '') for part in module.modules() if hasattr(part, 'note'))
