@@ -27,6 +27,7 @@ from torch import Tensor
 import pygfuse
 from pygfuse.bench.by_torch import compiled_step
 from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
+from pygfuse.bench.layers import check_fused
 from pygfuse.bench.timing import Step
 from pygfuse.memory import saved_bytes
 
@@ -226,7 +227,7 @@ def typed(options: Options, model: str, graph: str) -> Measurement:
     if model == 'HGTConv':
         steps.append(Step('dense maps', step_of(DenseMaps(model, typed_edges), loss)))
     yield steps
-    assert all(layer.note.reason is None for layer in (fused if is_relational else fused.layers))
+    check_fused(fused)
     saved = {
         f'{side} saved MB': saved_bytes(lambda made=made: loss(made), exclude=[*given, *made.parameters()]) / 1e6
         for side, made in (('PyG', plain), ('pygfuse', fused))
