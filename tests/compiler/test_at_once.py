@@ -1,7 +1,5 @@
 """Values of so few edges that all have a row at once."""
 
-import copy
-
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -12,11 +10,9 @@ from pygfuse.mapping.few_edges import are_at_once
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Begin, Map, edge_network
 from pygfuse.ops.edge_mlp.reference import reference_network
-from tests.compiler import own_convs
 from tests.compiler.cases import CASES
 from tests.compiler.test_convs import check
-from tests.compiler.test_own_convs import arguments
-from tests.support import parity
+from tests.compiler.test_own_convs import checked_with_a_row_of_zeros
 from tests.support.parity import GRAPHS
 
 pytestmark = pytest.mark.usefixtures('at_once')
@@ -37,13 +33,7 @@ def test_operators_on_edges_give_what_pyg_gives(case):
 
 @pytest.mark.parametrize('place', [0, 2, 4])
 def test_edges_that_tie_share_a_gradient_and_run_fused(place):
-    torch.manual_seed(0)
-    conv, given = own_convs.Network(), arguments(GRAPHS['random']())
-    with torch.no_grad():
-        conv.nn[place].weight[0] = 0.0
-    expected = parity.results(copy.deepcopy(conv), given, torch.float32, 0)
-    pygfuse.compile(conv)
-    parity.assert_close(parity.results(conv, given, torch.float32, 0), expected)
+    conv, _ = checked_with_a_row_of_zeros(place)
     assert conv.note.reason is None
 
 
