@@ -26,15 +26,17 @@ def _rows_are_always_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _edges_are_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def _edges_are_in_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """As few as those of tests would all have a row at once, which tests of that ask for."""
+    limit = importlib.import_module('pygfuse.mapping.few_edges').MOST_AT_ONCE_BYTES
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', 0)
+    return limit
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(monkeypatch: pytest.MonkeyPatch, _edges_are_in_chunks: int) -> None:
     """Few edges have a row at once, as for users."""
-    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', 2**19)
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', _edges_are_in_chunks)
 
 
 @pytest.fixture(scope='session')

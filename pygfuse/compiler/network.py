@@ -28,6 +28,7 @@ from pygfuse.ops.edge_mlp import (
     why_no_places,
 )
 from pygfuse.ops.few_edges import TYPES
+from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.listed import are_taken_at_once
 from pygfuse.program.activation import SELU, Activation
 
@@ -126,7 +127,7 @@ class Network:
 
     def is_at_once(self, edges: Edges, dtype: torch.dtype) -> bool:
         """Whether so few edges each have a row at once; ties in a maximum share its gradient then, as in PyG."""
-        return dtype in TYPES and are_taken_at_once(edges, self._widest, dtype.itemsize)
+        return dtype in TYPES and are_taken_at_once(edges, self._widest, dtype.itemsize) and not is_intercepted()
 
     @functools.cached_property
     def _widest(self) -> int:

@@ -18,10 +18,10 @@ from pygfuse.compiler import Given, Plan, Refused
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import is_template
-from pygfuse.conv._remade_edges import FEWEST_REMADE, graph_of
+from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.graph.adjacency import values_of
 from pygfuse.ops import Edges
-from pygfuse.ops.listed import is_list, savable
+from pygfuse.ops.listed import savable
 
 _SPECIAL = {
     'edge_index', 'adj_t', 'edge_index_i', 'edge_index_j', 'size', 'size_i', 'size_j', 'ptr', 'index', 'dim_size'
@@ -110,8 +110,8 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
         raise Refused('nothing tells the number of nodes')
     graph, _ = graph_of(conv, adjacency, sources, targets)
     # few edges are walked as they come, in this call as in those that are known
-    is_few = graph.num_user_edges < FEWEST_REMADE and type(adjacency) is Tensor and is_list(adjacency)
-    edges = Edges(savable(adjacency) if is_few else graph.token, sources, targets, conv.flow, None, graph)
+    token = savable(adjacency) if stand_for_themselves(adjacency) else graph.token
+    edges = Edges(token, sources, targets, conv.flow, None, graph)
     if graph.num_user_edges == 0:
         raise Refused('there are no edges')
     for name, default in wanted.items():

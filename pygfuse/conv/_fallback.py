@@ -188,7 +188,8 @@ def why_not_so_few(adjacencies: Iterable[Any], row_bytes: int) -> str | None:
     """
     num_edges = 0
     for adjacency in adjacencies:
-        if not is_edge_index(adjacency):
+        # measured on a CPU
+        if not is_edge_index(adjacency) or backends.few_edges_of(adjacency.device) is None:
             return None
         num_edges += adjacency.shape[1]
     return SO_FEW_EDGES if are_at_once(num_edges, row_bytes) else None

@@ -13,12 +13,12 @@ from torch import Tensor
 from pygfuse._lib.note import Note
 from pygfuse.compiler import Given, Plan
 from pygfuse.conv._call import SIMPLE, Call
-from pygfuse.conv._remade_edges import FEWEST_REMADE, graph_of
+from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.ops import Edges
 from pygfuse.ops.intercepted import PLAIN
-from pygfuse.ops.listed import is_list, savable
+from pygfuse.ops.listed import savable
 
 # what a layer does by turns, as one with several calls of `propagate`
 _MOST_KINDS = 4
@@ -173,8 +173,7 @@ class KnownCall:
             rows[side] = count
         sources, targets = rows
         sources, targets = targets if sources is None else sources, sources if targets is None else targets
-        if adjacency.shape[1] < FEWEST_REMADE and is_list(adjacency):
-            # no graph is made of edges that are walked as they come
+        if stand_for_themselves(adjacency):
             return Edges(savable(adjacency), sources, targets, FLOWS[0])
         graph, adjacency = graph_of(layer, adjacency, sources, targets)
         token = adjacency if graph.is_of(adjacency) else graph.token

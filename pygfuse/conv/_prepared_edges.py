@@ -21,6 +21,7 @@ from pygfuse.conv._fallback import adjacency_for_pyg
 from pygfuse.graph.adjacency import FLOWS, state_of, target_row_of
 from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.orders import INT32_LIMIT
+from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.listed import is_list
 
 _SIMPLE = (int, float, bool, str, type(None), torch.dtype)
@@ -126,7 +127,8 @@ def _norms_by_kernel(
     """PyG's ``gcn_norm``, by a kernel where there is one for such edges."""
     given = edge_index, edge_weight, num_nodes, improved, add_self_loops, flow, dtype
     kernels = edge_norms_of(edge_index.device) if edge_weight is None and type(num_nodes) is int else None
-    if kernels is None or dtype not in kernels.TYPES or flow not in FLOWS or not is_list(edge_index):
+    is_known = kernels is not None and dtype in kernels.TYPES and flow in FLOWS
+    if not is_known or not is_list(edge_index) or is_intercepted():
         return gcn_norm(*given)
     try:
         return kernels.edge_norms(edge_index, target_row_of(flow), num_nodes, add_self_loops, dtype)

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from pygfuse.graph.graph import Graph
+from pygfuse.ops.listed import is_list
 
 # sorting fewer is as fast as looking
-FEWEST_REMADE = 10_000
+_FEWEST = 10_000
 _SAMPLES = 64
 # different edges that one layer makes
 _MOST = 16
@@ -61,7 +62,7 @@ def graph_of(layer: Any, adjacency: Any, num_sources: int, num_targets: int) -> 
     """
     sizes = None, layer.flow, num_sources, num_targets
     graph = Graph.of(adjacency, *sizes)
-    is_new = type(adjacency) is Tensor and not graph.is_sorted and graph.num_user_edges >= FEWEST_REMADE
+    is_new = type(adjacency) is Tensor and not graph.is_sorted and graph.num_user_edges >= _FEWEST
     # elsewhere the values would be waited for
     if not is_new or adjacency.layout is not torch.strided or adjacency.device.type != 'cpu':
         return graph, adjacency
@@ -69,6 +70,16 @@ def graph_of(layer: Any, adjacency: Any, num_sources: int, num_targets: int) -> 
         layer.note.remade = RemadeEdges()
     known = layer.note.remade.known(adjacency)
     return (graph if known is adjacency else Graph.of(known, *sizes)), known
+
+
+def stand_for_themselves(adjacency: Any) -> bool:
+    """Whether edges are so few, and lie in memory so, that they are walked as they come: no graph is made of them.
+
+    Example:
+        >>> [stand_for_themselves(torch.zeros(2, edges, dtype=torch.int64)) for edges in (100, 20_000)]
+        [True, False]
+    """
+    return type(adjacency) is Tensor and is_list(adjacency) and adjacency.shape[1] < _FEWEST
 
 
 def _shape_of(edge_index: Tensor) -> Hashable:

@@ -68,10 +68,10 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         return_semantic_attention_weights: bool = False,
     ) -> ByType | tuple[ByType, ByType]:
         """Runs the layer; arguments and results are those of PyG's ``HANConv.forward``."""
-        reason = why_not_typed(self, x_dict, edge_index_dict, some_parameter(self, 'q'))
+        own = some_parameter(self, 'q')
+        reason = why_not_typed(self, x_dict, edge_index_dict, own)
         if reason is None:
-            row_bytes = self.out_channels * some_parameter(self, 'q').element_size()
-            reason = fallback.why_not_so_few(edge_index_dict.values(), row_bytes)
+            reason = fallback.why_not_so_few(edge_index_dict.values(), self.out_channels * own.element_size())
         if not self.runs_fused(reason):
             edges = {kind: fallback.adjacency_for_pyg(given) for kind, given in edge_index_dict.items()}
             return super().forward(x_dict, edges, return_semantic_attention_weights)

@@ -44,10 +44,13 @@ def pairs(types: Tensor, ends: Tensor, num_relations: int, num_nodes: int) -> tu
     """Where each relation's pairs begin, and the end; the node of each; the pair of each edge.
 
     Args:
-        types: The relation of each edge, int64.
-        ends: A node of each edge, int64.
+        types: The relation of each edge, ``[edges]``, int64; nobody checks here that it exists.
+        ends: A node of each edge, ``[edges]``, int64; the same.
         num_relations: How many relations there are; with `num_nodes`, what `fits_table`.
         num_nodes: How many nodes there are.
+
+    Returns:
+        ``[num_relations + 1]``, ``[pairs]`` and ``[edges]``, int64.
 
     Example:
         >>> pairs(torch.tensor([0, 1, 0]), torch.tensor([2, 2, 1]), 2, 3)

@@ -87,8 +87,12 @@ class EdgeOrders:
             RuntimeError: If the adjacency was written to before the edges were first looked at.
         """
         origin = self._origin
-        if self._coo is not None or not isinstance(origin, Adjacency) or self.num_loops is not None:
-            return self._coo if origin is not None else None
+        if not isinstance(origin, Adjacency) or self.num_loops is not None:
+            return None
+        if self._coo is not None:
+            # they are the user's memory, in which kernels do not look for nodes again
+            origin.check_unwritten()
+            return self._coo
         if origin.layout != EDGE_INDEX:
             return None
         targets, sources = origin.targets_and_sources()

@@ -115,11 +115,13 @@ class _Aggregation(torch.autograd.Function):
     @staticmethod
     def forward(ctx, made, seed, *tensors):
         plan = made.plan
-        given = tensors, made.numbers, made.dropout, seed
-        out, statistics = _forward(plan, made.edges, made.graph, *given)
-        weights = None
+        given, weights = (tensors, made.numbers, made.dropout, seed), None
         if made.stash:
-            weights = backend_of(out.device).weights(plan.call(made.graph, *given), statistics)
+            call = plan.call(made.graph, *given)
+            out, statistics = forward_of(call, made.edges)
+            weights = backend_of(out.device).weights(call, statistics)
+        else:
+            out, statistics = _forward(plan, made.edges, made.graph, *given)
         ctx.adjoint = adjoint = plan.adjoint(ctx.needs_input_grad[_BEFORE_TENSORS:])
         ctx.unread = ()
         if adjoint.unread:

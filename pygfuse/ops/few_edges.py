@@ -78,6 +78,9 @@ def sum_along(
         itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
         weights: A number for each edge, ``[edges]`` of the type of `x`, for a weighted sum; it has no gradient.
 
+    Returns:
+        ``[num_targets, width]``.
+
     Raises:
         ValueError: If an edge names a node that is not there, or `x` has another number of rows.
 
@@ -106,8 +109,8 @@ def few_edges_weighed(edges: Edges, x: Tensor, weights: Tensor | None, note: Not
 
     Args:
         edges: The edges; nothing `is_said`.
-        x: Rows of sources.
-        weights: A number for each edge, or None.
+        x: Rows of sources, ``[num_sources, width]``; others are none of such a sum.
+        weights: A number for each edge, ``[edges]`` or ``[edges, 1]``, or None.
         note: Where the layer learns how its backward pass runs, or None.
     """
     token, num_sources, num_targets = edges.token, edges.num_sources, edges.num_targets

@@ -13,6 +13,7 @@ from pygfuse.ops.edge_mlp.reference import reference_network
 from tests.compiler.cases import CASES
 from tests.compiler.test_convs import check
 from tests.compiler.test_own_convs import checked_with_a_row_of_zeros
+from tests.support.operators import Names
 from tests.support.parity import GRAPHS
 
 pytestmark = pytest.mark.usefixtures('at_once')
@@ -85,3 +86,10 @@ def test_more_edges_are_taken_in_chunks(monkeypatch):
     out, _ = edge_network([Begin(source=x), Map(torch.randn(4, 8), None)], Edges(edge_index, 100, 100), 'sum')
     assert asked == [(30_000, 32)]
     assert type(out.grad_fn).__name__ == '_EdgeNetworkBackward'
+
+
+def test_ties_that_somebody_watches_run_pyg_s_path():
+    conv, given = checked_with_a_row_of_zeros(0)
+    with Names():
+        conv(**given)
+    assert conv.note.reason == 'all edges tie where a row of weights is zero'

@@ -7,7 +7,7 @@ import torch
 import torch_geometric.nn as pyg
 
 import pygfuse
-from pygfuse.conv import _call, _known_calls, _remade_edges
+from pygfuse.conv import _remade_edges
 from pygfuse.graph import orders
 from tests.compiler.own_convs import Own
 from tests.support.parity import random_edges
@@ -27,9 +27,7 @@ class Turned(Own):
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    monkeypatch.setattr(_remade_edges, 'FEWEST_REMADE', 100)
-    for module in (_call, _known_calls):
-        monkeypatch.setattr(module, 'FEWEST_REMADE', 100)
+    monkeypatch.setattr(_remade_edges, '_FEWEST', 100)
 
 
 @pytest.fixture

@@ -40,3 +40,13 @@ def test_edges_are_not_sorted_for_their_pairs():
     assert relations.sources.count > 0
     assert relations.between_pairs.num_user_edges == 30
     assert not graph.is_sorted
+
+
+def test_edges_that_are_written_to_between_two_pairs_are_refused():
+    edge_index = torch.randint(9, (2, 30))
+    relations = Relations.of(graph := Graph.of(edge_index), torch.randint(3, (30,)), 3)
+    assert relations.sources.count > 0
+    edge_index[1, 0] = 10**9
+    with pytest.raises(RuntimeError, match='written to'):
+        relations.targets  # noqa: B018
+    assert not graph.is_sorted

@@ -17,6 +17,13 @@ OF_TYPED_LAYERS = (
         'tests/cpu/test_pairs.py -k many_pairs',
     ),
     Mutation(
+        'the numbers of pairs that a table holds',
+        'cpu/pairs.py',
+        'table[entry] = count\n',
+        'table[entry] = 1\n',
+        'tests/cpu/test_pairs.py',
+    ),
+    Mutation(
         'the last row of types that are padded',
         'graph/padded_types.py',
         'is_row = (offsets < counts).flatten()',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutations.in_compilation import OF_COMPILATION
+from tests.mutations.in_compiled_calls import OF_COMPILED_CALLS
 from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
 from tests.mutations.in_cuda import OF_CUDA
 from tests.mutations.in_edges import OF_EDGES
@@ -26,6 +27,7 @@ MUTATIONS = (
     *OF_TYPED_LAYERS,
     *OF_TYPES,
     *OF_COMPILED_MESSAGES,
+    *OF_COMPILED_CALLS,
     *OF_COMPILATION,
     *OF_FEW_EDGES,
     *OF_MAPPED_WALKS,

@@ -19,6 +19,14 @@ from pygfuse.program.program import SOURCE, TARGET
 def network_at_once(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> tuple[Tensor, Tensor]:
     """The reduced values, no rows where `reduce` is 'none', and those of edges; ties in a maximum share its gradient.
 
+    Args:
+        stages: What happens on an edge; the first is a `Begin`.
+        edges: The edges, as `pygfuse.ops.listed.are_taken_at_once` takes them.
+        reduce: ``'sum'``, ``'max'`` or ``'none'``.
+
+    Returns:
+        ``[num_targets, channels]``, 0 where there are no edges, and ``[edges, channels]``.
+
     Raises:
         ValueError: If an edge names a node that is not there, saying which.
     """

@@ -31,6 +31,12 @@ def network_values(
         token, num_sources, num_targets, flow: The edges, as of `pygfuse.ops.edges.Edges`.
         reduce: ``'sum'``, ``'max'`` or ``'none'``.
         with_state: Whether the values of edges are wanted.
+
+    Returns:
+        ``[num_targets, channels]`` twice and ``[edges, channels]``, each with no rows where it is not wanted.
+
+    Raises:
+        ValueError: If an edge names a node that is not there.
     """
     tensors = held_apart(tensors)
     tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)

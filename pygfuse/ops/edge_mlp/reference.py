@@ -1,4 +1,5 @@
-"""A network on edges in plain torch, with values of all edges at once: where a gradient is itself differentiated."""
+"""A network on edges in plain torch, with values of all edges at once: of few edges, and where a gradient is itself
+differentiated."""
 
 from __future__ import annotations
 

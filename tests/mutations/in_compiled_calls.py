@@ -1,0 +1,71 @@
+"""What is broken in calls of compiled layers along few edges, and in what they make of edges before."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+OF_COMPILED_CALLS = (
+    Mutation(
+        'weights that need a gradient',
+        'ops/few_edges.py',
+        'or (weights.requires_grad and torch.is_grad_enabled())',
+        'or False',
+        'tests/compiler/test_convs.py -k "outputs_and_gradients and PDNConv and random"',
+    ),
+    Mutation(
+        'loops among edges whose norms a kernel computes',
+        'cpu/edge_norms.py',
+        'if with_loops == 0 or targets[edge] != sources[edge]:',
+        'if with_loops == 0 or targets[edge] >= 0:',
+        'tests/cpu/test_edge_norms.py -k self-loops',
+    ),
+    Mutation(
+        'the edges themselves in what is kept with them',
+        'conv/_prepared_edges.py',
+        'parts = edge_index, *parts[1:]',
+        'parts = edge_index[:0], *parts[1:]',
+        'tests/conv/test_prepared_edges.py -k "norms and LGConv"',
+    ),
+    Mutation(
+        'the first call of a compiled layer',
+        'compiler/written.py',
+        'is_known = note is not None or not (is_said(x.device) or is_watched(list(operands.values())))',
+        'is_known = note is not None',
+        'tests/compiler/test_known_calls.py -k checkpoint',
+    ),
+    Mutation(
+        'the nodes of ends that no operator indexes by',
+        'ops/listed.py',
+        'if side not in reads and len(places)',
+        'if False and len(places)',
+        'tests/compiler/test_at_once.py -k is_named',
+    ),
+    Mutation(
+        'sizes that are given beside features',
+        'conv/_known_calls.py',
+        'rows: list[int | None] = [None, None] if size is None else [*size]',
+        'rows: list[int | None] = [None, None]',
+        'tests/compiler/test_known_calls.py -k sizes',
+    ),
+    Mutation(
+        'features of several graphs of nodes',
+        'conv/_known_calls.py',
+        'each = ({name: stack[k] for',
+        'each = ({name: stack[0] for',
+        'tests/compiler/test_known_calls.py -k stacked',
+    ),
+    Mutation(
+        'edges that are written to after they were looked at',
+        'graph/orders.py',
+        'origin.check_unwritten()\n            return',
+        'return',
+        'tests/cpu/test_pairs.py -k written_to',
+    ),
+    Mutation(
+        'ties in a maximum that somebody watches',
+        'compiler/network.py',
+        'dtype.itemsize) and not is_intercepted()',
+        'dtype.itemsize)',
+        'tests/compiler/test_at_once.py -k watches',
+    ),
+)
