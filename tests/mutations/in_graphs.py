@@ -248,8 +248,8 @@ OF_GRAPHS = (
     Mutation(
         'edges in no order of a graph with loops',
         'graph/orders.py',
-        ' or not isinstance(origin, Adjacency) or self.num_loops is not None:',
-        ' or not isinstance(origin, Adjacency):',
+        'if not isinstance(origin, Adjacency) or self.num_loops is not None:',
+        'if not isinstance(origin, Adjacency):',
         f'{GRAPH} -k in_no_order',
     ),
 )
