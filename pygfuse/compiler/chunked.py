@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, text
+from pygfuse.compiler.ir import EDGE, Node, computed_on_edges, is_brought, mapped, text
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges, new_seed
@@ -17,7 +17,7 @@ from pygfuse.ops.edge_mlp import why_no_edge_chunks
 from pygfuse.ops.edge_values import DTYPES, edge_values
 
 # what a chunk does not hold all edges of
-_OF_ALL_EDGES = ('softmax', 'reduce', 'batch_norm')
+OF_ALL_EDGES = ('softmax', 'reduce', 'batch_norm')
 # a reduction by another one
 _BY = {'sum': 'sum', 'mean': 'sum', 'max': 'max', 'min': 'max'}
 
@@ -109,27 +109,12 @@ def chunked(message: Node, reduction: Node | None = None) -> Chunked:
     if message.dtype not in DTYPES or message.residency != EDGE:
         raise Refused('messages that are no floating values of edges')
     order, operands = [], {}
-    for node in _between(message):
-        if node.op in _OF_ALL_EDGES:
+    for node in computed_on_edges(message):
+        if node.op in OF_ALL_EDGES:
             raise Refused(f'{node.op} of values that each edge has of its own')
         order.append(node)
         for parent in node.parents():
-            if _is_operand(parent):
+            if is_brought(parent):
                 operands.setdefault(id(parent), parent)
     named = {f'operand {i}': node for i, node in enumerate(operands.values())}
     return Chunked(message, reduction, named, tuple(order))
-
-
-def _is_operand(node: Node) -> bool:
-    return node.residency != EDGE or node.op == 'input'
-
-
-def _between(message: Node) -> list[Node]:
-    """The values of edges that have to be computed, each after what it is computed of."""
-    needed, stack = set(), [message]
-    while stack:
-        node = stack.pop()
-        if id(node) not in needed and not _is_operand(node):
-            needed.add(id(node))
-            stack += node.parents()
-    return [node for node in in_order(message) if id(node) in needed]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pygfuse.compiler import positions
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, is_brought, value
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.positions import Places
 from pygfuse.compiler.refusal import Refused
@@ -51,7 +51,7 @@ class Operands:
 
 def is_leaf(node: Node) -> bool:
     """Whether a value is an operand: of nodes, shared, brought by the call for each edge, or a map of the latter."""
-    if node.residency != EDGE or node.op == 'input':
+    if is_brought(node):
         return True
     if node.op == 'linear' or (node.op in OPERATIONS and OPERATIONS[node.op].selects):
         return node.args[0].residency == EDGE and is_features(node.args[0])

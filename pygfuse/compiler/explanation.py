@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 
 from pygfuse.compiler.emission import Factors, is_features
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, text
+from pygfuse.compiler.forms import Form
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, in_order, results_of, text
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import stages
-from pygfuse.compiler.plan import Form, Plan
+from pygfuse.compiler.plan import Plan
 
 _PLACES = (EDGE, SOURCE, TARGET)
 
@@ -55,27 +56,20 @@ def cost_as_written(output: Node) -> Cost:
 
 
 def cost_of(plan: Plan) -> Cost:
-    """What a plan computes: walks and nodes; of the edges' values none is in memory but what the call brings."""
+    """What a plan computes: walks and nodes; of the edges' values those are in memory that are kept for others."""
     counted = dict.fromkeys(_PLACES, 0)
     for node in plan.steps:
         if node.residency != SHARED and id(node) not in plan.walks:
             counted[node.residency] += operations_of(node)
     for node in plan.steps:
         if id(node) in plan.walks:
-            counted[EDGE] += sum(operations_of(n) for n in _on_edges(node)) + operations_of(node)
+            on_edges = [n for parent in node.parents() for n in computed_on_edges(parent, without=plan.walks)]
+            distinct = {id(n): n for n in on_edges}.values()
+            counted[EDGE] += sum(map(operations_of, distinct)) + operations_of(node)
     held = [o for walk in plan.walks.values() for o in _formed(walk)]
+    returned = {id(node) for node in results_of(plan.output)}
+    held += [n.width for n in plan.steps if n.residency == EDGE and id(n) in plan.walks and id(n) not in returned]
     return Cost(counted, sum(held))
-
-
-def _on_edges(reduction: Node) -> Iterable[Node]:
-    """The values of edges of one walk."""
-    seen, stack = {}, list(reduction.parents())
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen and node.residency == EDGE:
-            seen[id(node)] = node
-            stack += node.parents()
-    return seen.values()
 
 
 def _formed(walk: Form) -> Iterable[int]:

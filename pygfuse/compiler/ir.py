@@ -8,7 +8,7 @@ where it meets one of another residency. Residencies and movements are those of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -154,6 +154,32 @@ def in_order(outputs: Any) -> list[Node]:
             stack.append((node, True))
             stack += ((parent, False) for parent in node.parents() if id(parent) not in seen)
     return list(seen.values())
+
+
+def is_brought(node: Node) -> bool:
+    """Whether a value is there before edges are looked at: of nodes, shared, or what a call brings for each edge."""
+    return node.residency != EDGE or node.op == 'input'
+
+
+def computed_on_edges(output: Node, without: Container[int] = ()) -> list[Node]:
+    """The values of edges that have to be computed for one, each after what it is computed of.
+
+    Args:
+        output: The value.
+        without: The identities of those that are there.
+
+    Example:
+        >>> x_i, x_j = leaf('x_i', TARGET, (4,), torch.float32), leaf('x_j', SOURCE, (4,), torch.float32)
+        >>> [node.op for node in computed_on_edges(value('relu', value('sub', value('exp', x_i), x_j)))]
+        ['sub', 'relu']
+    """
+    needed, stack = set(), [output]
+    while stack:
+        node = stack.pop()
+        if id(node) not in needed and id(node) not in without and not is_brought(node):
+            needed.add(id(node))
+            stack += node.parents()
+    return [node for node in in_order(output) if id(node) in needed]
 
 
 def results_of(output: Node) -> tuple[Node, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -12,20 +12,20 @@ from torch import Tensor
 
 from pygfuse._lib.note import Note
 from pygfuse.compiler.capture import Captured
-from pygfuse.compiler.chunked import Chunked, chunked
+from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
+from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, results_of
-from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in
-from pygfuse.compiler.network import Network, network_of
+from pygfuse.compiler.lowering import Walk, softmaxes_in
+from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
-from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
-from pygfuse.compiler.written import Form, Run, written
+from pygfuse.compiler.written import Run, written
 from pygfuse.ops import Edges
 
 
@@ -141,14 +141,11 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
         returned = {id(node) for node in results_of(output) if node.residency == EDGE and node.op != 'input'}
         for node in in_order(output):
             if id(node) in returned and id(node) not in walks:
-                walks[id(node)] = _values_of(node)
+                walks |= values_of(node)
             if node.op != 'reduce':
                 continue
             try:
-                if id(node.args[0]) in returned:
-                    walks[id(node)] = walks[id(node.args[0])] = network_of(node.args[0], node, is_returned=True)
-                else:
-                    walks[id(node)] = _walk_of(node)
+                walks |= reduced_and_returned(node) if id(node.args[0]) in returned else forms_of(node)
             except Refused:
                 found = softmaxes_in(node.args[0])
                 if not found:
@@ -165,36 +162,6 @@ def _check_normalised_once(walks: Mapping[int, Form]) -> None:
     modules = [id(module) for network in networks for module in network.batch_norms]
     if len(set(modules)) < len(modules):
         raise Refused('a batch normalisation that is taken twice')
-
-
-def _walk_of(reduction: Node) -> Form:
-    """A program, or else a network, or else operators on chunks of edges, that give a reduction.
-
-    Raises:
-        Refused: If there is none of these; why there is no program.
-    """
-    return _first(
-        lambda: lowered(reduction),
-        lambda: network_of(reduction.args[0], reduction),
-        lambda: lowered(small_sums_written_out(reduction)),
-        lambda: chunked(reduction.args[0], reduction),
-    )
-
-
-def _values_of(node: Node) -> Form:
-    """A network, or else operators on chunks, that give values of edges."""
-    return _first(lambda: network_of(node, is_returned=True), lambda: chunked(node))
-
-
-def _first(*attempts: Callable[[], Form]) -> Form:
-    """What the first attempt gives that is not refused; if all are, the reason of the first."""
-    refusals = []
-    for attempt in attempts:
-        try:
-            return attempt()
-        except Refused as refusal:
-            refusals.append(refusal)
-    raise refusals[0]
 
 
 def _steps(output: Node, walks: Mapping[int, Form]) -> list[Node]:

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
-from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
+from pygfuse.compiler.forms import Form
 from pygfuse.compiler.ir import Node
 from pygfuse.compiler.lowering import Walk
-from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.untouched import with_edges_only
 from pygfuse.ops import Edges, aggregate, new_seed
@@ -26,8 +25,6 @@ from pygfuse.program.products import Product
 from pygfuse.program.sums_along_edges import SUM, WEIGHTED
 from pygfuse.program.trace import SCALAR
 
-# in what forms the values of edges are computed
-Form: TypeAlias = Walk | Network | Chunked
 Run: TypeAlias = Callable[[Edges, Mapping[str, Tensor], Note | None], Any]
 
 

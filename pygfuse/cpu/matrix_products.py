@@ -12,6 +12,8 @@ from pygfuse.cpu.sums_over_rows import add_sums_over_rows
 
 # below, a call of oneDNN costs more than it saves
 _LEAST_OPERATIONS = 2**20
+# a narrower side makes a product of another kind
+_LEAST_WIDTH = 16
 
 
 @functools.cache
@@ -28,7 +30,7 @@ def _has_faster_onednn() -> bool:
 
 def _by_onednn(values: Tensor, weight: Tensor) -> bool:
     rows, width = values.shape
-    is_large = rows * width * weight.shape[0] >= _LEAST_OPERATIONS and min(width, weight.shape[0]) >= 16
+    is_large = rows * width * weight.shape[0] >= _LEAST_OPERATIONS and min(width, weight.shape[0]) >= _LEAST_WIDTH
     return values.dtype == torch.float32 and is_large and _has_faster_onednn()
 
 
@@ -75,8 +77,14 @@ def add_over_rows(grad: Tensor, values: Tensor, out: Tensor) -> None:
         values: ``[rows, D]``.
         out: ``[width, D]``.
     """
+    if values.shape[1] == 1:
+        # MKL adds row after row, which loses digits where there are many
+        out.add_((grad * values).sum(dim=0).unsqueeze(1))
+    elif values.shape[1] < _LEAST_WIDTH:
+        # as above; and this takes half as long
+        out.add_((values.t() @ grad).t())
     # oneDNN would take copies of both, with columns for rows
-    if _by_onednn(grad.t(), values.t()):
+    elif _by_onednn(grad.t(), values.t()):
         add_sums_over_rows(grad.contiguous(), values.contiguous(), out)
     else:
         out.addmm_(grad.t(), values)

@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation
 CHUNKED = 'tests/compiler/test_chunked.py'
 VALUES = 'tests/ops/test_edge_values.py'
 MATRICES = 'tests/compiler/test_matrices.py'
+KEPT = 'tests/compiler/test_kept.py'
 OWN = 'tests/compiler/test_own_convs.py'
 
 OF_COMPILED_MESSAGES = (
@@ -93,5 +94,61 @@ OF_COMPILED_MESSAGES = (
         "is_map = func is F.linear and isinstance(args[0] if args else kwargs.get('input'), Tensor)",
         'is_map = func is F.linear',
         f'{CHUNKED} -k active_rows',
+    ),
+    Mutation(
+        'values that are kept though nothing wider is computed of them',
+        'compiler/kept.py',
+        'if share * node.width <= above and _may_be_kept(node):',
+        'if _may_be_kept(node):',
+        f'{KEPT} -k narrow_is_not_kept',
+    ),
+    Mutation(
+        'a linear map that is taken twice for a value that is kept',
+        'compiler/kept.py',
+        'if any(count > 1 for count in counts.values()):',
+        'if False:',
+        f'{KEPT} -k taken_twice',
+    ),
+    Mutation(
+        'the most numbers of an edge',
+        'compiler/forms.py',
+        '_SHARES = (16, 8, 4, 2)',
+        '_SHARES = (2,)',
+        f'{KEPT} -k "in_memory and smeared"',
+    ),
+    Mutation(
+        'a maximum of products as a network',
+        'compiler/network_reading.py',
+        "reduction.attributes['reduce'] == 'max' and _has_factor(reader.stages)",
+        'False',
+        f'{KEPT} -k maximum_of_products',
+    ),
+    Mutation(
+        'a factor of the other end',
+        'compiler/network_reading.py',
+        'if factor.residency == SOURCE and factor.shape == node.shape:',
+        'if factor.residency != EDGE and factor.shape == node.shape:',
+        f'{KEPT} -k factors_of_targets',
+    ),
+    Mutation(
+        'numbers of edges that are kept and not counted',
+        'compiler/explanation.py',
+        'and id(n) in plan.walks and id(n) not in returned]',
+        'and id(n) in plan.walks and id(n) in returned]',
+        f'{KEPT} -k in_memory',
+    ),
+    Mutation(
+        'a column whose gradient is summed in one line',
+        'cpu/matrix_products.py',
+        'if values.shape[1] == 1:',
+        'if False:',
+        f'{KEPT} -k distances-hub',
+    ),
+    Mutation(
+        'memory as a gradient that nobody gave',
+        'ops/edge_mlp/autograd.py',
+        'if all(grad is None for grad in grads):',
+        'if False:',
+        'tests/ops/test_edge_mlp_second_order.py -k nobody_gives',
     ),
 )

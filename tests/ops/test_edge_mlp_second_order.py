@@ -169,3 +169,30 @@ def test_gradients_of_weights_that_nobody_takes_are_not_computed(monkeypatch):
     assert not any(seen)
     conv(x, *edges).sum().backward()
     assert any(seen)
+
+
+class _NoGradient(torch.autograd.Function):
+    """Twice its argument, whose gradient says nothing of the second one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+@pytest.mark.parametrize('way', ['eager', 'operator'])
+def test_values_of_edges_that_nobody_gives_a_gradient(way):
+    """Autograd calls their backward pass all the same, and must not be given what memory held before."""
+    edges, x = edges_of(GRAPHS['random']()), leaf(60, 3)
+    watched = pytest.MonkeyPatch()
+    with watched.context() as patch:
+        if way == 'operator':
+            patch.setattr('pygfuse.ops.edge_mlp.is_watched', lambda tensors: True)
+        values = edge_states([Begin(source=x), Activation('silu')], edges)
+    used = torch.full((values.numel(),), torch.nan, dtype=values.dtype)  # what memory holds
+    del used
+    total = _NoGradient.apply(values).sum() + x.square().sum()
+    torch.testing.assert_close(torch.autograd.grad(total, x)[0], 2 * x)

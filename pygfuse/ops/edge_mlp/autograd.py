@@ -59,6 +59,9 @@ def gradients_of(
     reduce = _reduce_of(ctx.rest)
     wanted = list(needed) if torch.compiler.is_compiling() else [*taken(functions, needed)]
     if reduce is not None:
+        if all(grad is None for grad in grads):
+            # autograd asks also where what follows gives none
+            return [None] * len(tensors)
         grads = _of_network(ctx.rest, tensors, kept, grads)
 
     def by_chunks() -> list[Tensor | None]:
