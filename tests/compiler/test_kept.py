@@ -6,10 +6,11 @@ import copy
 
 import pytest
 import torch
-from torch.nn import Linear, ReLU, Sequential
+from torch.nn import Linear, ReLU, Sequential, Tanh
 
 import pygfuse
 from pygfuse.compiler.chunked import Chunked
+from pygfuse.compiler.forms import forms_of
 from pygfuse.compiler.ir import EDGE, leaf, value
 from pygfuse.compiler.kept import narrow_values_apart
 from pygfuse.compiler.network import Network
@@ -160,11 +161,11 @@ class GatedBySelf(Own):
 
     def __init__(self):
         super().__init__('sum')
-        self.nn, self.gate = Linear(16, 8), Linear(8, 1)
+        self.nn, self.gate = Sequential(Linear(16, 16), ReLU(), Linear(16, 16), Tanh()), Linear(16, 1)
 
     def message(self, x_i, x_j):
-        out = self.nn(torch.cat([x_i, x_j], dim=-1)).tanh().cumsum(dim=-1)
-        return out * torch.sigmoid(self.gate(out.cumsum(dim=-1)))
+        out = self.nn(torch.cat([x_i, x_j], dim=-1))
+        return out * torch.sigmoid(self.gate(out))
 
 
 def test_no_map_is_taken_twice():
@@ -191,3 +192,6 @@ def test_the_fewest_numbers_are_kept():
         (kept,) = narrow_values_apart(message, share).kept.values()
         assert kept.op == op
         assert kept.residency == EDGE
+    reduction = value('reduce', message, reduce='sum')
+    walk = forms_of(reduction)[id(reduction)]
+    assert [node.op for node in walk.operands.values() if node.residency == EDGE] == ['norm']

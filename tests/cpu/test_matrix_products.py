@@ -43,3 +43,14 @@ def test_products(shape, dtype, library):
     total = torch.ones(width, features, dtype=dtype)
     matrix_products.add_over_rows(grad, values, total)
     check(total, 1 + grad.double().t() @ values.double())
+
+
+@pytest.mark.parametrize('features', [1, 3])
+def test_sums_over_many_equal_rows_keep_their_digits(features):
+    """Added one after another, equal numbers lose digits each in the same direction."""
+    grad, values = torch.full((8192, 16), 0.1), torch.full((8192, features), 0.7)
+    total = torch.zeros(16, features)
+    for _ in range(12):
+        matrix_products.add_over_rows(grad, values, total)
+    expected = 12 * grad.double().t() @ values.double()
+    torch.testing.assert_close(total.double(), expected, rtol=2e-6, atol=0)

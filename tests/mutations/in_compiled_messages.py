@@ -114,7 +114,7 @@ OF_COMPILED_MESSAGES = (
         'compiler/forms.py',
         '_SHARES = (16, 8, 4, 2)',
         '_SHARES = (2,)',
-        f'{KEPT} -k "in_memory and smeared"',
+        f'{KEPT} -k fewest',
     ),
     Mutation(
         'a maximum of products as a network',
@@ -142,7 +142,7 @@ OF_COMPILED_MESSAGES = (
         'cpu/matrix_products.py',
         'if values.shape[1] == 1:',
         'if False:',
-        f'{KEPT} -k distances-hub',
+        'tests/cpu/test_matrix_products.py -k digits',
     ),
     Mutation(
         'memory as a gradient that nobody gave',
