@@ -14,6 +14,7 @@ from pygfuse.cpu.sums_over_rows import add_sums_over_rows
 _LEAST_OPERATIONS = 2**20
 # a narrower side makes a product of another kind
 _LEAST_WIDTH = 16
+_ROWS_TOGETHER = 256
 
 
 @functools.cache
@@ -77,14 +78,24 @@ def add_over_rows(grad: Tensor, values: Tensor, out: Tensor) -> None:
         values: ``[rows, D]``.
         out: ``[width, D]``.
     """
-    if values.shape[1] == 1:
-        # MKL adds row after row, which loses digits where there are many
-        out.add_((grad * values).sum(dim=0).unsqueeze(1))
-    elif values.shape[1] < _LEAST_WIDTH:
-        # as above; and this takes half as long
-        out.add_((values.t() @ grad).t())
+    if values.shape[1] < _LEAST_WIDTH:
+        _add_narrow(grad, values, out)
     # oneDNN would take copies of both, with columns for rows
     elif _by_onednn(grad.t(), values.t()):
         add_sums_over_rows(grad.contiguous(), values.contiguous(), out)
     else:
         out.addmm_(grad.t(), values)
+
+
+def _add_narrow(grad: Tensor, values: Tensor, out: Tensor) -> None:
+    """The same of few columns, which a library adds up row after row: that loses digits where many are alike.
+
+    Blocks of rows are summed by themselves, which is no slower.
+    """
+    blocks = len(grad) // _ROWS_TOGETHER
+    rows = blocks * _ROWS_TOGETHER
+    if blocks:
+        in_blocks = [tensor[:rows].unflatten(0, (blocks, _ROWS_TOGETHER)) for tensor in (values, grad)]
+        out.add_(torch.bmm(in_blocks[0].transpose(1, 2), in_blocks[1]).sum(dim=0).t())
+    if rows < len(grad):
+        out.add_((values[rows:].t() @ grad[rows:]).t())

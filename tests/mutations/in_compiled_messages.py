@@ -140,8 +140,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'a column whose gradient is summed in one line',
         'cpu/matrix_products.py',
-        'if values.shape[1] == 1:',
-        'if False:',
+        'if values.shape[1] < _LEAST_WIDTH:\n        _add',
+        'if False:\n        _add',
         'tests/cpu/test_matrix_products.py -k digits',
     ),
     Mutation(
