@@ -93,7 +93,7 @@ def explained(plan: Plan) -> str:
     """
     parts = ['as written', text(plan.captured.output)]
     before = plan.captured.output
-    for name, output in stages(plan.captured.output):
+    for name, output in stages(plan.captured.output, plan.without, plan.more):
         if text(output) != text(before):
             parts += [f'\nafter {name}', text(output)]
         before = output

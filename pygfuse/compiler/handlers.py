@@ -163,6 +163,21 @@ def _normalize(x: Symbol, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> S
     return made('normalize', x, p=p, dim=inner_dim(x, dim), eps=eps)
 
 
+@handler('cosine_similarity')
+def _cosine_similarity(x1: Symbol, x2: Symbol, dim: int = 1, eps: float = 1e-8) -> Symbol:
+    if x1.shape != x2.shape:
+        raise Refused('a cosine similarity of rows of different shapes')
+    dims = _inner_dims(x1, dim)
+    product = made('mul', *(made('div', x, _length(x, dims, eps)) for x in (x1, x2)))
+    return made('sum', product, dims=dims, keepdim=False)
+
+
+def _length(x: Symbol, dims: tuple[int, ...], eps: float) -> Symbol:
+    """At least `eps`; the derivative is that of the length all the same, as in torch."""
+    length = made('norm', x, p=2, dim=dims, keepdim=True)
+    return made('add', length, made('detach', made('sub', made('clamp', length, eps, None), length)))
+
+
 @handler('layer_norm')
 def _layer_norm(x: Symbol, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Symbol:
     return made('layer_norm', x, tuple(normalized_shape), weight, bias, eps)

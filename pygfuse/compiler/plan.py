@@ -23,10 +23,16 @@ from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
+from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.written import Run, written
 from pygfuse.ops import Edges
+
+# passes that are left out, and added, where a reduction has neither a program nor a network: a map that is taken after
+# a sum leaves its bias behind, which may ask for the same values a second time
+_AFTER_SUMS = (linear_maps_after_sums.__name__,)
+_OTHER_PASSES = ((_AFTER_SUMS, ()), ((), (sums_taken_apart.__name__,)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Plan:
         steps: All values that have to be computed, in order.
         captured: What was captured.
         guarded: Residencies whose nodes without edges must not be computed (`pygfuse.compiler.untouched`).
+        without, more: The passes that were left out, and those that were added, as of `pygfuse.compiler.passes.stages`.
     """
 
     output: Node
@@ -46,6 +53,8 @@ class Plan:
     steps: tuple[Node, ...]
     captured: Captured
     guarded: frozenset[str]
+    without: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
     @staticmethod
     def of(captured: Captured, without: Collection[str] = ()) -> Plan:
@@ -59,16 +68,15 @@ class Plan:
             Refused: If something has no fused form.
         """
         plan = Plan._of_passes(captured, without)
-        after_sums = linear_maps_after_sums.__name__
-        if after_sums not in without and any(isinstance(form, Chunked) for form in plan.walks.values()):
-            # a map that is taken after a sum leaves its bias behind, which may ask for the same values a second time
-            other = Plan._of_passes(captured, (*without, after_sums))
-            return other if len(other.walks) < len(plan.walks) else plan
+        for fewer, more in _OTHER_PASSES:
+            if plan.chunked_reductions and not {*fewer, *more} & {*without}:
+                other = Plan._of_passes(captured, (*without, *fewer), more)
+                plan = min(plan, other, key=lambda plan: (plan.chunked_reductions, len(plan.walks)))
         return plan
 
     @staticmethod
-    def _of_passes(captured: Captured, without: Collection[str]) -> Plan:
-        output = optimised(captured.output, without)
+    def _of_passes(captured: Captured, without: Collection[str], more: Collection[str] = ()) -> Plan:
+        output = optimised(captured.output, without, more)
         output, walks = _lowered(output)
         if not walks:
             raise Refused('it reduces nothing')
@@ -77,7 +85,12 @@ class Plan:
         for node in steps:
             if node.residency == EDGE and node.op not in ('input', 'columns') and id(node) not in walks:
                 raise Refused(f'{node.op} of values of edges')
-        return Plan(output, walks, tuple(steps), captured, guarded_sides(steps))
+        return Plan(output, walks, tuple(steps), captured, guarded_sides(steps), tuple(without), tuple(more))
+
+    @property
+    def chunked_reductions(self) -> int:
+        """How many reductions run by operators on chunks of edges, the slowest form."""
+        return sum(isinstance(form, Chunked) and form.reduction is not None for form in self.walks.values())
 
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""

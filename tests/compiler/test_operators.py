@@ -18,6 +18,7 @@ FUSED: dict[str, Callable] = {
     'method softmax': lambda x_j: x_j.softmax(-1),
     'log_softmax': lambda x_j: F.log_softmax(x_j, -1),
     'norm': lambda x_j: x_j.norm(dim=-1, keepdim=True) * x_j,
+    'cosine similarity': lambda x_j: x_j * F.cosine_similarity(x_j, x_j.abs(), dim=-1)[:, None],
     'chunk': lambda x_j: x_j.chunk(4, -1)[0] + x_j.chunk(4, -1)[2],
     'uneven split': lambda x_j: x_j.split(4, -1)[1].sum(-1, keepdim=True) * x_j,
     'last column': lambda x_j: x_j[:, -1:] * x_j,
@@ -36,6 +37,7 @@ REFUSED: dict[str, Callable] = {
     'method softmax of another type': lambda x_j: x_j.softmax(-1, torch.float64),
     'norm of another type': lambda x_j: x_j.norm(dim=-1, keepdim=True, dtype=torch.float64),
     'an index by a bool': lambda x_j: x_j[:, True].flatten(1),
+    'cosine similarity of other rows': lambda x_j: F.cosine_similarity(x_j, x_j[:, :1]).unsqueeze(-1),
     'sort': lambda x_j: x_j.sort(-1)[0],
     'rounded division': lambda x_j: torch.div(x_j, 2, rounding_mode='floor'),
     'write in place': lambda x_j: x_j.mul_(2),
@@ -68,3 +70,27 @@ def test_operators(name):
     for got, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
     assert (conv.note.reason is None) == (name in FUSED), conv.note.reason
+
+
+@pytest.mark.parametrize('scale', [1.0, 1e-9, 0.0])
+def test_the_cosine_of_short_rows(scale):
+    """Rows no longer than torch's least length have its value and its derivative."""
+
+    class Cosine(MessagePassing):
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=x)
+
+        def message(self, x_i, x_j):
+            return x_j * F.cosine_similarity(x_i, x_j, dim=-1).unsqueeze(-1)
+
+    torch.manual_seed(0)
+    x, edge_index = torch.randn(10, 6, dtype=torch.float64), torch.randint(10, (2, 40))
+    x[:5] *= scale
+    found = []
+    for conv in (Cosine(), pygfuse.compile(Cosine())):
+        leaf = x.clone().requires_grad_()
+        out = conv(leaf, edge_index)
+        found.append((out, *torch.autograd.grad(out.sin().sum(), leaf)))
+    assert conv.note.reason is None
+    for got, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(wanted, got)

@@ -11,6 +11,7 @@ from pygfuse.compiler.passes.no_operation import remove_no_operations
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.split_concatenation import split_concatenations
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
+from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 
 # in the order in which they run
 PASSES: dict[str, Callable[[Node], Node]] = {
@@ -26,17 +27,25 @@ PASSES: dict[str, Callable[[Node], Node]] = {
 }
 
 
-def optimised(output: Node, without: Collection[str] = ()) -> Node:
-    """A value after all passes but those named in `without`."""
+# for what has no program: a network is left then
+MORE_PASSES: dict[str, Callable[[Node], Node]] = {sums_taken_apart.__name__: sums_taken_apart}
+
+
+def optimised(output: Node, without: Collection[str] = (), more: Collection[str] = ()) -> Node:
+    """A value after all passes but those named in `without`, and of `MORE_PASSES` those named in `more`."""
     last = output
-    for _, last in stages(output, without):  # noqa: B007
+    for _, last in stages(output, without, more):  # noqa: B007
         pass
     return last
 
 
-def stages(output: Node, without: Collection[str] = ()) -> Iterator[tuple[str, Node]]:
-    """The name of each pass and the value after it."""
-    for name, run in PASSES.items():
+def stages(output: Node, without: Collection[str] = (), more: Collection[str] = ()) -> Iterator[tuple[str, Node]]:
+    """The name of each pass and the value after it; arguments as of `optimised`."""
+    passes = [*PASSES.items()]
+    for name in more:
+        # maps that it leaves last are taken after sums, too
+        passes += [(name, MORE_PASSES[name]), *passes[-2:]]
+    for name, run in passes:
         if name not in without:
             output = run(output)
             yield name, output
