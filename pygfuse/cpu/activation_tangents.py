@@ -18,13 +18,15 @@ from pygfuse.cpu.row_blocks import blocks
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.activations import ACTIVATIONS
 from pygfuse.program.trace import CHANNELS, Trace
-from pygfuse.program.vocabulary import positive, softplus
+from pygfuse.program.vocabulary import equal, positive, softplus
 
 _REGISTERS, _EDGES_A_PART = 4, 128
 # torch takes logarithms one by one
 _SLOW_IN_TORCH = ('softplus', 'shifted_softplus')
 _FUNCTIONS: dict[str, Callable] = {
     **{name: function for name, function in ACTIVATIONS.items() if name not in ('none', 'prelu')},
+    # torch's derivative at NaN is that of what is positive
+    'relu': lambda z, first, second, slope: positive(z, z, equal(z, z, 0.0, z)),
     # torch's is the identity beyond 20
     'shifted_softplus': lambda z, shift, second, slope: positive(z - 20.0, z, softplus(z)) - shift,
 }

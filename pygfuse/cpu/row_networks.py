@@ -27,8 +27,6 @@ from pygfuse.program.activation import Activation
 ROW_PARTS = 16
 # a wider map is worth a library's product by itself, and its weight's gradient copies for each part
 WIDEST = 256
-# where a value is NaN, torch's derivatives are other numbers than those of the programs
-_LEFT_TO_TORCH = ('relu', 'elu')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +76,7 @@ class RowNetwork:
         maps = [stage for stage in self.stages if isinstance(stage, LinearMap)]
         others = [stage.activation for stage in self.stages if isinstance(stage, Applied)]
         widest = max((max(stage.before, stage.after) for stage in maps), default=0)
-        are_same = all(has_tangent(act) and act.name not in _LEFT_TO_TORCH for act in others)
-        return 0 < widest <= WIDEST and len(others) > 0 and are_same
+        return 0 < widest <= WIDEST and len(others) > 0 and all(map(has_tangent, others))
 
     def forward(
         self, rows: int, held: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor | None]

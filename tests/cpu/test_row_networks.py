@@ -13,6 +13,7 @@ SOFTPLUS, SILU = Activation('shifted_softplus', (0.5,)), Activation('silu')
 NETWORKS = {
     'map first': (LinearMap(50, 128), Applied(SOFTPLUS, 128), LinearMap(128, 128)),
     'activation first': (Applied(SILU, 7), LinearMap(7, 130), Applied(SOFTPLUS, 130)),
+    'rectified': (Applied(Activation('relu'), 16), LinearMap(16, 20), Applied(Activation('elu', (1.0, 1.5)), 20)),
     'narrow': (LinearMap(1, 3), Applied(SILU, 3), LinearMap(3, 1), Applied(SILU, 1)),
 }
 
@@ -125,4 +126,17 @@ def test_what_is_left_to_libraries():
     assert not RowNetwork(taken[:1], torch.float32).is_taken()
     assert not RowNetwork(taken[1:], torch.float32).is_taken()
     assert not RowNetwork((LinearMap(64, 512), Applied(SILU, 512)), torch.float32).is_taken()
-    assert not RowNetwork((LinearMap(64, 128), Applied(Activation('relu'), 128)), torch.float32).is_taken()
+
+
+@pytest.mark.parametrize('act', [Activation('relu'), Activation('leaky_relu', (0.2,)), Activation('silu')], ids=str)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
+def test_what_is_no_number_is_as_in_torch(act, dtype):
+    values = torch.tensor([torch.nan, 0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf], dtype=dtype).repeat(3, 5)
+    grad, held = torch.full_like(values, 3.0), [values, torch.empty_like(values)]
+    network = RowNetwork((Applied(act, 35),), dtype)
+    network.forward(3, held, [], [])
+    network.backward(3, held, [], [grad, grad], [], [])
+    expected = act(values.requires_grad_())
+    torch.testing.assert_close(held[1], expected.detach(), equal_nan=True)
+    (of_values,) = torch.autograd.grad(expected, values, torch.full_like(values, 3.0))
+    torch.testing.assert_close(grad, of_values, equal_nan=True)

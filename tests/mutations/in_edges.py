@@ -46,6 +46,13 @@ OF_EDGES = (
         FACTORS,
     ),
     Mutation(
+        'a rectifier without a derivative where its value is NaN',
+        'cpu/activation_tangents.py',
+        "'relu': lambda z, first, second, slope: positive(z, z, equal(z, z, 0.0, z)),",
+        "'relu': lambda z, first, second, slope: positive(z, z, z * 0.0),",
+        'tests/cpu/test_row_networks.py -k no_number',
+    ),
+    Mutation(
         'tangents of a map have no bias',
         'cpu/row_networks.py',
         "rest.format('None')",
