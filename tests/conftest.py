@@ -25,18 +25,24 @@ def _rows_are_always_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('pygfuse.partial.rows.nodes.COST_OF_NODE', 0)
 
 
+_AT_ONCE = ('MOST_AT_ONCE_BYTES', 'MOST_IN_KERNELS_BYTES')
+
+
 @pytest.fixture(autouse=True)
-def _edges_are_in_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
+def _edges_are_in_chunks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """As few as those of tests would all have a row at once, which tests of that ask for."""
-    limit = importlib.import_module('pygfuse.mapping.few_edges').MOST_AT_ONCE_BYTES
-    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', 0)
-    return limit
+    module = importlib.import_module('pygfuse.mapping.few_edges')
+    limits = {name: getattr(module, name) for name in _AT_ONCE}
+    for name in _AT_ONCE:
+        monkeypatch.setattr(module, name, 0)
+    return limits
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch, _edges_are_in_chunks: int) -> None:
+def at_once(monkeypatch: pytest.MonkeyPatch, _edges_are_in_chunks: dict[str, int]) -> None:
     """Few edges have a row at once, as for users."""
-    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', _edges_are_in_chunks)
+    for name, limit in _edges_are_in_chunks.items():
+        monkeypatch.setattr(f'pygfuse.mapping.few_edges.{name}', limit)
 
 
 @pytest.fixture(scope='session')

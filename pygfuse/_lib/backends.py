@@ -121,6 +121,12 @@ def few_edge_networks_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'few_edge_networks') if device.type == 'cpu' else None
 
 
+def few_edge_stages_of(device: torch.device) -> ModuleType | None:
+    """The module that takes few edges as they come through a network of stages on this device: it has ``is_taken``,
+    ``forward`` and ``backward``. None: there is none."""
+    return _module('cpu', 'few_edge_stages') if device.type == 'cpu' else None
+
+
 def product_list_of(device: torch.device) -> ModuleType | None:
     """The module with products of small matrices on this device: it has ``multiply``. None: there is none."""
     return _module('cpu', 'product_list') if device.type == 'cpu' else None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from pygfuse.cpu.edge_products import TOGETHER, outer_sums, registers_of_block, repeated
-from pygfuse.cpu.ends import ends_of, is_any_outside
-from pygfuse.cpu.inlining import compiled
+from pygfuse.cpu.few_edge_pieces import EXTREMES, checked, of_block, places_of, reduced, spread, turned, zeroed
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import pointer_at
 from pygfuse.cpu.numbers import NUMPY_TYPES
@@ -18,8 +17,6 @@ from pygfuse.cpu.row_stages import ACTIVATION_REGISTERS, BLOCK, RowText, adjoint
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.program.activation import Activation
 from pygfuse.program.networks_along_edges import FewEdgeNetwork
-
-_EXTREMES = ('max', 'min')
 
 
 def _steps_of(network: FewEdgeNetwork) -> tuple[LinearMap | Applied, ...]:
@@ -31,35 +28,10 @@ def _steps_of(network: FewEdgeNetwork) -> tuple[LinearMap | Applied, ...]:
     )
 
 
-def _places(widths: Sequence[int], unit: str) -> list[str]:
-    """Where buffers of these widths begin, one behind another, in what is given for `unit`."""
-    return [f'{unit} * {sum(widths[:i])}' for i in range(len(widths))]
-
-
-def _checked(text: RowText) -> None:
-    """Edges are looked at before anything is read by them, and counted by target."""
-    text.say(
-        """
-        targets, sources, num_edges = ends_of(edges, target_row)
-        failed[0] = 0
-        if is_any_outside(targets, sources, num_edges, num_targets, num_sources):
-            failed[0] = 1
-            return
-        counts = empty(num_targets, element)
-        for v in range(num_targets):
-            counts[v] = 0.0
-        for edge in range(num_edges):
-            counts[targets[edge]] += 1.0
-        """,
-        ends_of=ends_of,
-        is_any_outside=is_any_outside,
-    )
-
-
 def _ends(network: FewEdgeNetwork, text: RowText) -> None:
     """The first map of both ends."""
     width, hidden, registers = network.width, network.hidden, registers_of_block()
-    _turned(text, 0, hidden, 2 * width)
+    turned(text, 'turned0', 'weights[0]', hidden, 2 * width)
     text.say(f'of_difference = pointer_at(turned0, {width * hidden})')
     first = f'{width}, of_difference, None, {hidden}, column, of_sources'
     second = f'{width}, turned0, biases[0], {hidden}, column, of_targets'
@@ -73,25 +45,13 @@ def _ends(network: FewEdgeNetwork, text: RowText) -> None:
     text.call(hidden, registers, _added_product, less)
 
 
-def _turned(text: RowText, j: int, after: int, before: int) -> None:
-    """A weight as products read it, ``[before, after]``."""
-    text.say(
-        f"""
-        turned{j} = empty({after * before}, element)
-        for row in range({after}):
-            for column in range({before}):
-                turned{j}[column * {after} + row] = weights[{j}][row * {before} + column]
-        """
-    )
-
-
 def _values(network: FewEdgeNetwork, text: RowText, last: int) -> None:
     """The values of all edges after the first so many stages, block by block."""
-    room = ', '.join(f'pointer_at(room, {place})' for place in _places(network.widths, 'num_edges'))
+    room = ', '.join(f'pointer_at(room, {place})' for place in places_of(network.widths, 'num_edges'))
     text.say(f'held = ({room},)')
     maps = [step for step in _steps_of(network)[:last] if isinstance(step, LinearMap)]
     for j, step in enumerate(maps, start=1):
-        _turned(text, j, step.after, step.before)
+        turned(text, f'turned{j}', f'weights[{j}]', step.after, step.before)
     text.say(f'for first in range(0, num_edges, {BLOCK}):')
     text.say(f'last = min(num_edges, first + {BLOCK})', 2)
     text.call(network.hidden, 4, _begun, _ENDS.format(network.hidden), indent=2)
@@ -114,13 +74,10 @@ def forward_body(network: FewEdgeNetwork) -> Callable:
     """The kernel that gives the reduced values, and what the first map makes of both ends."""
     text = RowText(network.dtype)
     text.say('', empty=np.empty, element=NUMPY_TYPES[network.dtype])
-    _checked(text)
+    checked(text)
     _ends(network, text)
     _values(network, text, len(_steps_of(network)))
-    width = network.widths[-1]
-    reduced = functools.partial(_reduced, network.reduce)
-    arguments = f'num_edges, num_targets, targets, counts, {width}, column, held[{len(_steps_of(network))}], out'
-    text.call(width, ACTIVATION_REGISTERS, reduced, arguments)
+    reduced(text, network.reduce, network.widths[-1], f'held[{len(_steps_of(network))}]')
     run = text.function(
         'edges, target_row, num_targets, num_sources, x, x_target, weights, biases, of_sources, of_targets, room, out, '
         'failed'
@@ -142,24 +99,24 @@ def backward_body(network: FewEdgeNetwork) -> Callable:
     """The kernel that gives the gradients of features, weights and biases."""
     text = RowText(network.dtype)
     text.say('', empty=np.empty, element=NUMPY_TYPES[network.dtype])
-    _checked(text)
-    is_extreme, steps = network.reduce in _EXTREMES, _steps_of(network)
+    checked(text)
+    is_extreme, steps = network.reduce in EXTREMES, _steps_of(network)
     # what a map gives last is read by a maximum alone
     skips = not is_extreme and isinstance(steps[-1] if steps else None, LinearMap)
     _values(network, text, len(steps) - skips)
     width = network.widths[-1]
-    spread = functools.partial(_spread, network.reduce)
+    to_edges = functools.partial(spread, network.reduce)
     arguments = (
-        f'num_edges, num_targets, targets, counts, {width}, column, held[{len(steps)}], best, share, grad, after_'
+        f'0, num_edges, num_targets, targets, counts, {width}, column, held[{len(steps)}], best, share, grad, after_'
     )
     text.say(f'after_ = pointer_at(room, num_edges * {sum(network.widths)})')
     text.say(f'best, share = pointer_at(of_rows, 0), pointer_at(of_rows, num_targets * {width})')
-    text.call(width, ACTIVATION_REGISTERS, spread, arguments)
+    text.call(width, ACTIVATION_REGISTERS, to_edges, arguments)
     maps = [step for step in steps if isinstance(step, LinearMap)]
     for j, step in enumerate(maps, start=1):
-        _zeroed(text, f'of_weights[{j}]', step.after * step.before)
+        zeroed(text, f'of_weights[{j}]', step.after * step.before)
         text.say(f'if of_biases[{j}] is not None:')
-        _zeroed(text, f'of_biases[{j}]', step.after, 2)
+        zeroed(text, f'of_biases[{j}]', step.after, 2)
     text.say(f'for first in range(0, num_edges, {BLOCK}):')
     text.say(f'last = min(num_edges, first + {BLOCK})', 2)
     j, after = len(maps), 'after_'
@@ -203,11 +160,11 @@ def _back_to_ends(network: FewEdgeNetwork, text: RowText, after: str) -> None:
     for name, place in (('to_targets', '0'), ('to_sources', f'num_targets * {hidden}')):
         text.say(f'{name} = pointer_at(of_rows, {place})')
         rows = 'num_targets' if name == 'to_targets' else 'num_sources'
-        _zeroed(text, name, f'{rows} * {hidden}')
+        zeroed(text, name, f'{rows} * {hidden}')
     text.call(hidden, 1, _scattered, f'num_edges, targets, sources, {hidden}, column, {after}, to_targets, to_sources')
-    _zeroed(text, 'of_weights[0]', 2 * width * hidden)
+    zeroed(text, 'of_weights[0]', 2 * width * hidden)
     text.say('if of_biases[0] is not None:')
-    _zeroed(text, 'of_biases[0]', hidden, 2)
+    zeroed(text, 'of_biases[0]', hidden, 2)
     text.call(hidden, 1, totals, f'0, num_targets, {hidden}, column, to_targets, of_biases[0], 0')
     of_target = f'num_targets, {width}, column, x_target, to_targets, {of_weight}'
     of_source = f'num_sources, {width}, column, x, to_sources, {of_weight}, column + {width}, nothing'
@@ -232,17 +189,12 @@ def _back_to_nodes(network: FewEdgeNetwork, text: RowText) -> None:
         f'to_sources, num_sources, {hidden}, of_difference, {rest}, 1.0, of_x',
     ]
     text.say('if of_x is not None:')
-    _zeroed(text, 'of_x', f'num_sources * {width}', 2)
+    zeroed(text, 'of_x', f'num_sources * {width}', 2)
     if not network.shared:
-        _zeroed(text, own, f'num_targets * {width}', 2)
+        zeroed(text, own, f'num_targets * {width}', 2)
         calls.append(f'to_targets, num_targets, {hidden}, of_difference, {rest}, -1.0, {own}')
     text.say(f'of_difference = pointer_at(weights[0], {width})', 2)
     text.call(width, registers_of_block(), _added_product, *calls, indent=2)
-
-
-def _zeroed(text: RowText, name: str, length: int | str, indent: int = 1) -> None:
-    text.say(f'for place in range({length}):', indent)
-    text.say(f'{name}[place] = 0.0', indent + 1)
 
 
 def _begun(block: Layout) -> Function:
@@ -254,71 +206,7 @@ def begin(first, last, targets, sources, width, column, of_sources, of_targets, 
         store_row(out, e * width + column, own + load_row(of_sources, sources[e] * width + column))
     return
 """
-    return _of(text, block)
-
-
-def _reduced(reduce: str, block: Layout) -> Function:
-    """``reduce(num_edges, num_targets, targets, counts, width, column, values, out)``."""
-    text = """
-def reduce(num_edges, num_targets, targets, counts, width, column, values, out):
-    for v in range(num_targets):
-        store_row(out, v * width + column, row_full(begun))
-    for e in range(num_edges):
-        at = targets[e] * width + column
-        value = load_row(values, e * width + column)
-        if extreme:
-            store_row(out, at, maximum(load_row(out, at), value * sign))
-        else:
-            store_row(out, at, load_row(out, at) + value)
-    for v in range(num_targets):
-        at = v * width + column
-        if counts[v] == 0.0:
-            store_row(out, at, row_full(0.0))
-        elif mean:
-            store_row(out, at, load_row(out, at) / counts[v])
-        elif negative:
-            store_row(out, at, load_row(out, at) * sign)
-    return
-"""
-    return _of(text, block, reduce)
-
-
-def _spread(reduce: str, block: Layout) -> Function:
-    """``spread(num_edges, num_targets, targets, counts, width, column, values, best, share, grad, out)``.
-
-    The gradients of all edges' values. Edges that tie in a maximum share its gradient; all of one that is NaN get NaN.
-    """
-    text = """
-def spread(num_edges, num_targets, targets, counts, width, column, values, best, share, grad, out):
-    if extreme:
-        for v in range(num_targets):
-            store_row(best, v * width + column, row_full(begun))
-            store_row(share, v * width + column, row_full(0.0))
-        for e in range(num_edges):
-            at = targets[e] * width + column
-            store_row(best, at, maximum(load_row(best, at), load_row(values, e * width + column) * sign))
-        for e in range(num_edges):
-            at = targets[e] * width + column
-            own, ties = load_row(best, at), load_row(share, at)
-            store_row(share, at, equal(load_row(values, e * width + column) * sign, own, ties + 1.0, ties))
-        for v in range(num_targets):
-            at = v * width + column
-            store_row(share, at, load_row(grad, at) / load_row(share, at))
-        for e in range(num_edges):
-            at = targets[e] * width + column
-            own = load_row(best, at)
-            none = equal(own, own, row_full(0.0), own)
-            found = equal(load_row(values, e * width + column) * sign, own, load_row(share, at), none)
-            store_row(out, e * width + column, found)
-    else:
-        for e in range(num_edges):
-            row = load_row(grad, targets[e] * width + column)
-            if mean:
-                row = row / counts[targets[e]]
-            store_row(out, e * width + column, row)
-    return
-"""
-    return _of(text, block, reduce)
+    return of_block(text, block)
 
 
 def _scattered(block: Layout) -> Function:
@@ -332,7 +220,7 @@ def scatter(num_edges, targets, sources, width, column, grad, to_targets, to_sou
         store_row(to_sources, there, load_row(to_sources, there) + row)
     return
 """
-    return _of(text, block)
+    return of_block(text, block)
 
 
 def _summed(block: Layout) -> Function:
@@ -347,7 +235,7 @@ def add_sums(rows, width, column, values, grad, sums, size, stride, place, nothi
         add((nothing, grad), None, first, min({BLOCK}, rows - first), some, width, column, sums, place, size, stride)
     return
 """
-    return _of(text, block, add=outer_sums(block), pointer_at=pointer_at)
+    return of_block(text, block, add=outer_sums(block), pointer_at=pointer_at)
 
 
 def _added_product(block: Layout) -> Function:
@@ -370,13 +258,4 @@ def _added_product(block: Layout) -> Function:
         *repeated('        store_row(out, q# * width + column, sum#)'),
         '    return',
     ]
-    return _of('\n'.join(text), block, pointer_at=pointer_at)
-
-
-def _of(text: str, block: Layout, reduce: str = 'sum', **scope: object) -> Function:
-    is_extreme, is_smallest = reduce in _EXTREMES, reduce == 'min'
-    return compiled(
-        text.strip(), load_row=block.load_row, store_row=block.store_row, row_full=block.row_full,
-        begun=-np.inf if is_extreme else 0.0, extreme=is_extreme, negative=is_smallest, mean=reduce == 'mean',
-        sign=-1.0 if is_smallest else 1.0, **scope,
-    )  # fmt: skip
+    return of_block('\n'.join(text), block, pointer_at=pointer_at)

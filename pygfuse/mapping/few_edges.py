@@ -11,6 +11,8 @@ MOST_BYTES = 2**23
 MOST_TINY_BYTES = 2**16
 # the same, where the other way is a loop over chunks of edges
 MOST_AT_ONCE_BYTES = 2**19
+# the same, where a kernel takes edges as they come through a network, of the widest value
+MOST_IN_KERNELS_BYTES = 2**23
 # numbers that a network of edges multiplies: beyond, several threads take less than one
 MOST_PRODUCTS = 2**24
 # numbers in rows of edges: beyond, walks of programs take two threads
@@ -76,3 +78,13 @@ def are_at_once(num_edges: int, row_bytes: int) -> bool:
         False
     """
     return 0 < num_edges * row_bytes <= MOST_AT_ONCE_BYTES
+
+
+def are_in_kernels(num_edges: int, row_bytes: int) -> bool:
+    """Whether a kernel takes edges as they come through a network, in place of chunks of sorted ones.
+
+    Example:
+        >>> are_in_kernels(40_000, 256)
+        False
+    """
+    return 0 < num_edges * row_bytes <= MOST_IN_KERNELS_BYTES and records.TABLE.is_empty()

@@ -14,7 +14,7 @@ from pygfuse._lib.modes import only_a_note_is_said
 from pygfuse.call.call import Call
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.listed import Listed
-from pygfuse.mapping.few_edges import are_at_once, are_few, counted_bytes
+from pygfuse.mapping.few_edges import are_at_once, are_few, are_in_kernels, counted_bytes
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.plan import Plan
 from pygfuse.program.program import SOURCE, TARGET
@@ -49,6 +49,13 @@ def are_taken_at_once(edges: Edges, width: int, element_bytes: int) -> bool:
     if not is_list(edges.token) or edges.loops is not None:
         return False
     return are_at_once(edges.token.shape[1], width * element_bytes)
+
+
+def are_taken_in_kernels(edges: Edges, width: int, element_bytes: int) -> bool:
+    """Whether edges are so few that a kernel takes them through a network as they come; arguments as above."""
+    if not is_list(edges.token) or edges.loops is not None:
+        return False
+    return are_in_kernels(edges.token.shape[1], width * element_bytes)
 
 
 @contextlib.contextmanager

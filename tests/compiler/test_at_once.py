@@ -6,7 +6,6 @@ import torch_geometric.nn as pyg
 
 import pygfuse
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.few_edges import are_at_once
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Begin, Map, edge_network
 from pygfuse.ops.edge_mlp.reference import reference_network
@@ -79,13 +78,19 @@ def test_results_are_those_of_the_reference(reduce, flow):
         torch.testing.assert_close(*gradients)
 
 
-def test_more_edges_are_taken_in_chunks(monkeypatch):
-    asked = []
-    monkeypatch.setattr('pygfuse.ops.listed.are_at_once', lambda *sizes: asked.append(sizes) or are_at_once(*sizes))
-    edge_index, x = torch.randint(100, (2, 30_000)), torch.randn(100, 8, requires_grad=True)
-    out, _ = edge_network([Begin(source=x), Map(torch.randn(4, 8), None)], Edges(edge_index, 100, 100), 'sum')
-    assert asked == [(30_000, 32)]
-    assert type(out.grad_fn).__name__ == '_EdgeNetworkBackward'
+@pytest.mark.parametrize(
+    ('num_edges', 'reduce', 'function'),
+    [
+        (15_000, 'max', 'few_edges._Network'),
+        (30_000, 'max', 'eager._EdgeNetwork'),
+        (30_000, 'sum', 'few_edges._Network'),
+        (300_000, 'sum', 'eager._EdgeNetwork'),
+    ],
+)
+def test_more_edges_are_taken_in_chunks(num_edges, reduce, function):
+    edge_index, x = torch.randint(100, (2, num_edges)), torch.randn(100, 8, requires_grad=True)
+    out, _ = edge_network([Begin(source=x), Map(torch.randn(4, 8), None)], Edges(edge_index, 100, 100), reduce)
+    assert type(out.grad_fn).__name__ == f'{function.split(".")[1]}Backward'
 
 
 def test_ties_that_somebody_watches_run_pyg_s_path():

@@ -339,7 +339,7 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'edges that tie in a network along edges as they come',
-        'cpu/few_edge_bodies.py',
+        'cpu/few_edge_pieces.py',
         'own, ties + 1.0, ties)',
         'own, ties * 0.0 + 1.0, ties)',
         f'{NETWORKS_ALONG} -k tie',

@@ -7,6 +7,7 @@ from tests.mutations.in_compiled_calls import OF_COMPILED_CALLS
 from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
 from tests.mutations.in_cuda import OF_CUDA
 from tests.mutations.in_edges import OF_EDGES
+from tests.mutations.in_few_edge_stages import OF_FEW_EDGE_STAGES
 from tests.mutations.in_few_edges import OF_FEW_EDGES
 from tests.mutations.in_graphs import OF_GRAPHS
 from tests.mutations.in_kernels import OF_KERNELS
@@ -28,6 +29,7 @@ MUTATIONS = (
     *OF_TYPES,
     *OF_COMPILED_MESSAGES,
     *OF_COMPILED_CALLS,
+    *OF_FEW_EDGE_STAGES,
     *OF_COMPILATION,
     *OF_FEW_EDGES,
     *OF_MAPPED_WALKS,

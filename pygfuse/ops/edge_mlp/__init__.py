@@ -28,12 +28,10 @@ from pygfuse.ops.edge_mlp.stages import (
     Plus,
     Rectifier,
     Times,
-    widths_of,
     written,
 )
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.intercepted import is_watched
-from pygfuse.ops.listed import are_taken_at_once
 from pygfuse.ops.wanted import no_leaf
 
 __all__ = [
@@ -83,8 +81,10 @@ def why_no_places(graph: Graph) -> str | None:
 def _run(stages: Sequence[EdgeStage], edges: Edges, reduce: str, with_state: bool) -> tuple[Tensor, Tensor]:
     text, tensors = written(stages)
     is_eager = not is_watched(tensors)
-    if is_eager and are_taken_at_once(edges, max(widths_of(stages)), tensors[0].element_size()):
-        return network_at_once(stages, edges, reduce)
+    if is_eager:
+        found = network_at_once(stages, edges, reduce, with_state)
+        if found is not None:
+            return found
     tensors = [no_leaf(tensor) for tensor in tensors]
     if is_eager:
         return network_eagerly(tensors, text, edges, reduce, with_state)

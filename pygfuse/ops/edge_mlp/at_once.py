@@ -1,6 +1,6 @@
-"""A network on so few edges that each has a row at once: PyTorch's operators take less than a loop over chunks.
+"""A network on so few edges that each has a row at once: by a kernel, or by PyTorch's operators.
 
-No graph is made of the edges, and autograd keeps what it keeps of PyG's layer.
+No graph is made of the edges: a loop over chunks of them would take longer.
 """
 
 from __future__ import annotations
@@ -9,20 +9,26 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from pygfuse.ops.edge_mlp.few_edges import kernels_of, network_along
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
-from pygfuse.ops.edge_mlp.stages import EdgeStage
+from pygfuse.ops.edge_mlp.stages import EdgeStage, widths_of
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.listed import ends_of
+from pygfuse.ops.listed import are_taken_at_once, are_taken_in_kernels, ends_of
 from pygfuse.program.program import SOURCE, TARGET
 
 
-def network_at_once(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> tuple[Tensor, Tensor]:
-    """The reduced values, no rows where `reduce` is 'none', and those of edges; ties in a maximum share its gradient.
+def network_at_once(
+    stages: Sequence[EdgeStage], edges: Edges, reduce: str, with_state: bool
+) -> tuple[Tensor, Tensor | None] | None:
+    """The reduced values, no rows where `reduce` is 'none', and those of edges; None where edges are not so few.
+
+    Ties in a maximum share its gradient.
 
     Args:
-        stages: What happens on an edge; the first is a `Begin`.
-        edges: The edges, as `pygfuse.ops.listed.are_taken_at_once` takes them.
+        stages: What happens on an edge; the first is a `Begin`. Nobody intercepts their tensors.
+        edges: The edges.
         reduce: ``'sum'``, ``'max'`` or ``'none'``.
+        with_state: Whether somebody reads the values of edges; else they may be None.
 
     Returns:
         ``[num_targets, channels]``, 0 where there are no edges, and ``[edges, channels]``.
@@ -30,6 +36,20 @@ def network_at_once(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> t
     Raises:
         ValueError: If an edge names a node that is not there, saying which.
     """
+    begin = stages[0]
+    like = next(t for t in (begin.source, begin.target, begin.features) if t is not None)
+    row = max(widths_of(stages)), like.element_size()
+    is_tiny = are_taken_at_once(edges, *row)
+    # of many, the gradient of a maximum is that of winning edges alone, which chunks make use of
+    if is_tiny or (reduce != 'max' and are_taken_in_kernels(edges, *row)):
+        network = kernels_of(stages, reduce)
+        if network is not None:
+            return network_along(network, stages, edges, with_state)
+    return _by_torch(stages, edges, reduce) if is_tiny else None
+
+
+def _by_torch(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> tuple[Tensor, Tensor]:
+    """The same by operators, of which autograd keeps what it keeps of PyG's layer."""
     with ends_of(edges, _reads(stages, reduce)) as (sources, targets):
         values = values_of(stages, sources, targets)
         return reduced(values, targets, edges.num_targets, reduce), values

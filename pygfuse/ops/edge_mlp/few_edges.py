@@ -1,0 +1,169 @@
+"""A network on few edges by one kernel forward and one backward, where its stages have such kernels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.backends import few_edge_stages_of
+from pygfuse._lib.functions import untransformed
+from pygfuse.graph.adjacency import target_row_of
+from pygfuse.ops.batched import is_batched
+from pygfuse.ops.edge_mlp.reference import reduced, values_of
+from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Plus, Times
+from pygfuse.ops.edges import Edges
+from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.listed import say_which
+from pygfuse.program import few_edge_stages as kinds
+from pygfuse.program.activation import Activation
+from pygfuse.program.few_edge_stages import FewEdgeStages
+
+# the fields of a stage that hold tensors, in the order of its kernels
+_FIELDS: dict[type, tuple[str, ...]] = {
+    Begin: ('source', 'target', 'features'),
+    Map: ('weight', 'bias'),
+    Plus: ('features', 'weight'),
+    Times: ('source', 'features'),
+    Activation: (),
+}
+_KINDS = {kinds.Sum: Begin, kinds.Mapped: Map, kinds.Added: Plus, kinds.Multiplied: Times}
+
+
+def kernels_of(stages: Sequence[EdgeStage], reduce: str) -> FewEdgeStages | None:
+    """The network as its kernels take it; None where there are none for it.
+
+    Args:
+        stages: What happens on an edge; the first is a `Begin`.
+        reduce: ``'sum'``, ``'max'`` or ``'none'``.
+    """
+    found: list[kinds.FewEdgeStage] = []
+    width = stages[0].width
+    for stage in stages:
+        if isinstance(stage, Begin):
+            found.append(kinds.Sum(width, *[getattr(stage, name) is not None for name in _FIELDS[Begin]]))
+        elif isinstance(stage, Map):
+            after, before = stage.weight.shape
+            found.append(kinds.Mapped(before, after, stage.bias is not None))
+            width = after
+        elif isinstance(stage, Plus):
+            found.append(kinds.Added(width, stage.features.shape[1], stage.weight is not None))
+        elif isinstance(stage, Times):
+            features = 0 if stage.features is None else stage.features.shape[1]
+            found.append(kinds.Multiplied(width, stage.source is not None, features))
+        elif isinstance(stage, Activation):
+            found.append(kinds.Applied(stage, width))
+        else:
+            return None
+    like = _first_of(stages[0])
+    return _taken(tuple(found), reduce, like.dtype, like.device.type)
+
+
+def _first_of(begin: Begin) -> Tensor:
+    return next(t for t in (begin.source, begin.target, begin.features) if t is not None)
+
+
+@functools.lru_cache(maxsize=256)
+def _taken(stages: tuple, reduce: str, dtype: torch.dtype, device: str) -> FewEdgeStages | None:
+    kernels, network = few_edge_stages_of(torch.device(device)), FewEdgeStages(stages, reduce, dtype)
+    return network if kernels is not None and kernels.is_taken(network) else None
+
+
+def network_along(
+    network: FewEdgeStages, stages: Sequence[EdgeStage], edges: Edges, with_state: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The reduced values, no rows where nothing is reduced, and those of edges, or None; ties in a maximum share its
+    gradient.
+
+    Args:
+        network: The network, of `kernels_of`.
+        stages: Its stages; nobody intercepts their tensors.
+        edges: The edges, which `pygfuse.ops.listed.is_list`.
+        with_state: Whether the values of edges are wanted.
+
+    Raises:
+        ValueError: If an edge names a node that is not there, saying which.
+    """
+    tensors = [getattr(stage, name) for stage in stages for name in _FIELDS[type(stage)]]
+    tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors if t is not None]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return _apply(network, edges, with_state, edges.token, *tensors)
+    return _forward(network, edges, with_state, edges.token, tensors)
+
+
+def _forward(
+    network: FewEdgeStages, edges: Edges, with_state: bool, edge_index: Tensor, tensors: Sequence[Tensor]
+) -> tuple[Tensor, Tensor | None]:
+    nodes = target_row_of(edges.flow), edges.num_targets, edges.num_sources
+    try:
+        return few_edge_stages_of(edge_index.device).forward(network, edge_index, *nodes, tensors, with_state)
+    except IndexError:
+        say_which(edges)
+        raise
+
+
+class _Network(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, network, edges, with_state, edge_index, *tensors):
+        ctx.save_for_backward(edge_index, *tensors)
+        ctx.network, ctx.edges = network, (edges.num_sources, edges.num_targets, edges.flow)
+        ctx.set_materialize_grads(False)
+        return _forward(network, edges, with_state, edge_index, tensors)
+
+    @staticmethod
+    def backward(ctx, of_out, of_state):
+        edge_index, *tensors = ctx.saved_tensors
+        grads, wanted = [g for g in (of_out, of_state) if g is not None], ctx.needs_input_grad[4:]
+        if not grads:
+            # autograd asks also where what follows gives none
+            return (None,) * (4 + len(tensors))
+        compute = _gradients
+        if torch.is_grad_enabled() or any(map(is_batched, grads)) or is_watched([*grads, *tensors]):
+            compute = _gradients_by_torch
+        found = compute(ctx.network, Edges(edge_index, *ctx.edges), tensors, (of_out, of_state), wanted)
+        return None, None, None, None, *found
+
+
+_apply = untransformed(_Network)
+
+
+def _gradients(
+    network: FewEdgeStages, edges: Edges, tensors: Sequence[Tensor], grads: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
+    # hooks of saved tensors may have laid them out otherwise
+    edge_index = edges.token.contiguous()
+    tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+    grads = [grad if grad is None else grad.contiguous() for grad in grads]
+    nodes = target_row_of(edges.flow), edges.num_targets, edges.num_sources
+    kernels = few_edge_stages_of(edge_index.device)
+    return kernels.backward(network, edge_index, *nodes, tensors, *grads, tuple(wanted))
+
+
+def _gradients_by_torch(
+    network: FewEdgeStages, edges: Edges, tensors: Sequence[Tensor], grads: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
+    """The same by operators of torch, for whoever intercepts or differentiates them."""
+    with_graph, row = torch.is_grad_enabled(), target_row_of(edges.flow)
+    with torch.enable_grad():
+        # an operand may be computed from another: a view of its own keeps their gradients apart
+        given = [t.view_as(t) for t in tensors]
+        values = values_of(_stages_of(network, given), edges.token[1 - row], edges.token[row])
+        results = reduced(values, edges.token[row], edges.num_targets, network.reduce), values
+        pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if grad is not None]
+        leaves = [t for t, is_wanted in zip(given, wanted, strict=True) if is_wanted]
+        outs, of_outs = zip(*pairs, strict=True)
+        found = iter(torch.autograd.grad(outs, leaves, of_outs, create_graph=with_graph, allow_unused=True))
+    return [next(found) if is_wanted else None for is_wanted in wanted]
+
+
+def _stages_of(network: FewEdgeStages, tensors: Sequence[Tensor]) -> list[EdgeStage]:
+    """The reverse of `kernels_of`."""
+    found: list[EdgeStage] = []
+    for stage, places in zip(network.stages, network.places, strict=True):
+        given = [None if place is None else tensors[place] for place in places]
+        found.append(stage.activation if isinstance(stage, kinds.Applied) else _KINDS[type(stage)](*given))
+    return found
