@@ -30,7 +30,7 @@ def is_taken(network: FewEdgeStages) -> bool:
     """Whether there are kernels for a network."""
     acts = [stage.activation for stage in network.stages if isinstance(stage, Applied)]
     is_typed = network.dtype in (torch.float32, torch.float64)
-    return is_typed and 0 < min(network.widths) and max(network.widths) <= WIDEST and all(map(has_tangent, acts))
+    return is_typed and min(network.widths) > 0 and max(network.widths) <= WIDEST and all(map(has_tangent, acts))
 
 
 @functools.lru_cache(maxsize=256)
@@ -75,7 +75,7 @@ def forward(
     parts, step = _parts_of(network, num_edges)
     room = like.new_empty(parts * BLOCK * held_of_edge(network))
     state = like.new_empty(num_edges, width) if with_state else None
-    out = like.new_empty(parts, num_targets if network.reduce != 'none' else 0, width)
+    out = _room_of_parts(like, parts, (num_targets if network.reduce != 'none' else 0, width))
     failed, key = torch.empty(1, dtype=torch.int64), ('forward', with_state)
     launch = network.memo.get_or_make(key, lambda: _forward(network, len(tensors), with_state))
     block = launch.pack(
@@ -83,7 +83,7 @@ def forward(
     )
     launch.run(block, min(parts, torch.get_num_threads()))
     _check(failed)
-    return _of_parts(out, network.reduce == 'max'), state
+    return _of_parts(out, parts, network.reduce == 'max'), state
 
 
 def _parts_of(network: FewEdgeStages, num_edges: int) -> tuple[int, int]:
@@ -92,10 +92,14 @@ def _parts_of(network: FewEdgeStages, num_edges: int) -> tuple[int, int]:
     return parts, -(-num_edges // (parts * BLOCK)) * BLOCK
 
 
-def _of_parts(copies: Tensor, is_largest: bool = False) -> Tensor:
+def _room_of_parts(like: Tensor, parts: int, shape: Sequence[int]) -> Tensor:
+    return like.new_empty(shape if parts == 1 else (parts, *shape))
+
+
+def _of_parts(copies: Tensor, parts: int, is_largest: bool = False) -> Tensor:
     """What all parts give together."""
-    if len(copies) == 1:
-        return copies[0]
+    if parts == 1:
+        return copies
     return torch.maximum(*copies, out=copies[0]) if is_largest else copies[0].add_(copies[1])
 
 
@@ -120,7 +124,7 @@ def backward(
     of_rows = like.new_empty(2 * num_targets * width if is_whole else 0)
     of_edges = network.of_edges
     grads = [
-        None if not is_wanted else t.new_empty(t.shape if is_of_edges else (parts, *t.shape))
+        _room_of_parts(like, 1 if is_of_edges else parts, t.shape) if is_wanted else None
         for t, is_wanted, is_of_edges in zip(tensors, wanted, of_edges, strict=True)
     ]
     failed, key = torch.empty(1, dtype=torch.int64), ('backward', of_out is not None, of_state is not None, wanted)
@@ -131,7 +135,10 @@ def backward(
     )
     launch.run(block, min(parts, torch.get_num_threads()))
     _check(failed)
-    return [g if g is None or is_of_edges else _of_parts(g) for g, is_of_edges in zip(grads, of_edges, strict=True)]
+    if parts == 1:
+        return grads
+    pairs = zip(grads, of_edges, strict=True)
+    return [grad if grad is None or is_of_edges else _of_parts(grad, parts) for grad, is_of_edges in pairs]
 
 
 def _check(failed: Tensor) -> None:

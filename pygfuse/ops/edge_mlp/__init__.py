@@ -28,6 +28,7 @@ from pygfuse.ops.edge_mlp.stages import (
     Plus,
     Rectifier,
     Times,
+    tensors_of,
     written,
 )
 from pygfuse.ops.edges import Edges
@@ -79,12 +80,12 @@ def why_no_places(graph: Graph) -> str | None:
 
 
 def _run(stages: Sequence[EdgeStage], edges: Edges, reduce: str, with_state: bool) -> tuple[Tensor, Tensor]:
-    text, tensors = written(stages)
-    is_eager = not is_watched(tensors)
+    is_eager = not is_watched(tensors_of(stages))
     if is_eager:
         found = network_at_once(stages, edges, reduce, with_state)
         if found is not None:
             return found
+    text, tensors = written(stages)
     tensors = [no_leaf(tensor) for tensor in tensors]
     if is_eager:
         return network_eagerly(tensors, text, edges, reduce, with_state)

@@ -13,7 +13,7 @@ from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
-from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Plus, Times
+from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Plus, Times, tensors_of
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.listed import say_which
@@ -21,14 +21,6 @@ from pygfuse.program import few_edge_stages as kinds
 from pygfuse.program.activation import Activation
 from pygfuse.program.few_edge_stages import FewEdgeStages
 
-# the fields of a stage that hold tensors, in the order of its kernels
-_FIELDS: dict[type, tuple[str, ...]] = {
-    Begin: ('source', 'target', 'features'),
-    Map: ('weight', 'bias'),
-    Plus: ('features', 'weight'),
-    Times: ('source', 'features'),
-    Activation: (),
-}
 _KINDS = {kinds.Sum: Begin, kinds.Mapped: Map, kinds.Added: Plus, kinds.Multiplied: Times}
 
 
@@ -43,7 +35,8 @@ def kernels_of(stages: Sequence[EdgeStage], reduce: str) -> FewEdgeStages | None
     width = stages[0].width
     for stage in stages:
         if isinstance(stage, Begin):
-            found.append(kinds.Sum(width, *[getattr(stage, name) is not None for name in _FIELDS[Begin]]))
+            there = [end is not None for end in (stage.source, stage.target, stage.features)]
+            found.append(kinds.Sum(width, *there))
         elif isinstance(stage, Map):
             after, before = stage.weight.shape
             found.append(kinds.Mapped(before, after, stage.bias is not None))
@@ -86,8 +79,7 @@ def network_along(
     Raises:
         ValueError: If an edge names a node that is not there, saying which.
     """
-    tensors = [getattr(stage, name) for stage in stages for name in _FIELDS[type(stage)]]
-    tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors if t is not None]
+    tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors_of(stages)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return _apply(network, edges, with_state, edges.token, *tensors)
     return _forward(network, edges, with_state, edges.token, tensors)

@@ -108,6 +108,26 @@ EdgeStage = Begin | Map | Affine | Rectifier | Normalise | Plus | Times | Contra
 _KINDS = {kind.__name__: kind for kind in (Begin, Map, Affine, Rectifier, Normalise, Plus, Times, Contract)}
 
 
+# fields that hold tensors
+_TENSORS: dict[type, tuple[str, ...]] = {
+    Begin: ('source', 'target', 'features'),
+    Map: ('weight', 'bias'),
+    Affine: ('scale', 'shift'),
+    Rectifier: ('slope',),
+    Normalise: ('weight', 'bias'),
+    Plus: ('features', 'weight'),
+    Times: ('source', 'features'),
+    Contract: ('source', 'weight'),
+    Activation: (),
+}
+
+
+def tensors_of(stages: Sequence[EdgeStage]) -> list[Tensor]:
+    """The tensors of all stages, one after another, each stage's in the order of its fields."""
+    found = [getattr(stage, name) for stage in stages for name in _TENSORS[type(stage)]]
+    return [tensor for tensor in found if tensor is not None]
+
+
 def written(stages: Sequence[EdgeStage]) -> tuple[str, list[Tensor]]:
     """Stages as a text and the tensors in it, which can go through an operator; features that come twice are one.
 
