@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import Tensor
-from torch.nn import Linear, Module, Parameter, ReLU, Sequential
-from torch_geometric.utils import softmax
+from torch.nn import Linear, Module, ReLU, Sequential
+
+from pygfuse.bench.own_messages import ContinuousFilter, Equivariant, NetworkAttention, OwnGAT, Residual
 
 CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
 # layers that hold a matrix for each edge, or maps of several heads
@@ -25,24 +26,6 @@ HEAT = {
     'edge_attr_emb_dim': EDGE_DIM,
 }  # fmt: skip
 METADATA = ['node'], [('node', 'to', 'node')]
-
-
-class OwnGAT(pyg.MessagePassing):
-    """GAT as a user writes it: one message, no self-loops."""
-
-    def __init__(self) -> None:
-        super().__init__(aggr='sum', node_dim=0)
-        self.lin = Linear(CHANNELS, CHANNELS, bias=False)
-        self.att = Parameter(torch.randn(2, HEADS, CHANNELS // HEADS))
-        self.bias = Parameter(torch.zeros(CHANNELS))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        rows = self.lin(x).view(-1, HEADS, CHANNELS // HEADS)
-        return self.propagate(edge_index, x=rows).flatten(1) + self.bias
-
-    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, ptr: Any, size_i: Any) -> Tensor:
-        alpha = (x_j * self.att[0] + x_i * self.att[1]).sum(dim=-1)
-        return softmax(F.leaky_relu(alpha, 0.2), index, ptr, size_i).unsqueeze(-1) * x_j
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +100,11 @@ def _network(width: int, out: int = CHANNELS) -> Module:
 
 
 LAYERS: dict[str, CompiledLayer] = {
-    'GAT, own message': CompiledLayer(OwnGAT),
+    'GAT, own message': CompiledLayer(lambda: OwnGAT(CHANNELS, HEADS)),
+    'attention by a network, own message': CompiledLayer(lambda: NetworkAttention(CHANNELS), is_wide=True),
+    'EGNN, own message': CompiledLayer(lambda: Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
+    'SchNet, own message': CompiledLayer(lambda: ContinuousFilter(CHANNELS), _with(pos=_position), is_wide=True),
+    'residual network, own message': CompiledLayer(lambda: Residual(CHANNELS), is_wide=True),
     'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
     'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**WIDTHS, num_stacks=2, num_layers=2)),
     'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**WIDTHS, K=3)),
