@@ -1,7 +1,7 @@
 """Networks of stages on few edges: one kernel forward and one backward, on one thread or two, take edges as they come.
 
-What all edges have after each stage lies in memory while a kernel runs: edges are few. Nothing is sorted, nothing of
-edges is kept, and backward computes their values again.
+Edges go through all stages block by block; for the gradient of a maximum the values of all lie in memory while a kernel
+runs. Nothing is sorted, nothing of edges is kept, and backward computes their values again.
 """
 
 from __future__ import annotations

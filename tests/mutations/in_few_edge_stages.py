@@ -57,4 +57,11 @@ OF_FEW_EDGE_STAGES = (
         'if is_tiny or are_taken_in_kernels(edges, *row):',
         'tests/compiler/test_at_once.py -k chunks',
     ),
+    Mutation(
+        'tensors of another size in a kernel',
+        'ops/edge_mlp/few_edges.py',
+        'if any(t is not None and (t.shape != shape or',
+        'if any(t is not None and (',
+        f'{STAGES} -k another_size',
+    ),
 )

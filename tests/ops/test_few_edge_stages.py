@@ -60,7 +60,7 @@ def parts(request, monkeypatch) -> None:
 def results(stages: list[EdgeStage], example: Example, reduction: str) -> list[Tensor]:
     """By kernels."""
     edges, reduce = Edges(example.edge_index, example.num_sources, example.num_targets), reduction.split()[0]
-    network = kernels_of(stages, reduce)
+    network = kernels_of(stages, edges, reduce)
     assert network is not None
     with_state = reduction == 'none' or 'values' in reduction
     out, state = network_along(network, stages, edges, with_state)
@@ -174,11 +174,38 @@ def test_what_is_no_number_reaches_what_it_does_in_torch():
         torch.testing.assert_close(found, right, equal_nan=True)
 
 
+FEW = Edges(torch.tensor([[0, 1, 2], [1, 1, 3]]), 4, 4)
+
+
 def test_what_has_no_kernel():
     x, ones = torch.randn(4, WIDTH), torch.ones(WIDTH)
-    assert kernels_of([Begin(x), Normalise(ones, ones, 1e-5)], 'sum') is None
-    assert kernels_of([Begin(x), Affine(ones, ones)], 'sum') is None
-    assert kernels_of([Begin(x), Activation('gelu')], 'sum') is None
-    assert kernels_of([Begin(x), Map(torch.randn(500, WIDTH), None)], 'sum') is None
-    assert kernels_of([Begin(x.half())], 'sum') is None
-    assert kernels_of([Begin(x.to('meta'))], 'sum') is None
+    assert kernels_of([Begin(x)], FEW, 'sum') is not None
+    assert kernels_of([Begin(x), Normalise(ones, ones, 1e-5)], FEW, 'sum') is None
+    assert kernels_of([Begin(x), Affine(ones, ones)], FEW, 'sum') is None
+    assert kernels_of([Begin(x), Activation('gelu')], FEW, 'sum') is None
+    assert kernels_of([Begin(x), Map(torch.randn(500, WIDTH), None)], FEW, 'sum') is None
+    assert kernels_of([Begin(x.half())], FEW, 'sum') is None
+    assert kernels_of([Begin(x.to('meta'))], FEW, 'sum') is None
+
+
+def of_other_sizes() -> dict[str, list[EdgeStage]]:
+    """Networks whose kernels would read what is not there."""
+    x, weight = torch.randn(4, WIDTH), torch.randn(5, WIDTH)
+    return {
+        'rows of sources': [Begin(x[:3])],
+        'rows of targets': [Begin(x, x[:3])],
+        'features of edges': [Begin(x, features=x[:2])],
+        'columns of a weight': [Begin(x), Map(weight[:, :5], None)],
+        'a bias': [Begin(x), Map(weight, torch.randn(4))],
+        'features that are added': [Begin(x), Plus(x[:2, :2], torch.randn(WIDTH, 2))],
+        'features as they are': [Begin(x), Plus(x[:3, :2])],
+        'columns of features': [Begin(x), Plus(x[:3, :2], torch.randn(WIDTH, 3))],
+        'rows of factors': [Begin(x), Times(x[:3])],
+        'factors of edges': [Begin(x), Times(None, x[:3, :2])],
+        'another type': [Begin(x), Map(weight.double(), None)],
+    }
+
+
+@pytest.mark.parametrize('name', of_other_sizes())
+def test_kernels_read_no_tensor_of_another_size(name):
+    assert kernels_of(of_other_sizes()[name], FEW, 'sum') is None

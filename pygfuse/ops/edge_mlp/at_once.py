@@ -42,7 +42,7 @@ def network_at_once(
     is_tiny = are_taken_at_once(edges, *row)
     # of many, the gradient of a maximum is that of winning edges alone, which chunks make use of
     if is_tiny or (reduce != 'max' and are_taken_in_kernels(edges, *row)):
-        network = kernels_of(stages, reduce)
+        network = kernels_of(stages, edges, reduce)
         if network is not None:
             return network_along(network, stages, edges, with_state)
     return _by_torch(stages, edges, reduce) if is_tiny else None

@@ -24,33 +24,44 @@ from pygfuse.program.few_edge_stages import FewEdgeStages
 _KINDS = {kinds.Sum: Begin, kinds.Mapped: Map, kinds.Added: Plus, kinds.Multiplied: Times}
 
 
-def kernels_of(stages: Sequence[EdgeStage], reduce: str) -> FewEdgeStages | None:
-    """The network as its kernels take it; None where there are none for it.
+def kernels_of(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> FewEdgeStages | None:
+    """The network as its kernels take it; None where there are none for it, or a tensor has another type or shape than
+    they would read.
 
     Args:
         stages: What happens on an edge; the first is a `Begin`.
+        edges: The edges, which `pygfuse.ops.listed.is_list`.
         reduce: ``'sum'``, ``'max'`` or ``'none'``.
     """
+    like, width = _first_of(stages[0]), stages[0].width
+    sources, targets, num_edges = edges.num_sources, edges.num_targets, edges.token.shape[1]
     found: list[kinds.FewEdgeStage] = []
-    width = stages[0].width
+    shapes: list[tuple[Tensor | None, tuple[int, ...]]] = []
     for stage in stages:
         if isinstance(stage, Begin):
             there = [end is not None for end in (stage.source, stage.target, stage.features)]
             found.append(kinds.Sum(width, *there))
+            shapes += [(stage.source, (sources, width)), (stage.target, (targets, width))]
+            shapes.append((stage.features, (num_edges, width)))
         elif isinstance(stage, Map):
-            after, before = stage.weight.shape
-            found.append(kinds.Mapped(before, after, stage.bias is not None))
+            after = stage.weight.shape[0]
+            found.append(kinds.Mapped(width, after, stage.bias is not None))
+            shapes += [(stage.weight, (after, width)), (stage.bias, (after,))]
             width = after
         elif isinstance(stage, Plus):
-            found.append(kinds.Added(width, stage.features.shape[1], stage.weight is not None))
+            features = width if stage.weight is None else stage.features.shape[1]
+            found.append(kinds.Added(width, features, stage.weight is not None))
+            shapes += [(stage.features, (num_edges, features)), (stage.weight, (width, features))]
         elif isinstance(stage, Times):
-            features = 0 if stage.features is None else stage.features.shape[1]
+            features = 0 if stage.features is None else 1 if stage.features.shape[1] == 1 else width
             found.append(kinds.Multiplied(width, stage.source is not None, features))
+            shapes += [(stage.source, (sources, width)), (stage.features, (num_edges, features))]
         elif isinstance(stage, Activation):
             found.append(kinds.Applied(stage, width))
         else:
             return None
-    like = _first_of(stages[0])
+    if any(t is not None and (t.shape != shape or t.dtype is not like.dtype) for t, shape in shapes):
+        return None
     return _taken(tuple(found), reduce, like.dtype, like.device.type)
 
 
