@@ -110,16 +110,40 @@ def test_gradients_that_nobody_wants(name, reduction):
         torch.testing.assert_close(gradients(found, stages, [one]), gradients(right, stages, [one]))
 
 
-@pytest.mark.parametrize('reduction', ['sum', 'none', 'sum and values'])
-def test_gradients_of_gradients(reduction):
+@pytest.mark.parametrize('tiny', [False, True], ids=['in chunks', 'by torch'])
+@pytest.mark.parametrize('reduction', ['sum', 'none', 'sum and values', 'max'])
+@pytest.mark.parametrize('name', ['features added', 'factors', 'all'])
+def test_gradients_of_gradients(name, reduction, tiny, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', 2**20 if tiny else 0)
     torch.manual_seed(0)
     example = GRAPHS['random']()
-    stages = networks(example, torch.float64)['features added']
+    stages = networks(example, torch.float64)[name]
     both = []
     for make in (results, expected):
         first = gradients(make(stages, example, reduction), stages, create_graph=True)
-        both.append(torch.autograd.grad(sum(t.square().sum() for t in first), written(stages)[1]))
+        total = sum(t.square().sum() for t in first)
+        both.append(torch.autograd.grad(total, written(stages)[1], allow_unused=True, materialize_grads=True))
     torch.testing.assert_close(*both)
+
+
+def test_gradients_of_gradients_keep_nothing_of_edges():
+    def growth() -> int:
+        found = []
+        for num_edges in (2000, 4000):
+            example = Example(random_edges(60, 60, num_edges), 60, 60)
+            stages = networks(example, torch.float64)['two maps']
+            out, *_ = results(stages, example, 'sum')
+            tensors = written(stages)[1]
+            kept = [example.edge_index, out, *tensors]
+            first = saved_bytes(
+                lambda out=out, tensors=tensors: torch.autograd.grad(out.sum(), tensors, create_graph=True),
+                exclude=kept,
+            )
+            found.append(first)
+        return found[1] - found[0]
+
+    # the edges, sorted, are no features
+    assert growth() <= 2000 * 4 * 4
 
 
 def test_threads_change_no_bit(monkeypatch):

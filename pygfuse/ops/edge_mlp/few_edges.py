@@ -12,11 +12,12 @@ from pygfuse._lib.backends import few_edge_stages_of
 from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops.batched import is_batched
+from pygfuse.ops.edge_mlp.eager import network_eagerly
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
-from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Plus, Times, tensors_of
+from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Plus, Times, tensors_of, written
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.intercepted import is_watched
-from pygfuse.ops.listed import say_which
+from pygfuse.ops.listed import are_taken_at_once, say_which
 from pygfuse.program import few_edge_stages as kinds
 from pygfuse.program.activation import Activation
 from pygfuse.program.few_edge_stages import FewEdgeStages
@@ -124,7 +125,7 @@ class _Network(torch.autograd.Function):
             return (None,) * (4 + len(tensors))
         compute = _gradients
         if torch.is_grad_enabled() or any(map(is_batched, grads)) or is_watched([*grads, *tensors]):
-            compute = _gradients_by_torch
+            compute = _differentiable_gradients
         found = compute(ctx.network, Edges(edge_index, *ctx.edges), tensors, (of_out, of_state), wanted)
         return None, None, None, None, *found
 
@@ -145,22 +146,45 @@ def _gradients(
     return kernels.backward(network, edge_index, *nodes, tensors, *grads, tuple(wanted))
 
 
-def _gradients_by_torch(
+def _differentiable_gradients(
     network: FewEdgeStages, edges: Edges, tensors: Sequence[Tensor], grads: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:  # fmt: skip
-    """The same by operators of torch, for whoever intercepts or differentiates them."""
-    with_graph, row = torch.is_grad_enabled(), target_row_of(edges.flow)
+    """The same as functions of everything, for whoever intercepts or differentiates them.
+
+    On chunks of edges, whose gradients of gradients keep nothing of edges. By operators of torch of a maximum, whose
+    ties share a gradient, and where all edges have a row anyway.
+    """
+    with_graph = torch.is_grad_enabled()
+    there = [grad for grad in grads if grad is not None]
+    is_plain = network.reduce != 'max' and not any(map(is_batched, there)) and not is_watched([*there, *tensors])
+    in_chunks = is_plain and not are_taken_at_once(edges, max(network.widths), network.dtype.itemsize)
     with torch.enable_grad():
         # an operand may be computed from another: a view of its own keeps their gradients apart
         given = [t.view_as(t) for t in tensors]
-        values = values_of(_stages_of(network, given), edges.token[1 - row], edges.token[row])
-        results = reduced(values, edges.token[row], edges.num_targets, network.reduce), values
+        results = (_by_chunks if in_chunks else _by_torch)(
+            network, edges, _stages_of(network, given), grads[1] is not None
+        )
         pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if grad is not None]
         leaves = [t for t, is_wanted in zip(given, wanted, strict=True) if is_wanted]
         outs, of_outs = zip(*pairs, strict=True)
         found = iter(torch.autograd.grad(outs, leaves, of_outs, create_graph=with_graph, allow_unused=True))
     return [next(found) if is_wanted else None for is_wanted in wanted]
+
+
+def _by_torch(
+    network: FewEdgeStages, edges: Edges, stages: Sequence[EdgeStage], with_state: bool
+) -> tuple[Tensor, Tensor]:
+    row = target_row_of(edges.flow)
+    values = values_of(stages, edges.token[1 - row], edges.token[row])
+    return reduced(values, edges.token[row], edges.num_targets, network.reduce), values
+
+
+def _by_chunks(
+    network: FewEdgeStages, edges: Edges, stages: Sequence[EdgeStage], with_state: bool
+) -> tuple[Tensor, Tensor]:
+    text, tensors = written(stages)
+    return network_eagerly(tensors, text, edges, network.reduce, with_state)
 
 
 def _stages_of(network: FewEdgeStages, tensors: Sequence[Tensor]) -> list[EdgeStage]:
