@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch.nn import LayerNorm, Linear, Parameter, ReLU, Sequential
@@ -12,9 +10,9 @@ import pygfuse
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.ir import value
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
+from tests.compiler.as_pyg import assert_as_pyg
 from tests.compiler.own_convs import Own
 from tests.compiler.support import check, edge, on_edges, shared, source, target
-from tests.support import parity
 from tests.support.parity import GRAPHS
 
 
@@ -77,11 +75,7 @@ def test_outputs_and_gradients_are_those_of_pyg(aggr, graph):
     torch.manual_seed(0)
     example = GRAPHS[graph]()
     conv, given = Residual(aggr), {'edge_index': example.edge_index, 'x': example.x(8)}
-    reference = parity.results(copy.deepcopy(conv).double(), given, torch.float64, 0)
-    plain = parity.results(copy.deepcopy(conv), given, torch.float32, 0)
-    pygfuse.compile(conv)
-    parity.assert_close(parity.results(copy.deepcopy(conv).double(), given, torch.float64, 0), reference)
-    parity.assert_close(parity.results(conv, given, torch.float32, 0), reference, plain)
+    assert_as_pyg(conv, given)
     (plan,) = conv.plans()
     kinds = {type(form).__name__ for form in plan.walks.values()}
     assert kinds == ({'Chunked'} if aggr == 'max' else {'Walk', 'Network'})
