@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Collection, Mapping
@@ -70,8 +71,10 @@ class Plan:
         plan = Plan._of_passes(captured, without)
         for fewer, more in _OTHER_PASSES:
             if plan.chunked_reductions and not {*fewer, *more} & {*without}:
-                other = Plan._of_passes(captured, (*without, *fewer), more)
-                plan = min(plan, other, key=lambda plan: (plan.chunked_reductions, len(plan.walks)))
+                # there is a plan already
+                with contextlib.suppress(Refused):
+                    other = Plan._of_passes(captured, (*without, *fewer), more)
+                    plan = min(plan, other, key=lambda plan: (plan.chunked_reductions, len(plan.walks)))
         return plan
 
     @staticmethod

@@ -9,7 +9,9 @@ from torch.nn import LayerNorm, Linear, Parameter, ReLU, Sequential
 import pygfuse
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.ir import value
+from pygfuse.compiler.passes import MORE_PASSES
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
+from pygfuse.compiler.refusal import Refused
 from tests.compiler.as_pyg import assert_as_pyg
 from tests.compiler.own_convs import Own
 from tests.compiler.support import check, edge, on_edges, shared, source, target
@@ -81,3 +83,15 @@ def test_outputs_and_gradients_are_those_of_pyg(aggr, graph):
     assert kinds == ({'Chunked'} if aggr == 'max' else {'Walk', 'Network'})
     assert ('after sums_taken_apart' in str(pygfuse.explain(conv))) == (aggr != 'max')
     assert plan.chunked_reductions == sum(isinstance(form, Chunked) for form in plan.walks.values())
+
+
+def test_another_plan_that_is_refused_takes_none_away(monkeypatch):
+    def refused(output):
+        raise Refused('for the test')
+
+    monkeypatch.setitem(MORE_PASSES, 'sums_taken_apart', refused)
+    example = GRAPHS['random']()
+    conv = pygfuse.compile(Residual())
+    conv(example.edge_index, x=example.x(8))
+    assert conv.note.reason is None
+    assert [type(form) for plan in conv.plans() for form in plan.walks.values()] == [Chunked]
