@@ -11,7 +11,7 @@ MOST_BYTES = 2**23
 MOST_TINY_BYTES = 2**16
 # the same, where the other way is a loop over chunks of edges
 MOST_AT_ONCE_BYTES = 2**19
-# the same, where a kernel takes edges as they come through a network, of the widest value
+# of rows of edges and nodes: up to so many, a kernel takes edges through a network in less time than chunks take
 MOST_IN_KERNELS_BYTES = 2**23
 # numbers that a network of edges multiplies: beyond, several threads take less than one
 MOST_PRODUCTS = 2**24
@@ -80,11 +80,17 @@ def are_at_once(num_edges: int, row_bytes: int) -> bool:
     return 0 < num_edges * row_bytes <= MOST_AT_ONCE_BYTES
 
 
-def are_in_kernels(num_edges: int, row_bytes: int) -> bool:
+def are_in_kernels(num_edges: int, num_nodes: int, row_bytes: int) -> bool:
     """Whether a kernel takes edges as they come through a network, in place of chunks of sorted ones.
 
+    Args:
+        num_edges: Number of edges.
+        num_nodes: Number of sources and targets together.
+        row_bytes: Of the widest value, see `counted_bytes`.
+
     Example:
-        >>> are_in_kernels(40_000, 256)
+        >>> are_in_kernels(40_000, 0, 256)
         False
     """
-    return 0 < num_edges * row_bytes <= MOST_IN_KERNELS_BYTES and records.TABLE.is_empty()
+    is_little = (num_nodes + num_edges) * row_bytes <= MOST_IN_KERNELS_BYTES
+    return num_edges > 0 and is_little and records.TABLE.is_empty()

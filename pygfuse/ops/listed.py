@@ -55,7 +55,8 @@ def are_taken_in_kernels(edges: Edges, width: int, element_bytes: int) -> bool:
     """Whether edges are so few that a kernel takes them through a network as they come; arguments as above."""
     if not is_list(edges.token) or edges.loops is not None:
         return False
-    return are_in_kernels(edges.token.shape[1], width * element_bytes)
+    num_nodes = edges.num_sources + edges.num_targets
+    return are_in_kernels(edges.token.shape[1], num_nodes, counted_bytes(width, element_bytes))
 
 
 @contextlib.contextmanager
