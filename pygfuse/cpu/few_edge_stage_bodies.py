@@ -82,6 +82,8 @@ def _room(network: FewEdgeStages, text: RowText, at_last: str = '', of_all: bool
     shift = [''] * len(widths)
     if not of_all:
         shift = [f' + part * {BLOCK * sum(widths)} - first * {width}' for width in widths]
+    # what is scratched has rows of any width
+    shift[-1] = shift[-1].partition(' - ')[0]
     room = [f'pointer_at(room, {place}{by})' for place, by in zip(places_of(widths, unit), shift, strict=True)]
     count = len(network.widths)
     if at_last:
@@ -269,11 +271,11 @@ def _of_multiplied(text: RowText, i: int, stage: Multiplied, tensors: list[str],
     # of one number an edge, its row's are summed
     is_one = stage.features == 1 and width > 1 and of_features != 'None'
     factors = f'first, last, sources, {width}, column, {", ".join(tensors)}, {stage.features}, held[{i - 1}], {after}'
-    rows = 'scratch' if is_one else of_features
+    rows = f'pointer_at(scratch, -first * {width})' if is_one else of_features
     text.call(width, ACTIVATION_REGISTERS, _times_back, f'{factors}, {of_source}, {rows}', indent=2)
     if is_one:
         text.say(f'ones = empty({width}, element)\nfor place in range({width}):\n    ones[place] = 1.0', 2)
-        arguments = f'scratch, first, last, {width}, ones, None, 1, column, {of_features}'
+        arguments = f'{rows}, first, last, {width}, ones, None, 1, column, {of_features}'
         text.call(1, 1, product, arguments, indent=2)
     return after
 

@@ -64,4 +64,11 @@ OF_FEW_EDGE_STAGES = (
         'if any(t is not None and (',
         f'{STAGES} -k another_size',
     ),
+    Mutation(
+        'memory before a block',
+        BODIES,
+        "rows = f'pointer_at(scratch, -first * {width})' if is_one else of_features",
+        "rows = f'pointer_at(scratch, -first * {2 * width})' if is_one else of_features",
+        f'{STAGES} -k beyond',
+    ),
 )

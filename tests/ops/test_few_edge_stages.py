@@ -43,6 +43,9 @@ def networks(example: Example, dtype: torch.dtype) -> dict[str, list[EdgeStage]]
         ],
         'factors': [Begin(features=of(edges, WIDTH)), first, Times(of(sources, 16), of(edges, 16)), silu],
         'a number': [Begin(of(sources, WIDTH), of(targets, WIDTH)), first, Times(of(sources, 16), of(edges, 1))],
+        'a number behind wider values': [
+            *(Begin(features=of(edges, 20)), Map(of(WIDTH, 20), None), silu, Times(of(sources, WIDTH), of(edges, 1))),
+        ],
         'a number alone': [Begin(of(sources, 1), of(targets, 1)), Times(None, of(edges, 1)), Map(of(20, 1), of(20))],
         'one column': [Begin(of(sources, 1), of(targets, 1)), silu, Map(of(1, 1), of(1))],
     }
@@ -94,6 +97,38 @@ def test_values_and_gradients(graph, name, reduction, dtype):
     tolerance = {'rtol': 1e-4, 'atol': 1e-4} if dtype == torch.float32 else {}
     torch.testing.assert_close(found, right, **tolerance)
     torch.testing.assert_close(gradients(found, stages), gradients(right, stages), **tolerance)
+
+
+class Guarded:
+    """In place of ``Tensor.new_empty``: memory between marks."""
+
+    MARK, LENGTH = -12345.0, 4096
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Tensor, int]] = []
+
+    def new_empty(self, like: Tensor, *shape, **_) -> Tensor:
+        shape = torch.Size(shape[0] if isinstance(shape[0], (tuple, list)) else shape)
+        whole = torch.full((shape.numel() + 2 * self.LENGTH,), self.MARK, dtype=like.dtype)
+        self.made.append((whole, shape.numel()))
+        return whole[self.LENGTH : self.LENGTH + shape.numel()].view(shape)
+
+    def check(self) -> None:
+        assert self.made
+        for whole, length in self.made:
+            assert bool((whole[: self.LENGTH] == self.MARK).all())
+            assert bool((whole[self.LENGTH + length :] == self.MARK).all())
+
+
+@pytest.mark.usefixtures('parts')
+@pytest.mark.parametrize('reduction', REDUCTIONS)
+@pytest.mark.parametrize('name', NAMES)
+def test_nothing_is_written_beyond_what_is_theirs(name, reduction, monkeypatch):
+    guarded, example = Guarded(), Example(random_edges(60, 60, 1000), 60, 60)
+    stages = networks(example, torch.float32)[name]
+    monkeypatch.setattr(torch.Tensor, 'new_empty', lambda *given, **more: guarded.new_empty(*given, **more))
+    gradients(results(stages, example, reduction), stages)
+    guarded.check()
 
 
 @pytest.mark.parametrize('reduction', REDUCTIONS)
