@@ -13,17 +13,15 @@ from pygfuse.cpu.few_edge_pieces import (
     checked,
     closed,
     gathered,
-    of_block,
     opened,
     places_of,
     spread,
     turned,
     zeroed,
 )
-from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.few_edge_stage_blocks import begun, scattered, times, times_back, total
 from pygfuse.cpu.numbers import NUMPY_TYPES
 from pygfuse.cpu.row_stages import ACTIVATION_REGISTERS, BLOCK, RowText, adjoint_of, application, outer, product, totals
-from pygfuse.cpu.translation.functions import Function
 from pygfuse.program.few_edge_stages import Added, Applied, FewEdgeStages, Mapped, Multiplied, Sum
 
 _TENSORS = 'part, step, edges, target_row, num_targets, num_sources, tensors, room'
@@ -113,7 +111,7 @@ def _named(name: str, places: Sequence[int | None]) -> list[str]:
 
 def _sum(text: RowText, i: int, stage: Sum, tensors: list[str]) -> None:
     ends = f'first, last, targets, sources, {stage.width}, column, {", ".join(tensors)}, held[{i}]'
-    text.call(stage.width, ACTIVATION_REGISTERS, _begun, ends, indent=2)
+    text.call(stage.width, ACTIVATION_REGISTERS, begun, ends, indent=2)
 
 
 def _mapped(text: RowText, i: int, stage: Mapped, tensors: list[str]) -> None:
@@ -128,12 +126,12 @@ def _added(text: RowText, i: int, stage: Added, tensors: list[str]) -> None:
         of_features = f'{tensors[0]}, first, last, {stage.features}, turned{i}, None, {stage.width}, column, {more}'
         text.call(stage.width, registers_of_block(), product, of_features, indent=2)
     arguments = f'first, last, {stage.width}, column, held[{i - 1}], {more}, held[{i}]'
-    text.call(stage.width, ACTIVATION_REGISTERS, _total, arguments, indent=2)
+    text.call(stage.width, ACTIVATION_REGISTERS, total, arguments, indent=2)
 
 
 def _multiplied(text: RowText, i: int, stage: Multiplied, tensors: list[str]) -> None:
     factors = f'first, last, sources, {stage.width}, column, {", ".join(tensors)}, {stage.features}'
-    text.call(stage.width, ACTIVATION_REGISTERS, _times, f'{factors}, held[{i - 1}], held[{i}]', indent=2)
+    text.call(stage.width, ACTIVATION_REGISTERS, times, f'{factors}, held[{i - 1}], held[{i}]', indent=2)
 
 
 def _applied(text: RowText, i: int, stage: Applied, tensors: list[str]) -> None:
@@ -172,6 +170,7 @@ def backward_body(network: FewEdgeStages, with_out: bool, with_state: bool, want
                 zeroed(text, f'grad{place}', length)
             elif place is not None and wanted[place]:
                 text.say(f'grad{place} = pointer_at(grads[{place}], 0)')
+    _ones(network, text)
     if is_whole:
         _room(network, text, of_all=True)
         _blocks(text)
@@ -204,6 +203,15 @@ def backward_body(network: FewEdgeStages, with_out: bool, with_state: bool, want
     return backward
 
 
+def _ones(network: FewEdgeStages, text: RowText) -> None:
+    """What rows are multiplied with to sum them, if any are."""
+    widths = [stage.width for stage in network.stages if isinstance(stage, Multiplied) and stage.features == 1]
+    if widths:
+        text.say(f'ones = empty({max(widths)}, element)')
+        text.say(f'for place in range({max(widths)}):')
+        text.say('ones[place] = 1.0', 2)
+
+
 def _last_gradients(
     network: FewEdgeStages, text: RowText, edges: str, with_out: bool, with_state: bool, indent: int
 ) -> None:
@@ -216,7 +224,7 @@ def _last_gradients(
     if with_state:
         more = 'after_' if with_out else 'None'
         arguments = f'{edges}, {width}, column, of_state, {more}, after_'
-        text.call(width, ACTIVATION_REGISTERS, _total, arguments, indent=indent)
+        text.call(width, ACTIVATION_REGISTERS, total, arguments, indent=indent)
 
 
 def _lengths(stage: Sum | Mapped | Added | Multiplied | Applied) -> tuple[str, ...]:
@@ -234,7 +242,7 @@ def _lengths(stage: Sum | Mapped | Added | Multiplied | Applied) -> tuple[str, .
 
 def _of_sum(text: RowText, i: int, stage: Sum, tensors: list[str], grads: list[str], after: str) -> str:
     arguments = f'first, last, targets, sources, {stage.width}, column, {after}, {", ".join(grads)}'
-    text.call(stage.width, ACTIVATION_REGISTERS, _scattered, arguments, indent=2)
+    text.call(stage.width, ACTIVATION_REGISTERS, scattered, arguments, indent=2)
     return after
 
 
@@ -257,7 +265,7 @@ def _of_added(text: RowText, i: int, stage: Added, tensors: list[str], grads: li
     if not stage.has_weight:
         if grads[0] != 'None':
             arguments = f'first, last, {stage.width}, column, {after}, None, {grads[0]}'
-            text.call(stage.width, ACTIVATION_REGISTERS, _total, arguments, indent=2)
+            text.call(stage.width, ACTIVATION_REGISTERS, total, arguments, indent=2)
         return after
     _outer(text, stage.features, stage.width, tensors[0], after, grads[1])
     if grads[0] != 'None':
@@ -272,9 +280,8 @@ def _of_multiplied(text: RowText, i: int, stage: Multiplied, tensors: list[str],
     is_one = stage.features == 1 and width > 1 and of_features != 'None'
     factors = f'first, last, sources, {width}, column, {", ".join(tensors)}, {stage.features}, held[{i - 1}], {after}'
     rows = f'pointer_at(scratch, -first * {width})' if is_one else of_features
-    text.call(width, ACTIVATION_REGISTERS, _times_back, f'{factors}, {of_source}, {rows}', indent=2)
+    text.call(width, ACTIVATION_REGISTERS, times_back, f'{factors}, {of_source}, {rows}', indent=2)
     if is_one:
-        text.say(f'ones = empty({width}, element)\nfor place in range({width}):\n    ones[place] = 1.0', 2)
         arguments = f'{rows}, first, last, {width}, ones, None, 1, column, {of_features}'
         text.call(1, 1, product, arguments, indent=2)
     return after
@@ -290,103 +297,3 @@ def _of_applied(text: RowText, i: int, stage: Applied, tensors: list[str], grads
 _ADJOINTS = {
     Sum: _of_sum, Mapped: _of_mapped, Added: _of_added, Multiplied: _of_multiplied, Applied: _of_applied,
 }  # fmt: skip
-
-
-def _begun(block: Layout) -> Function:
-    """``begin(first, last, targets, sources, width, column, source, target, features, out)``."""
-    text = """
-def begin(first, last, targets, sources, width, column, source, target, features, out):
-    for e in range(first, last):
-        row = row_full(0.0)
-        if target is not None:
-            row = load_row(target, targets[e] * width + column)
-        if source is not None:
-            row = row + load_row(source, sources[e] * width + column)
-        if features is not None:
-            row = row + load_row(features, e * width + column)
-        store_row(out, e * width + column, row)
-    return
-"""
-    return of_block(text, block)
-
-
-def _scattered(block: Layout) -> Function:
-    """``scatter(first, last, targets, sources, width, column, grad, of_source, of_target, of_features)``."""
-    text = """
-def scatter(first, last, targets, sources, width, column, grad, of_source, of_target, of_features):
-    for e in range(first, last):
-        row = load_row(grad, e * width + column)
-        if of_target is not None:
-            here = targets[e] * width + column
-            store_row(of_target, here, load_row(of_target, here) + row)
-        if of_source is not None:
-            there = sources[e] * width + column
-            store_row(of_source, there, load_row(of_source, there) + row)
-        if of_features is not None:
-            store_row(of_features, e * width + column, row)
-    return
-"""
-    return of_block(text, block)
-
-
-def _total(block: Layout) -> Function:
-    """``total(first, last, width, column, values, more, out)``: ``values``, and ``more`` if it is there."""
-    text = """
-def total(first, last, width, column, values, more, out):
-    for e in range(first, last):
-        row = load_row(values, e * width + column)
-        if more is not None:
-            row = row + load_row(more, e * width + column)
-        store_row(out, e * width + column, row)
-    return
-"""
-    return of_block(text, block)
-
-
-def _times(block: Layout) -> Function:
-    """``times(first, last, sources, width, column, source, features, size, values, out)``."""
-    text = """
-def times(first, last, sources, width, column, source, features, size, values, out):
-    for e in range(first, last):
-        row = load_row(values, e * width + column)
-        if source is not None:
-            row = row * load_row(source, sources[e] * width + column)
-        if features is not None:
-            if size == width:
-                row = row * load_row(features, e * width + column)
-            else:
-                row = row * features[e]
-        store_row(out, e * width + column, row)
-    return
-"""
-    return of_block(text, block)
-
-
-def _times_back(block: Layout) -> Function:
-    """``back(first, last, sources, width, column, source, features, size, values, grad, of_source, of_rows)``.
-
-    Gradients after a product become those before; those of rows of sources are added, those of features written.
-    """
-    text = """
-def back(first, last, sources, width, column, source, features, size, values, grad, of_source, of_rows):
-    for e in range(first, last):
-        at = e * width + column
-        row, value = load_row(grad, at), load_row(values, at)
-        factor = row_full(1.0)
-        if features is not None:
-            if size == width:
-                factor = load_row(features, at)
-            else:
-                factor = row_full(1.0) * features[e]
-        other = row_full(1.0)
-        if source is not None:
-            other = load_row(source, sources[e] * width + column)
-        if of_source is not None:
-            there = sources[e] * width + column
-            store_row(of_source, there, load_row(of_source, there) + row * value * factor)
-        if of_rows is not None:
-            store_row(of_rows, at, row * value * other)
-        store_row(grad, at, row * factor * other)
-    return
-"""
-    return of_block(text, block)

@@ -65,8 +65,12 @@ def forward(
         edge_index: ``[2, edges]``, int64, contiguous.
         target_row: Which of its rows holds the targets.
         num_targets, num_sources: Number of nodes.
-        tensors: Those of all stages, contiguous.
+        tensors: Those of all stages, contiguous, of the shapes that the stages say: sources ``[num_sources, width]``,
+            targets ``[num_targets, width]``, features ``[edges, *]``, weights ``[after, before]``, biases ``[after]``.
         with_state: Whether the values of edges are wanted.
+
+    Returns:
+        ``[num_targets, width]``, or ``[0, width]``, and ``[edges, width]`` in the order of `edge_index`.
 
     Raises:
         IndexError: If an edge names a node that is not there. Nothing has been read by it.
@@ -113,6 +117,9 @@ def backward(
         network, edge_index, target_row, num_targets, num_sources, tensors: As of `forward`.
         of_out, of_state: The gradients of its results, contiguous, or None; not both are None.
         wanted: Which gradients are wanted, a bool for each tensor.
+
+    Returns:
+        For each tensor one of its shape, or None.
 
     Raises:
         IndexError: As of `forward`.

@@ -21,7 +21,7 @@ from pygfuse.cpu.edge_products import TOGETHER, registers_of_block
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.row_stages import ACTIVATION_REGISTERS, BLOCK, RowText, adjoint_of, application, outer, product, totals
 from pygfuse.cpu.walked_edges import nothing
-from pygfuse.program.activation import Activation
+from pygfuse.program.few_edge_stages import Applied
 
 # of a chunk: each sums gradients of weights apart
 ROW_PARTS = 16
@@ -35,14 +35,6 @@ class LinearMap:
 
     before: int
     after: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Applied:
-    """An activation of values of a width."""
-
-    activation: Activation
-    width: int
 
 
 @dataclasses.dataclass(frozen=True)

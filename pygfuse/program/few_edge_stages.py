@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -12,7 +12,9 @@ from pygfuse._lib.memo import Memo
 from pygfuse.program.activation import Activation
 
 
-class Sum(NamedTuple):
+# no tuples: those of equal numbers would be equal, whatever stage they are
+@dataclasses.dataclass(frozen=True)
+class Sum:
     """The first stage: rows of both ends and of features, of these what is there, added up."""
 
     width: int
@@ -21,7 +23,8 @@ class Sum(NamedTuple):
     has_features: bool
 
 
-class Mapped(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Mapped:
     """A linear map."""
 
     before: int
@@ -29,7 +32,8 @@ class Mapped(NamedTuple):
     has_bias: bool
 
 
-class Added(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Added:
     """Features of edges that are added, so many numbers an edge: as they are, or a linear map of them."""
 
     width: int
@@ -37,7 +41,8 @@ class Added(NamedTuple):
     has_weight: bool
 
 
-class Multiplied(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Multiplied:
     """A product with rows of sources and with features of edges, of these what is there.
 
     Of features an edge has a row or one number; 0 if there are none.
@@ -48,7 +53,8 @@ class Multiplied(NamedTuple):
     features: int
 
 
-class Applied(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Applied:
     """An activation of values of a width."""
 
     activation: Activation

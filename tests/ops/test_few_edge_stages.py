@@ -247,6 +247,17 @@ def test_what_has_no_kernel():
     assert kernels_of([Begin(x.to('meta'))], FEW, 'sum') is None
 
 
+def test_networks_of_equal_numbers_are_not_one():
+    x, weight = torch.randn(4, WIDTH), torch.randn(16, WIDTH)
+    mapped = kernels_of([Begin(x), Map(weight, torch.randn(16))], FEW, 'sum')
+    added = kernels_of([Begin(x), Plus(torch.randn(3, 16), weight.t().contiguous())], FEW, 'sum')
+    assert mapped != added
+    assert mapped.widths == (WIDTH, 16)
+    assert added.widths == (WIDTH, WIDTH)
+    one = kernels_of([Begin(x), Map(torch.randn(1, WIDTH), torch.randn(1))], FEW, 'sum')
+    assert one != kernels_of([Begin(x), Times(x, torch.randn(3, 1))], FEW, 'sum')
+
+
 def of_other_sizes() -> dict[str, list[EdgeStage]]:
     """Networks whose kernels would read what is not there."""
     x, weight = torch.randn(4, WIDTH), torch.randn(5, WIDTH)

@@ -36,9 +36,7 @@ def network_at_once(
     Raises:
         ValueError: If an edge names a node that is not there, saying which.
     """
-    begin = stages[0]
-    like = next(t for t in (begin.source, begin.target, begin.features) if t is not None)
-    row = max(widths_of(stages)), like.element_size()
+    row = max(widths_of(stages)), stages[0].first.element_size()
     is_tiny = are_taken_at_once(edges, *row)
     # of many, the gradient of a maximum is that of winning edges alone, which chunks make use of
     if is_tiny or (reduce != 'max' and are_taken_in_kernels(edges, *row)):

@@ -34,7 +34,7 @@ def kernels_of(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> FewEdg
         edges: The edges, which `pygfuse.ops.listed.is_list`.
         reduce: ``'sum'``, ``'max'`` or ``'none'``.
     """
-    like, width = _first_of(stages[0]), stages[0].width
+    like, width = stages[0].first, stages[0].width
     sources, targets, num_edges = edges.num_sources, edges.num_targets, edges.token.shape[1]
     found: list[kinds.FewEdgeStage] = []
     shapes: list[tuple[Tensor | None, tuple[int, ...]]] = []
@@ -66,10 +66,6 @@ def kernels_of(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> FewEdg
     return _taken(tuple(found), reduce, like.dtype, like.device.type)
 
 
-def _first_of(begin: Begin) -> Tensor:
-    return next(t for t in (begin.source, begin.target, begin.features) if t is not None)
-
-
 @functools.lru_cache(maxsize=256)
 def _taken(stages: tuple, reduce: str, dtype: torch.dtype, device: str) -> FewEdgeStages | None:
     kernels, network = few_edge_stages_of(torch.device(device)), FewEdgeStages(stages, reduce, dtype)
@@ -87,6 +83,9 @@ def network_along(
         stages: Its stages; nobody intercepts their tensors.
         edges: The edges, which `pygfuse.ops.listed.is_list`.
         with_state: Whether the values of edges are wanted.
+
+    Returns:
+        ``[num_targets, channels]``, or ``[0, channels]``, and ``[edges, channels]`` in the user's order.
 
     Raises:
         ValueError: If an edge names a node that is not there, saying which.

@@ -28,7 +28,12 @@ class Begin:
     @property
     def width(self) -> int:
         """Values of an edge."""
-        return next(t for t in (self.source, self.target, self.features) if t is not None).shape[1]
+        return self.first.shape[1]
+
+    @property
+    def first(self) -> Tensor:
+        """The first of its tensors that is there."""
+        return next(t for t in (self.source, self.target, self.features) if t is not None)
 
     @property
     def has_ends(self) -> bool:
