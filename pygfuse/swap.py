@@ -154,8 +154,6 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
         >>> conv = compile(Distance())
         >>> conv(torch.tensor([[1.0], [5.0], [2.0]]), torch.tensor([[0, 1, 2], [1, 2, 1]])).tolist()
         [[0.0], [7.0], [3.0]]
-        >>> conv.note.reason is None
-        True
     """
     if not isinstance(conv, _LAYERS):
         raise TypeError(f"Expected 'conv' to be a MessagePassing layer or a MetaLayer (got {type(conv).__name__})")

@@ -26,23 +26,37 @@ def _rows_are_always_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _AT_ONCE = ('MOST_AT_ONCE_BYTES', 'MOST_IN_KERNELS_BYTES')
+_BY_PYG = ('MOST_OF_OPERATORS', 'MOST_OF_ONE_OPERATOR', 'MOST_OF_A_PRODUCT')
 
 
 @pytest.fixture(autouse=True)
-def _edges_are_in_chunks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """As few as those of tests would all have a row at once, which tests of that ask for."""
+def _edges_are_many(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """As few as those of tests would all have a row at once, be a list or run by PyG, which tests of that ask for."""
     module = importlib.import_module('pygfuse.mapping.few_edges')
-    limits = {name: getattr(module, name) for name in _AT_ONCE}
-    for name in _AT_ONCE:
+    limits = {name: getattr(module, name) for name in (*_AT_ONCE, *_BY_PYG, 'MOST_LISTED')}
+    for name in limits:
         monkeypatch.setattr(module, name, 0)
     return limits
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch, _edges_are_in_chunks: dict[str, int]) -> None:
-    """Few edges have a row at once, as for users."""
-    for name, limit in _edges_are_in_chunks.items():
-        monkeypatch.setattr(f'pygfuse.mapping.few_edges.{name}', limit)
+def at_once(monkeypatch: pytest.MonkeyPatch, _edges_are_many: dict[str, int]) -> None:
+    """Few edges have a row at once, as for users; none runs by PyG."""
+    for name in _AT_ONCE:
+        monkeypatch.setattr(f'pygfuse.mapping.few_edges.{name}', _edges_are_many[name])
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch, _edges_are_many: dict[str, int]) -> None:
+    """Few edges of a sparse matrix are taken as a list, as for users."""
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_LISTED', _edges_are_many['MOST_LISTED'])
+
+
+@pytest.fixture
+def by_pyg(monkeypatch: pytest.MonkeyPatch, _edges_are_many: dict[str, int], at_once: None, listed: None) -> None:
+    """Few edges run as for users, by PyG where that takes less."""
+    for name in _BY_PYG:
+        monkeypatch.setattr(f'pygfuse.mapping.few_edges.{name}', _edges_are_many[name])
 
 
 @pytest.fixture(scope='session')

@@ -18,6 +18,7 @@ import pygfuse.memory
 import pygfuse.transforms
 
 ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.usefixtures('by_pyg')
 MODULES = ['pygfuse', *(found.name for found in pkgutil.walk_packages(pygfuse.__path__, 'pygfuse.'))]
 
 

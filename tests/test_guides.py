@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = pytest.mark.usefixtures('by_pyg')
 DOCS = Path(__file__).parents[1] / 'docs'
 BLOCK = re.compile(r'^```python\n(.*?)^```', re.MULTILINE | re.DOTALL)
 # these show one line each in a setting of the reader's, with data that are not here

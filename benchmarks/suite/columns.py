@@ -68,6 +68,7 @@ COLUMNS |= {
     ],
     'break_even': [
         Column('layer', 'layer'),
+        Column('adjacency', 'adjacency', optional=True),
         Column('edges', 'edges', grouped),
         Column('edge_index', 'edge_index'),
         Column('edge_dim', 'edge_dim', optional=True),
@@ -231,7 +232,7 @@ VIEWS: dict[str, View] = {
         lambda row: row.get('edge_dim') is None,
     ),
     'by features of edges': View(
-        [column for column in COLUMNS['break_even'] if column.name not in ('edges', 'edge_index')],
+        [column for column in COLUMNS['break_even'] if column.name not in ('adjacency', 'edges', 'edge_index')],
         lambda row: row.get('edge_dim') is not None,
     ),
 }

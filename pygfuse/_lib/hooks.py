@@ -121,3 +121,9 @@ def weight_and_bias(module: Module) -> tuple[Tensor, Tensor | None] | None:
 def is_plain(weight: Tensor | None) -> bool:
     """Whether a parameter is an ordinary tensor, not one of a class that computes in ways of its own."""
     return weight is None or type(weight) in (Tensor, Parameter, UninitializedParameter)
+
+
+def width_of(linear: Module | None) -> int | None:
+    """How many features a linear map takes, as it says itself (reading its weight may compute it); None without one,
+    -1 if it does not say."""
+    return None if linear is None else getattr(linear, 'in_channels', getattr(linear, 'in_features', -1))

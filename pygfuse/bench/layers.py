@@ -12,9 +12,9 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 import pygfuse
-from pygfuse.conv._fallback import SO_FEW_EDGES
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 
 IN_CHANNELS = 64
 

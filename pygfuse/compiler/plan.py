@@ -27,13 +27,19 @@ from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
-from pygfuse.compiler.written import Run, written
+from pygfuse.compiler.written import Run, summed, written
+from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
+from pygfuse.ops.few_edges import SUMS
 
 # passes that are left out, and added, where a reduction has neither a program nor a network: a map that is taken after
 # a sum leaves its bias behind, which may ask for the same values a second time
 _AFTER_SUMS = (linear_maps_after_sums.__name__,)
 _OTHER_PASSES = ((_AFTER_SUMS, ()), ((), (sums_taken_apart.__name__,)))
+# of so many operators on nodes, PyG's, on edges that are few, are as many and take less
+_MANY_OPERATORS = 8
+# a message's own one or two, and its sum
+_FEW_OPERATORS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +100,22 @@ class Plan:
     def chunked_reductions(self) -> int:
         """How many reductions run by operators on chunks of edges, the slowest form."""
         return sum(isinstance(form, Chunked) and form.reduction is not None for form in self.walks.values())
+
+    @functools.cached_property
+    def fewest_edges(self) -> int:
+        """From how many edges on it takes less than PyG's operators on edges."""
+        operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
+        is_long = operators > _MANY_OPERATORS or not all(isinstance(form, Walk) for form in self.walks.values())
+        return fewest_of(is_long, self._is_short)
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether what was captured are one or two operators and a sum, and this is a program."""
+        forms = self.walks.values()
+        if not all(isinstance(form, Walk) and form.reduce in SUMS and summed(form) is None for form in forms):
+            return False
+        captured = in_order(self.captured.output)
+        return sum(node.op in OPERATIONS and not OPERATIONS[node.op].selects for node in captured) <= _FEW_OPERATORS
 
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""

@@ -95,9 +95,9 @@ class _Lines:
         if isinstance(form, Walk):
             operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
             shape = self._kept(node.shape if len(node.shape) != 1 else None)
-            summed = _summed(form)
-            if summed is not None:
-                x, weights = (None if name is None else self._operand(form.operands[name]) for name in summed)
+            names = summed(form)
+            if names is not None:
+                x, weights = (None if name is None else self._operand(form.operands[name]) for name in names)
                 return f'summed({self._kept(form)}, edges, note, {x}, {weights}, {{{operands}}}, {shape})'
             return f'walked({self._kept(form)}, edges, note, {{{operands}}}, {shape})'
         found = self._passes.get(id(form))
@@ -132,7 +132,7 @@ def _walked(
     return out if shape is None else out.view(out.shape[0], *shape)
 
 
-def _summed(walk: Walk) -> tuple[str, str | None] | None:
+def summed(walk: Walk) -> tuple[str, str | None] | None:
     """The operands of a walk that is a sum or mean of sources, perhaps weighed by a number for each edge."""
     if walk.dropout > 0.0 or any(isinstance(operand, Factors) for operand in walk.operands.values()):
         return None

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
 from pygfuse.compiler import Plan, Refused, capture, capture_edge_update
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._as_list import over_lists
 from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._known_calls import call_like, kind_of_call, remember
@@ -20,6 +22,7 @@ from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
 from pygfuse.graph.adjacency import values_of
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 
 
 class CompiledConv(Noted):
@@ -34,19 +37,31 @@ class CompiledConv(Noted):
 
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``propagate``, fused where it can be."""
+        if self._takes_less_by_pyg(edge_index):
+            # PyG's operators are right for every call: nothing else has to be looked at
+            self.note.reason, self.note.of_layer, self.note.forward = SO_FEW_EDGES, False, None
+            return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         kind = kind_of_call(self, edge_index, size, kwargs)
         known = None if kind is None or self._note is None else call_like(kind, self._note)
         out = None if known is None else known.run(self, edge_index, size, kwargs)
         if out is not None:
             return self.update(out, **known.arguments_of_update(kwargs))
         call, plan = self._planned(edge_index, size, kwargs)
+        if kind is not None and not isinstance(plan, str):
+            remember(self, kind, call, plan, kwargs)
+            if _are_fewer(edge_index, self.note.fewest_edges):
+                plan = SO_FEW_EDGES
         if not self.runs_fused(plan if isinstance(plan, str) else None):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         with self.noted():
             out = call.run(plan)
-        if kind is not None:
-            remember(self, kind, call, plan, kwargs)
         return self.update(out, **call.of_update)
+
+    def _takes_less_by_pyg(self, adjacency: Any) -> bool:
+        """Whether edges are so few that PyG's operators on them, or its product with a matrix, take less."""
+        if type(adjacency) is Tensor and adjacency.layout is torch.strided:
+            return self._note is not None and _are_fewer(adjacency, self._note.fewest_edges)
+        return self.fuse and fallback.is_small_matrix(adjacency)
 
     def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``edge_updater``, fused where its result is a network's; else `propagate` alone says why it is not."""
@@ -149,8 +164,14 @@ def compiled_class(plain: type[MessagePassing]) -> type:
     # what PyG puts into an instance when an explainer comes and goes
     original = getattr(plain, '_orig_propagate', MessagePassing.propagate)
     names |= with_prepared_edges(plain)
+    names['forward'] = over_lists(plain, names.get('forward', plain.forward))
     names |= {'_orig_propagate': _given_int64(original), '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
     return type(plain.__name__, (CompiledConv, plain), names)
+
+
+def _are_fewer(adjacency: Any, count: int) -> bool:
+    """Whether an ``edge_index`` has fewer edges."""
+    return type(adjacency) is Tensor and adjacency.shape[-1] < count and not torch.compiler.is_compiling()
 
 
 def _given_int64(original: Callable) -> Callable:

@@ -18,7 +18,7 @@ from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._spec import REDUCTIONS, EdgeWeight, Spec
 from pygfuse.graph.adjacency import FLOWS
-from pygfuse.mapping.few_edges import are_at_once
+from pygfuse.mapping.few_edges import are_at_once, are_of_a_product, are_of_operators, counted_bytes
 from pygfuse.ops import autocast
 
 _HOOKS = (
@@ -33,6 +33,7 @@ _HOOKS = (
     '_edge_update_forward_pre_hooks',
     '_edge_update_forward_hooks',
 )
+_FLOAT_BYTES = torch.float32.itemsize
 _hooks_of = operator.itemgetter(*_HOOKS)
 # PyG's names of simple aggregations -> what runs them
 _AGGREGATIONS = {
@@ -174,25 +175,34 @@ def why_not_edges(conv: MessagePassing, spec: Spec, inputs: Inputs, width: int |
     return None
 
 
-# of layers whose fused form takes longer there
-SO_FEW_EDGES = 'so few edges that a row for each takes less'
-
-
-def why_not_so_few(adjacencies: Iterable[Any], row_bytes: int) -> str | None:
-    """The reason, if any, for which a layer that takes nodes by their types runs PyG's path: its fused form is many
-    operators on nodes, and of so few edges PyG's take less.
+def are_so_few(adjacencies: Iterable[Any], width: int | None = None) -> bool:
+    """Whether PyG's path takes less along so few edges, for a layer whose fused form is many operators on nodes.
 
     Args:
         adjacencies: What the user passed.
-        row_bytes: Bytes of a row of an edge.
+        width: Numbers in a row of an edge, of a layer that takes nodes by their types; None: the fused form is a
+            network on edges.
     """
     num_edges = 0
+    if torch.compiler.is_compiling():
+        return False
     for adjacency in adjacencies:
         # measured on a CPU
         if not is_edge_index(adjacency) or backends.few_edges_of(adjacency.device) is None:
-            return None
-        num_edges += adjacency.shape[1]
-    return SO_FEW_EDGES if are_at_once(num_edges, row_bytes) else None
+            return False
+        num_edges += adjacency.shape[-1]
+    return are_of_operators(num_edges) if width is None else are_at_once(num_edges, counted_bytes(width, _FLOAT_BYTES))
+
+
+def is_small_matrix(adjacency: Any) -> bool:
+    """Whether PyG's product with a sparse matrix takes less than what walks of its edges need first."""
+    if torch.compiler.is_compiling() or (type(adjacency) is Tensor and adjacency.layout is torch.strided):
+        return False
+    if is_sparse_tensor(adjacency):
+        col = adjacency.storage.col()
+        return are_of_a_product(col.numel()) and backends.few_edges_of(col.device) is not None
+    is_matrix = isinstance(adjacency, Tensor) and not is_edge_index(adjacency)
+    return is_matrix and are_of_a_product(adjacency._nnz()) and backends.few_edges_of(adjacency.device) is not None
 
 
 def why_not_repeats(conv: MessagePassing, adjacency: Any) -> str | None:

@@ -17,8 +17,9 @@ from torch.nn import Module
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.hooks import weight_and_bias
 from pygfuse._lib.note import Note
+from pygfuse.conv._as_list import as_list, is_short_product
 from pygfuse.conv._checks import NodePair
-from pygfuse.conv._spec import Spec
+from pygfuse.conv._spec import EdgeWeight, Spec
 from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops.aggregation import is_divided
 from pygfuse.ops.few_edges import TYPES, FewEdges
@@ -49,9 +50,20 @@ class OverFewEdges:
 
     note: Note
     flow: str
+    fuse: bool
     spec: ClassVar[Spec]
     # what calls along few edges may bring beside features, an adjacency and features of edges
     given_of_few: ClassVar[tuple[str, ...]] = ()
+
+    def as_list(self, x: Any, adjacency: Any, given: dict[str, Any]) -> Any:
+        """The adjacency, or the list of its edges, where these are few and the layer gives the same over it."""
+        if torch.compiler.is_compiling():
+            return adjacency
+        if self.spec.matrix and self.fuse and not self.adds_loops() and is_short_product(adjacency):
+            return adjacency
+        edge = self.spec.edge
+        drops_values = isinstance(edge, EdgeWeight) and not edge.of_sparse_tensor
+        return as_list(self, x, adjacency, given, self.adds_loops(), drops_values)
 
     def drops(self) -> bool:
         """Whether weights of edges are dropped."""

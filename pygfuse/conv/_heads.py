@@ -9,9 +9,9 @@ from torch.nn import Module
 from torch_geometric.typing import OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair, is_first_rows
-from pygfuse.conv._layer import FusedConv, total
+from pygfuse.conv._layer import FusedConv
 from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.large_sums import mean_of_heads
+from pygfuse.ops.large_sums import mean_of_heads, total
 from pygfuse.ops.linear import apply_linear, is_plain_linear
 from pygfuse.ops.mapped_walk import Part
 from pygfuse.program.program import TARGET

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.note import Note
 from pygfuse.compiler import Given, Plan
 from pygfuse.conv._call import SIMPLE, Call
@@ -89,6 +90,7 @@ class KnownCall:
         of_update: The names and defaults of what ``update`` takes.
         num_stacked: How many features of nodes each argument holds, ``[*, nodes, channels]``; None for one without that
             dimension.
+        fewest_edges: Along fewer, PyG's operators take less.
     """
 
     kind: Kind
@@ -99,6 +101,7 @@ class KnownCall:
     counted: tuple[tuple[str, int | None, int], ...]
     of_update: tuple[tuple[str, Any], ...]
     num_stacked: int | None
+    fewest_edges: int
 
     @staticmethod
     def of(layer: Any, kind: Kind, plan: Plan, call: Call, kwargs: Mapping[str, Any]) -> KnownCall | None:
@@ -124,8 +127,11 @@ class KnownCall:
         edges = tuple(name for name in others if items[name].residency == 'edge')
         shared = tuple((name, items[name].value.shape) for name in others if name not in edges)
         update = tuple((name, None if name in kwargs else value) for name, value in call.of_update.items())
+        # measured on a CPU
+        is_measured = not stacked and few_edges_of(call.edges.walked.device) is not None
+        fewest = plan.fewest_edges if is_measured else 0
         num_stacked = stacked.pop() if stacked else None
-        return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update, num_stacked)
+        return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update, num_stacked, fewest)
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Tensor | None:
         """The aggregated messages of a call of this kind; None if it is not like the one before after all.
@@ -197,3 +203,4 @@ def remember(layer: Any, kind: Kind, call: Call, plan: Plan, kwargs: Mapping[str
     known = KnownCall.of(layer, kind, plan, call, kwargs)
     others = (other for other in layer.note.calls if other.kind[1] != kind[1])
     layer.note.calls = (*(() if known is None else (known,)), *others)[:_MOST_KINDS]
+    layer.note.fewest_edges = 0 if known is None else min(other.fewest_edges for other in layer.note.calls)

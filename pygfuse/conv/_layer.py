@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
-from pygfuse._lib.hooks import some_parameter
+from pygfuse._lib.hooks import some_parameter, width_of
 from pygfuse._lib.modes import modes
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._attention import attention_in_order, attention_result
@@ -38,10 +37,11 @@ from pygfuse.conv._self_loops import loop_values
 from pygfuse.conv._spec import AFTER_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.hag.hag import Hag
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.hag import hag_aggregate
-from pygfuse.ops.large_sums import added, added_to
+from pygfuse.ops.large_sums import added_to
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
@@ -115,6 +115,10 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         """A reason of the layer's own, if any, for which a call runs PyG's path."""
         return None
 
+    def are_so_few(self, adjacency: Any) -> bool:
+        """Whether PyG's path takes less along edges as few as these (`pygfuse.conv._fallback.are_so_few`)."""
+        return self.spec.matrix and self.fuse and fallback.is_small_matrix(adjacency)
+
     def why_not_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> str | None:
         """The same, where it takes the edges to know."""
         return None
@@ -162,6 +166,12 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         compiles, note = torch.compiler.is_compiling(), self._note
         if compiles and isinstance(edge_index, _UNTRACED):
             return _fused_untraced(self, x, edge_index, **given)
+        adjacency = edge_index
+        if type(edge_index) is not Tensor or edge_index.layout is not torch.strided:
+            edge_index = self.as_list(x, adjacency, given)
+        if note is not None and note.reason is SO_FEW_EDGES and self.are_so_few(edge_index):
+            # PyG's path is right for every call: nothing else has to be looked at
+            return self._by_pyg(x, adjacency, given)
         prepared = self.prepare()
         kind = None if compiles else self._kind_of(x, edge_index, given, prepared)
         is_known = kind is not None and note is not None and is_like(kind, note.kind)
@@ -175,7 +185,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             reason = prepared if isinstance(prepared, str) else self._why_not(inputs, prepared)
             if reason is None:
                 self.check(inputs, prepared)
-                note_hag(self, edge_index)
+                note_hag(self, adjacency)
         if reason is None:
             inputs, edges = self.find_edges(inputs)
             if kind is not None and not is_known:
@@ -185,10 +195,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if reason is None and is_known:
             note.reason = note.forward = None
         elif not self.runs_fused(reason):
-            if isinstance(edge_index, EdgeIndex) and is_deferring():
-                # PyG's product with it is an autograd.Function, which wants values
-                x = x[:] if inputs.shared else tuple(None if part is None else part[:] for part in inputs.x)
-            return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
+            return self._by_pyg(x, adjacency, given)
         if kind is not None and not is_known:
             self.note.kind, self.note.few = kind, forms
             out = self.run_few(x, few, prepared)
@@ -202,6 +209,13 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
                 out, weights = self.aggregate_edges(inputs, edges, prepared)
         out = self.finish(out, inputs.x, begun)
         return out if weights is None else self.with_weights(out, inputs.adjacency, edges, weights)
+
+    def _by_pyg(self, x: Any, edge_index: Any, given: dict[str, Any]) -> Any:
+        """PyG's own path."""
+        if isinstance(edge_index, EdgeIndex) and is_deferring():
+            # PyG's product with it is an autograd.Function, which wants values
+            x = x[:] if isinstance(x, Tensor) else tuple(None if part is None else part[:] for part in x)
+        return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
 
     def _kind_of(self, x: Any, edge_index: Any, given: dict[str, Any], prepared: Any) -> Kind | None:
         of_prepared = self.kind_of_prepared(prepared)
@@ -359,7 +373,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if reason is None and spec.matrix:
             before = None if spec.before is None else self._modules.get(spec.before)
             reason = fallback.why_not_repeats(self, adjacency) or fallback.why_not_ties(self, adjacency, x[0], before)
-        return reason or self.why_not_call(inputs)
+        return reason or self.why_not_call(inputs) or (SO_FEW_EDGES if self.are_so_few(adjacency) else None)
 
     def tensors_of_call(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
         """The floating tensors of a call by name."""
@@ -376,20 +390,6 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
 # torch.compile can trace neither the operators of torch_sparse nor the kept graph of an EdgeIndex
 _UNTRACED = (SparseTensor, EdgeIndex)
 _fused_untraced = torch.compiler.disable(FusedConv.fused)
-
-
-def width_of(linear: Module | None) -> int | None:
-    """How many features a linear map takes, as it says itself (reading its weight may compute it); None without one,
-    -1 if it does not say."""
-    return None if linear is None else getattr(linear, 'in_channels', getattr(linear, 'in_features', -1))
-
-
-def total(*terms: Tensor | None) -> Tensor:
-    """The sum of the terms that are there, in their order."""
-    first, *others = (term for term in terms if term is not None)
-    for term in others:
-        first = added(first, term)
-    return first
 
 
 def _shape_of(program: EdgeProgram, operands: dict[str, OperandValue]) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import ChebConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from pygfuse._lib.backends import edge_norms_of
@@ -137,9 +138,30 @@ def _norms_by_kernel(
         return gcn_norm(*given)
 
 
+def _kept_norms(
+    edge_index: Any, edge_weight: Any = None, num_nodes: Any = None, improved: bool = False,
+    add_self_loops: bool = True, flow: str = FLOWS[0], dtype: torch.dtype | None = None,
+) -> Any:  # fmt: skip
+    """PyG's ``gcn_norm``, kept with a matrix that has no values, where nothing else decides it."""
+    given = edge_weight, num_nodes, improved, add_self_loops, flow, dtype
+    is_plain = isinstance(edge_index, SparseTensor) and not edge_index.has_value() and not torch.compiler.is_compiling()
+    if not is_plain or not all(isinstance(value, _SIMPLE) for value in given):
+        return _norms_of_values(edge_index, *given)
+    key = 'norms of a matrix', given
+    found = ATTACHED.get(edge_index, key)
+    if found is None:
+        state = state_of(edge_index)
+        with torch.inference_mode(False), torch.no_grad():
+            found = ATTACHED.keep(edge_index, key, state, gcn_norm(edge_index, *given))
+    return found
+
+
+_norms_of_values = _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})
+# PyG's, which remembers what it made of edges
+prepared_norms = _kept(_norms_by_kernel, _kept_norms)
 _PREPARED = {function: _kept(function) for function in (add_self_loops, remove_self_loops)} | {
     add_remaining_self_loops: _kept(add_remaining_self_loops, _remaining_self_loops),
-    gcn_norm: _kept(_norms_by_kernel, _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})),
+    gcn_norm: prepared_norms,
 }
 # methods that read nothing of their layer
 _PREPARED_METHODS = (ChebConv.__norm__,)

@@ -10,6 +10,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
+from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._edge_mlp.network import Slope, UnsupportedNetwork, activation_of
 from pygfuse.conv._few_edges import FewWalk, weights_of
@@ -82,6 +83,9 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         if not is_edge_index(inputs.adjacency) and not is_sparse_tensor(inputs.adjacency):
             return 'a torch.sparse adjacency'
         return why_no_relations()
+
+    def are_so_few(self, adjacency: Any) -> bool:
+        return self.num_relations > 1 and fallback.are_so_few([adjacency], self.out_channels)
 
     def begin(self, inputs: Inputs) -> Tensor:
         return self._own(inputs.x[1])

@@ -15,9 +15,9 @@ from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._heads import AttentionConv
-from pygfuse.conv._layer import total
 from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
+from pygfuse.ops.large_sums import total
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
 from pygfuse.program.products import OperandValue

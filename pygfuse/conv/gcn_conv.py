@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 import torch_geometric.nn
 from torch import Tensor
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
@@ -17,6 +16,7 @@ from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._map_first import order_of
 from pygfuse.conv._normalise import cached_factors, weights_of_few, with_remaining_loops
+from pygfuse.conv._prepared_edges import prepared_norms
 from pygfuse.conv._spec import SUMS, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST
 from pygfuse.ops import Edges, autocast
@@ -81,6 +81,10 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         if not self.fuse and self.normalize and is_sparse_tensor(inputs.adjacency) and inputs.edge is not None:
             return 'edge_weight beside a SparseTensor, with which PyG is told not to multiply'
         return None
+
+    def as_list(self, x: Any, adjacency: Any, given: dict[str, Any]) -> Any:
+        # PyG gives loops their weight in a matrix, and in a list without weights not
+        return adjacency if self.improved else super().as_list(x, adjacency, given)
 
     given_of_few: ClassVar = ('edge_weight',)
 
@@ -180,7 +184,7 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
         is_tensor = isinstance(adjacency, Tensor)
         kept = self._cached_edge_index if is_tensor else self._cached_adj_t
         if kept is None:
-            kept = gcn_norm(
+            kept = prepared_norms(
                 adjacency, inputs.edge, x.shape[0], self.improved, self.add_self_loops, self.flow, dtype=dtype
             )
             if self.cached and is_tensor:

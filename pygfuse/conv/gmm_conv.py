@@ -13,11 +13,11 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._layer import FusedConv, total
+from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.gaussian_operands import coordinates, factors_of, gaussians
-from pygfuse.ops.large_sums import sum_of_heads
+from pygfuse.ops.large_sums import sum_of_heads, total
 from pygfuse.ops.linear import apply_linear, apply_weight
 from pygfuse.ops.mapped_walk import Form, Part, Weights
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians

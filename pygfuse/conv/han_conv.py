@@ -18,6 +18,7 @@ from pygfuse.conv._relations import gathered, walked
 from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.conv._typed_nodes import EdgeType, TypedNodes, why_not_typed
 from pygfuse.graph.relations import Pairs, Relations
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import aggregate, new_seed
 from pygfuse.ops.linear import apply_weight
 from pygfuse.ops.typed_product import typed_product
@@ -68,11 +69,7 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         return_semantic_attention_weights: bool = False,
     ) -> ByType | tuple[ByType, ByType]:
         """Runs the layer; arguments and results are those of PyG's ``HANConv.forward``."""
-        own = some_parameter(self, 'q')
-        reason = why_not_typed(self, x_dict, edge_index_dict, own)
-        if reason is None:
-            reason = fallback.why_not_so_few(edge_index_dict.values(), self.out_channels * own.element_size())
-        if not self.runs_fused(reason):
+        if not self._runs_fused(x_dict, edge_index_dict):
             edges = {kind: fallback.adjacency_for_pyg(given) for kind, given in edge_index_dict.items()}
             return super().forward(x_dict, edges, return_semantic_attention_weights)
         _check_edge_types(edge_index_dict, self.lin_src)
@@ -89,6 +86,15 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         found = {kind: nodes.of_type(out, kind) if kind in reached else None for kind in x_dict}
         weights = {kind: attention.get(kind) for kind in x_dict}
         return (found, weights) if return_semantic_attention_weights else found
+
+    def _runs_fused(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> bool:
+        """Whether a call runs fused; the reason against is noted."""
+        are_so_few = fallback.are_so_few(edge_index_dict.values(), self.out_channels)
+        if are_so_few and self._note is not None and self._note.reason is SO_FEW_EDGES:
+            # PyG's path is right for every call: nothing else has to be looked at
+            return False
+        reason = why_not_typed(self, x_dict, edge_index_dict, some_parameter(self, 'q'))
+        return self.runs_fused(reason or (SO_FEW_EDGES if are_so_few else None))
 
     def why_not_reduce(self) -> str | None:
         # PyG's reads them for each type of nodes

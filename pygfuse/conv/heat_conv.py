@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_as_it_is
+from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs
-from pygfuse.conv._fallback import why_not_so_few
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._relations import LOOKED_AT, check_indices, relations_of, why_no_relations
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
@@ -74,8 +74,10 @@ class HEATConv(FusedConv, torch_geometric.nn.HEATConv):
         return given
 
     def why_not_call(self, inputs: Inputs) -> str | None:
-        row_bytes = self.heads * self.out_channels * inputs.x[0].element_size()
-        return why_no_relations() or why_not_so_few([inputs.adjacency], row_bytes)
+        return why_no_relations()
+
+    def are_so_few(self, adjacency: Any) -> bool:
+        return fallback.are_so_few([adjacency], self.heads * self.out_channels)
 
     def check(self, inputs: Inputs, prepared: Any) -> None:
         super().check(inputs, prepared)

@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
+from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edge_mlp.filters import FilterConv
 from pygfuse.conv._edge_mlp.network import Linear, Stage, on_chunks
@@ -58,6 +59,9 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
         if isinstance(stages, str):
             return stages
         return stages if isinstance(stages[-1], Linear) else 'nn does not end with a Linear'
+
+    def are_so_few(self, adjacency: Any) -> bool:
+        return fallback.are_so_few([adjacency])
 
     def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
         super().check(inputs, prepared)

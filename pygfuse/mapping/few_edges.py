@@ -9,6 +9,14 @@ from pygfuse.mapping import records
 MOST_BYTES = 2**23
 # of rows of edges: up to so many, torch's operators with a row for each edge take less than a function in Python
 MOST_TINY_BYTES = 2**16
+# edges: up to so many, PyG's operators on them take less than a network's, or than many operators on nodes
+MOST_OF_OPERATORS = 2**8
+# the same, where PyG's are one or two, and others a program
+MOST_OF_ONE_OPERATOR = 2**10
+# the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
+MOST_OF_A_PRODUCT = 2**12
+# edges of a sparse matrix: up to so many, a list of them is made, which takes 16 bytes an edge
+MOST_LISTED = 2**20
 # the same, where the other way is a loop over chunks of edges
 MOST_AT_ONCE_BYTES = 2**19
 # of rows of edges and nodes: up to so many, a kernel takes edges through a network in less time than chunks take
@@ -19,6 +27,9 @@ MOST_PRODUCTS = 2**24
 MOST_OF_ONE_THREAD = 2**17
 # what an edge of narrower rows takes, too
 _LEAST_ROW = 256
+
+# why a layer runs PyG's operators
+SO_FEW_EDGES = 'so few edges that a row for each takes less'
 
 
 def counted_bytes(width: int, element_bytes: int, scores_channels: bool = False) -> int:
@@ -68,6 +79,50 @@ def are_tiny(num_edges: int, row_bytes: int) -> bool:
         (True, False)
     """
     return num_edges * row_bytes <= MOST_TINY_BYTES
+
+
+def are_of_operators(num_edges: int) -> bool:
+    """Whether PyG's operators take so few edges in less time than what takes many functions in Python.
+
+    Example:
+        >>> are_of_operators(100), are_of_operators(500)
+        (True, False)
+    """
+    return 0 < num_edges <= MOST_OF_OPERATORS
+
+
+def are_of_a_product(num_edges: int) -> bool:
+    """Whether a product with a sparse matrix takes less than a walk of its edges, which are so few.
+
+    Example:
+        >>> are_of_a_product(1000), are_of_a_product(10_000)
+        (True, False)
+    """
+    return 0 < num_edges <= MOST_OF_A_PRODUCT
+
+
+def are_listed(num_edges: int) -> bool:
+    """Whether a list of the edges of a sparse matrix is made.
+
+    Example:
+        >>> are_listed(1000), are_listed(2_000_000)
+        (True, False)
+    """
+    return 0 < num_edges <= MOST_LISTED
+
+
+def fewest_of(is_long: bool, is_short: bool) -> int:
+    """From how many edges on PyG's operators on edges take more time than what stands for them.
+
+    Args:
+        is_long: Whether that is many functions in Python: a network's, or operators on nodes.
+        is_short: Whether PyG's are one or two.
+
+    Example:
+        >>> fewest_of(False, False), fewest_of(True, False) < fewest_of(False, True)
+        (0, True)
+    """
+    return MOST_OF_ONE_OPERATOR + 1 if is_short else MOST_OF_OPERATORS + 1 if is_long else 0
 
 
 def are_at_once(num_edges: int, row_bytes: int) -> bool:

@@ -41,6 +41,14 @@ def added(first: Tensor, second: Tensor) -> Tensor:
     return applied(_Sum, first, second) if _is_large_sum(first, second) else first + second
 
 
+def total(*terms: Tensor | None) -> Tensor:
+    """The sum of the terms that are there, in their order."""
+    first, *others = (term for term in terms if term is not None)
+    for term in others:
+        first = added(first, term)
+    return first
+
+
 def added_to(result: Tensor, second: Tensor, times: float = 1.0) -> Tensor:
     """`added`, written over a result that nobody else has, where no backward pass reads it.
 

@@ -4,10 +4,12 @@ A training step (forward and backward, gradients of inputs and parameters) of on
 random graphs of ten edges a node or as many as asked for: with the same ``edge_index`` in each step, and with a new
 one, as from a loader, whose edges are sorted anew. Then layers with features of edges, whose linear map belongs to the
 step. Layers that are compiled (`pygfuse.bench.compiled_layers`), too, where they are named, or all by ``compiled``.
+Other kinds of adjacencies, too: of these each edge is there once, and none is a self-loop.
 All sides in turn, in one process; medians in ms with the quartiles in brackets.
 
     python benchmarks/break_even.py
     python benchmarks/break_even.py --convs compiled --edges 100 1000 10000 --neighbours 4 --edge-features --in-a-row 20
+    python benchmarks/break_even.py --convs GCNConv SGConv --adjacency SparseTensor csr EdgeIndex --edge-features
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch_geometric import EdgeIndex
+from torch_geometric.index import index2ptr
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import coalesce, remove_self_loops
 
 import pygfuse
 from pygfuse.bench.case import Measurement, Options, benchmark
@@ -34,11 +40,33 @@ HEADS, CHANNELS = 4, 16
 FEW_REPEATS_FROM = 50_000
 
 
+def _matrix(pairs: Tensor, nodes: int) -> Any:
+    return SparseTensor(row=pairs[1], col=pairs[0], sparse_sizes=(nodes, nodes), is_sorted=True)
+
+
+def _csr(pairs: Tensor, nodes: int) -> Tensor:
+    pointer, ones = index2ptr(pairs[1], nodes), torch.ones(pairs.shape[1])
+    return torch.sparse_csr_tensor(pointer, pairs[0].clone(), ones, (nodes, nodes), check_invariants=False)
+
+
+def _edge_index(pairs: Tensor, nodes: int) -> EdgeIndex:
+    return EdgeIndex(pairs, sparse_size=(nodes, nodes), sort_order='col')
+
+
+# of edges by target
+ADJACENCIES: dict[str, Callable[[Tensor, int], Any]] = {
+    'SparseTensor': _matrix,
+    'csr': _csr,
+    'EdgeIndex': _edge_index,
+}
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(repeats=100)
     parser.add_argument('--convs', nargs='*', default=['GCNConv', 'GINConv', 'GATConv'], help='which layers')
     parser.add_argument('--edges', nargs='*', type=int, default=[100, 1_000, 10_000, 100_000])
     parser.add_argument('--neighbours', type=int, default=10, help='edges of each node')
+    parser.add_argument('--adjacency', nargs='*', choices=['edge_index', *ADJACENCIES], default=['edge_index'])
     parser.add_argument('--edge-features', nargs='*', type=int, default=[8, 32, 64, 256])
     parser.add_argument('--most-edges', type=int, default=100_000, help='edges of the graph with features of edges')
     parser.add_argument('--compile', action='store_true', help="also PyG's layer under torch.compile")
@@ -57,9 +85,11 @@ def with_edge_features(size: int) -> dict[str, Layer]:
 
 def parameters(options: Options) -> Iterator[dict[str, Any]]:
     for layer in [*compiled_layers()] if options.convs == ['compiled'] else options.convs:
-        for edges in options.edges:
-            for which in ('the same', 'new'):
-                yield {'layer': layer, 'edges': edges, 'edge_index': which}
+        for kind in options.adjacency:
+            of_kind = {} if kind == 'edge_index' else {'adjacency': kind}
+            for edges in options.edges:
+                for which in ('the same', 'new'):
+                    yield {'layer': layer, **of_kind, 'edges': edges, 'edge_index': which}
     for layer in with_edge_features(1):
         for size in options.edge_features:
             yield {'layer': layer, 'edges': options.most_edges, 'edge_index': 'the same', 'edge_dim': size}
@@ -72,15 +102,21 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
     settings=lambda options: {'heads': HEADS, 'channels': CHANNELS, 'neighbours': options.neighbours},
     quick={'edges': [100], 'edge_features': [8], 'most_edges': 500},
 )
-def break_even(options: Options, layer: str, edges: int, edge_index: str, edge_dim: int = 0) -> Measurement:
+def break_even(
+    options: Options, layer: str, edges: int, edge_index: str, edge_dim: int = 0, adjacency: str = 'edge_index'
+) -> Measurement:
     """One layer on one graph."""
     pairs, nodes = power_law(max(edges // options.neighbours, 2), edges)
+    if adjacency != 'edge_index':
+        pairs = coalesce(remove_self_loops(pairs)[0], num_nodes=nodes, sort_by_row=False)
+    made = ADJACENCIES.get(adjacency, lambda pairs, nodes: pairs)
     of_layer = _compiled if layer in compiled_layers() else _written
     plain, fused, step_of, take_edges = of_layer(layer, pairs, nodes, edge_dim)
+    take_edges(made(pairs, nodes))
 
     def next_edges() -> None:
         if edge_index == 'new':
-            take_edges(pairs.clone())
+            take_edges(made(pairs.clone(), nodes))
 
     repeats = options.repeats if edges < FEW_REPEATS_FROM else max(5, options.repeats // 10)
     sides = {'PyG': plain, **({'PyG compiled': torch.compile(plain)} if options.compile else {}), 'pygfuse': fused}
@@ -89,7 +125,7 @@ def break_even(options: Options, layer: str, edges: int, edge_index: str, edge_d
     return {}
 
 
-Sides = tuple[Module, Module, Callable[[Module], Callable[[], None]], Callable[[Tensor], None]]
+Sides = tuple[Module, Module, Callable[[Module], Callable[[], None]], Callable[[Any], None]]
 
 
 def _written(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
@@ -115,7 +151,7 @@ def _compiled(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
     given = dict(made.given(x, pairs))
     grad = torch.randn_like(output_of(plain, given))
 
-    def take_edges(taken: Tensor) -> None:
+    def take_edges(taken: Any) -> None:
         given.update(made.given(x, taken))
 
     return plain, fused, lambda module: step_of(module, given, x, grad), take_edges

@@ -1,0 +1,142 @@
+"""Along so few edges that PyG's operators take less, layers run these: the same bits, whatever was called before."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+
+import pygfuse
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
+from tests.support.parity import random_edges
+
+pytestmark = pytest.mark.usefixtures('by_pyg')
+FEW, MANY = 40, 3000
+
+
+def _linear(*widths: int) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(widths[0], widths[1]), torch.nn.ReLU(), torch.nn.Linear(*widths[1:]))
+
+
+def _given(num_edges: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    return {'x': torch.randn(20, 8), 'edge_index': random_edges(20, 20, num_edges, seed=num_edges)}
+
+
+def _with(name: str, make):
+    return lambda num_edges: {**_given(num_edges), name: make(num_edges)}
+
+
+LAYERS = {
+    'a network': (lambda: pyg.PointNetConv(_linear(11, 8, 4), None), _with('pos', lambda _: torch.randn(20, 3))),
+    'values that are kept': (lambda: pyg.PPFConv(_linear(12, 8, 4), None), None),
+    'many operators on nodes': (lambda: pyg.PNAConv(8, 8, ['mean', 'std'], ['identity'], torch.ones(8).long()), _given),
+    'one operator': (lambda: pyg.LEConv(8, 4), _given),
+    'a matrix for each edge': (
+        lambda: pyg.NNConv(8, 4, torch.nn.Linear(3, 32)), _with('edge_attr', lambda edges: torch.randn(edges, 3)),
+    ),
+    'types of edges': (
+        lambda: pyg.FiLMConv(8, 4, num_relations=2), _with('edge_type', lambda edges: torch.arange(edges) % 2),
+    ),
+}  # fmt: skip
+
+
+def _points(num_edges: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    normal = torch.nn.functional.normalize(torch.randn(20, 3), dim=1)
+    return {**_given(num_edges), 'pos': torch.randn(20, 3), 'normal': normal}
+
+
+def made(name: str):
+    torch.manual_seed(0)
+    make, given = LAYERS[name]
+    plain = make()
+    return plain, pygfuse.fuse(copy.deepcopy(plain)), given or _points
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_few_edges_run_by_pyg_and_many_fused(name):
+    plain, conv, given = made(name)
+    for num_edges in (FEW, MANY, FEW, FEW + 1, MANY):
+        found, expected = conv(**given(num_edges)), plain(**given(num_edges))
+        if num_edges == MANY:
+            assert conv.note.reason is None
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        else:
+            assert conv.note.reason == SO_FEW_EDGES
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_gradients_are_those_of_pyg(name):
+    plain, conv, given = made(name)
+    for layer in (plain, conv):
+        for _ in range(2):
+            layer.zero_grad()
+            layer(**given(FEW)).square().sum().backward()
+    for expected, found in zip(plain.parameters(), conv.parameters(), strict=True):
+        assert torch.equal(found.grad, expected.grad)
+
+
+def test_sums_of_sources_are_fused_however_few():
+    conv = pygfuse.fuse(pyg.LGConv())
+    for _ in range(2):
+        conv(**_given(FEW))
+        assert conv.note.reason is None
+
+
+def test_a_hook_is_called_where_an_earlier_call_ran_by_pyg():
+    _, conv, given = made('one operator')
+    conv(**given(FEW))
+    called = []
+    conv.register_message_forward_hook(lambda *arguments: called.append(arguments))
+    conv(**given(FEW))
+    assert called
+
+
+def test_captured_once_whichever_way_calls_run():
+    _, conv, given = made('a network')
+    for num_edges in (FEW, MANY, FEW, MANY):
+        conv(**given(num_edges))
+    assert len(conv.plans()) == 1
+
+
+@pytest.mark.parametrize('name', ['a network', 'types of edges'])
+def test_the_report_says_so(name):
+    _, conv, given = made(name)
+    conv(**given(FEW))
+    assert SO_FEW_EDGES in str(pygfuse.report(conv))
+
+
+@pytest.mark.parametrize('values', [False, True], ids=['no values', 'values'])
+@pytest.mark.parametrize(
+    'make', [lambda: pyg.SimpleConv(), lambda: pyg.GraphConv(8, 4), lambda: pyg.SAGEConv(8, 4, aggr='max')]
+)
+def test_a_small_matrix_is_multiplied_by_pyg(make, values, needs_torch_sparse):
+    from torch_sparse import SparseTensor
+
+    plain = make()
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    (source, target), x = _given(FEW)['edge_index'], _given(FEW)['x']
+    numbers = torch.rand(FEW) if values else None
+    matrix = SparseTensor(row=target, col=source, value=numbers, sparse_sizes=(20, 20))
+    is_listed = not values and plain.aggr in ('sum', 'add')
+    for _ in range(2):
+        found = conv(x, matrix)
+        assert conv.note.reason == (None if is_listed else SO_FEW_EDGES)
+        torch.testing.assert_close(found, plain(x, matrix))
+
+
+def test_heterogeneous_attention_runs_by_pyg():
+    metadata = (['a'], [('a', 'to', 'a')])
+    torch.manual_seed(0)
+    plain = pyg.HANConv(8, 8, metadata, heads=2)
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    for num_edges in (FEW, 20_000, FEW, FEW):
+        given = _given(num_edges)
+        both = [layer({'a': given['x']}, {('a', 'to', 'a'): given['edge_index']})['a'] for layer in (conv, plain)]
+        torch.testing.assert_close(*both, rtol=1e-4, atol=1e-4)
+        assert (conv.note.reason == SO_FEW_EDGES) == (num_edges == FEW)
+        assert num_edges != FEW or torch.equal(*both)
