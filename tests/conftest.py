@@ -26,7 +26,7 @@ def _rows_are_always_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _AT_ONCE = ('MOST_AT_ONCE_BYTES', 'MOST_IN_KERNELS_BYTES')
-_BY_PYG = ('MOST_OF_OPERATORS', 'MOST_OF_ONE_OPERATOR', 'MOST_OF_A_PRODUCT')
+_BY_PYG = ('MOST_OF_OPERATORS', 'MOST_OF_ONE_OPERATOR', 'MOST_OF_NORMALISED', 'MOST_OF_A_PRODUCT')
 
 
 @pytest.fixture(autouse=True)

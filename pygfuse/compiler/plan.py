@@ -106,7 +106,8 @@ class Plan:
         """From how many edges on it takes less than PyG's operators on edges."""
         operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
         is_long = operators > _MANY_OPERATORS or not all(isinstance(form, Walk) for form in self.walks.values())
-        return fewest_of(is_long, self._is_short)
+        networks = [form for form in self.walks.values() if isinstance(form, Network)]
+        return fewest_of(is_long, self._is_short, any(form.batch_norms for form in networks))
 
     @property
     def _is_short(self) -> bool:

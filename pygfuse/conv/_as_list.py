@@ -89,7 +89,7 @@ def as_list(
 def is_short_product(adjacency: Any) -> bool:
     """Whether a matrix is torch's own, and PyG's product with it takes less than making the list of a new one."""
     is_of_torch = type(adjacency) is Tensor and adjacency.layout in SPARSE_LAYOUTS
-    return is_of_torch and adjacency._nnz() < fewest_of(False, True)
+    return is_of_torch and adjacency._nnz() < fewest_of(is_short=True)
 
 
 def _sizes_of(x: Any) -> tuple[int, int] | None:

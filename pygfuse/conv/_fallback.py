@@ -18,7 +18,7 @@ from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._spec import REDUCTIONS, EdgeWeight, Spec
 from pygfuse.graph.adjacency import FLOWS
-from pygfuse.mapping.few_edges import are_at_once, are_of_a_product, are_of_operators, counted_bytes
+from pygfuse.mapping.few_edges import are_at_once, are_of_a_product, counted_bytes
 from pygfuse.ops import autocast
 
 _HOOKS = (
@@ -175,23 +175,34 @@ def why_not_edges(conv: MessagePassing, spec: Spec, inputs: Inputs, width: int |
     return None
 
 
-def are_so_few(adjacencies: Iterable[Any], width: int | None = None) -> bool:
-    """Whether PyG's path takes less along so few edges, for a layer whose fused form is many operators on nodes.
+def are_so_few(adjacencies: Iterable[Any], width: int) -> bool:
+    """Whether PyG's path takes less along so few edges, for a layer that takes nodes by their types: its fused form is
+    many operators on nodes.
 
     Args:
         adjacencies: What the user passed.
-        width: Numbers in a row of an edge, of a layer that takes nodes by their types; None: the fused form is a
-            network on edges.
+        width: Numbers in a row of an edge.
     """
+    num_edges = _listed_edges(adjacencies)
+    return num_edges is not None and are_at_once(num_edges, counted_bytes(width, _FLOAT_BYTES))
+
+
+def are_fewer(adjacency: Any, count: int) -> bool:
+    """Whether there are fewer edges than so many, from which on a layer's fused form takes less than PyG's path."""
+    num_edges = _listed_edges([adjacency])
+    return num_edges is not None and 0 < num_edges < count
+
+
+def _listed_edges(adjacencies: Iterable[Any]) -> int | None:
+    """How many edges there are; None where nothing was measured: elsewhere than on a CPU, and while torch compiles."""
     num_edges = 0
-    if torch.compiler.is_compiling():
-        return False
     for adjacency in adjacencies:
-        # measured on a CPU
-        if not is_edge_index(adjacency) or backends.few_edges_of(adjacency.device) is None:
-            return False
+        if torch.compiler.is_compiling() or not is_edge_index(adjacency):
+            return None
+        if backends.few_edges_of(adjacency.device) is None:
+            return None
         num_edges += adjacency.shape[-1]
-    return are_of_operators(num_edges) if width is None else are_at_once(num_edges, counted_bytes(width, _FLOAT_BYTES))
+    return num_edges
 
 
 def is_small_matrix(adjacency: Any) -> bool:

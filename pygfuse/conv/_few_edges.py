@@ -65,6 +65,13 @@ class OverFewEdges:
         drops_values = isinstance(edge, EdgeWeight) and not edge.of_sparse_tensor
         return as_list(self, x, adjacency, given, self.adds_loops(), drops_values)
 
+    def without_size(self, x: Any, given: dict[str, Any]) -> dict[str, Any]:
+        """The other arguments of a call, without a `size` that says of two sets of nodes what their features say."""
+        size = given['size']
+        is_pair = type(x) is tuple and len(x) == 2 and all(isinstance(part, Tensor) and part.dim() == 2 for part in x)
+        is_said = is_pair and type(size) in (tuple, list) and tuple(size) == (len(x[0]), len(x[1]))
+        return {**given, 'size': None} if is_said and not torch.compiler.is_compiling() else given
+
     def drops(self) -> bool:
         """Whether weights of edges are dropped."""
         return self.spec.attention is not None and self.training and self.dropout > 0.0

@@ -84,8 +84,6 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
 
     spec: ClassVar[Spec]
 
-    # What a convolution may say beside its spec
-
     def prepare(self) -> Any:
         """What the layer reads of itself once a call, handed on to the methods below; a str is a reason against."""
         return None
@@ -167,6 +165,8 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if compiles and isinstance(edge_index, _UNTRACED):
             return _fused_untraced(self, x, edge_index, **given)
         adjacency = edge_index
+        if given.get('size') is not None:
+            given = self.without_size(x, given)
         if type(edge_index) is not Tensor or edge_index.layout is not torch.strided:
             edge_index = self.as_list(x, adjacency, given)
         if note is not None and note.reason is SO_FEW_EDGES and self.are_so_few(edge_index):

@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
+from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs
 from pygfuse.conv._edge_mlp.along_few_edges import few_edge_network_of
 from pygfuse.conv._edge_mlp.network import (
@@ -25,6 +26,7 @@ from pygfuse.conv._edge_mlp.network import (
 from pygfuse.conv._edge_mlp.values import EdgeValues
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EXTREMES, Spec
+from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_edge_chunks, why_no_places
 from pygfuse.ops.few_edge_networks import network_along
@@ -85,6 +87,11 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
 
     def kind_of_prepared(self, prepared: list[Stage] | str) -> tuple[tuple, tuple] | None:
         return None if isinstance(prepared, str) else kind_of_stages(prepared)
+
+    def are_so_few(self, adjacency: Any) -> bool:
+        # a normalisation over all edges is many operators on its statistics
+        are_few = fallback.are_fewer(adjacency, fewest_of(is_normalised=True)) and isinstance(self.nn, torch.nn.Module)
+        return are_few and any(isinstance(module, torch.nn.BatchNorm1d) for module in self.nn.modules())
 
     def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
         return tensors_of_stages(prepared)

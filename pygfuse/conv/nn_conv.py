@@ -14,6 +14,7 @@ from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edge_mlp.filters import FilterConv
 from pygfuse.conv._edge_mlp.network import Linear, Stage, on_chunks
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
+from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import Begin, Contract, edge_reduce
@@ -61,7 +62,7 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
         return stages if isinstance(stages[-1], Linear) else 'nn does not end with a Linear'
 
     def are_so_few(self, adjacency: Any) -> bool:
-        return fallback.are_so_few([adjacency])
+        return fallback.are_fewer(adjacency, fewest_of(is_long=True))
 
     def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
         super().check(inputs, prepared)

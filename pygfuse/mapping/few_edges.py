@@ -13,6 +13,8 @@ MOST_TINY_BYTES = 2**16
 MOST_OF_OPERATORS = 2**8
 # the same, where PyG's are one or two, and others a program
 MOST_OF_ONE_OPERATOR = 2**10
+# the same of a network that normalises over all edges
+MOST_OF_NORMALISED = 2**11
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
 # edges of a sparse matrix: up to so many, a list of them is made, which takes 16 bytes an edge
@@ -81,16 +83,6 @@ def are_tiny(num_edges: int, row_bytes: int) -> bool:
     return num_edges * row_bytes <= MOST_TINY_BYTES
 
 
-def are_of_operators(num_edges: int) -> bool:
-    """Whether PyG's operators take so few edges in less time than what takes many functions in Python.
-
-    Example:
-        >>> are_of_operators(100), are_of_operators(500)
-        (True, False)
-    """
-    return 0 < num_edges <= MOST_OF_OPERATORS
-
-
 def are_of_a_product(num_edges: int) -> bool:
     """Whether a product with a sparse matrix takes less than a walk of its edges, which are so few.
 
@@ -111,18 +103,20 @@ def are_listed(num_edges: int) -> bool:
     return 0 < num_edges <= MOST_LISTED
 
 
-def fewest_of(is_long: bool, is_short: bool) -> int:
+def fewest_of(is_long: bool = False, is_short: bool = False, is_normalised: bool = False) -> int:
     """From how many edges on PyG's operators on edges take more time than what stands for them.
 
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
         is_short: Whether PyG's are one or two.
+        is_normalised: Whether a network normalises over all edges.
 
     Example:
-        >>> fewest_of(False, False), fewest_of(True, False) < fewest_of(False, True)
-        (0, True)
+        >>> fewest_of(), fewest_of(is_long=True), fewest_of(is_short=True)
+        (0, 257, 1025)
     """
-    return MOST_OF_ONE_OPERATOR + 1 if is_short else MOST_OF_OPERATORS + 1 if is_long else 0
+    limits = (is_long, MOST_OF_OPERATORS), (is_short, MOST_OF_ONE_OPERATOR), (is_normalised, MOST_OF_NORMALISED)
+    return max([0, *[limit + 1 for holds, limit in limits if holds]])
 
 
 def are_at_once(num_edges: int, row_bytes: int) -> bool:

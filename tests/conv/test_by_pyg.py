@@ -37,10 +37,25 @@ LAYERS = {
     'a matrix for each edge': (
         lambda: pyg.NNConv(8, 4, torch.nn.Linear(3, 32)), _with('edge_attr', lambda edges: torch.randn(edges, 3)),
     ),
+    'a normalisation over edges': (lambda: pyg.EdgeConv(pyg.MLP([16, 4, 4])), _given),
     'types of edges': (
         lambda: pyg.FiLMConv(8, 4, num_relations=2), _with('edge_type', lambda edges: torch.arange(edges) % 2),
     ),
 }  # fmt: skip
+
+
+def test_a_size_that_says_what_features_say_changes_nothing():
+    conv = pygfuse.fuse(pyg.SAGEConv((8, 8), 4))
+    given = _given(FEW)
+    pair = given['x'], given['x'][:15]
+    edge_index = torch.stack([given['edge_index'][0], given['edge_index'][1] % 15])
+    outs = [conv(pair, edge_index, size) for size in (None, (20, 15), [20, 15], None)]
+    assert all(torch.equal(out, outs[0]) for out in outs)
+    kind = conv.note.kind
+    conv(pair, edge_index, (20, 15))
+    assert conv.note.kind is kind
+    with pytest.raises(ValueError, match='size'):
+        conv(pair, edge_index, (20, 16))
 
 
 def _points(num_edges: int) -> dict[str, torch.Tensor]:

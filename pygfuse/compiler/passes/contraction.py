@@ -1,4 +1,5 @@
-"""Features of edges that are mapped, and then mapped again or contracted with a shared vector, are mapped once."""
+"""Features of edges that are mapped, and then mapped again, contracted with a shared vector, or by several maps, are
+mapped once."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import torch
 from pygfuse.compiler import positions
 from pygfuse.compiler.ir import EDGE, SHARED, Node, rewritten, value
 from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.passes.split_concatenation import stack_of_equal
 
 
 def contract_edge_features(output: Node) -> Node:
@@ -33,6 +35,8 @@ def _rule(node: Node) -> Node | None:
         return None
     if node.op == 'linear':
         return _composed(node)
+    if node.op == 'stack':
+        return stack_of_equal(node) or _maps_together(node)
     return _contraction(node) if node.op == 'sum' and node.args[0].op == 'mul' else None
 
 
@@ -58,6 +62,21 @@ def _composed(node: Node) -> Node | None:
 def _product(weight: torch.Tensor, inner: torch.Tensor, places: positions.Places) -> torch.Tensor:
     whole = places == positions.everything(inner.shape[0])
     return weight @ (inner if whole else inner[list(places)])
+
+
+def _maps_together(node: Node) -> Node | None:
+    """A stack of maps of the same features: one map, whose weights are one under the other."""
+    (parts,) = node.args
+    features, widths = parts[0].args[0] if parts[0].op == 'linear' else None, {part.width for part in parts}
+    are_maps = all(part.op == 'linear' and part.args[0] is features for part in parts)
+    if not are_maps or node.attributes['dim'] != 1 or len(parts[0].shape) != 1 or len(widths) > 1:
+        return None
+    weight = value('call', *(part.args[1] for part in parts), function=_under_each_other, keywords=())
+    return value('reshape', value('linear', features, weight), shape=node.shape)
+
+
+def _under_each_other(*weights: torch.Tensor) -> torch.Tensor:
+    return torch.cat(weights)
 
 
 def _contraction(node: Node) -> Node | None:

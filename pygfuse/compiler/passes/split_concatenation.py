@@ -44,7 +44,7 @@ def _rule(node: Node) -> Node | None:
         return value('cat', parts, dim=whole.attributes['dim'])
     if OPERATIONS[node.op].elementwise if node.op in OPERATIONS else False:
         return _elementwise_of_parts(node)
-    return _stack_of_equal(node) if node.op == 'stack' and node.residency == EDGE else None
+    return stack_of_equal(node) if node.op == 'stack' and node.residency == EDGE else None
 
 
 def _is_split(node: Any) -> bool:
@@ -152,7 +152,7 @@ def _part(argument: Any, whole: Node, k: int, start: int, end: int) -> Any:
     return value('index', argument, places=(*[slice(None)] * place, slice(start, end)))
 
 
-def _stack_of_equal(node: Node) -> Node | None:
+def stack_of_equal(node: Node) -> Node | None:
     """A stack of the same elementwise operator on several values: the operator on stacks of them."""
     (parts,) = node.args
     first = parts[0]
