@@ -12,6 +12,7 @@ from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._copies import OverCopies
 from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import REDUCTIONS, SUMS
@@ -36,7 +37,7 @@ _FEW_EDGES = 1024
 _ROWS, _EDGES = 1000, 1000 * USUAL_DEGREE
 
 
-class MappedSums(FusedConv):
+class MappedSums(OverCopies):
     """A mixin for layers that map what they have aggregated, or aggregate what they have mapped: what costs less."""
 
     # the layer's attributes that hold the map, and that of the targets themselves
@@ -88,6 +89,10 @@ class MappedSums(FusedConv):
         if self.has_root():
             root = self._modules[self.root_mapped_by]
         return self.finish(mapped_sum_along(linear, x, edges, self._note.few[0], root=root), x, None)
+
+    def after_sums(self, sums: Tensor, x: Tensor) -> Tensor:
+        out = self._modules[self.sums_mapped_by](sums)
+        return out + self._modules[self.root_mapped_by](x) if self.has_root() else out
 
     def mapped_with_root(self, out: Tensor, target: OptTensor) -> Tensor:
         """Sums, mapped, and, if the layer adds them, mapped targets."""

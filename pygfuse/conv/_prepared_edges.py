@@ -138,27 +138,24 @@ def _norms_by_kernel(
         return gcn_norm(*given)
 
 
-def _kept_norms(
-    edge_index: Any, edge_weight: Any = None, num_nodes: Any = None, improved: bool = False,
-    add_self_loops: bool = True, flow: str = FLOWS[0], dtype: torch.dtype | None = None,
-) -> Any:  # fmt: skip
-    """PyG's ``gcn_norm``, kept with a matrix that has no values, where nothing else decides it."""
-    given = edge_weight, num_nodes, improved, add_self_loops, flow, dtype
+_norms_of_values = _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})
+_norms_of_edges = _kept(_norms_by_kernel, _norms_of_values)
+
+
+def prepared_norms(edge_index: Any, *args: Any, **kwargs: Any) -> Any:
+    """PyG's ``gcn_norm``, which remembers what it made of edges, and of a matrix without values."""
     is_plain = isinstance(edge_index, SparseTensor) and not edge_index.has_value() and not torch.compiler.is_compiling()
-    if not is_plain or not all(isinstance(value, _SIMPLE) for value in given):
-        return _norms_of_values(edge_index, *given)
-    key = 'norms of a matrix', given
+    if not is_plain or not all(isinstance(value, _SIMPLE) for value in (*args, *kwargs.values())):
+        return _norms_of_edges(edge_index, *args, **kwargs)
+    key = 'norms of a matrix', args, tuple(kwargs.items())
     found = ATTACHED.get(edge_index, key)
     if found is None:
         state = state_of(edge_index)
         with torch.inference_mode(False), torch.no_grad():
-            found = ATTACHED.keep(edge_index, key, state, gcn_norm(edge_index, *given))
+            found = ATTACHED.keep(edge_index, key, state, gcn_norm(edge_index, *args, **kwargs))
     return found
 
 
-_norms_of_values = _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})
-# PyG's, which remembers what it made of edges
-prepared_norms = _kept(_norms_by_kernel, _kept_norms)
 _PREPARED = {function: _kept(function) for function in (add_self_loops, remove_self_loops)} | {
     add_remaining_self_loops: _kept(add_remaining_self_loops, _remaining_self_loops),
     gcn_norm: prepared_norms,

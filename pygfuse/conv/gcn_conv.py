@@ -11,9 +11,9 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
+from pygfuse.conv._copies import OverCopies
 from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._map_first import order_of
 from pygfuse.conv._normalise import cached_factors, weights_of_few, with_remaining_loops
 from pygfuse.conv._prepared_edges import prepared_norms
@@ -34,7 +34,7 @@ from pygfuse.program.program import SOURCE
 from pygfuse.program.sums_along_edges import NORMALISED, NORMALISED_WITH_LOOPS
 
 
-class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
+class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
     r"""`torch_geometric.nn.GCNConv`, fused: the same parameters, options and numbers.
 
     From the `"Semi-supervised Classification with Graph Convolutional Networks" <https://arxiv.org/abs/1609.02907>`_
@@ -73,6 +73,15 @@ class GCNConv(FusedConv, torch_geometric.nn.GCNConv):
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return self.with_bias(out)
+
+    def before_sums(self, x: Tensor) -> Tensor:
+        return self.lin(x)
+
+    def sums_of(self, inputs: Inputs, edges: Edges, prepared: Any) -> Tensor:
+        return self._normalised_sums(inputs, inputs.x[0].dtype, edges, prepared)[0]
+
+    def after_sums(self, sums: Tensor, x: Tensor) -> Tensor:
+        return sums if self.bias is None else sums + self.bias
 
     def why_not_call(self, inputs: Inputs) -> str | None:
         x = inputs.x[0]

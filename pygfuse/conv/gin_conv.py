@@ -14,6 +14,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair
+from pygfuse.conv._copies import OverCopies
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._few_edges import FewWalk, is_plain_like, weights_of
 from pygfuse.conv._layer import FusedConv
@@ -34,7 +35,7 @@ from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EDGE, SOURCE
 
 
-class GINConv(FusedConv, torch_geometric.nn.GINConv):
+class GINConv(OverCopies, torch_geometric.nn.GINConv):
     r"""`torch_geometric.nn.GINConv`, fused: the same parameters, options and numbers.
 
     From the `"How Powerful are Graph Neural Networks?" <https://arxiv.org/abs/1810.00826>`_ paper.
@@ -85,6 +86,9 @@ class GINConv(FusedConv, torch_geometric.nn.GINConv):
         source, target = _both_mapped(inputs, edges, first.weight)
         out, weights = super().aggregate_edges(inputs._replace(x=(source, target)), edges, prepared)
         return total(_with_itself(self, out, target), first.bias), weights
+
+    def after_sums(self, sums: Tensor, x: Tensor) -> Tensor:
+        return self.nn(sums + (1 + self.eps) * x)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         # rows of another width are those that the first map has given

@@ -67,6 +67,12 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
     def _projects(self) -> bool:
         return self.project and hasattr(self, 'lin')
 
+    def before_sums(self, x: Tensor) -> Tensor:
+        return self.lin(x).relu() if self._projects else x
+
+    def after_sums(self, sums: Tensor, x: Tensor) -> Tensor:
+        return self.finish(super().after_sums(sums, x), (x, x), None)
+
     # the steps of an LSTM are shared by targets whose lists of neighbours begin alike
 
     def why_not_reduce(self) -> str | None:

@@ -154,6 +154,23 @@ def test_what_is_not_taken_so(why, needs_torch_sparse):
     assert not is_listed(given['edge_index'])
 
 
+def test_loops_of_a_matrix_are_added_to():
+    plain, conv = made('GCN')
+    edges = torch.tensor([[0, 1, 2, 2], [0, 2, 0, 1]])
+    matrix = torch.sparse_coo_tensor(edges, torch.ones(4), (3, 3)).coalesce().to_sparse_csr()
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(conv(x, matrix), plain(x, matrix))
+
+
+def test_norms_of_a_matrix_depend_on_options(monkeypatch, needs_torch_sparse):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_LISTED', 0)
+    example = GRAPHS['random']()
+    matrix = ADJACENCIES['SparseTensor'](example)
+    for name in ('GCN', 'GCN, no loops', 'GCN, improved', 'GCN'):
+        plain, conv = made(name)
+        torch.testing.assert_close(conv(example.x(8), matrix), plain(example.x(8), matrix))
+
+
 def test_values_are_weights_where_a_layer_takes_them(needs_torch_sparse):
     example = GRAPHS['random']()
     matrix = ADJACENCIES['SparseTensor'](example)
@@ -163,6 +180,16 @@ def test_values_are_weights_where_a_layer_takes_them(needs_torch_sparse):
         one = matrix.set_value(matrix.storage.value(), layout='coo')
         torch.testing.assert_close(conv(example.x(8), one), plain(example.x(8), one))
         assert is_listed(one) != takes
+
+
+@pytest.mark.parametrize('name', ['APPNP', 'ARMA', 'LG', 'SG', 'TAG'])
+@pytest.mark.parametrize('weights', [False, True], ids=['no weights', 'weights'])
+def test_layers_are_compiled_as_before(name, weights):
+    example = GRAPHS['random']()
+    plain, conv = made(name)
+    given = {'edge_weight': example.edge_attr().abs()} if weights else {}
+    found = torch.compile(conv, backend='eager')(example.x(8), example.edge_index, **given)
+    torch.testing.assert_close(found, plain(example.x(8), example.edge_index, **given))
 
 
 def test_an_explainer_reads_messages_of_the_matrix(needs_torch_sparse):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutations.in_adjacencies import OF_ADJACENCIES
 from tests.mutations.in_compilation import OF_COMPILATION
 from tests.mutations.in_compiled_calls import OF_COMPILED_CALLS
 from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
@@ -27,6 +28,7 @@ MUTATIONS = (
     *OF_LAYERS,
     *OF_TYPED_LAYERS,
     *OF_TYPES,
+    *OF_ADJACENCIES,
     *OF_COMPILED_MESSAGES,
     *OF_COMPILED_CALLS,
     *OF_FEW_EDGE_STAGES,

@@ -1,0 +1,85 @@
+"""What is broken in adjacencies that are taken as lists, in copies of a graph, and in what is left to PyG."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+OF_ADJACENCIES = (
+    Mutation(
+        'values of a matrix that is taken as a list',
+        'conv/_as_list.py',
+        'return values is not None and not (values.dim() == 1 and bool((values == 1).all()))',
+        'return False',
+        'tests/conv/test_as_list.py -k "written_to_are_no_longer"',
+    ),
+    Mutation(
+        'self-loops of a matrix of torch',
+        'conv/_as_list.py',
+        "is_same = not adds_loops or type(adjacency) is not Tensor or _kept(found, 'is simple', _simple)",
+        'is_same = True',
+        'tests/conv/test_as_list.py -k "loops_of_a_matrix"',
+    ),
+    Mutation(
+        'sizes of a matrix',
+        'conv/_as_list.py',
+        'return tuple(adjacency.sparse_sizes()) == sizes[::-1] and _are_few(col, col.numel())',
+        'return _are_few(col, col.numel())',
+        'tests/conv/test_as_list.py -k "other_numbers_of_nodes"',
+    ),
+    Mutation(
+        'an extreme over a matrix',
+        'conv/_as_list.py',
+        "_SUMS = ('add', 'sum', 'mean')",
+        "_SUMS = ('add', 'sum', 'mean', 'max')",
+        'tests/conv/test_as_list.py -k "not_taken_so"',
+    ),
+    Mutation(
+        'loops of a matrix that weigh more',
+        'conv/gcn_conv.py',
+        'return adjacency if self.improved else super().as_list(x, adjacency, given)',
+        'return super().as_list(x, adjacency, given)',
+        'tests/conv/test_as_list.py -k "improved-SparseTensor"',
+    ),
+    Mutation(
+        'norms of a matrix by what else decides them',
+        'conv/_prepared_edges.py',
+        "key = 'norms of a matrix', args, tuple(kwargs.items())",
+        "key = 'norms of a matrix', kwargs.get('dtype')",
+        'tests/conv/test_as_list.py -k "norms_of_a_matrix"',
+    ),
+    Mutation(
+        'a size that is another than that of features',
+        'conv/_few_edges.py',
+        'is_said = is_pair and type(size) in (tuple, list) and tuple(size) == (len(x[0]), len(x[1]))',
+        'is_said = is_pair',
+        'tests/conv/test_by_pyg.py -k "size"',
+    ),
+    Mutation(
+        'many edges in place of few',
+        'conv/_compiled.py',
+        'adjacency.shape[-1] < count',
+        'adjacency.shape[-1] >= 0',
+        'tests/conv/test_by_pyg.py -k "many_fused and network"',
+    ),
+    Mutation(
+        'copies of a graph in their order',
+        'conv/_copies.py',
+        'first += count',
+        'first += 1',
+        'tests/conv/test_copies.py -k "outputs and 70 and SAGE and random"',
+    ),
+    Mutation(
+        'the channels of copies',
+        'conv/_copies.py',
+        'row = x.transpose(0, 1).reshape(nodes, copies * channels)',
+        'row = x.reshape(nodes, copies * channels)',
+        'tests/conv/test_copies.py -k "outputs and 3 and Graph and random"',
+    ),
+    Mutation(
+        'maps of towers in their order',
+        'compiler/passes/contraction.py',
+        'return torch.cat(weights)',
+        'return torch.cat(weights[::-1])',
+        'tests/compiler/passes/test_contraction.py',
+    ),
+)
