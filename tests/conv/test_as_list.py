@@ -246,7 +246,7 @@ def test_the_list_of_an_edge_index_is_its_own_memory():
 def test_norms_of_a_matrix_are_kept_with_it(name, monkeypatch, needs_torch_sparse):
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_LISTED', 0)
     computed = []
-    monkeypatch.setattr(_prepared_edges, 'gcn_norm', lambda *given: computed.append(given) or gcn_norm(*given))
+    monkeypatch.setattr(_prepared_edges, 'gcn_norm', lambda *a, **k: computed.append(a) or gcn_norm(*a, **k))
     example = GRAPHS['self-loops']()
     plain, conv = made(name)
     matrix = ADJACENCIES['SparseTensor'](example)
