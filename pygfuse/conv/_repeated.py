@@ -84,9 +84,14 @@ def is_plain_call(layer: Any, adjacency: Any) -> bool:
 
 
 def identities_of(layer: Any) -> tuple:
-    """What a layer and its class hold, which decides how it runs."""
+    """What a layer and its class hold, which decides how it runs.
+
+    Tensors that are no parameters do not: what a message reads is guarded, and what somebody stores in each call would
+    live on, with all that autograd keeps for it.
+    """
     kind = type(layer)
-    return (kind, *_methods_of(kind), *layer._modules.values(), *layer.__dict__.values())
+    held = [value for value in layer.__dict__.values() if type(value) is not Tensor]
+    return (kind, *_methods_of(kind), *layer._modules.values(), *held)
 
 
 def shape_of_rows(tensor: Tensor) -> tuple:

@@ -1,7 +1,9 @@
 """A call of a compiled layer like an earlier one is looked at less: what changes in between is noticed all the same."""
 
 import copy
+import gc
 import types
+import weakref
 
 import pytest
 import torch
@@ -31,6 +33,23 @@ class Weighed(Own):
 
     def update(self, inputs, shift):
         return inputs + shift
+
+
+class Storing(Own):
+    """A layer that keeps what it gave for somebody who asks."""
+
+    def forward(self, x, edge_index):
+        self.stored = self.propagate(edge_index, x=x)
+        return self.stored * 1.0
+
+    def message(self, x_i, x_j):
+        return x_j * x_i
+
+
+class StoringSum(pyg.SAGEConv):
+    def forward(self, x, edge_index, size=None):
+        self.stored = super().forward(x, edge_index, size)
+        return self.stored * 1.0
 
 
 def features(rows=NODES, width=WIDTH, seed=5, dtype=torch.float32):
@@ -263,3 +282,26 @@ def test_stacked_features(looks):
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), x) for out in (found, expected)))
     assert looks == []
+
+
+@pytest.mark.parametrize('make', [lambda: Storing(), lambda: pyg.SuperGATConv(WIDTH, WIDTH, heads=2)])
+def test_tensors_that_a_layer_stores_in_each_call_do_not_matter(make, looks):
+    torch.manual_seed(3)
+    conv, arguments = pygfuse.compile(make()), {'x': features().requires_grad_(), 'edge_index': EDGE_INDEX}
+    for _ in range(2):
+        conv(**arguments)
+    looks.clear()
+    for _ in range(2):
+        conv(**arguments)
+    assert not looks
+
+
+@pytest.mark.parametrize('make', [lambda: pygfuse.compile(Storing()), lambda: pygfuse.fuse(StoringSum(WIDTH, WIDTH))])
+def test_what_is_stored_does_not_live_on(make):
+    conv, x = make(), features().requires_grad_()
+    for _ in range(3):
+        conv(x, EDGE_INDEX)
+    stored = weakref.ref(conv.stored)
+    conv.stored = None
+    gc.collect()
+    assert stored() is None

@@ -76,6 +76,13 @@ OF_ADJACENCIES = (
         'tests/conv/test_copies.py -k "outputs and 3 and Graph and random"',
     ),
     Mutation(
+        'tensors that a layer stores',
+        'conv/_repeated.py',
+        'if type(value) is not Tensor]',
+        'if True]',
+        'tests/compiler/test_known_calls.py -k "stores or live_on"',
+    ),
+    Mutation(
         'maps of towers in their order',
         'compiler/passes/contraction.py',
         'return torch.cat(weights)',
