@@ -1,7 +1,7 @@
-"""Sparse adjacencies of few edges, as the list of their edges, which layers take as it comes.
+"""Sparse adjacencies as the list of their edges, of which layers know more ways than of a matrix.
 
-To a sum, a matrix without values, or of ones, is a list of edges; so is an ``EdgeIndex``. Of few edges, all that a walk
-of sorted ones needs first takes longer than the sum.
+To a sum, a matrix without values, or of ones, is a list of edges; so is an ``EdgeIndex``. Few edges of a list are taken
+as they come, and norms of a list are computed by kernels.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _METHODS = {'propagate', 'message', 'aggregate', 'update', 'message_and_aggregat
 def as_list(
     layer: Any, x: Any, adjacency: Any, others: Mapping[str, Any], adds_loops: bool, drops_values: bool = False
 ) -> Any:
-    """The ``edge_index`` of a sparse adjacency of few edges, if a layer gives the same over it; else the adjacency.
+    """The ``edge_index`` of a sparse adjacency, if it is not too long and a layer gives the same over it; else the
+    adjacency.
 
     Nobody asks while torch compiles.
 
@@ -101,18 +102,18 @@ def _sizes_of(x: Any) -> tuple[int, int] | None:
 
 
 def _is_known(adjacency: Any, sizes: tuple[int, int]) -> bool:
-    """Whether an adjacency is one of few edges between so many sources and targets."""
+    """Whether an adjacency is one of not too many edges between so many sources and targets."""
     if isinstance(adjacency, SparseTensor):
         col = adjacency.storage.col()
-        return tuple(adjacency.sparse_sizes()) == sizes[::-1] and _are_few(col, col.numel())
+        return tuple(adjacency.sparse_sizes()) == sizes[::-1] and _are_listed(col, col.numel())
     if isinstance(adjacency, EdgeIndex):
         is_known = all(size in (None, count) for size, count in zip(adjacency.sparse_size(), sizes, strict=True))
-        return is_known and _are_few(adjacency, adjacency.shape[1])
+        return is_known and _are_listed(adjacency, adjacency.shape[1])
     if not isinstance(adjacency, Tensor) or adjacency.layout not in SPARSE_LAYOUTS or adjacency.requires_grad:
         return False
     if tuple(adjacency.shape) != sizes[::-1] or (adjacency.layout is torch.sparse_coo and not adjacency.is_coalesced()):
         return False
-    return _are_few(adjacency, adjacency._nnz())
+    return _are_listed(adjacency, adjacency._nnz())
 
 
 def _has_values(adjacency: Any, drops_values: bool) -> bool:
@@ -124,7 +125,7 @@ def _has_values(adjacency: Any, drops_values: bool) -> bool:
     return values is not None and not (values.dim() == 1 and bool((values == 1).all()))
 
 
-def _are_few(tensor: Tensor, num_edges: int) -> bool:
+def _are_listed(tensor: Tensor, num_edges: int) -> bool:
     return are_listed(num_edges) and few_edges_of(tensor.device) is not None
 
 
@@ -169,14 +170,14 @@ def _rows_of(adjacency: Any, pointer: Tensor, col: Tensor) -> Tensor:
 
 
 def _simple(edge_index: Tensor) -> tuple[()] | tuple[bool]:
-    """Something true if no edge is a self-loop or, where they are sorted, there twice."""
+    """Something true, else something false that can be kept: whether no edge is a self-loop or, if sorted, there twice."""
     is_loop = edge_index[0] == edge_index[1]
     is_repeated = (edge_index[:, 1:] == edge_index[:, :-1]).all(dim=0)
     return () if bool(is_loop.any()) or bool(is_repeated.any()) else (True,)
 
 
 def over_lists(plain: type, forward: Callable) -> Callable:
-    """A compiled class's ``forward``, which is given the list of a matrix of few edges where it gives the same."""
+    """A compiled class's ``forward``, which is given the list of a matrix where it gives the same."""
     names = list(inspect.signature(plain.forward).parameters)[1:]
     if plain not in _SAME_OVER_LISTS:
         return forward

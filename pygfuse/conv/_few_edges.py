@@ -56,7 +56,7 @@ class OverFewEdges:
     given_of_few: ClassVar[tuple[str, ...]] = ()
 
     def as_list(self, x: Any, adjacency: Any, given: dict[str, Any]) -> Any:
-        """The adjacency, or the list of its edges, where these are few and the layer gives the same over it."""
+        """The adjacency, or the list of its edges, where the layer gives the same over it."""
         if torch.compiler.is_compiling():
             return adjacency
         if self.spec.matrix and self.fuse and not self.adds_loops() and is_short_product(adjacency):

@@ -22,8 +22,8 @@ OF_ADJACENCIES = (
     Mutation(
         'sizes of a matrix',
         'conv/_as_list.py',
-        'return tuple(adjacency.sparse_sizes()) == sizes[::-1] and _are_few(col, col.numel())',
-        'return _are_few(col, col.numel())',
+        'return tuple(adjacency.sparse_sizes()) == sizes[::-1] and _are_listed(col, col.numel())',
+        'return _are_listed(col, col.numel())',
         'tests/conv/test_as_list.py -k "other_numbers_of_nodes"',
     ),
     Mutation(
