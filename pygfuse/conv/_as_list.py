@@ -170,7 +170,7 @@ def _rows_of(adjacency: Any, pointer: Tensor, col: Tensor) -> Tensor:
 
 
 def _simple(edge_index: Tensor) -> tuple[()] | tuple[bool]:
-    """Something true, else something false that can be kept: whether no edge is a self-loop or, if sorted, there twice."""
+    """Whether no edge is a self-loop or, where they are sorted, there twice: something true or false that is kept."""
     is_loop = edge_index[0] == edge_index[1]
     is_repeated = (edge_index[:, 1:] == edge_index[:, :-1]).all(dim=0)
     return () if bool(is_loop.any()) or bool(is_repeated.any()) else (True,)
