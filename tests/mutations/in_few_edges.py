@@ -134,8 +134,8 @@ OF_FEW_EDGES = (
     Mutation(
         'parts of a layer that is known',
         'conv/_repeated.py',
-        '*layer._modules.values(), *layer',
-        '*layer',
+        '*layer._modules.values(), *held',
+        '*held',
         REPEATED,
     ),
     Mutation(
