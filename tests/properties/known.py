@@ -44,6 +44,10 @@ KNOWN: tuple[Known, ...] = (
         ONLY_PYG, r"layout .*'torch.sparse_csc'|CSC matrices", 'a CSC matrix is taken: docs/differences.md', _CSC,
     ),
     Known(
+        ONLY_PYG, r'MFConv: NotImplementedError|ARMAConv: RuntimeError: mat. must be a matrix',
+        'a matrix of ones is taken as the list of its edges: docs/differences.md', {'adjacency': (*_MATRICES, 'CSC')},
+    ),
+    Known(
         ONLY_PYG, r'Cannot set version_counter', 'EdgeIndex cannot sort itself in inference mode',
         {**_EDGE_INDEX, 'backward': ('inference mode',)},
     ),
