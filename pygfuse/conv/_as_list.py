@@ -46,6 +46,8 @@ _SAME_OVER_LISTS = (
     APPNP, ARMAConv, ClusterGCNConv, GatedGraphConv, GCN2Conv, LEConv, LGConv, MFConv, MixHopConv, SGConv, SimpleConv,
     SSGConv, TAGConv,
 )  # fmt: skip
+# of these, those that PyG runs by a product alone
+_PRODUCTS = (GatedGraphConv, SimpleConv)
 _SUMS = ('add', 'sum', 'mean')
 # one that is replaced in a layer may be one that PyG calls with a matrix
 _METHODS = {'propagate', 'message', 'aggregate', 'update', 'message_and_aggregate'}
@@ -186,8 +188,9 @@ def over_lists(plain: type, forward: Callable) -> Callable:
     @functools.wraps(forward)
     def over(self: Any, *args: Any, **kwargs: Any) -> Any:
         adjacency = args[place] if len(args) > place else kwargs.get('edge_index')
-        is_list = type(adjacency) is Tensor and adjacency.layout is torch.strided
-        if is_list or torch.compiler.is_compiling() or not _METHODS.isdisjoint(self.__dict__):
+        stays = type(adjacency) is Tensor and adjacency.layout is torch.strided
+        stays = stays or (plain in _PRODUCTS and is_short_product(adjacency))
+        if stays or torch.compiler.is_compiling() or not _METHODS.isdisjoint(self.__dict__):
             return forward(self, *args, **kwargs)
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         others = {name: value for name, value in given.items() if name not in ('x', 'x_0', 'edge_index')}
