@@ -52,7 +52,6 @@ class Note:
         few: How calls of that kind run along few edges, the bytes of a row, and the products of an edge and of a node;
             None if they do not take them as they come (`pygfuse.conv._few_edges`).
         calls: The last kinds of calls of a compiled layer (`pygfuse.conv._known_calls`).
-        fewest_edges: Along fewer, PyG's operators take less than what runs each of these.
         remade: Edges that it makes anew in each call (`pygfuse.conv._remade_edges`); None before any.
     """
 
@@ -64,5 +63,4 @@ class Note:
     kind: Any = None
     few: tuple[Any, int, tuple[int, int]] | None = None
     calls: tuple = ()
-    fewest_edges: int = 0
     remade: Any = None

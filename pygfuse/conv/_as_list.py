@@ -68,6 +68,12 @@ def as_list(
         others: What else the layer is called with, by name.
         adds_loops: Whether the layer puts in self-loops.
         drops_values: Whether it takes no values of a ``SparseTensor``.
+
+    Returns:
+        ``[2, edges]``, int64, sources above, or the adjacency.
+
+    Raises:
+        ValueError: If the row pointer of a sparse matrix is none.
     """
     if type(adjacency) is Tensor and adjacency.layout is torch.strided:
         return adjacency

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
@@ -37,19 +36,20 @@ class CompiledConv(Noted):
 
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``propagate``, fused where it can be."""
-        if self._takes_less_by_pyg(edge_index):
-            # PyG's operators are right for every call: nothing else has to be looked at
-            self.note.reason, self.note.of_layer, self.note.forward = SO_FEW_EDGES, False, None
-            return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
+        if self.fuse and fallback.is_small_matrix(edge_index):
+            return self._by_pyg(edge_index, size, kwargs)
         kind = kind_of_call(self, edge_index, size, kwargs)
         known = None if kind is None or self._note is None else call_like(kind, self._note)
+        if known is not None and edge_index.shape[1] < known.fewest_edges:
+            # PyG's operators are right for every call: nothing else has to be looked at
+            return self._by_pyg(edge_index, size, kwargs)
         out = None if known is None else known.run(self, edge_index, size, kwargs)
         if out is not None:
             return self.update(out, **known.arguments_of_update(kwargs))
         call, plan = self._planned(edge_index, size, kwargs)
         if kind is not None and not isinstance(plan, str):
-            remember(self, kind, call, plan, kwargs)
-            if _are_fewer(edge_index, self.note.fewest_edges):
+            known = remember(self, kind, call, plan, kwargs)
+            if known is not None and edge_index.shape[1] < known.fewest_edges:
                 plan = SO_FEW_EDGES
         if not self.runs_fused(plan if isinstance(plan, str) else None):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
@@ -57,11 +57,10 @@ class CompiledConv(Noted):
             out = call.run(plan)
         return self.update(out, **call.of_update)
 
-    def _takes_less_by_pyg(self, adjacency: Any) -> bool:
-        """Whether edges are so few that PyG's operators on them, or its product with a matrix, take less."""
-        if type(adjacency) is Tensor and adjacency.layout is torch.strided:
-            return self._note is not None and _are_fewer(adjacency, self._note.fewest_edges)
-        return self.fuse and fallback.is_small_matrix(adjacency)
+    def _by_pyg(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any]) -> Any:
+        """PyG's operators, along so few edges that they take less."""
+        self.note.reason, self.note.of_layer, self.note.forward = SO_FEW_EDGES, False, None
+        return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
 
     def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``edge_updater``, fused where its result is a network's; else `propagate` alone says why it is not."""
@@ -167,11 +166,6 @@ def compiled_class(plain: type[MessagePassing]) -> type:
     names['forward'] = over_lists(plain, names.get('forward', plain.forward))
     names |= {'_orig_propagate': _given_int64(original), '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
     return type(plain.__name__, (CompiledConv, plain), names)
-
-
-def _are_fewer(adjacency: Any, count: int) -> bool:
-    """Whether an ``edge_index`` has fewer edges."""
-    return type(adjacency) is Tensor and adjacency.shape[-1] < count and not torch.compiler.is_compiling()
 
 
 def _given_int64(original: Callable) -> Callable:

@@ -18,7 +18,7 @@ from pygfuse.ops import Edges, autocast
 from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.partial.rows.session import is_deferring
 
-# of the rows that are walked at once: wider ones bring nothing more
+# numbers in a row that is walked at once: kernels are compiled for each width
 _WIDEST = 512
 
 

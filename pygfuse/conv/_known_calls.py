@@ -198,9 +198,9 @@ def call_like(kind: Kind, note: Note) -> KnownCall | None:
     return None
 
 
-def remember(layer: Any, kind: Kind, call: Call, plan: Plan, kwargs: Mapping[str, Any]) -> None:
-    """Keeps what is to be known of a call in the layer's note, in place of what was known of calls of such shapes."""
+def remember(layer: Any, kind: Kind, call: Call, plan: Plan, kwargs: Mapping[str, Any]) -> KnownCall | None:
+    """Keeps what is to be known of a call, if anything is, in place of what the layer's note knew of such shapes."""
     known = KnownCall.of(layer, kind, plan, call, kwargs)
     others = (other for other in layer.note.calls if other.kind[1] != kind[1])
     layer.note.calls = (*(() if known is None else (known,)), *others)[:_MOST_KINDS]
-    layer.note.fewest_edges = 0 if known is None else min(other.fewest_edges for other in layer.note.calls)
+    return known

@@ -143,7 +143,10 @@ _norms_of_edges = _kept(_norms_by_kernel, _norms_of_values)
 
 
 def prepared_norms(edge_index: Any, *args: Any, **kwargs: Any) -> Any:
-    """PyG's ``gcn_norm``, which remembers what it made of edges, and of a matrix without values."""
+    """PyG's ``gcn_norm``, which remembers what it made of edges, and of a matrix without values.
+
+    Arguments, results (``edge_index`` and weights ``[edges]``, or a matrix with values) and errors are PyG's.
+    """
     is_plain = isinstance(edge_index, SparseTensor) and not edge_index.has_value() and not torch.compiler.is_compiling()
     if not is_plain or not all(isinstance(value, _SIMPLE) for value in (*args, *kwargs.values())):
         return _norms_of_edges(edge_index, *args, **kwargs)

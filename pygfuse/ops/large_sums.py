@@ -42,7 +42,7 @@ def added(first: Tensor, second: Tensor) -> Tensor:
 
 
 def total(*terms: Tensor | None) -> Tensor:
-    """The sum of the terms that are there, in their order."""
+    """The sum of the terms that are there, one at least, in their order; of shapes as `added` takes."""
     first, *others = (term for term in terms if term is not None)
     for term in others:
         first = added(first, term)

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from torch.utils.checkpoint import checkpoint
 
 import pygfuse
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
@@ -116,6 +117,33 @@ def test_captured_once_whichever_way_calls_run():
     for num_edges in (FEW, MANY, FEW, MANY):
         conv(**given(num_edges))
     assert len(conv.plans()) == 1
+
+
+class Twice(pyg.MessagePassing):
+    """Messages that are many operators, and a sum of sources, along edges of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.nn = _linear(16, 8, 8)
+
+    def forward(self, x, edge_index, more):
+        return self.propagate(edge_index, x=x, how='network') + self.propagate(more, x=x, how='sum')
+
+    def message(self, x_i, x_j, how):
+        return self.nn(torch.cat([x_i, x_j], dim=-1)) if how == 'network' else x_j
+
+
+def test_what_a_call_runs_does_not_depend_on_those_before():
+    torch.manual_seed(0)
+    conv = pygfuse.compile(Twice())
+    x, few, many = _given(FEW)['x'].requires_grad_(), _given(FEW)['edge_index'], _given(MANY)['edge_index']
+    outs = [conv(x, few, more) for more in (few, many, few, many)]
+    assert torch.equal(outs[0], outs[2])
+    assert torch.equal(outs[1], outs[3])
+    # of a sum, which takes less than PyG's, however few
+    assert conv.note.reason is None
+    again = pygfuse.compile(Twice())
+    checkpoint(again, x, few, many, use_reentrant=False).sum().backward()
 
 
 @pytest.mark.parametrize('name', ['a network', 'types of edges'])
