@@ -25,7 +25,7 @@ def _rows_are_always_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('pygfuse.partial.rows.nodes.COST_OF_NODE', 0)
 
 
-_AT_ONCE = ('MOST_AT_ONCE_BYTES', 'MOST_IN_KERNELS_BYTES')
+_AT_ONCE = ('MOST_AT_ONCE_BYTES', 'MOST_IN_KERNELS_BYTES', 'MOST_MULTIPLIED_BYTES')
 _BY_PYG = ('MOST_OF_OPERATORS', 'MOST_OF_ONE_OPERATOR', 'MOST_OF_NORMALISED', 'MOST_OF_A_PRODUCT')
 
 

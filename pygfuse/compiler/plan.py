@@ -23,7 +23,7 @@ from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
-from pygfuse.compiler.passes.subexpressions import share_subexpressions
+from pygfuse.compiler.passes.subexpressions import share_subexpressions, shared
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
@@ -87,6 +87,7 @@ class Plan:
     def _of_passes(captured: Captured, without: Collection[str], more: Collection[str] = ()) -> Plan:
         output = optimised(captured.output, without, more)
         output, walks = _lowered(output)
+        walks = _with_shared_products(walks)
         if not walks:
             raise Refused('it reduces nothing')
         _check_normalised_once(walks)
@@ -193,6 +194,20 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
                 break
         else:
             return output, walks
+
+
+def _with_shared_products(walks: Mapping[int, Form]) -> dict[int, Form]:
+    """The same walks; operands that are the same features times the same weight are the same values in all of them."""
+    found = [f for walk in walks.values() if isinstance(walk, Walk) for f in walk.operands.values()]
+    found = [factors for factors in found if isinstance(factors, Factors)]
+    parts = iter(shared([part for factors in found for part in (factors.features, factors.weight)]))
+    known = {id(factors): Factors(next(parts), next(parts)) for factors in found}
+    return {
+        key: dataclasses.replace(walk, operands={name: known.get(id(o), o) for name, o in walk.operands.items()})
+        if isinstance(walk, Walk)
+        else walk
+        for key, walk in walks.items()
+    }
 
 
 def _check_normalised_once(walks: Mapping[int, Form]) -> None:

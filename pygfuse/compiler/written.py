@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
 from pygfuse.compiler.emission import Factors
@@ -15,6 +17,7 @@ from pygfuse.compiler.ir import Node
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.untouched import with_edges_only
+from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.degrees import degrees
@@ -50,10 +53,13 @@ class _Lines:
         self._forms, self._guarded = forms, guarded
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
+        # operands that several walks multiply
+        self._shared = _shared_products(forms.values())
+        self._products: dict[tuple[int, int], str] = {}
         # forms that several values come from
         self._passes: dict[int, str] = {}
         self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows}
-        self._scope |= {'with_edges_only': with_edges_only, 'degree_of': _degree}
+        self._scope |= {'with_edges_only': with_edges_only, 'degree_of': _degree, 'multiplied': _multiplied}
 
     def add(self, node: Node) -> None:
         """Adds the lines of a value; those that it is computed of are there."""
@@ -109,15 +115,43 @@ class _Lines:
         return f'{found}[{id(node)}]'
 
     def _operand(self, operand: Node | Factors) -> str:
-        if isinstance(operand, Factors):
-            return f'Product({self._names[id(operand.features)]}, {self._names[id(operand.weight)]})'
-        return self._names[id(operand)]
+        if not isinstance(operand, Factors):
+            return self._names[id(operand)]
+        key = _ids_of(operand)
+        features, weight = (self._names[part] for part in key)
+        if key not in self._shared:
+            return f'Product({features}, {weight})'
+        if key not in self._products:
+            self._products[key] = f'product_{len(self._products)}'
+            self._lines.append(f'{self._products[key]} = multiplied({features}, {weight})')
+        return self._products[key]
 
     def _kept(self, value: Any) -> str:
         """The name of something that is the same in each call."""
         name = f'kept_{len(self._scope)}'
         self._scope[name] = value
         return name
+
+
+def _ids_of(factors: Factors) -> tuple[int, int]:
+    return id(factors.features), id(factors.weight)
+
+
+def _shared_products(forms: Collection[Form]) -> set[tuple[int, int]]:
+    """The products that several walks have among their operands."""
+    walks = {id(form): form for form in forms if isinstance(form, Walk)}.values()
+    counts = collections.Counter(
+        key for walk in walks for key in {_ids_of(o) for o in walk.operands.values() if isinstance(o, Factors)}
+    )
+    return {key for key, count in counts.items() if count > 1}
+
+
+def _multiplied(features: Tensor, weight: Tensor) -> Tensor | Product:
+    """An operand of several walks that is features of edges times a weight: multiplied once, where edges are few."""
+    row_bytes = counted_bytes(weight.shape[1], weight.element_size())
+    if few_edges_of(features.device) is None or not are_multiplied_once(features.shape[0], row_bytes):
+        return Product(features, weight)
+    return _all_rows(features) @ weight
 
 
 def _walked(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, PNAConv
 
 from pygfuse.compiler import Plan, Refused, capture, capture_edge_update
 from pygfuse.compiler.watch import Guards
@@ -20,8 +20,12 @@ from pygfuse.conv._known_calls import call_like, kind_of_call, remember
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
+from pygfuse.conv._scaled_towers import ScaledTowers
 from pygfuse.graph.adjacency import values_of
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
+
+# mixins that compute the same by less than a class's own ``forward``
+_BEFORE = {PNAConv: (ScaledTowers,)}
 
 
 class CompiledConv(Noted):
@@ -163,9 +167,10 @@ def compiled_class(plain: type[MessagePassing]) -> type:
     # what PyG puts into an instance when an explainer comes and goes
     original = getattr(plain, '_orig_propagate', MessagePassing.propagate)
     names |= with_prepared_edges(plain)
-    names['forward'] = over_lists(plain, names.get('forward', plain.forward))
+    if (forward := over_lists(plain, names.get('forward', plain.forward))) is not plain.forward:
+        names['forward'] = forward
     names |= {'_orig_propagate': _given_int64(original), '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
-    return type(plain.__name__, (CompiledConv, plain), names)
+    return type(plain.__name__, (CompiledConv, *_BEFORE.get(plain, ()), plain), names)
 
 
 def _given_int64(original: Callable) -> Callable:

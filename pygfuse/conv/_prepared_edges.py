@@ -30,7 +30,7 @@ _SIMPLE = (int, float, bool, str, type(None), torch.dtype)
 _ITSELF = object()
 
 
-def _kept(function: Callable, otherwise: Callable | None = None) -> Callable:
+def kept_with_edges(function: Callable, otherwise: Callable | None = None) -> Callable:
     """A function of an ``edge_index`` whose result is kept with it, where nothing else decides it.
 
     Args:
@@ -99,7 +99,7 @@ def _loops_of(edge_index: Tensor, num_nodes: int | None) -> _Loops:
     return _Loops(found, others, places, edge_index[0, places])
 
 
-_kept_loops = _kept(_loops_of)
+_kept_loops = kept_with_edges(_loops_of)
 
 
 def _remaining_self_loops(
@@ -139,7 +139,7 @@ def _norms_by_kernel(
 
 
 _norms_of_values = _with_globals(gcn_norm, {'add_remaining_self_loops': _remaining_self_loops})
-_norms_of_edges = _kept(_norms_by_kernel, _norms_of_values)
+_norms_of_edges = kept_with_edges(_norms_by_kernel, _norms_of_values)
 
 
 def prepared_norms(edge_index: Any, *args: Any, **kwargs: Any) -> Any:
@@ -159,8 +159,8 @@ def prepared_norms(edge_index: Any, *args: Any, **kwargs: Any) -> Any:
     return found
 
 
-_PREPARED = {function: _kept(function) for function in (add_self_loops, remove_self_loops)} | {
-    add_remaining_self_loops: _kept(add_remaining_self_loops, _remaining_self_loops),
+_PREPARED = {function: kept_with_edges(function) for function in (add_self_loops, remove_self_loops)} | {
+    add_remaining_self_loops: kept_with_edges(add_remaining_self_loops, _remaining_self_loops),
     gcn_norm: prepared_norms,
 }
 # methods that read nothing of their layer
@@ -169,7 +169,7 @@ _PREPARED_METHODS = (ChebConv.__norm__,)
 
 def _kept_method(function: Callable) -> Callable:
     """The same of a method that reads nothing of its layer."""
-    kept = _kept(functools.wraps(function)(functools.partial(function, None)))
+    kept = kept_with_edges(functools.wraps(function)(functools.partial(function, None)))
     return functools.wraps(function)(lambda layer, *args, **kwargs: kept(*args, **kwargs))
 
 

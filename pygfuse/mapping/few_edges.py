@@ -23,6 +23,8 @@ MOST_LISTED = 2**20
 MOST_AT_ONCE_BYTES = 2**19
 # of rows of edges and nodes: up to so many, a kernel takes edges through a network in less time than chunks take
 MOST_IN_KERNELS_BYTES = 2**23
+# of rows of edges: up to so many, several walks read a product with features of edges that is multiplied out once
+MOST_MULTIPLIED_BYTES = 2**23
 # numbers that a network of edges multiplies: beyond, several threads take less than one
 MOST_PRODUCTS = 2**24
 # numbers in rows of edges: beyond, walks of programs take two threads
@@ -127,6 +129,20 @@ def are_at_once(num_edges: int, row_bytes: int) -> bool:
         False
     """
     return 0 < num_edges * row_bytes <= MOST_AT_ONCE_BYTES
+
+
+def are_multiplied_once(num_edges: int, row_bytes: int) -> bool:
+    """Whether several walks read what features of edges give times a weight, in place of multiplying in each.
+
+    Args:
+        num_edges: Number of edges.
+        row_bytes: Of a row of the product, see `counted_bytes`.
+
+    Example:
+        >>> are_multiplied_once(1000, 1500), are_multiplied_once(1_000_000, 1500)
+        (True, False)
+    """
+    return 0 < num_edges * row_bytes <= MOST_MULTIPLIED_BYTES
 
 
 def are_in_kernels(num_edges: int, num_nodes: int, row_bytes: int) -> bool:

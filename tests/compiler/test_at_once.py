@@ -1,5 +1,7 @@
 """Values of so few edges that all have a row at once."""
 
+import copy
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -13,7 +15,7 @@ from tests.compiler.cases import CASES
 from tests.compiler.test_convs import check
 from tests.compiler.test_own_convs import checked_with_a_row_of_zeros
 from tests.support.operators import Names
-from tests.support.parity import GRAPHS
+from tests.support.parity import GRAPHS, assert_close, results
 
 pytestmark = pytest.mark.usefixtures('at_once')
 OF_EDGES = ('PointNetConv', 'PPFConv', 'NNConv', 'PointTransformerConv', 'PointGNNConv')
@@ -98,3 +100,36 @@ def test_ties_that_somebody_watches_run_pyg_s_path():
     with Names():
         conv(**given)
     assert conv.note.reason == 'all edges tie where a row of weights is zero'
+
+
+def _reducing(*reductions: str) -> pyg.PNAConv:
+    torch.manual_seed(0)
+    return pyg.PNAConv(8, 8, [*reductions], ['identity'], torch.tensor([1, 5, 3, 2]), edge_dim=6, towers=2)
+
+
+@pytest.mark.parametrize('limit', [0, None])
+def test_features_of_edges_that_several_walks_read_are_multiplied_once(limit, monkeypatch):
+    if limit is not None:
+        monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_MULTIPLIED_BYTES', limit)
+    example = GRAPHS['random']()
+    plain = _reducing('mean', 'max', 'std')
+    conv = pygfuse.compile(copy.deepcopy(plain))
+    given = {'x': example.x(8), 'edge_index': example.edge_index, 'edge_attr': example.edge_attr(6)}
+    reference = results(copy.deepcopy(plain).double(), given, torch.float64, 0)
+    assert_close(results(conv, given, torch.float32, 0), reference, results(plain, given, torch.float32, 0))
+    given['edge_attr'].requires_grad_()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        conv(**given)
+    rows = {t.data_ptr() for t in saved if t.shape == (example.num_edges, 16)}
+    assert len(rows) == (0 if limit == 0 else 1)
+
+
+def test_a_product_that_one_walk_reads_stays_in_the_walk():
+    conv = pygfuse.compile(_reducing('mean'))
+    example = GRAPHS['random']()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        conv(example.x(8), example.edge_index, example.edge_attr(6))
+    assert conv.note.reason is None
+    assert not [t for t in saved if t.shape == (example.num_edges, 16)]

@@ -31,12 +31,12 @@ def contract_edge_features(output: Node) -> Node:
 
 
 def _rule(node: Node) -> Node | None:
+    if node.op == 'stack' and node.residency != SHARED:
+        return (stack_of_equal(node) if node.residency == EDGE else None) or _maps_together(node)
+    if node.op == 'linear' and node.residency != SHARED:
+        return (_composed(node) if node.residency == EDGE else None) or _of_what_is_viewed(node)
     if node.residency != EDGE:
         return None
-    if node.op == 'linear':
-        return _composed(node)
-    if node.op == 'stack':
-        return stack_of_equal(node) or _maps_together(node)
     return _contraction(node) if node.op == 'sum' and node.args[0].op == 'mul' else None
 
 
@@ -57,6 +57,16 @@ def _composed(node: Node) -> Node | None:
     inner, places = found
     keywords = (('places', places),)
     return value('linear', inner.args[0], value('call', weight, inner.args[1], function=_product, keywords=keywords))
+
+
+def _of_what_is_viewed(node: Node) -> Node | None:
+    """A map of a view that gives the numbers of a row as they are: of that row."""
+    x, weight = node.args
+    origin, places = x, positions.everything(x.width)
+    while origin.op in OPERATIONS and OPERATIONS[origin.op].selects:
+        origin, places = origin.args[0], positions.through(positions.of_view(origin), places)
+    is_row = origin is not x and len(origin.shape) == 1 and places == positions.everything(origin.width)
+    return value('linear', origin, weight) if is_row and len(x.shape) == 1 else None
 
 
 def _product(weight: torch.Tensor, inner: torch.Tensor, places: positions.Places) -> torch.Tensor:

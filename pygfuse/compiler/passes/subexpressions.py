@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pygfuse.compiler.ir import Node, in_order, mapped, nodes_in, value
@@ -17,16 +18,23 @@ def share_subexpressions(output: Node) -> Node:
         >>> len(in_order(share_subexpressions(value('add', value('relu', x), value('relu', x)))))
         3
     """
+    return shared([output])[0]
+
+
+def shared(outputs: Sequence[Node]) -> list[Node]:
+    """The same of several values together."""
     known: dict[Any, Node] = {}
     found: dict[int, Node] = {}
-    for node in in_order(output):
+    for node in (node for output in outputs for node in in_order(output)):
+        if id(node) in found:
+            continue
         args = mapped(node.args, lambda parent: found[id(parent)])
         key = _key(node, args)
         if key not in known:
             same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
             known[key] = node if same else value(node.op, *args, **node.attributes)
         found[id(node)] = known[key]
-    return found[id(output)]
+    return [found[id(output)] for output in outputs]
 
 
 def _key(node: Node, args: tuple) -> Any:

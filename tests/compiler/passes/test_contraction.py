@@ -7,7 +7,7 @@ import torch
 import torch_geometric.nn as pyg
 
 import pygfuse
-from pygfuse.compiler.ir import value
+from pygfuse.compiler.ir import leaf, value
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.passes.contraction import contract_edge_features
 from tests.compiler.support import check, edge, on_edges, shared
@@ -23,6 +23,26 @@ def test_a_stack_of_maps_of_the_same_features_is_one_map(with_bias):
     found = check(contract_edge_features, value('stack', tuple(maps), dim=1))
     assert len(on_edges(found, 'linear')) == 1
     assert not on_edges(found, 'stack')
+
+
+@pytest.mark.parametrize('residency', ['source', 'target'])
+def test_a_stack_of_maps_of_the_same_nodes_is_one_map(residency):
+    x = leaf('x', residency, (3,), torch.float64)
+    stack = value('stack', tuple(value('linear', x, shared(4, 3, name=f'weight {k}')) for k in range(3)), dim=1)
+    found = contract_edge_features(stack)
+    assert found.op == 'reshape'
+    assert found.args[0].op == 'linear'
+    assert found.args[0].args[0] is x
+
+
+@pytest.mark.parametrize('residency', ['source', 'edge'])
+def test_a_map_of_a_row_seen_another_way_is_one_of_the_row(residency):
+    x = leaf('x', residency, (3,), torch.float64)
+    towers = value('repeat', value('reshape', x, shape=(1, 3)), repeats=(2, 1))
+    whole, part = value('index', towers, places=(1,)), value('index', towers, places=(1, slice(1, 3)))
+    assert contract_edge_features(value('linear', whole, shared(4, 3))).args[0] is x
+    mapped = value('linear', part, shared(4, 2))
+    assert contract_edge_features(mapped) is mapped
 
 
 @pytest.mark.parametrize('case', ['other features', 'along the last dimension'])
