@@ -18,6 +18,7 @@ from pygfuse._lib.note import Activity, Note
 from pygfuse.compiler.explanation import explained
 from pygfuse.conv._advice import advice_for
 from pygfuse.conv._compiled import CompiledConv
+from pygfuse.conv._density import advice_for_density
 from pygfuse.conv._hag import USED
 from pygfuse.conv._noted import Noted
 from pygfuse.swap import layers_of, why_not
@@ -32,8 +33,8 @@ class Row:
 
     `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
     there was none; `backward` what the last backward pass walked, None before there was one; `forward` what the last
-    forward pass computed within `pygfuse.active`, None for one outside of it. `advice` says what would help, where that
-    is known.
+    forward pass computed within `pygfuse.active`, None for one outside of it; `density` which share of dense features
+    was not zero, where that is little. `advice` says what would help, where that is known.
     """
 
     layer: str
@@ -42,11 +43,14 @@ class Row:
     hag: str | None = None
     backward: Activity | None = None
     forward: Activity | None = None
+    density: float | None = None
 
     @property
     def advice(self) -> str | None:
-        """What would let the layer run fused."""
-        return None if self.why_not is None else advice_for(self.why_not)
+        """What would let the layer run fused, or take less."""
+        if self.why_not is not None:
+            return advice_for(self.why_not)
+        return None if self.density is None else advice_for_density(self.density)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -132,8 +136,9 @@ def report(model: torch.nn.Module) -> Report:
     Returns:
         The table, which shows itself: as text where it is printed or ends a console's line, as a table in a notebook.
         Its rows have ``layer``, ``module``, ``why_not``, ``advice``, ``hag``, ``backward`` (how many rows of the
-        gradient were active in the last backward pass, and how many edges were walked) and ``forward`` (how many rows
-        and edges the last forward pass computed within `pygfuse.active`).
+        gradient were active in the last backward pass, and how many edges were walked), ``forward`` (how many rows and
+        edges the last forward pass computed within `pygfuse.active`) and ``density`` (which share of the features was
+        not zero, where they are many, dense and mostly zero).
 
     Raises:
         TypeError: If `model` is no module.
@@ -153,9 +158,14 @@ def report(model: torch.nn.Module) -> Report:
     rows = []
     for name, layer in layers_of(model).items():
         note = layer.note if isinstance(layer, Noted) else Note()
-        said = _why_not(layer), note.hag, note.backward, note.forward
-        rows.append(Row(name, repr(layer).split('\n')[0], *said))
+        said = _why_not(layer), note.hag, note.backward, note.forward, note.density
+        rows.append(Row(name, _in_a_line(layer), *said))
     return Report(tuple(rows), dataclasses.replace(COUNTS))
+
+
+def _in_a_line(layer: torch.nn.Module) -> str:
+    first, *others = repr(layer).split('\n')
+    return f'{first}...{")" * (first.count("(") - first.count(")"))}' if others else first
 
 
 def _why_not(layer: torch.nn.Module) -> str | None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
+from torch_geometric.data import Data
 
 import pygfuse
 from pygfuse.conv import GATConv
+from pygfuse.transforms import ToSparseFeatures
 from tests.support.parity import GRAPHS
 from tests.support.reports import OwnConv, report_of
 
@@ -45,6 +49,12 @@ def test_a_report_shows_itself(capsys):
     assert page.count('<tr>') == 2
     assert '0 of 1 layers fused' in page
     assert pygfuse.report(nn.Linear(2, 2))._repr_html_() == '<p>no message passing layers</p>'
+
+
+def test_a_layer_of_several_lines_has_one():
+    conv = pygfuse.fuse(pyg.GINConv(nn.Sequential(nn.Linear(2, 2), nn.ReLU())))
+    _, (row,) = report_of(conv)
+    assert row.module == 'GINConv(nn=Sequential(...))'
 
 
 def test_a_report_of_no_module():
@@ -94,3 +104,52 @@ def test_a_compiled_layer_is_known_from_its_first_call_on():
     assert text.endswith('0 of 1 layers fused')
     conv(GRAPH.x(FEATURES), GRAPH.edge_index)
     assert [row.why_not for row in report_of(conv)[1]] == [None]
+
+
+WORDS = (torch.rand(600, 500, generator=torch.Generator().manual_seed(0)) < 0.01).float()
+CYCLE = torch.stack([torch.arange(600), torch.arange(1, 601) % 600])
+OF_WORDS = {
+    'GCN': lambda: pyg.GCNConv(500, 4),
+    'GAT': lambda: pyg.GATConv(500, 4),
+    'GATv2': lambda: pyg.GATv2Conv(500, 4),
+    'Transformer': lambda: pyg.TransformerConv(500, 4),
+    'ResGated': lambda: pyg.ResGatedGraphConv(500, 4),
+    'SAGE': lambda: pyg.SAGEConv(500, 4),
+    'Graph': lambda: pyg.GraphConv(500, 4),
+    'GIN': lambda: pyg.GINConv(nn.Linear(500, 4)),
+}
+
+
+@pytest.mark.parametrize('name', OF_WORDS)
+def test_features_that_are_mostly_zero_are_told_of(name):
+    conv = pygfuse.fuse(OF_WORDS[name]())
+    for _ in range(2):
+        conv(nn.functional.dropout(WORDS, 0.5), CYCLE)
+    text, (row,) = report_of(conv)
+    assert row.why_not is None
+    assert 0.0 < row.density < 0.01
+    assert re.search(r'what would help \(model\): 0\.\d % of its features are not zero: .*ToSparseFeatures', text)
+    x = ToSparseFeatures()(Data(x=WORDS)).x
+    conv(x, CYCLE)
+    assert report_of(conv)[1][0].density is None
+
+
+@pytest.mark.parametrize(
+    'case', ['dense', 'few', 'a gradient is wanted', 'nothing is trained', 'not taken as they are']
+)
+def test_of_other_features_nothing_is_told(case):
+    conv = pyg.FiLMConv(500, 4) if case == 'not taken as they are' else pyg.GCNConv(500, 4)
+    conv = pygfuse.fuse(conv)
+    x, edge_index = WORDS, CYCLE
+    if case == 'dense':
+        x = x + 1
+    elif case == 'few':
+        x, edge_index = x[:300], CYCLE[:, :299]
+    elif case == 'a gradient is wanted':
+        x = x.clone().requires_grad_()
+    with torch.set_grad_enabled(case != 'nothing is trained'):
+        conv(x, edge_index)
+    text, (row,) = report_of(conv)
+    assert row.why_not is None
+    assert row.density is None
+    assert 'what would help' not in text

@@ -48,6 +48,7 @@ class Note:
         hag: What became of the HAG that belongs to the adjacency of the last call; None if there was none.
         backward: What the last backward pass walked; None before there was one.
         forward: What the last forward pass computed within `pygfuse.active`; None for one outside of it.
+        density: Which share of the features of a call was not zero, where these were dense and that was little.
         kind: Of which kind the last fused call was, where that was looked at (`pygfuse.conv._repeated`).
         few: How calls of that kind run along few edges, the bytes of a row, and the products of an edge and of a node;
             None if they do not take them as they come (`pygfuse.conv._few_edges`).
@@ -60,6 +61,7 @@ class Note:
     hag: str | None = None
     backward: Activity | None = None
     forward: Activity | None = None
+    density: float | None = None
     kind: Any = None
     few: tuple[Any, int, tuple[int, int]] | None = None
     calls: tuple = ()

@@ -27,6 +27,7 @@ from pygfuse.conv._checks import (
     is_sparse_tensor,
     pair_of,
 )
+from pygfuse.conv._density import note_density
 from pygfuse.conv._edges import EdgeInput, edges_of
 from pygfuse.conv._few_edges import OverFewEdges
 from pygfuse.conv._hag import note_hag, usable_hag
@@ -186,6 +187,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             if reason is None:
                 self.check(inputs, prepared)
                 note_hag(self, adjacency)
+                note_density(self, inputs.x[0])
         if reason is None:
             inputs, edges = self.find_edges(inputs)
             if kind is not None and not is_known:
@@ -313,17 +315,8 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
                 f"Expected 'x' to be a tensor: {name} does not support bipartite message passing (got {got})"
             )
         is_shared = isinstance(x, Tensor)
-        return Inputs(
-            pair_of(x),
-            is_shared,
-            adjacency,
-            edge,
-            size,
-            bool(with_weights),
-            others,
-            is_known=is_known,
-            edge_type=edge_type,
-        )
+        known = {'is_known': is_known, 'edge_type': edge_type}
+        return Inputs(pair_of(x), is_shared, adjacency, edge, size, bool(with_weights), others, **known)
 
     # Reasons against
 

@@ -83,6 +83,7 @@ class Spec:
         hag: Whether it aggregates plain neighbours, which a HAG may do in its place.
         autocast: Whether the fused form has the types and the precision of PyG's layer under autocast.
         node_dims: Values of ``node_dim`` that mean the nodes.
+        sparse: Whether sparse features are mapped as they are (`pygfuse.transforms.ToSparseFeatures`).
         reorganised: Whether the fused form exists only because a linear map on edges was taken apart.
 
     Example:
@@ -108,6 +109,7 @@ class Spec:
     hag: bool = False
     autocast: bool = False
     node_dims: tuple[int, ...] = (0, -2)
+    sparse: bool = False
     reorganised: bool = False
 
     @property

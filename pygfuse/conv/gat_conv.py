@@ -58,7 +58,7 @@ class GATConv(AttentionConv, torch_geometric.nn.GATConv):
     spec = Spec(
         GAT, SUMS, edge=EdgeFeatures('edge_dim', 'lin_edge', ignored=True), in_channels='in_channels',
         maps=('lin_edge',), parameter='att_src', loops=True, attention=AFTER_DROPOUT, autocast=True,
-        node_dims=(0,),
+        node_dims=(0,), sparse=True,
     )  # fmt: skip
 
     def forward(

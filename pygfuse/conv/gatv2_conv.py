@@ -52,7 +52,7 @@ class GATv2Conv(AttentionConv, torch_geometric.nn.GATv2Conv):
     spec = Spec(
         GATV2, SUMS, edge=EdgeFeatures('edge_dim', 'lin_edge'), in_channels='in_channels', maps=('lin_edge',),
         parameter='att', loops=True, attention=AFTER_DROPOUT, needs_targets=True, autocast=True,
-        node_dims=(0,),
+        node_dims=(0,), sparse=True,
     )  # fmt: skip
 
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:

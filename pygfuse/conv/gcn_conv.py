@@ -64,7 +64,7 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
     propagate_type: ClassVar = {'x': Tensor, 'edge_weight': OptTensor}
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS), in_channels='in_channels', before='lin', loops=True,
-        bipartite=False, static=True, matrix=True, hag=True, autocast=True,
+        bipartite=False, static=True, matrix=True, hag=True, autocast=True, sparse=True,
     )  # fmt: skip
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: OptTensor = None) -> Tensor:

@@ -58,7 +58,7 @@ class GINConv(OverCopies, torch_geometric.nn.GINConv):
     propagate_type: ClassVar = {'x': OptPairTensor}
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, of_sparse_tensor=False), static=True, matrix=True, hag=True,
-        autocast=True,
+        autocast=True, sparse=True,
     )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:

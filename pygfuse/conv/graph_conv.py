@@ -39,7 +39,7 @@ class GraphConv(MappedSums, torch_geometric.nn.GraphConv):
     sums_mapped_by, root_mapped_by = 'lin_rel', 'lin_root'
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, wide=True), in_channels='in_channels', static=True,
-        matrix=True, hag=True, autocast=True,
+        matrix=True, hag=True, autocast=True, sparse=True,
     )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, edge_weight: OptTensor = None, size: Any = None) -> Tensor:

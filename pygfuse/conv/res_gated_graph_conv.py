@@ -57,7 +57,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
     propagate_type: ClassVar = {'k': Tensor, 'q': Tensor, 'v': Tensor, 'edge_attr': OptTensor}
     spec = Spec(
         None, edge=EdgeFeatures('edge_dim', required=True), in_channels='in_channels', parameter='lin_key',
-        needs_targets=True,
+        needs_targets=True, sparse=True,
     )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None) -> Tensor:

@@ -50,7 +50,7 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
     propagate_type: ClassVar = {'x': OptPairTensor}
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, of_sparse_tensor=False), in_channels='in_channels',
-        before='lin', static=True, matrix=True, hag=True, autocast=True,
+        before='lin', static=True, matrix=True, hag=True, autocast=True, sparse=True,
     )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:

@@ -58,7 +58,7 @@ class TransformerConv(HeadsConv, torch_geometric.nn.TransformerConv):
     spec = Spec(
         TRANSFORMER, SUMS, edge=EdgeFeatures('edge_dim', 'lin_edge', required=True), in_channels='in_channels',
         maps=('lin_edge',), parameter='lin_key', attention=BEFORE_DROPOUT, needs_targets=True, autocast=True,
-        node_dims=(0,),
+        node_dims=(0,), sparse=True,
     )  # fmt: skip
 
     def operands(self, x: NodePair, edge: EdgeInput | None, edges: Edges) -> dict[str, OperandValue]:

@@ -13,6 +13,13 @@ ORDER = 'tests/conv/test_map_order.py'
 OF_LAYERS = (
     # layers
     Mutation(
+        'features that a layer before has given',
+        'conv/_density.py',
+        'if type(x) is not Tensor or x.requires_grad or x.dim() != 2',
+        'if type(x) is not Tensor or x.dim() != 2',
+        'tests/test_reporting.py -k nothing_is_told',
+    ),
+    Mutation(
         'a layer that is explained',
         'conv/_fallback.py',
         'if conv.explain:',
