@@ -171,6 +171,39 @@ def test_benchmarks_run_and_write_results(render, tmp_path, command, request):
     assert importlib.import_module('suite.columns').rendered(result) in done.stdout
 
 
+_EXAMPLE = """
+import torch
+from torch_geometric.datasets import TUDataset
+from torch_geometric.nn import GCNConv
+
+graph = TUDataset('.', 'PROTEINS')[0]
+model = torch.nn.Sequential(GCNConv(3, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+print(type(model[0]).__module__)
+while True:
+    optimizer.zero_grad()
+    loss = model[0](graph.x, graph.edge_index).square().mean()
+    loss.backward()
+    optimizer.step()
+    print(f'{loss:.4f}')
+"""
+
+
+@pytest.mark.slow
+def test_an_example_of_pyg_runs_with_its_models_fused(tmp_path):
+    (tmp_path / 'examples').mkdir()
+    (tmp_path / 'examples' / 'one.py').write_text(_EXAMPLE)
+    options = ['--pyg', tmp_path, '--examples', 'one', '--seconds', '0.2', '--repeats', '1']
+    done = run_script(BENCHMARKS / 'run.py', 'pyg_examples', *options, '--out', tmp_path / 'found.json')
+    assert done.returncode == 0, done.stderr
+    (row,) = Result.read(tmp_path / 'found.json').rows
+    alike, both = map(int, row.values['alike'].split(' of '))
+    # the line that names the class, and no other
+    assert both > 3
+    assert alike == both - 1
+    assert row.ratios['PyG / pygfuse'] > 0
+
+
 @pytest.mark.slow
 def test_equal_bits_are_told_from_others(tmp_path):
     stored = tmp_path / 'bits.json'

@@ -90,6 +90,13 @@ COLUMNS |= {
             )
         ),
     ],
+    'pyg_examples': [
+        Column('example', 'example'),
+        Column('PyG, ms', 'PyG', spread()),
+        Column('pygfuse, ms', 'pygfuse', spread()),
+        Column('ratio', 'PyG / pygfuse', number(1, 'x')),
+        Column('lines alike', 'alike'),
+    ],
     'mini_batches': [
         Column('batches', 'batches'),
         Column('layers', 'layer'),
