@@ -31,7 +31,7 @@ from pygfuse.program.library.neighbours import (
     WEIGHTED_NEIGHBOURS,
 )
 from pygfuse.program.program import SOURCE
-from pygfuse.program.sums_along_edges import NORMALISED, NORMALISED_WITH_LOOPS
+from pygfuse.program.sums_along_edges import NORMALISED, NORMALISED_WITH_LOOPS, WEIGHTED
 
 
 class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
@@ -100,17 +100,29 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         if not self.normalize:
             return self.reduction if self.reduction in SUMS else None
-        if self.cached or self.reduction != 'sum':
+        if self.reduction != 'sum':
             return None
+        if self.cached:
+            return WEIGHTED if _are_summed_as_they_are(self._cached_edge_index, x) else None
         return NORMALISED_WITH_LOOPS if self.add_self_loops else NORMALISED
 
     def width_of_few(self, width: int, form: Any) -> int:
         return self.out_channels
 
+    def few_edges(
+        self, x: Tensor | NodePair, edge_index: Tensor, given: Mapping[str, Any], forms: tuple | None
+    ) -> FewEdges | None:
+        if forms is not None and forms[0] == WEIGHTED:
+            # those that the layer keeps, whatever it is given
+            edge_index, weight = self._cached_edge_index
+            given = {**given, 'edge_weight': weight}
+        return super().few_edges(x, edge_index, given, forms)
+
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        if edges.given['edge_weight'] is not None:
+        weight, form = edges.given['edge_weight'], self._note.few[0]
+        if weight is not None and form != WEIGHTED:
             return self._weighted_sum_of_few(x[0], edges)
-        out = sum_along(apply_linear(self.lin, x[0]), edges, self._note.few[0])
+        out = sum_along(apply_linear(self.lin, x[0]), edges, form, weights=weight)
         return out if self.bias is None else out + self.bias
 
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
@@ -202,3 +214,12 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
                 self._cached_adj_t = kept
         normed, weight = kept if is_tensor else (kept, None)
         return inputs._replace(adjacency=normed, edge=weight, is_normalised=True)
+
+
+def _are_summed_as_they_are(kept: tuple[Any, Any] | None, x: Tensor) -> bool:
+    """Whether edges that a layer keeps, and their weights, are what a sum of few edges takes."""
+    if kept is None:
+        return False
+    edge_index, weight = kept
+    is_plain = type(edge_index) is Tensor and type(weight) is Tensor and weight.dtype is x.dtype
+    return is_plain and not weight.requires_grad and weight.dim() == 1 and weight.is_contiguous()

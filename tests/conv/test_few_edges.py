@@ -19,6 +19,8 @@ LAYERS = {
     'GCN': lambda: pyg.GCNConv(WIDTH, WIDTH),
     'GCN, no loops': lambda: pyg.GCNConv(WIDTH, WIDTH, add_self_loops=False),
     'GCN, no norm': lambda: pyg.GCNConv(WIDTH, WIDTH, normalize=False),
+    'GCN, cached': lambda: pyg.GCNConv(WIDTH, WIDTH, cached=True),
+    'GCN, cached, no loops': lambda: pyg.GCNConv(WIDTH, WIDTH, cached=True, improved=True, add_self_loops=False),
     'GIN': lambda: pyg.GINConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3),
     'GIN, learned': lambda: pyg.GINConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3, train_eps=True),
     'Graph': lambda: pyg.GraphConv(WIDTH, WIDTH),

@@ -124,6 +124,28 @@ def test_a_cached_layer_keeps_the_first_adjacency(adjacency, request):
     torch.testing.assert_close(fused(x, second), pyg(x, second))
 
 
+@pytest.mark.parametrize('weighed', ['never', 'with a gradient', 'without one'])
+def test_a_cached_layer_over_few_edges(weighed):
+    pyg, fused = table.GCN.pair(torch.float64, cached=True)
+    x = torch.randn(12, pyg.in_channels, dtype=torch.float64)
+    weight = None if weighed == 'never' else torch.rand(40, dtype=torch.float64)
+    if weighed == 'with a gradient':
+        weight.requires_grad_()
+    for seed in range(4):
+        if seed == 3:
+            # what it keeps is others' once it is told so
+            pyg._cached_edge_index = fused._cached_edge_index = None
+        edge_index = random_edges(12, 12, 40, seed)
+        found = []
+        for conv in (fused, pyg):
+            out = conv(x, edge_index, weight)
+            wanted = [*conv.parameters(), *([weight] if weighed == 'with a gradient' else [])]
+            found.append([out, *torch.autograd.grad(out.sin().sum(), wanted, retain_graph=True)])
+        torch.testing.assert_close(*found)
+    with pytest.raises(ValueError, match='node'):
+        fused(x[:3], edge_index, weight)
+
+
 def test_what_one_class_cached_serves_the_other():
     pyg, fused = table.GCN.pair(torch.float64, cached=True)
     x = RANDOM.x(FEATURES).double()
