@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Sequential
+from torch_geometric.nn import Linear
 from torch_geometric.nn.aggr import DegreeScalerAggregation
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import degree
@@ -37,36 +38,42 @@ _SCALERS = {
 class ScaledTowers:
     """A mixin before `torch_geometric.nn.PNAConv`: scalers come after the first map of each tower.
 
-    Where somebody watches or replaces what they would not see then, the class's own ``forward`` runs.
+    Features in two dimensions say that what is aggregated of them is not scaled yet. Where somebody watches or replaces
+    what they would not see then, the class's own ``forward`` runs, whose features have three.
     """
-
-    # while messages are aggregated that are not scaled yet: what is captured of a layer reads it
-    _scales_later = False
 
     def forward(self, x: Tensor, edge_index: Any, edge_attr: OptTensor = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``PNAConv.forward``."""
         if not _may_scale_later(self, x, edge_index):
             return super().forward(x, edge_index, edge_attr)
-        if self.divide_input:
-            x = x.view(-1, self.towers, self.F_in)
-        self.__dict__['_scales_later'] = True
-        try:
-            aggregated = self.propagate(edge_index, x=x, edge_attr=edge_attr)
-        finally:
-            self.__dict__.pop('_scales_later', None)
-        return self.lin(_through_towers(self, x, aggregated, _factors(self.aggr_module, edge_index, self.flow, x)))
+        aggregated = self.propagate(edge_index, x=x, edge_attr=edge_attr)
+        num_scalers = len(self.aggr_module.scaler)
+        if self.F_in + num_scalers * aggregated.shape[2] == self.post_nns[0][0].in_channels:
+            factors = _factors(self.aggr_module, edge_index, self.flow, x)
+            return self.lin(_through_towers(self, x, aggregated, factors))
+        # PyG's operators ran, which know of no features in aggregations
+        whole = torch.cat([_of_towers(self, x), aggregated], dim=-1)
+        return self.lin(torch.cat([nn(rows) for nn, rows in zip(self.post_nns, whole.unbind(1), strict=True)], dim=1))
 
     def message(self, x_i: Tensor, x_j: Tensor, edge_attr: OptTensor) -> Tensor:
-        """PyG's, of features that all towers have in common, too: ``[edges, F_in]``."""
+        """PyG's, of features ``[edges, in_channels]``, too."""
         if x_i.dim() == 2:
-            x_i = x_i.view(-1, 1, self.F_in).repeat(1, self.towers, 1)
-            x_j = x_j.view(-1, 1, self.F_in).repeat(1, self.towers, 1)
+            x_i, x_j = _of_towers(self, x_i), _of_towers(self, x_j)
         return super().message(x_i, x_j, edge_attr)
 
-    def aggregate(self, inputs: Tensor, index: Tensor, ptr: OptTensor = None, dim_size: int | None = None) -> Tensor:
+    def aggregate(
+        self, inputs: Tensor, index: Tensor, ptr: OptTensor = None, dim_size: int | None = None, x_i: OptTensor = None
+    ) -> Tensor:
         """PyG's, not scaled where that comes later."""
-        aggr = self.aggr_module.aggr if self._scales_later else self.aggr_module
+        aggr = self.aggr_module if x_i is None or x_i.dim() != 2 else self.aggr_module.aggr
         return aggr(inputs, index, ptr=ptr, dim_size=dim_size, dim=self.node_dim)
+
+
+def _of_towers(conv: Any, x: Tensor) -> Tensor:
+    """Features ``[rows, in_channels]`` as those of each tower, ``[rows, towers, F_in]``."""
+    if conv.divide_input:
+        return x.view(-1, conv.towers, conv.F_in)
+    return x.view(-1, 1, conv.F_in).repeat(1, conv.towers, 1)
 
 
 def _may_scale_later(conv: Any, x: Any, edge_index: Any) -> bool:
@@ -84,12 +91,19 @@ def _may_scale_later(conv: Any, x: Any, edge_index: Any) -> bool:
         return False
     if len(scaler.scaler) < 2 or not _SCALERS.keys() >= set(scaler.scaler):
         return False
-    return all(_begins_with_a_map(nn) for nn in conv.post_nns)
+    return _begin_with_maps(conv.post_nns)
 
 
-def _begins_with_a_map(nn: Any) -> bool:
-    is_sequential = type(nn).forward is Sequential.forward and why_not_as_it_is(nn, 'nn') is None
-    return is_sequential and len(nn) > 0 and why_not_linear(nn[0], 'nn') is None
+def _begin_with_maps(nns: Any) -> bool:
+    """Whether the networks of towers begin with linear maps of the same shape, and nobody watches."""
+    for nn in nns:
+        if type(nn).forward is not Sequential.forward or why_not_as_it_is(nn, 'nn') is not None or not len(nn):
+            return False
+        if not isinstance(nn[0], Linear) or why_not_linear(nn[0], 'nn') is not None:
+            return False
+    # a parametrised bias is none of its parameters
+    shapes = {(nn[0].in_channels, nn[0].out_channels, nn[0]._parameters.get('bias', nn) is None) for nn in nns}
+    return len(shapes) == 1
 
 
 def _degrees(edge_index: Tensor, flow: str, num_nodes: int, dtype: torch.dtype) -> tuple[Tensor]:
@@ -111,7 +125,7 @@ def _through_towers(conv: Any, x: Tensor, aggregated: Tensor, factors: Tensor) -
 
     Args:
         conv: The layer.
-        x: Its features, ``[nodes, F_in]`` of all towers or ``[nodes, towers, F_in]``.
+        x: Its features, ``[nodes, in_channels]``.
         aggregated: Messages, not scaled: ``[nodes, towers, aggregators * F_in]``.
         factors: What they are scaled by, ``[nodes, scalers, 1]``.
     """
@@ -125,11 +139,12 @@ def _through_towers(conv: Any, x: Tensor, aggregated: Tensor, factors: Tensor) -
     out = (mapped * factors).sum(dim=2)
     biases = [first.bias for first in firsts]
     bias = None if biases[0] is None else torch.cat(biases)
-    if x.dim() == 2:
-        out = F.linear(x, own.flatten(0, 1), bias).unflatten(1, (len(firsts), -1)) + out.transpose(0, 1)
-    else:
-        out = (torch.matmul(x.transpose(0, 1), own.transpose(1, 2)) + out).transpose(0, 1)
+    if conv.divide_input:
+        of_towers = _of_towers(conv, x).transpose(0, 1)
+        out = (torch.matmul(of_towers, own.transpose(1, 2)) + out).transpose(0, 1)
         out = out if bias is None else out + bias.view(len(firsts), -1)
+    else:
+        out = F.linear(x, own.flatten(0, 1), bias).unflatten(1, (len(firsts), -1)) + out.transpose(0, 1)
     return _through_rest(conv.post_nns, out)
 
 

@@ -124,12 +124,19 @@ def test_a_hook_that_goes_leaves_the_layer_fast():
 
 
 @pytest.mark.parametrize(
-    'change', ['another network', 'another scaler', 'a parametrised weight', 'another aggregation']
-)
+    'change',
+    ['another network', 'a wider tower', 'a tower without bias', 'another scaler', 'a parametrised weight',
+     'another aggregation'],
+)  # fmt: skip
 def test_a_layer_that_is_not_as_pyg_made_it(change):
     plain, _ = made('towers')
     if change == 'another network':
         plain.post_nns[1] = torch.nn.Sequential(torch.nn.Tanh(), plain.post_nns[1][0])
+    elif change == 'a wider tower':
+        for nn, width in zip(plain.post_nns, (3, 5), strict=True):
+            nn[0] = pyg.Linear(nn[0].in_channels, width)
+    elif change == 'a tower without bias':
+        plain.post_nns[1][0] = pyg.Linear(plain.post_nns[1][0].in_channels, 4, bias=False)
     elif change == 'another scaler':
 
         class Doubled(pyg.aggr.DegreeScalerAggregation):
