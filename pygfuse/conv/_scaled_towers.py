@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Sequential
+from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.nn import Linear
 from torch_geometric.nn.aggr import DegreeScalerAggregation
 from torch_geometric.typing import OptTensor
@@ -89,7 +90,7 @@ def _may_scale_later(conv: Any, x: Any, edge_index: Any) -> bool:
     scaler = conv.aggr_module
     if type(scaler) is not DegreeScalerAggregation or why_not_as_it_is(scaler, 'aggr_module') is not None:
         return False
-    if len(scaler.scaler) < 2 or not _SCALERS.keys() >= set(scaler.scaler):
+    if len(scaler.scaler) < 2 or not _SCALERS.keys() >= set(scaler.scaler) or is_parametrized(scaler):
         return False
     return _begin_with_maps(conv.post_nns)
 
@@ -99,11 +100,10 @@ def _begin_with_maps(nns: Any) -> bool:
     for nn in nns:
         if type(nn).forward is not Sequential.forward or why_not_as_it_is(nn, 'nn') is not None or not len(nn):
             return False
-        if not isinstance(nn[0], Linear) or why_not_linear(nn[0], 'nn') is not None:
+        # what is computed at each read, or drawn, is read in PyG's order
+        if not isinstance(nn[0], Linear) or why_not_linear(nn[0], 'nn') is not None or is_parametrized(nn[0]):
             return False
-    # a parametrised bias is none of its parameters
-    shapes = {(nn[0].in_channels, nn[0].out_channels, nn[0]._parameters.get('bias', nn) is None) for nn in nns}
-    return len(shapes) == 1
+    return len({(nn[0].in_channels, nn[0].out_channels, nn[0].bias is None) for nn in nns}) == 1
 
 
 def _degrees(edge_index: Tensor, flow: str, num_nodes: int, dtype: torch.dtype) -> tuple[Tensor]:
@@ -130,7 +130,6 @@ def _through_towers(conv: Any, x: Tensor, aggregated: Tensor, factors: Tensor) -
         factors: What they are scaled by, ``[nodes, scalers, 1]``.
     """
     firsts = [nn[0] for nn in conv.post_nns]
-    # each weight is read once: a parametrised one is computed
     weight = _stacked([first.weight for first in firsts])
     own, of_messages = weight.split((conv.F_in, weight.shape[2] - conv.F_in), dim=2)
     num_scalers, width = factors.shape[1], aggregated.shape[2]

@@ -154,6 +154,24 @@ def test_a_layer_that_is_not_as_pyg_made_it(change):
     assert_close(results(conv, given, torch.float32, 0), reference, results(plain, given, torch.float32, 0))
 
 
+class _Drawn(torch.nn.Module):
+    def forward(self, parameter):
+        return parameter + torch.rand(())
+
+
+def test_what_is_drawn_at_each_read_is_read_in_the_order_of_pyg():
+    plain, _ = made('towers')
+    for nn in plain.post_nns:
+        for name in ('weight', 'bias'):
+            torch.nn.utils.parametrize.register_parametrization(nn[0], name, _Drawn())
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    found = []
+    for layer in (plain, conv):
+        torch.manual_seed(4)
+        found.append(layer(**given_to(plain)))
+    torch.testing.assert_close(found[1], found[0])
+
+
 @pytest.mark.parametrize('shape', [(16, 4), (4, 2, 8)])
 def test_features_that_pyg_takes_for_others_are_taken_so(shape):
     plain, conv = made('one tower')

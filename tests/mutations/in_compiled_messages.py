@@ -138,6 +138,13 @@ OF_COMPILED_MESSAGES = (
         'tests/conv/test_scaled_towers.py -k "who_watches or hook_that_goes"',
     ),
     Mutation(
+        'the order in which drawn parameters are read',
+        'conv/_scaled_towers.py',
+        "why_not_linear(nn[0], 'nn') is not None or is_parametrized(nn[0]):",
+        "why_not_linear(nn[0], 'nn') is not None:",
+        'tests/conv/test_scaled_towers.py -k drawn',
+    ),
+    Mutation(
         'features that a reshape makes others of',
         'conv/_scaled_towers.py',
         'if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != conv.in_channels:',
