@@ -50,8 +50,8 @@ for _ in range(3):
 
 
 def test_import_costs_little_beyond_pyg(tmp_path):
-    # 0.2 s of one core where it was measured, half of it PyTorch's registration of operators
-    assert min(map(float, run(TIMES, str(tmp_path)).split())) < 0.4
+    # 0.2 to 0.4 s of one core where it was measured, half of it PyTorch's registration of operators
+    assert min(map(float, run(TIMES, str(tmp_path)).split())) < 0.6
 
 
 @pytest.mark.parametrize('name', ['fuse', 'unfuse', 'report', '__version__'])

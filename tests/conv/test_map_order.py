@@ -41,9 +41,9 @@ def widths(monkeypatch) -> list[int]:
         monkeypatch.setattr(_layer, name, recorded)
     for module in (gcn_conv, gin_conv):
 
-        def along_few(x, *arguments, run=module.sum_along):
+        def along_few(x, *arguments, run=module.sum_along, **options):
             found.append(x.shape[1])
-            return run(x, *arguments)
+            return run(x, *arguments, **options)
 
         monkeypatch.setattr(module, 'sum_along', along_few)
 
