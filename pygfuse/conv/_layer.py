@@ -314,9 +314,8 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             raise ValueError(
                 f"Expected 'x' to be a tensor: {name} does not support bipartite message passing (got {got})"
             )
-        is_shared = isinstance(x, Tensor)
-        known = {'is_known': is_known, 'edge_type': edge_type}
-        return Inputs(pair_of(x), is_shared, adjacency, edge, size, bool(with_weights), others, **known)
+        brought = pair_of(x), isinstance(x, Tensor), adjacency, edge, size, bool(with_weights), others
+        return Inputs(*brought, is_known=is_known, edge_type=edge_type)
 
     # Reasons against
 

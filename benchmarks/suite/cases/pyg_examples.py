@@ -3,7 +3,7 @@
 Each side runs for some seconds in a process of its own, the sides in turn; the time is that between two steps of the
 optimiser: a mini-batch, or an epoch with what a script evaluates in it. "Alike" counts the lines that both sides print
 letter for letter, of those that both print: dropout on edges draws other numbers. Of the data sets, Planetoid is the
-real one, the others are generated with the same sizes.
+real one, the others are generated (`suite/stand_ins.py`).
 
     python benchmarks/run.py pyg_examples --pyg PATH_OF_PYG --planetoid ROOT
 """

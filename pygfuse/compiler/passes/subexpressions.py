@@ -22,7 +22,14 @@ def share_subexpressions(output: Node) -> Node:
 
 
 def shared(outputs: Sequence[Node]) -> list[Node]:
-    """The same of several values together."""
+    """The same of several values together: what is equal in two of them is one value in both.
+
+    Args:
+        outputs: The values; any number, also of other shapes.
+
+    Returns:
+        As many values, equal to these in turn.
+    """
     known: dict[Any, Node] = {}
     found: dict[int, Node] = {}
     for node in (node for output in outputs for node in in_order(output)):
