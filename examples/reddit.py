@@ -2,7 +2,7 @@
 
 Reddit has 232,965 posts, 114,615,892 edges, 602 features and 41 communities; PyG downloads it (1.3 GB). With ``--scale
 0.01`` a graph of so large a part of its nodes and edges, with as many features, communities and nodes to train on, is
-generated instead.
+generated instead. Neighbourhoods are sampled by pyg-lib or torch-sparse; without them there is ``--mode full``.
 
     python examples/reddit.py --backend pygfuse
     python examples/reddit.py --backend pyg --scale 0.01 --model sage --mode sampled
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
+import torch_geometric.typing
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.datasets import Reddit
@@ -31,6 +32,7 @@ TRAIN, VALIDATION = 0.66, 0.10
 WITHIN = 0.75
 NEIGHBOURS = (25, 10)
 SAMPLED, FULL = 'sampled', 'full'
+HAS_SAMPLER = torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE
 
 
 class Model(torch.nn.Module):
@@ -173,6 +175,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f'--channels must be a multiple of --heads (got {options.channels} and {options.heads})')
     if options.scale is not None and not 0 < options.scale <= 1:
         parser.error(f'--scale must be more than 0 and at most 1 (got {options.scale})')
+    if SAMPLED in options.mode and not HAS_SAMPLER:
+        parser.error('--mode sampled needs pyg-lib or torch-sparse, neither of which is installed: try --mode full')
     return options
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -130,8 +131,17 @@ def test_reddit_prints_a_row_for_each_model_and_mode(backend, needs_sampler):
 def test_reddit_says_what_to_do_without_the_data(tmp_path):
     (tmp_path / 'raw').write_text('no folder')
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        run_example('reddit.py', '--root', tmp_path)
+        run_example('reddit.py', '--root', tmp_path, '--mode', 'full')
     assert 'try --scale 0.01' in caught.value.stderr
+
+
+def test_reddit_says_what_to_do_without_a_sampler(monkeypatch, capsys):
+    monkeypatch.setattr('torch_geometric.typing.WITH_PYG_LIB', False)
+    monkeypatch.setattr('torch_geometric.typing.WITH_TORCH_SPARSE', False)
+    monkeypatch.setattr('sys.argv', ['reddit.py', '--scale', '0.01'])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(EXAMPLES / 'reddit.py'), run_name='__main__')
+    assert 'try --mode full' in capsys.readouterr().err
 
 
 @pytest.fixture(scope='module')
