@@ -9,6 +9,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from tests.support.limits import AT_ONCE, BY_PYG
+
 pytest.register_assert_rewrite('tests.support.parity')
 
 
@@ -25,15 +27,11 @@ def _rows_are_always_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('pygfuse.partial.rows.nodes.COST_OF_NODE', 0)
 
 
-_AT_ONCE = ('MOST_AT_ONCE_BYTES', 'MOST_IN_KERNELS_BYTES', 'MOST_MULTIPLIED_BYTES')
-_BY_PYG = ('MOST_OF_OPERATORS', 'MOST_OF_ONE_OPERATOR', 'MOST_OF_NORMALISED', 'MOST_OF_A_PRODUCT')
-
-
 @pytest.fixture(autouse=True)
 def _edges_are_many(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """As few as those of tests would all have a row at once, be a list or run by PyG, which tests of that ask for."""
     module = importlib.import_module('pygfuse.mapping.few_edges')
-    limits = {name: getattr(module, name) for name in (*_AT_ONCE, *_BY_PYG, 'MOST_LISTED')}
+    limits = {name: getattr(module, name) for name in (*AT_ONCE, *BY_PYG, 'MOST_LISTED')}
     for name in limits:
         monkeypatch.setattr(module, name, 0)
     return limits
@@ -42,7 +40,7 @@ def _edges_are_many(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch, _edges_are_many: dict[str, int]) -> None:
     """Few edges have a row at once, as for users; none runs by PyG."""
-    for name in _AT_ONCE:
+    for name in AT_ONCE:
         monkeypatch.setattr(f'pygfuse.mapping.few_edges.{name}', _edges_are_many[name])
 
 
@@ -55,7 +53,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, _edges_are_many: dict[str, int]) -> 
 @pytest.fixture
 def by_pyg(monkeypatch: pytest.MonkeyPatch, _edges_are_many: dict[str, int], at_once: None, listed: None) -> None:
     """Few edges run as for users, by PyG where that takes less."""
-    for name in _BY_PYG:
+    for name in BY_PYG:
         monkeypatch.setattr(f'pygfuse.mapping.few_edges.{name}', _edges_are_many[name])
 
 

@@ -27,11 +27,13 @@ class Given:
         residency: ``'source'``, ``'target'``, ``'edge'`` or ``'shared'``.
         value: The tensor; of several that PyG has in one, before the dimension of rows, any.
         is_stacked: Whether it is one of several.
+        is_of_all: Whether it has a row for each node, and not for each edge; sources and targets are the same then.
     """
 
     residency: str
     value: Tensor
     is_stacked: bool = False
+    is_of_all: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +41,17 @@ class Captured:
     """What a layer computes between its nodes' values and the aggregated messages, or new values of edges.
 
     Attributes:
-        output: The result, a row for each target or each edge; or several.
+        output: The result, a row for each target or each edge; or several, the values that are stored behind those
+            that are returned.
         guards: What was read of the layer.
+        stored: Where the values are stored that are: a module, and the name of its attribute.
+        returns_several: Whether the layer returns a tuple.
     """
 
     output: Node
     guards: Guards
+    stored: tuple[tuple[Module, str], ...] = ()
+    returns_several: bool = False
 
 
 class _WithoutNumbers(TorchFunctionMode):
@@ -82,7 +89,8 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
 
     def run(watched: Watched) -> Any:
         out = watched.message(**_arguments(message, given))
-        if not isinstance(out, Symbol):
+        # several values are for an ``aggregate`` of the layer's own
+        if not isinstance(out, (Symbol, tuple)):
             raise Refused(f'message returns a {type(out).__name__}')
         return watched.aggregate(out, **_arguments(aggregate, given))
 
@@ -117,12 +125,15 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
             raise Refused('it calls itself') from error
         except Exception as error:
             raise Refused(f'capturing it failed: {type(error).__name__}: {error}') from error
-    if not isinstance(out, tuple):
+    returned = out if isinstance(out, tuple) else (out,)
+    stored = guards.stored.values()
+    if len(returned) == 1 and not stored and out is not returned:
         return Captured(_result(out), guards)
-    found = [_result(one) for one in out]
+    found = [_result(one) for one in (*returned, *(symbol for *_, symbol in stored))]
     if any(node.op == 'input' for node in found):
         raise Refused('it returns what it was given')
-    return Captured(value('results', *found), guards)
+    places = tuple((module, name) for module, name, _ in stored)
+    return Captured(value('results', *found), guards, places, out is returned)
 
 
 def _result(out: Any) -> Node:
@@ -154,10 +165,13 @@ def _arguments(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, 
 
 
 def symbol_of(name: str, argument: Any) -> Any:
-    """What stands for an argument, with a row for each edge unless it is shared."""
+    """What stands for an argument, with a row for each edge unless it is shared or of all nodes."""
     if not isinstance(argument, Given):
         return argument
     tensor, residency = argument.value, argument.residency
     shape = tensor.shape if residency == SHARED else tensor.shape[1:]
-    rows = None if residency == SHARED else NUM_EDGES
-    return Symbol(leaf(name, residency, shape, tensor.dtype, name), rows, argument.is_stacked)
+    node = leaf(name, residency, shape, tensor.dtype, name)
+    if argument.is_of_all:
+        node.attributes['of_all_nodes'] = True
+        return Symbol(node, NUM_TARGETS)
+    return Symbol(node, None if residency == SHARED else NUM_EDGES, argument.is_stacked)

@@ -21,6 +21,9 @@ _COMPARISONS = ('gt', 'lt', 'ge', 'le', 'eq', 'ne')
 _LETTERS = {SOURCE: 's', TARGET: 't', EDGE: 'e', SHARED: 'p'}
 _SIDES = {SOURCE: SOURCE, TARGET: TARGET, EDGE: EDGE, SHARED: PARAMETER}
 
+# features that are multiplied by a matrix of zeros and ones to stand where they are wanted; more are copied there
+_MOST_PLACED = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class Factors:
@@ -59,10 +62,10 @@ def is_leaf(node: Node) -> bool:
 
 
 def is_features(node: Node) -> bool:
-    """Whether a value is what a call brings for each edge, seen another way perhaps."""
+    """Whether a value is in memory for each edge, seen another way perhaps."""
     while node.op in OPERATIONS and OPERATIONS[node.op].selects:
         node = node.args[0]
-    return node.op == 'input' and node.residency == EDGE
+    return node.residency == EDGE and is_brought(node)
 
 
 class Function:
@@ -170,6 +173,7 @@ class Function:
             return self.operands.name(key, SHARED, self.level, lambda: value('parameter_columns', node, take=places))
         if node.residency != EDGE:
             return self.operands.name(key, node.residency, self.level, lambda: _in_a_row(node, places))
+        viewed, places_of_view = node, places
         while OPERATIONS[node.op].selects if node.op in OPERATIONS else False:
             node, places = node.args[0], positions.through(positions.of_view(node), places)
         if self.level == HEADS and -1 not in places and len(set(places)) == 1:
@@ -181,8 +185,10 @@ class Function:
         if node.op == 'linear':
             return self.operands.name(key, EDGE, level, lambda: _mapped_features(node, places))
         width = node.width
-        if places == positions.everything(width):
+        if positions.are_in_a_row(places):
             return self.operands.name(key, EDGE, level, lambda: _in_a_row(node, places))
+        if width > _MOST_PLACED and level == self.level:
+            return self.operands.name(key, EDGE, level, lambda: _in_a_row(viewed, places_of_view))
 
         def spread() -> Factors:
             features = value('columns', node, take=positions.everything(width))

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.ir import Node
-from pygfuse.compiler.kept import narrow_values_apart
+from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart
 from pygfuse.compiler.lowering import Walk, lowered
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.network_reading import network_of
@@ -44,6 +44,7 @@ def forms_of(reduction: Node) -> Forms:
     return _first(
         lambda: {id(reduction): _direct(message, reduction)},
         *_attempts_with_kept(message, reduction, _direct),
+        lambda: _of_networks(message, reduction),
         lambda: {id(reduction): chunked(message, reduction)},
     )
 
@@ -61,13 +62,16 @@ def values_of(message: Node) -> Forms:
     )
 
 
-def reduced_and_returned(reduction: Node) -> Forms:
+def reduced_and_returned(reduction: Node, message: Node) -> Forms:
     """The form of a reduction and of what it reduces, which somebody wants as well.
+
+    Args:
+        reduction: The reduction, which may read its message from memory.
+        message: What it reduces.
 
     Raises:
         Refused: If there is none; why there is no network.
     """
-    (message,) = reduction.args
     return _first(
         lambda: dict.fromkeys((id(reduction), id(message)), _returned(message, reduction)),
         *_attempts_with_kept(message, reduction, _returned),
@@ -98,15 +102,28 @@ def _with_kept(
 ) -> Forms:
     """The forms where values of edges are kept that are so many times narrower than what is computed of them."""
     apart = narrow_values_apart(message, share)
+    found = _of_rest(apart, message, reduction, form_of)
+    for node in apart.kept:
+        found |= values_of(node)
+    return found
+
+
+def _of_networks(message: Node, reduction: Node) -> Forms:
+    """The forms where values of networks are kept."""
+    apart = networks_apart(message)
+    return {**_of_rest(apart, message, reduction, _direct), **{id(node): _returned(node) for node in apart.kept}}
+
+
+def _of_rest(
+    apart: Apart, message: Node, reduction: Node | None, form_of: Callable[[Node, Node | None], Form]
+) -> Forms:
+    """The form of a message, or of its reduction, that reads values in memory."""
     of_rest = None if reduction is None else dataclasses.replace(reduction, args=(apart.message,))
-    form = apart.back(form_of(apart.message, of_rest))
+    form = form_of(apart.message, of_rest)
     if isinstance(form, Network):
         form = dataclasses.replace(form, message=message, reduction=reduction)
     is_returned = reduction is None or (isinstance(form, Network) and form.is_returned)
-    found = {id(node): form for node in (reduction, message if is_returned else None) if node is not None}
-    for node in apart.kept.values():
-        found |= values_of(node)
-    return found
+    return {id(node): form for node in (reduction, message if is_returned else None) if node is not None}
 
 
 def _first(*attempts: Callable[[], T]) -> T:

@@ -233,7 +233,7 @@ def _matmul(x: Any, weight: Any) -> Symbol:
     _refuse_rows(weight)
     if not isinstance(weight, Symbol) or weight.dim() not in (1, 2):
         raise Refused('a product of matrices of each edge')
-    return made('matmul', x, weight)
+    return made('matmul', x, weight) if weight.dim() == 1 else made('linear', x, recorded(torch.t, (weight,)))
 
 
 @handler('einsum')

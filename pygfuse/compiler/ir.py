@@ -140,6 +140,17 @@ def leaf(name: str, residency: str, shape: Iterable[int], dtype: torch.dtype, so
     return Node('input', (), {'name': name, 'source': source}, residency, tuple(shape), dtype)
 
 
+def kept(node: Node) -> Node:
+    """A value of edges as one that is in memory: what is computed of it does not ask how it came there.
+
+    Example:
+        >>> e = value('exp', leaf('e', EDGE, (4,), torch.float32))
+        >>> [node.op for node in in_order(value('neg', kept(e)))]
+        ['kept', 'neg']
+    """
+    return Node('kept', (), {'of': node}, EDGE, node.shape, node.dtype)
+
+
 def in_order(outputs: Any) -> list[Node]:
     """All values that `outputs` need, each after what it is computed from."""
     seen: dict[int, Node] = {}
@@ -157,8 +168,14 @@ def in_order(outputs: Any) -> list[Node]:
 
 
 def is_brought(node: Node) -> bool:
-    """Whether a value is there before edges are looked at: of nodes, shared, or what a call brings for each edge."""
-    return node.residency != EDGE or node.op == 'input'
+    """Whether a value is there before edges are looked at.
+
+    It is one of nodes, or shared, or in memory for each edge: what a call brings, rows of a table by such numbers, and
+    what is kept.
+    """
+    if node.residency != EDGE or node.op in ('input', 'kept'):
+        return True
+    return node.op == 'lookup' and all(map(is_brought, node.parents()))
 
 
 def computed_on_edges(output: Node, without: Container[int] = ()) -> list[Node]:
@@ -206,6 +223,9 @@ def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
         output = found[id(output)]
 
 
+_UNSAID = ('name', 'source', 'of')
+
+
 def text(output: Node) -> str:
     """A value and all that it needs, a line each, for people."""
     names: dict[int, str] = {}
@@ -217,7 +237,7 @@ def text(output: Node) -> str:
             names[id(node)] = f'%{len(lines)}'
         shape = ', '.join(str(size) for size in node.shape)
         said = [_said(argument, names) for argument in node.args]
-        said += [f'{name}={_short(value)}' for name, value in node.attributes.items() if name not in ('name', 'source')]
+        said += [f'{name}={_short(value)}' for name, value in node.attributes.items() if name not in _UNSAID]
         of_what = 'input' if node.op == 'input' else f'{node.op}({", ".join(said)})'
         moved = sorted({p.residency for p in node.parents()} - {node.residency, SHARED})
         movement = f'  broadcast from {" and ".join(moved)}' if moved and node.residency == EDGE else ''

@@ -1,54 +1,54 @@
-"""Narrow values of edges that are kept in memory, so that what is computed of them has a program or a network.
+"""Values of edges that are kept in memory, so that what is computed of them has a program or a network.
 
 A distance, a basis of radial functions, the score of a few heads: a kernel that has no words for how they are computed
 can read them. Something that is computed of them is several times as wide, and they are the only values of edges that
-are kept.
+are kept. What networks give may be as wide as a message: of an attention with a weight for each channel, scores and
+what is weighed are kept, and nothing between.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Sequence
 
 from pygfuse.compiler.chunked import OF_ALL_EDGES
-from pygfuse.compiler.emission import Factors, is_leaf
-from pygfuse.compiler.ir import EDGE, Node, computed_on_edges, in_order, leaf, mapped, nodes_in
-from pygfuse.compiler.lowering import Walk
-from pygfuse.compiler.network import Network
+from pygfuse.compiler.emission import is_leaf
+from pygfuse.compiler.ir import (
+    EDGE,
+    SHARED,
+    Node,
+    computed_on_edges,
+    in_order,
+    is_brought,
+    mapped,
+    nodes_in,
+    results_of,
+)
+from pygfuse.compiler.ir import kept as in_memory
+from pygfuse.compiler.network_reading import ACTIVATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops.edge_values import DTYPES
 
 # what takes long on edges
 _MAPS = ('linear', 'matmul', 'einsum')
-F = TypeVar('F', Walk, Network)
 
 
 @dataclasses.dataclass(frozen=True)
 class Apart:
-    """A message whose widest narrow values are values that a call brings, as far as what reads them can tell.
+    """A message that reads values of edges in memory.
 
     Attributes:
         message: The message.
-        kept: What stands in the place of each of these, by the identity of what stands there.
+        kept: These values, each after those that it reads.
     """
 
     message: Node
-    kept: Mapping[int, Node]
-
-    def back(self, form: F) -> F:
-        """A form of this message, with operands that are computed of the values themselves."""
-        return dataclasses.replace(form, operands={name: self._back(value) for name, value in form.operands.items()})
-
-    def _back(self, operand: Node | Factors) -> Node | Factors:
-        if isinstance(operand, Factors):
-            return Factors(self._back(operand.features), self._back(operand.weight))
-        return _replaced(operand, self.kept)
+    kept: tuple[Node, ...]
 
 
 def narrow_values_apart(message: Node, share: int) -> Apart:
-    """Takes narrow values of edges out of a message.
+    """Takes the widest narrow values of edges out of a message.
 
     Args:
         message: The message, on edges.
@@ -59,19 +59,89 @@ def narrow_values_apart(message: Node, share: int) -> Apart:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import value
-        >>> x_i, x_j = leaf('x_i', 'target', (4,), torch.float32), leaf('x_j', 'source', (4,), torch.float32)
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> x_i, x_j = (leaf('x', side, (4,), torch.float32) for side in ('target', 'source'))
         >>> distance = value('norm', value('sub', x_i, x_j), p=2, dim=(1,), keepdim=True)
         >>> apart = narrow_values_apart(value('mul', distance, x_j), 4)
-        >>> [node.op for node in apart.kept.values()], [node.op for node in apart.message.parents()]
-        (['norm'], ['input', 'input'])
+        >>> [node.op for node in apart.kept], [node.op for node in apart.message.parents()]
+        (['norm'], ['kept', 'input'])
     """
     kept = _topmost(message, share)
     if not kept:
         raise Refused('no values of edges that are narrow')
     _check_mapped_once(message, kept)
-    stand_ins = {id(node): leaf(f'kept {k}', EDGE, node.shape, node.dtype) for k, node in enumerate(kept)}
-    return Apart(_replaced(message, stand_ins), {id(stand_ins[id(node)]): node for node in kept})
+    return with_kept(message, kept)
+
+
+def networks_apart(message: Node) -> Apart:
+    """Takes what networks of linear maps give out of a message: the last value of each, and what several read.
+
+    Args:
+        message: The message, on edges.
+
+    Raises:
+        Refused: If there is none, or the message is a network's itself.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> x_j, x_i = (leaf('x', side, (4,), torch.float32) for side in ('source', 'target'))
+        >>> weight = leaf('weight', 'shared', (4, 4), torch.float32)
+        >>> score = value('linear', value('relu', value('sub', x_i, x_j)), weight)
+        >>> apart = networks_apart(value('mul', value('softmax', score), x_j))
+        >>> [node.op for node in apart.kept]
+        ['linear']
+    """
+    order = computed_on_edges(message)
+    readers = collections.Counter(parent for node in order for parent in {id(parent) for parent in node.parents()})
+    found: dict[int, Node] = {}
+    outside = {id(message)}
+    # each before what it is computed of
+    for node in reversed(order):
+        if id(node) not in outside:
+            if readers[id(node)] > 1 and _has_map(node):
+                found[id(node)] = node
+        elif _is_end(node):
+            found[id(node)] = node
+        else:
+            outside |= {id(parent) for parent in node.parents()}
+    if not found or id(message) in found:
+        raise Refused('no networks whose values could be kept')
+    return with_kept(message, [node for node in order if id(node) in found])
+
+
+def returned_values_kept(output: Node) -> Node:
+    """The results of a layer; what is computed of values of edges that it returns reads these from memory.
+
+    Args:
+        output: The results.
+    """
+    returned = [node for node in results_of(output) if not is_brought(node)]
+    if output.op != 'results' or not returned:
+        return output
+    apart = with_kept(output, returned).message
+    return dataclasses.replace(apart, args=tuple(node.attributes.get('of', node) for node in apart.args))
+
+
+def with_kept(output: Node, kept: Collection[Node]) -> Apart:
+    """A value that reads some of those that it is computed of from memory.
+
+    Args:
+        output: The value; if it is kept itself, it is computed all the same.
+        kept: Those that are in memory.
+    """
+    ids = {id(node) for node in kept}
+    found: dict[int, Node] = {}
+    found_kept = []
+    for node in in_order(output):
+        args = mapped(node.args, lambda parent: found[id(parent)])
+        is_same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
+        made = node if is_same else dataclasses.replace(node, args=args)
+        if id(node) in ids:
+            found_kept.append(made)
+            made = made if node is output else in_memory(made)
+        found[id(node)] = made
+    return Apart(found[id(output)], tuple(found_kept))
 
 
 def _topmost(message: Node, share: int) -> list[Node]:
@@ -104,14 +174,19 @@ def _check_mapped_once(message: Node, kept: Sequence[Node]) -> None:
         raise Refused('a linear map of values of edges that several values are computed of')
 
 
-def _replaced(output: Node, others: Mapping[int, Node]) -> Node:
-    """A value with others in the place of some that it is computed of, which have the same shapes."""
-    found: dict[int, Node] = {}
-    for node in in_order(output):
-        if id(node) in others:
-            found[id(node)] = others[id(node)]
-            continue
-        args = mapped(node.args, lambda parent: found[id(parent)])
-        is_same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
-        found[id(node)] = node if is_same else dataclasses.replace(node, args=args)
-    return found[id(output)]
+def _is_map(node: Node) -> bool:
+    return node.op == 'linear' and node.residency == EDGE and not is_leaf(node)
+
+
+def _has_map(node: Node) -> bool:
+    return any(map(_is_map, computed_on_edges(node)))
+
+
+def _is_end(node: Node) -> bool:
+    """Whether a value is a linear map's, with a bias and activations behind it perhaps."""
+    if node.op in ACTIVATIONS:
+        return _is_end(node.args[0])
+    if node.op == 'add':
+        x, bias = node.args
+        return isinstance(x, Node) and isinstance(bias, Node) and bias.residency == SHARED and _is_end(x)
+    return _is_map(node)

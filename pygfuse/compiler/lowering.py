@@ -31,6 +31,7 @@ class Walk:
         channels: Channels a head.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
         dropout: Probability of dropping a weight.
+        message: What the program computes.
     """
 
     program: EdgeProgram
@@ -40,6 +41,7 @@ class Walk:
     channels: int
     reduce: str
     dropout: float
+    message: Node
 
     @property
     def title(self) -> str:
@@ -126,7 +128,7 @@ class _Lowering:
             raise Refused(str(error)) from error
         whole = text if scores is None else f'{scores}\n{text}'
         values = self.operands.values
-        return Walk(program, whole, values, self.heads, self.channels, self.reduce, self.dropout)
+        return Walk(program, whole, values, self.heads, self.channels, self.reduce, self.dropout, self.message)
 
     def _stop(self, node: Node, places: Places) -> str | None:
         """The name ``weight`` for a value that can be the weight of edges."""

@@ -9,9 +9,9 @@ from typing import Any
 from torch.nn import Module
 
 from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
-from pygfuse.compiler.ir import EDGE, SOURCE, TARGET, leaf
+from pygfuse.compiler.ir import EDGE, SOURCE, TARGET
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import NUM_TARGETS, Place, Symbol
+from pygfuse.compiler.symbols import Place, Symbol
 from pygfuse.compiler.watch import Guards
 
 
@@ -73,11 +73,7 @@ def _at_ends(given: Given | None, name: str, side: str) -> Symbol | None:
 
 def _of_nodes(given: Given | None, name: str) -> Symbol | None:
     """Features of nodes, which are sources and targets."""
-    if given is None:
-        return None
-    node = leaf(name, TARGET, given.value.shape[1:], given.value.dtype, name)
-    node.attributes['of_all_nodes'] = True
-    return Symbol(node, NUM_TARGETS)
+    return None if given is None else symbol_of(name, dataclasses.replace(given, residency=TARGET, is_of_all=True))
 
 
 CAPTURES: dict[str, Callable[[Module, Mapping[str, Given | None], Guards], Captured]] = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, is_brought, value
 from pygfuse.compiler.network import Batch, Factor, Layer, Network, Norm, Stage, Term
 from pygfuse.compiler.refusal import Refused
 from pygfuse.program.activation import SELU, Activation
 
 # an activation's arguments, each with what it is where nobody gives it
-_NUMBERS: dict[str, tuple[tuple[str, float], ...]] = {
+ACTIVATIONS: dict[str, tuple[tuple[str, float], ...]] = {
     'relu': (),
     'leaky_relu': (('negative_slope', 0.01),),
     'elu': (('alpha', 1.0),),
@@ -180,13 +180,13 @@ def _features(node: Node) -> tuple[Node, Node | None] | None:
     while node.op == 'reshape':
         (node,) = node.args
     is_row = len(node.shape) == 1 or (node.shape == () and width == 1)
-    return (node, weight) if node.op == 'input' and node.residency == EDGE and is_row else None
+    return (node, weight) if node.residency == EDGE and is_brought(node) and is_row else None
 
 
 def _activation(node: Node) -> Activation:
-    if node.op not in _NUMBERS or len(node.args) != 1:
+    if node.op not in ACTIVATIONS or len(node.args) != 1:
         raise Refused(f'{node.op} of values that each edge has of its own')
-    names = dict(_NUMBERS[node.op])
+    names = dict(ACTIVATIONS[node.op])
     if not set(node.attributes) <= set(names):
         raise Refused(f'{node.op} with these arguments')
     given = [node.attributes.get(name, default) for name, default in names.items()]

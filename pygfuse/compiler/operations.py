@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from pygfuse.compiler.selections import selected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,42 +81,16 @@ def _row_function(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *args, **attributes: function(*args, **attributes)
 
 
-def _columns(x: Tensor, take: Sequence[int]) -> Tensor:
-    """The numbers of a row, in a row, at these places; 0 where a place is -1."""
-    flat = x if x.dim() == 2 else x.reshape(x.shape[0], -1) if x.dim() else x.reshape(1, 1)
-    rows, width = flat.shape
-    kind, count = _selection(tuple(take), width)
-    if kind == 'all':
-        return flat
-    if kind == 'each':
-        return flat.unsqueeze(-1).expand(rows, width, count).reshape(rows, -1)
-    if kind == 'again':
-        return flat.unsqueeze(1).expand(rows, count, width).reshape(rows, -1)
-    if kind == 'one':
-        return flat.narrow(1, take[0], 1).expand(rows, count)
-    if -1 in take:
-        flat = F.pad(flat, (0, 1))
-    return flat.index_select(1, torch.tensor([width if i < 0 else i for i in take], device=flat.device))
-
-
-@functools.lru_cache(maxsize=1024)
-def _selection(take: tuple[int, ...], width: int) -> tuple[str, int]:
-    """What numbers of a row at these places are: all of them, each or all again and again, one, or others."""
-    count = len(take)
-    repeats = count // width if width else 0
-    if take == tuple(range(width)):
-        return 'all', 1
-    if count == repeats * width and take == tuple(i // repeats for i in range(count)):
-        return 'each', repeats
-    if take == tuple(range(width)) * repeats:
-        return 'again', repeats
-    if count and take[0] >= 0 and take == take[:1] * count:
-        return 'one', count
-    return 'others', count
-
-
 def _parameter_columns(x: Tensor, take: Sequence[int]) -> Tensor:
-    return _columns(x.reshape(1, -1), take)
+    return selected(x.reshape(1, -1), take)
+
+
+def _lookup(table: Tensor, rows: Tensor, counts_back: bool) -> Tensor:
+    """Rows of a shared table, one for each number; if `counts_back`, negative numbers count from its end."""
+    if counts_back:
+        rows = torch.where(rows < 0, rows + table.shape[0], rows)
+    # by brackets the same takes five times as long, most of it backward
+    return table.index_select(0, rows)
 
 
 def _placement(x: Tensor, take: Sequence[int], width: int) -> Tensor:
@@ -134,8 +109,7 @@ _selecting('permute', lambda x, dims: x.permute(dims))
 _selecting('index', lambda x, places: x[(slice(None), *places)])
 _selecting('repeat', lambda x, repeats: x.repeat(1, *repeats))
 OPERATIONS['cat'] = Operation(lambda parts, dim: torch.cat(parts, dim))
-# rows of a shared table, one for each number
-OPERATIONS['lookup'] = Operation(lambda table, rows: table[rows])
+OPERATIONS['lookup'] = Operation(_lookup)
 OPERATIONS['stack'] = Operation(lambda parts, dim: torch.stack(parts, dim))
 OPERATIONS['sum'] = Operation(_sum, linear=True)
 OPERATIONS['linear'] = Operation(F.linear, linear=True)
@@ -151,7 +125,7 @@ OPERATIONS['einsum'] = Operation(lambda *tensors, equation: torch.einsum(equatio
 OPERATIONS['batch_norm'] = Operation(lambda x, module: x, residency='edge')
 # what is computed of shared values alone, whatever it is
 OPERATIONS['call'] = Operation(_call, row_wise=False)
-OPERATIONS['columns'] = Operation(_columns)
+OPERATIONS['columns'] = Operation(selected)
 OPERATIONS['parameter_columns'] = Operation(_parameter_columns, row_wise=False)
 OPERATIONS['placement'] = Operation(_placement, row_wise=False, residency='shared')
 # what takes the edges to compute; here for shapes alone

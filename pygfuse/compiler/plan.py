@@ -14,32 +14,37 @@ from torch import Tensor
 from pygfuse._lib.note import Note
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
-from pygfuse.compiler.emission import Factors
+from pygfuse.compiler.cost import Cost, cost_as_written, cost_of
+from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of
-from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, results_of
+from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, results_of
+from pygfuse.compiler.kept import returned_values_kept
 from pygfuse.compiler.lowering import Walk, softmaxes_in
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
+from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions, shared
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.written import Run, summed, written
-from pygfuse.mapping.few_edges import fewest_of
+from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import SUMS
 
 # passes that are left out, and added, where a reduction has neither a program nor a network: a map that is taken after
 # a sum leaves its bias behind, which may ask for the same values a second time
 _AFTER_SUMS = (linear_maps_after_sums.__name__,)
-_OTHER_PASSES = ((_AFTER_SUMS, ()), ((), (sums_taken_apart.__name__,)))
+_OTHER_PASSES = ((_AFTER_SUMS, ()), ((), (sums_taken_apart.__name__,)), ((reorder_broadcasts.__name__,), ()))
 # of so many operators on nodes, PyG's, on edges that are few, are as many and take less
 _MANY_OPERATORS = 8
-# a message's own one or two, and its sum
-_FEW_OPERATORS = 3
+# times the numbers computed on an edge as the message is written: a walk multiplies features again for each place
+_MUCH_MORE = 1.5
+# a message's own one to three, and its sum
+_FEW_OPERATORS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,11 +81,11 @@ class Plan:
         """
         plan = Plan._of_passes(captured, without)
         for fewer, more in _OTHER_PASSES:
-            if plan.chunked_reductions and not {*fewer, *more} & {*without}:
+            if any(plan._shortcomings[:2]) and not {*fewer, *more} & {*without}:
                 # there is a plan already
                 with contextlib.suppress(Refused):
                     other = Plan._of_passes(captured, (*without, *fewer), more)
-                    plan = min(plan, other, key=lambda plan: (plan.chunked_reductions, len(plan.walks)))
+                    plan = min(plan, other, key=lambda plan: plan._shortcomings)
         return plan
 
     @staticmethod
@@ -93,7 +98,7 @@ class Plan:
         _check_normalised_once(walks)
         steps = _steps(output, walks)
         for node in steps:
-            if node.residency == EDGE and node.op not in ('input', 'columns') and id(node) not in walks:
+            if node.residency == EDGE and not is_features(node) and node.op != 'columns' and id(node) not in walks:
                 raise Refused(f'{node.op} of values of edges')
         return Plan(output, walks, tuple(steps), captured, guarded_sides(steps), tuple(without), tuple(more))
 
@@ -102,17 +107,38 @@ class Plan:
         """How many reductions run by operators on chunks of edges, the slowest form."""
         return sum(isinstance(form, Chunked) and form.reduction is not None for form in self.walks.values())
 
+    @property
+    def _shortcomings(self) -> tuple[int, int, int]:
+        """What makes one plan worse than another: chunked reductions, wide values in memory, and walks."""
+        reduced = [node.width for node in self.steps if node.op == 'reduce' and id(node) in self.walks]
+        returned = {id(node) for node in results_of(self.output)}
+        in_memory = [n for n in self.steps if n.residency == EDGE and id(n) in self.walks and id(n) not in returned]
+        wide = [node.width for node in in_memory if 2 * node.width > max(reduced, default=0)]
+        return self.chunked_reductions, sum(wide), len(self.walks)
+
     @functools.cached_property
     def fewest_edges(self) -> int:
         """From how many edges on it takes less than PyG's operators on edges."""
         operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
         is_long = operators > _MANY_OPERATORS or not all(isinstance(form, Walk) for form in self.walks.values())
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
-        return fewest_of(is_long, self._is_short, any(form.batch_norms for form in networks))
+        is_wide = self.returns_edges or any(form.batch_norms for form in networks)
+        written = cost_as_written(self.captured.output)
+        is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
+        row_bytes = written.held * self.captured.output.dtype.itemsize
+        return max(
+            fewest_of(is_long, self._is_short, is_wide, is_more),
+            fewest_of_chunks(row_bytes) if self.chunked_reductions else 0,
+        )
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        """What it computes and keeps."""
+        return cost_of(self.output, self.steps, self.walks)
 
     @property
     def _is_short(self) -> bool:
-        """Whether what was captured are one or two operators and a sum, and this is a program."""
+        """Whether what was captured are a few operators and a sum, and this is a program."""
         forms = self.walks.values()
         if not all(isinstance(form, Walk) and form.reduce in SUMS and summed(form) is None for form in forms):
             return False
@@ -160,7 +186,7 @@ class Plan:
 
     @functools.cached_property
     def _written(self) -> Run:
-        return written(self.steps, self.walks, self.output, self.guarded)
+        return written(self.steps, self.walks, self.output, self.guarded, self.captured)
 
 
 def _of_input(node: Node, given: Mapping[str, Tensor]) -> Tensor:
@@ -176,24 +202,43 @@ def _computed(node: Node, found: Mapping[int, Any]) -> Any:
 
 def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
     """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
+    output = returned_values_kept(_without_softmax_in_returned(output))
     while True:
         walks: dict[int, Form] = {}
-        returned = {id(node) for node in results_of(output) if node.residency == EDGE and node.op != 'input'}
-        for node in in_order(output):
-            if id(node) in returned and id(node) not in walks:
-                walks |= values_of(node)
-            if node.op != 'reduce':
-                continue
-            try:
-                walks |= reduced_and_returned(node) if id(node.args[0]) in returned else forms_of(node)
-            except Refused:
-                found = softmaxes_in(node.args[0])
-                if not found:
-                    raise
-                output = share_subexpressions(softmax_taken_apart(output, found))
-                break
+        try:
+            for node in in_order(output):
+                if node.op == 'reduce':
+                    walks |= _forms_of_reduction(node, walks)
+        except Refused:
+            found = softmaxes_in(node.args[0])
+            if not found:
+                raise
+            output = share_subexpressions(softmax_taken_apart(output, found))
         else:
-            return output, walks
+            break
+    for node in _returned_of_edges(output):
+        if id(node) not in walks:
+            walks |= values_of(node)
+    return output, walks
+
+
+def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form]) -> dict[int, Form]:
+    """The forms of a reduction; one pass gives what it reduces, too, if that is returned."""
+    (message,) = reduction.args
+    if message.op == 'kept' and id(message.attributes['of']) not in walks:
+        with contextlib.suppress(Refused):
+            return reduced_and_returned(reduction, message.attributes['of'])
+    return forms_of(reduction)
+
+
+def _returned_of_edges(output: Node) -> list[Node]:
+    return [node for node in results_of(output) if not is_brought(node)]
+
+
+def _without_softmax_in_returned(output: Node) -> Node:
+    """Values of edges that are returned have no form where a softmax is part of them, which is taken apart there."""
+    found = [softmax for node in _returned_of_edges(output) for softmax in softmaxes_in(node)]
+    return share_subexpressions(softmax_taken_apart(output, found)) if found else output
 
 
 def _with_shared_products(walks: Mapping[int, Form]) -> dict[int, Form]:
@@ -226,7 +271,8 @@ def _steps(output: Node, walks: Mapping[int, Form]) -> list[Node]:
         if id(node) in done:
             return
         walk = walks.get(id(node))
-        for parent in node.parents() if walk is None else _operands(walk):
+        before = (node.attributes['of'],) if node.op == 'kept' else node.parents()
+        for parent in before if walk is None else _operands(walk):
             visit(parent)
         done[id(node)] = node
 

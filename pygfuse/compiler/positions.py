@@ -24,6 +24,11 @@ def repeated(heads: int, channels: int) -> Places:
     return tuple(i // channels for i in range(heads * channels))
 
 
+def are_in_a_row(places: Places) -> bool:
+    """Whether numbers stand one behind the other."""
+    return places[0] >= 0 and places == tuple(range(places[0], places[0] + len(places)))
+
+
 def through(inner: Places, outer: Places) -> Places:
     """The places `outer` of a row made of the places `inner`."""
     return tuple(inner[i] if i >= 0 else -1 for i in outer)

@@ -109,8 +109,8 @@ def _repeat(x: Symbol, *repeats: Any) -> Symbol:
 def _getitem(x: Symbol, key: Any) -> Symbol:
     if isinstance(key, Place):
         return _index_select(x, 0, key)
-    if isinstance(key, Symbol) and x.rows is None and key.node.shape == () and key.dtype in _INTEGERS:
-        return made('lookup', x, key)
+    if _is_lookup(x, key):
+        return made('lookup', x, key, counts_back=True)
     key = key if isinstance(key, tuple) else (key,)
     for place in key:
         if not (place is None or place is Ellipsis or isinstance(place, (int, slice))) or isinstance(place, bool):
@@ -163,10 +163,26 @@ def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
 
 @handler('index_select')
 def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
+    if dim == 0 and _is_lookup(x, index):
+        return made('lookup', x, index, counts_back=False)
     of_targets = x.node.residency == TARGET and x.rows == NUM_TARGETS
     if not isinstance(index, Place) or not of_targets or dim not in (0, -x.dim()):
         raise Refused('an index by values')
     return Symbol(x.node if index.is_target else _of_sources(x.node), NUM_EDGES)
+
+
+def _is_lookup(table: Any, rows: Any) -> bool:
+    """Whether rows of a shared table are read, one for each edge or node."""
+    are_numbers = isinstance(rows, Symbol) and rows.node.shape == () and rows.dtype in _INTEGERS
+    return are_numbers and isinstance(table, Symbol) and table.rows is None
+
+
+@handler('embedding')
+def _embedding(rows: Symbol, table: Symbol, padding_idx: int | None = None, max_norm: float | None = None,
+               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Symbol:  # fmt: skip
+    if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse or not _is_lookup(table, rows):
+        raise Refused('an embedding with these arguments')
+    return made('lookup', table, rows, counts_back=False)
 
 
 def _of_sources(output: Node) -> Node:

@@ -22,9 +22,14 @@ from pygfuse.compiler.symbols import Symbol
 
 
 class Guards:
-    """What a capture read, and whether it still holds."""
+    """What a capture read, and whether it still holds; and what it stored in the layer.
+
+    Attributes:
+        stored: What holds an attribute, the attribute's name, and the symbol that was stored there last.
+    """
 
     def __init__(self) -> None:
+        self.stored: dict[tuple[int, str], tuple[Module, str, Symbol]] = {}
         self.attributes: list[tuple[Any, str, Any]] = []
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
@@ -74,10 +79,21 @@ class Watched:
         return type(object.__getattribute__(self, '_module'))
 
     def __setattr__(self, name: str, found: Any) -> None:
-        raise Refused(f'it stores a value in {name}')
+        module, guards = _parts(self)
+        held = (module._parameters, module._buffers, module._modules, vars(type(module)))
+        if not isinstance(found, Symbol) or any(name in names for names in held):
+            raise Refused(f'it stores a value in {name}')
+        guards.stored[id(module), name] = module, name, found
+
+    def __delattr__(self, name: str) -> None:
+        module, guards = _parts(self)
+        if guards.stored.pop((id(module), name), None) is None:
+            raise Refused(f'it deletes {name}')
 
     def __getattr__(self, name: str) -> Any:
         module, guards = _parts(self)
+        if (id(module), name) in guards.stored:
+            return guards.stored[id(module), name][-1]
         kind = type(module)
         if is_parametrized(module, name):
             guards.add(module, '__class__', kind)

@@ -11,6 +11,7 @@ from torch import Tensor
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
+from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.forms import Form
 from pygfuse.compiler.ir import Node
@@ -31,7 +32,9 @@ from pygfuse.program.trace import SCALAR
 Run: TypeAlias = Callable[[Edges, Mapping[str, Tensor], Note | None], Any]
 
 
-def written(steps: Sequence[Node], forms: Mapping[int, Form], output: Node, guarded: Collection[str]) -> Run:
+def written(
+    steps: Sequence[Node], forms: Mapping[int, Form], output: Node, guarded: Collection[str], captured: Captured
+) -> Run:
     """``run(edges, given, note)``, as of `pygfuse.compiler.plan.Plan.run`.
 
     Args:
@@ -39,11 +42,12 @@ def written(steps: Sequence[Node], forms: Mapping[int, Form], output: Node, guar
         forms: The forms of those of edges, and of their reductions, by the identity of the value.
         output: The result.
         guarded: Residencies whose nodes without edges must not be computed.
+        captured: The layer, which says what of the result is stored in it.
     """
     lines = _Lines(forms, guarded)
     for node in steps:
         lines.add(node)
-    return lines.function(output)
+    return lines.function(output, captured)
 
 
 class _Lines:
@@ -68,10 +72,14 @@ class _Lines:
         name = self._names[id(node)] = f'value_{len(self._names)}'
         self._lines.append(f'{name} = {expression}')
 
-    def function(self, output: Node) -> Run:
-        """The function of the lines, whose result is this value."""
-        name = self._names[id(output)]
-        result = f'tuple({name})' if output.op == 'results' else name
+    def function(self, output: Node, captured: Captured) -> Run:
+        """The function of the lines, whose result is this value, without what is stored."""
+        name = result = self._names[id(output)]
+        if output.op == 'results':
+            count = len(output.args) - len(captured.stored)
+            for k, (owner, attribute) in enumerate(captured.stored, count):
+                self._lines.append(f'setattr({self._kept(owner)}, {attribute!r}, {name}[{k}])')
+            result = f'tuple({name}[:{count}])' if captured.returns_several else f'{name}[0]'
         body = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
         exec(f'def run(edges, given, note):\n{body}', self._scope)
         return self._scope['run']
@@ -84,6 +92,8 @@ class _Lines:
             )
             guarded = node.residency in self._guarded
             return f'with_edges_only({text}, edges, {node.residency!r})' if guarded else text
+        if node.op == 'kept':
+            return self._names[id(node.attributes['of'])]
         if node.op == 'degree':
             return f'degree_of(edges, given, {self._kept(node.dtype)})'
         arguments = ', '.join(map(self._argument, node.args))

@@ -116,7 +116,12 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
         raise Refused('there are no edges')
     for name, default in wanted.items():
         if name not in found and name not in _SPECIAL:
-            found[name] = _as_given(name, given.get(name, default), graph.num_user_edges)
+            argument = given.get(name, default)
+            is_whole = f'{name}_i' in wanted or f'{name}_j' in wanted
+            if is_whole and isinstance(argument, Tensor) and argument.shape[:1] == (sources,) == (targets,):
+                found[name] = Given('target', argument, is_of_all=True)
+            else:
+                found[name] = _as_given(name, argument, graph.num_user_edges)
     arguments = {}
     for name, default in of_update.items():
         if name in _SPECIAL or name[-2:] in ('_i', '_j'):

@@ -105,7 +105,7 @@ class CompiledConv(Noted):
             plan = self.plan_of(call.given, of_edges)
             if isinstance(plan, str):
                 return call, plan
-            if call.stacks and plan.returns_edges:
+            if call.stacks and (plan.returns_edges or plan.captured.stored):
                 return call, 'values of edges of features of more than two dimensions'
             return call, plan.why_not(call.edges, call.tensors) or plan
         except Refused as refusal:

@@ -113,6 +113,8 @@ class KnownCall:
         of_nodes, counted = [], {}
         stacked = {len(stack) for stack in call.stacks.values()}
         for name in call.given:
+            if name in items and items[name].is_of_all:
+                of_nodes.append((name, name, None))
             argument, side = kwargs.get(name[:-2]), _SUFFIXES.get(name[-2:])
             if side is None or not isinstance(argument, (Tensor, tuple)):
                 continue

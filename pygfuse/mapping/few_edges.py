@@ -11,10 +11,14 @@ MOST_BYTES = 2**23
 MOST_TINY_BYTES = 2**16
 # edges: up to so many, PyG's operators on them take less than a network's, or than many operators on nodes
 MOST_OF_OPERATORS = 2**8
-# the same, where PyG's are one or two, and others a program
+# the same, where PyG's are few, and others a program
 MOST_OF_ONE_OPERATOR = 2**10
-# the same of a network that normalises over all edges
-MOST_OF_NORMALISED = 2**11
+# the same where values of edges are written by both: they are returned, or normalised over all edges
+MOST_OF_WIDE = 2**11
+# the same where a walk computes again what PyG's operators compute once
+MOST_OF_COMPUTED_AGAIN = 2**12
+# of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
+MOST_OF_CHUNKED_BYTES = 2**27
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
 # edges of a sparse matrix: up to so many, a list of them is made, which takes 16 bytes an edge
@@ -105,20 +109,37 @@ def are_listed(num_edges: int) -> bool:
     return 0 < num_edges <= MOST_LISTED
 
 
-def fewest_of(is_long: bool = False, is_short: bool = False, is_normalised: bool = False) -> int:
+def fewest_of(
+    is_long: bool = False, is_short: bool = False, is_wide: bool = False, is_computed_again: bool = False
+) -> int:
     """From how many edges on PyG's operators on edges take more time than what stands for them.
 
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
-        is_short: Whether PyG's are one or two.
-        is_normalised: Whether a network normalises over all edges.
+        is_short: Whether PyG's are few.
+        is_wide: Whether values of edges are returned, or normalised over all edges.
+        is_computed_again: Whether much of what PyG's compute once is computed several times.
 
     Example:
         >>> fewest_of(), fewest_of(is_long=True), fewest_of(is_short=True)
         (0, 257, 1025)
     """
-    limits = (is_long, MOST_OF_OPERATORS), (is_short, MOST_OF_ONE_OPERATOR), (is_normalised, MOST_OF_NORMALISED)
+    limits = (is_long, MOST_OF_OPERATORS), (is_short, MOST_OF_ONE_OPERATOR), (is_wide, MOST_OF_WIDE)
+    limits = (*limits, (is_computed_again, MOST_OF_COMPUTED_AGAIN))
     return max([0, *[limit + 1 for holds, limit in limits if holds]])
+
+
+def fewest_of_chunks(row_bytes: int) -> int:
+    """From how many edges on PyG's operators take more than operators on chunks of edges, for the memory they take.
+
+    Args:
+        row_bytes: Of all values of an edge that PyG's have in memory.
+
+    Example:
+        >>> fewest_of_chunks(4 * 1024)
+        32769
+    """
+    return MOST_OF_CHUNKED_BYTES // max(row_bytes, 1) + 1
 
 
 def are_at_once(num_edges: int, row_bytes: int) -> bool:

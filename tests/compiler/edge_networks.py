@@ -139,6 +139,18 @@ class BatchOfEnds(OfSources):
         return torch.nn.functional.linear(x, self.edge_mlp[0].weight[:, :NODES])
 
 
+class BatchRead(Batch):
+    """Values of edges, and a sum of others made of them."""
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return scatter(inputs.relu(), index, dim=0, dim_size=dim_size, reduce='sum'), inputs
+
+
+class Dropped(Block):
+    def __init__(self):
+        super().__init__(middle=lambda: Sequential(ReLU(), Dropout(0.5)))
+
+
 LAYERS = {
     'block': Block,
     'block of means': lambda: Block('mean'),
@@ -152,22 +164,11 @@ LAYERS = {
     'batch normalisation': Batch,
     'maxima of batch normalisation': lambda: Batch('max'),
     'batch normalisation of sources': BatchOfEnds,
+    'a sum of others made of a batch normalisation': BatchRead,
 }
 
 
 # What is refused
-
-
-class BatchTwice(Batch):
-    """Values of edges, and a sum of others made of them."""
-
-    def aggregate(self, inputs, index, dim_size=None):
-        return scatter(inputs.relu(), index, dim=0, dim_size=dim_size, reduce='sum'), inputs
-
-
-class Dropped(Block):
-    def __init__(self):
-        super().__init__(middle=lambda: Sequential(ReLU(), Dropout(0.5)))
 
 
 class BySource(Block):
@@ -196,8 +197,6 @@ class Twice(Block):
 
 
 REFUSED = {
-    BatchTwice: 'a batch normalisation that is taken twice',
-    Dropped: 'dropout of values that each edge has of its own',
     BySource: 'it reads edge_index',
     Ends: 'it returns values of nodes for each edge',
     Given: 'it returns what it was given',

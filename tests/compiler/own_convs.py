@@ -191,12 +191,6 @@ class OverEdges(Own):
         return torch.softmax(x_i + x_j, dim=0)
 
 
-class Stores(Own):
-    def message(self, x_j):
-        self.seen = x_j
-        return x_j
-
-
 class Items(Own):
     def message(self, x_j):
         return x_j * float(x_j[0, 0])
@@ -225,7 +219,6 @@ REFUSED = {
     Counts: 'it computes with the number of edges or nodes',
     Sorts: 'sort has no fused form on edges',
     OverEdges: 'an operator over the dimension of edges',
-    Stores: 'it stores a value in seen',
     Items: 'an index over edges',
     BySource: 'a reduction of edges by something else than their target',
     Products: "the reduction 'mul' has no fused form",

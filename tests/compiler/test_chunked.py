@@ -11,6 +11,7 @@ from torch.nn import Dropout
 
 import pygfuse
 from pygfuse.compiler.chunked import Chunked
+from pygfuse.compiler.refusal import Refused
 from pygfuse.memory import peak_bytes, saved_bytes
 from tests.compiler.as_pyg import assert_as_pyg
 from tests.compiler.own_convs import Own
@@ -20,8 +21,13 @@ from tests.support.parity import GRAPHS, random_edges
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept(monkeypatch):
-    """What is narrow would be kept, and the rest have another form."""
+    """What is narrow, or a network's, would be kept, and the rest have another form."""
     monkeypatch.setattr('pygfuse.compiler.forms._SHARES', ())
+
+    def refuse(message):
+        raise Refused('not here')
+
+    monkeypatch.setattr('pygfuse.compiler.forms.networks_apart', refuse)
 
 
 def forms(conv):

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch.nn import LayerNorm, Linear, ReLU, Sequential
+from torch_geometric.utils import scatter
 
 import pygfuse
 from pygfuse.memory import peak_bytes, saved_bytes
@@ -16,6 +17,7 @@ from tests.compiler.edge_networks import (
     Batch,
     BatchOfEnds,
     Block,
+    Dropped,
     Largest,
     OfSources,
     Updated,
@@ -193,3 +195,12 @@ def test_memory_holds_states_of_edges_and_nothing_hidden(kind, of_saved, of_peak
     (saved, peak), (saved_of_more, peak_of_more) = measured(conv, 6000), measured(conv, 12000)
     assert saved_of_more - saved <= of_saved * 6000 * 4
     assert peak_of_more - peak <= of_peak * 6000 * 4
+
+
+def test_dropped_values_are_those_that_are_summed():
+    torch.manual_seed(0)
+    conv, given = pygfuse.compile(Dropped()), arguments(GRAPHS['random']())
+    edges = given['edge_index'], given['edge_attr']
+    total, state = conv.propagate(edges[0], x=given['x'], edge_attr=edges[1])
+    assert conv.note.reason is None
+    torch.testing.assert_close(total, scatter(state, edges[0][1], 0, given['x'].shape[0]))

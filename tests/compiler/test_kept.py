@@ -9,11 +9,11 @@ import torch
 from torch.nn import Linear, ReLU, Sequential, Tanh
 
 import pygfuse
-from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.forms import forms_of
 from pygfuse.compiler.ir import EDGE, in_order, leaf, value
 from pygfuse.compiler.kept import narrow_values_apart
+from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.refusal import Refused
 from pygfuse.memory import peak_bytes, saved_bytes
@@ -134,11 +134,11 @@ class Rectified(Own):
         return x_j * self.nn(torch.cat([x_i, x_j], dim=-1))
 
 
-@pytest.mark.parametrize(('aggr', 'form'), [('max', Chunked), ('sum', Network)])
+@pytest.mark.parametrize(('aggr', 'form'), [('max', [Walk, Network]), ('sum', [Network])])
 def test_a_maximum_of_products_is_no_network(aggr, form):
     conv, given = pygfuse.compile(Rectified(aggr)), arguments(GRAPHS['random']())
     conv(given['edge_index'], x=given['x'])
-    assert [type(found) for found in forms(conv)] == [form]
+    assert [type(found) for found in forms(conv)] == form
 
 
 class OfTargets(Rectified):
@@ -154,7 +154,7 @@ def test_factors_of_targets_are_none_of_a_network():
 
 
 class GatedBySelf(Own):
-    """A network, times a gate of its own values: to keep the gate would take the network twice."""
+    """A network, times a gate of its own values: to keep the gate alone would take the network twice."""
 
     def __init__(self):
         super().__init__('sum')
@@ -169,7 +169,7 @@ def test_no_map_is_taken_twice():
     conv = pygfuse.compile(GatedBySelf())
     given = arguments(GRAPHS['random']())
     conv(given['edge_index'], x=given['x'])
-    assert [type(form) for form in forms(conv)] == [Chunked]
+    assert [type(form) for form in forms(conv)] == [Walk, Network, Network]
 
 
 def test_what_is_not_narrow_is_not_kept():
@@ -186,11 +186,12 @@ def test_the_fewest_numbers_are_kept():
     basis = value('exp', value('mul', distance, leaf('centres', 'shared', (16,), torch.float32)))
     message = value('mul', value('repeat', basis, repeats=(2,)), x_j)
     for share, op in ((16, 'norm'), (2, 'exp')):
-        (kept,) = narrow_values_apart(message, share).kept.values()
+        (kept,) = narrow_values_apart(message, share).kept
         assert kept.op == op
         assert kept.residency == EDGE
     reduction = value('reduce', message, reduce='sum')
     walk = forms_of(reduction)[id(reduction)]
     (read,) = [operand.features for operand in walk.operands.values() if isinstance(operand, Factors)]
-    assert {node.op for node in in_order(read)} >= {'norm'}
-    assert 'exp' not in {node.op for node in in_order(read)}
+    (kept,) = (node.attributes['of'] for node in in_order(read) if node.op == 'kept')
+    assert {node.op for node in in_order(kept)} >= {'norm'}
+    assert 'exp' not in {node.op for node in in_order(kept)}

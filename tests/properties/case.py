@@ -21,6 +21,7 @@ from pygfuse.mapping import few_edges
 from tests.properties.compare import errors_of, fault_of
 from tests.properties.dimension import LAYER, Case
 from tests.properties.problem import Arguments, Problem
+from tests.support.limits import BY_PYG
 from tests.support.parity import tensors
 
 NUDGES, ROUNDINGS = 3, 40
@@ -163,7 +164,7 @@ def _limits_of(problem: Problem) -> Iterator[None]:
     """In most cases nothing is so small that PyG's operators run: it would be compared with itself."""
     with pytest.MonkeyPatch.context() as patch:
         if problem.fused and problem.case.seed % _SHARE_OF_USERS:
-            for name in ('MOST_OF_OPERATORS', 'MOST_OF_ONE_OPERATOR', 'MOST_OF_NORMALISED', 'MOST_OF_A_PRODUCT'):
+            for name in BY_PYG:
                 patch.setattr(few_edges, name, 0)
         yield
 

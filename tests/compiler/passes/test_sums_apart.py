@@ -7,8 +7,9 @@ import torch
 from torch.nn import LayerNorm, Linear, Parameter, ReLU, Sequential
 
 import pygfuse
-from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.ir import value
+from pygfuse.compiler.lowering import Walk
+from pygfuse.compiler.network import Network
 from pygfuse.compiler.passes import MORE_PASSES
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
@@ -80,9 +81,9 @@ def test_outputs_and_gradients_are_those_of_pyg(aggr, graph):
     assert_as_pyg(conv, given)
     (plan,) = conv.plans()
     kinds = {type(form).__name__ for form in plan.walks.values()}
-    assert kinds == ({'Chunked'} if aggr == 'max' else {'Walk', 'Network'})
+    assert kinds == {'Walk', 'Network'}
     assert ('after sums_taken_apart' in str(pygfuse.explain(conv))) == (aggr != 'max')
-    assert plan.chunked_reductions == sum(isinstance(form, Chunked) for form in plan.walks.values())
+    assert plan.chunked_reductions == 0
 
 
 def test_another_plan_that_is_refused_takes_none_away(monkeypatch):
@@ -94,4 +95,4 @@ def test_another_plan_that_is_refused_takes_none_away(monkeypatch):
     conv = pygfuse.compile(Residual())
     conv(example.edge_index, x=example.x(8))
     assert conv.note.reason is None
-    assert [type(form) for plan in conv.plans() for form in plan.walks.values()] == [Chunked]
+    assert [type(form) for plan in conv.plans() for form in plan.walks.values()] == [Walk, Network]

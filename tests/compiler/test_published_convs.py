@@ -1,0 +1,277 @@
+"""Layers as published code writes them: the same numbers, what they store included, and as little in memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+from torch.nn import Embedding
+from torch_geometric.utils import scatter
+
+import pygfuse
+from pygfuse.memory import saved_bytes
+from tests.compiler.as_pyg import assert_as_pyg
+from tests.compiler.published_convs import (
+    EDGES,
+    LAYERS,
+    NODES,
+    RELATIONS,
+    Embedded,
+    GatedGCN,
+    Interaction,
+    Published,
+    StoredAttention,
+)
+from tests.support.parity import GRAPHS, random_edges
+
+
+def made(name, graph):
+    torch.manual_seed(0)
+    kind, arguments = LAYERS[name]
+    example = GRAPHS[graph]()
+    return kind(), {**arguments(example), 'edge_index': example.edge_index}
+
+
+@pytest.mark.parametrize('graph', ['random', 'isolated nodes', 'repeated edges', 'path', 'self-loops'])
+@pytest.mark.parametrize('name', LAYERS)
+def test_outputs_and_gradients_are_those_of_pyg(name, graph):
+    conv, given = made(name, graph)
+    assert_as_pyg(conv, given)
+    assert conv.plans()
+    assert not any(plan.chunked_reductions for plan in conv.plans())
+
+
+@pytest.mark.usefixtures('at_once')
+@pytest.mark.parametrize('name', LAYERS)
+def test_few_edges(name):
+    conv, given = made(name, 'random')
+    assert_as_pyg(conv, given)
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_calls_like_the_one_before(name):
+    conv, _ = made(name, 'random')
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    for graph in ('random', 'path', 'random', 'no edges', 'repeated edges'):
+        _, given = made(name, graph)
+        expected, found = conv(**given), fused(**given)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+# numbers of an edge that are kept for backward: what networks give, what is returned, rows of tables, and copies
+KEPT = {
+    'gated': NODES,
+    'stored attention': 2,
+    'difference of a relation': 4,
+    'vector attention': 2 * NODES,
+    'gated by itself': 11,
+}
+
+
+@pytest.mark.parametrize('name', KEPT)
+def test_so_many_numbers_of_an_edge_are_kept(name):
+    kind, arguments = LAYERS[name]
+    conv = pygfuse.compile(kind())
+
+    def kept(num_edges):
+        example = GRAPHS['random']()
+        given = arguments(type(example)(random_edges(60, 60, num_edges), 60, 60))
+        given['edge_index'] = random_edges(60, 60, num_edges)
+        given['x'].requires_grad_()
+        conv(**given)  # sorts the edges
+        # what a module outside of the messages computes of edges is kept by it
+        exclude = [*given.values(), *conv.parameters()]
+        return saved_bytes(lambda: conv(**given), exclude=exclude)
+
+    growth = (kept(40_000) - kept(20_000)) / 20_000
+    # features of edges are mapped before
+    assert growth <= 4 * (KEPT[name] + (NODES if name == 'gated' else 0))
+
+
+# What is stored
+
+
+def test_what_is_stored_is_that_call_s():
+    conv, given = made('interaction', 'random')
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    for scale in (1.0, 2.0):
+        given['edge_attr'] = given['edge_attr'] * scale
+        conv(**given), fused(**given)
+        torch.testing.assert_close(fused.state, conv.state)
+        assert fused.note.reason is None
+
+
+def test_what_is_stored_has_a_gradient():
+    conv, given = made('stored attention', 'random')
+    fused, chosen = pygfuse.compile(copy.deepcopy(conv)), torch.randn(given['edge_index'].shape[1], 2)
+    gradients = []
+    for layer in (conv, fused):
+        layer(**given)
+        gradients.append(torch.autograd.grad((layer.attention * chosen).sum(), [*layer.parameters()][:2]))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize('name', ['stored attention', 'interaction'])
+def test_what_is_stored_is_let_go(name):
+    conv, given = made(name, 'random')
+    pygfuse.compile(conv)
+    attribute = {'stored attention': 'attention', 'interaction': 'state'}[name]
+    conv(**given)
+    first = weakref.ref(getattr(conv, attribute))
+    conv(**given)
+    gc.collect()
+    assert first() is None
+
+
+def test_a_copy_stores_in_itself():
+    conv, given = made('interaction', 'random')
+    pygfuse.compile(conv)
+    conv(**given)
+    conv.state = None
+    other = copy.deepcopy(conv)
+    other(**given)
+    assert conv.state is None
+    assert other.state is not None
+
+
+class ReadAgain(Published):
+    """What the message stored is read by ``aggregate``, and deleted."""
+
+    def message(self, x_i, x_j):
+        self.gate = torch.sigmoid(x_i * x_j)
+        return x_j
+
+    def aggregate(self, inputs, index, dim_size=None):
+        gate = self.gate
+        del self.gate
+        return scatter(gate * inputs, index, 0, dim_size, reduce='sum')
+
+
+def test_what_is_stored_may_be_read_and_deleted():
+    conv, given = ReadAgain(), {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)}
+    assert_as_pyg(conv, given)
+    assert not hasattr(conv, 'gate')
+
+
+class Counted(Published):
+    calls = 0
+
+    def message(self, x_j):
+        self.calls = self.calls + 1
+        return x_j
+
+
+class StoresWhatIsGiven(Published):
+    def message(self, x_i, x_j):
+        self.seen = x_j
+        return x_i * x_j
+
+
+class StoresAParameter(Published):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(NODES))
+
+    def message(self, x_j):
+        self.weight = x_j
+        return x_j
+
+
+REFUSED = {
+    Counted: 'it stores a value in calls',
+    StoresWhatIsGiven: 'it returns values of nodes for each edge',
+    StoresAParameter: 'it stores a value in weight',
+}
+
+
+@pytest.mark.parametrize('kind', REFUSED, ids=lambda kind: kind.__name__)
+def test_what_cannot_be_stored_says_why(kind):
+    conv = pygfuse.compile(kind())
+    if kind is StoresAParameter:
+        with pytest.raises(TypeError, match='weight'):
+            conv(random_edges(20, 20, 90), x=torch.randn(20, NODES))
+    else:
+        conv(random_edges(20, 20, 90), x=torch.randn(20, NODES))
+    assert conv.note.reason == REFUSED[kind]
+
+
+# Tables
+
+
+@pytest.mark.parametrize('dtype', [torch.int32, torch.int64])
+def test_numbers_of_rows(dtype):
+    conv, given = made('embedded', 'random')
+    given['edge_type'] = given['edge_type'].to(dtype)
+    assert_as_pyg(conv, given)
+
+
+def test_a_number_that_is_no_row_s():
+    conv, given = made('embedded', 'random')
+    pygfuse.compile(conv)
+    given['edge_type'] = given['edge_type'] + RELATIONS
+    with pytest.raises(IndexError):
+        conv(**given)
+
+
+def test_an_embedding_with_a_row_of_padding_runs_pyg_s_path():
+    conv, given = made('embedded', 'random')
+    conv.table = Embedding(RELATIONS, NODES, padding_idx=0)
+    pygfuse.compile(conv)(**given)
+    assert conv.note.reason == 'an embedding with these arguments'
+
+
+# Whole features of nodes beside those of an end
+
+
+def test_a_call_with_fewer_targets_than_rows():
+    """Then a tensor of nodes says nothing of targets."""
+
+    class Scaled(Published):
+        def message(self, x_j):
+            return x_j.tanh()
+
+        def aggregate(self, inputs, index, x, dim_size=None):
+            return scatter(inputs, index, 0, dim_size, reduce='sum') * x.sum()
+
+    conv, given = Scaled(), {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)}
+    expected = conv(**given)
+    torch.testing.assert_close(pygfuse.compile(conv)(**given), expected)
+
+
+# Trained
+
+
+def test_models_train_as_pyg_s():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.table = GatedGCN(), Embedded()
+            self.attention, self.last = StoredAttention(), Interaction()
+
+        def forward(self, x, edge_index, edge_attr, edge_type):
+            x, gates = self.first(x, edge_index, edge_attr)
+            x = torch.cat([x[:, :4], self.table(x, edge_index, edge_type)], dim=1)
+            x, weights = self.attention(x, edge_index)
+            out, state = self.last(x, edge_index, edge_attr)
+            return out.square().mean() + gates.mean() + weights.var() + state.mean()
+
+    torch.manual_seed(0)
+    plain = Model()
+    fused = pygfuse.fuse(copy.deepcopy(plain))
+    given = torch.randn(60, NODES), random_edges(60, 60, 400), torch.randn(400, EDGES), torch.randint(RELATIONS, (400,))
+    losses = []
+    for model in (plain, fused):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        found = []
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = model(*given)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        losses.append(found)
+    assert [row.why_not for row in pygfuse.report(fused).rows] == [None] * 4
+    torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-4, atol=1e-5)

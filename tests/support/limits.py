@@ -1,0 +1,13 @@
+"""The limits of few edges (`pygfuse.mapping.few_edges`), by what is done below them."""
+
+# edges have a row each at once
+AT_ONCE = ('MOST_AT_ONCE_BYTES', 'MOST_IN_KERNELS_BYTES', 'MOST_MULTIPLIED_BYTES')
+# PyG's operators run
+BY_PYG = (
+    'MOST_OF_OPERATORS',
+    'MOST_OF_ONE_OPERATOR',
+    'MOST_OF_WIDE',
+    'MOST_OF_A_PRODUCT',
+    'MOST_OF_COMPUTED_AGAIN',
+    'MOST_OF_CHUNKED_BYTES',
+)
