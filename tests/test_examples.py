@@ -109,7 +109,8 @@ def test_constrained_gat_is_compiled(planetoid_root, tmp_path):
     output = run_example('constrained_gat.py', '--root', tmp_path, '--epochs', 20)
     assert int(re.search(r'edges, (\S+) pairs of edges', output)[1].replace(',', '')) > 100
     assert float(re.search(r'losses of the two differ by (\S+)\.$', output, re.MULTILINE)[1]) < 1e-5
-    assert '4 of 4 layers fused' in output
+    # of the layers of pairs, which are so few, PyG's operators run
+    assert '3 of 4 layers fused' in output
     for name in ('test accuracy', 'ms per epoch', 'saved for backward'):
         assert min(table_row(output, name)) > 0
 
@@ -298,7 +299,7 @@ def test_hgt_tells_genres(tmp_path):
 
 
 def test_meshgraphnet_learns_the_same_with_less():
-    output = run_example('meshgraphnet.py', '--nodes', 400, '--hidden', 16, '--blocks', 2, '--steps', 30)
+    output = run_example('meshgraphnet.py', '--nodes', 1000, '--hidden', 16, '--blocks', 2, '--steps', 30)
     assert '2 blocks of 16' in output
     found = {}
     for name in ('error before', 'error after', 'MB saved for backward'):

@@ -129,7 +129,7 @@ class Function:
             inner = positions.through(positions.of_argument(node, argument), places)
             return Term(self.write(argument, inner, stop), self.line)
 
-        if node.op in ('where', 'masked_fill'):
+        if node.op in ('where', 'masked_fill', 'indicator'):
             return self._choice(node, written, places, stop)
         word = WORDS.get(node.op)
         if word is None:
@@ -141,7 +141,7 @@ class Function:
         return found.name
 
     def _choice(self, node: Node, written: Callable, places: Places, stop: Callable) -> str:
-        chosen, then, otherwise = node.args
+        chosen, then, otherwise = (*node.args, 1.0, 0.0) if node.op == 'indicator' else node.args
         if node.op == 'masked_fill':
             chosen, then, otherwise = then, otherwise, chosen
         if not isinstance(chosen, Node) or chosen.op not in _COMPARISONS:

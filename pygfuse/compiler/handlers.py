@@ -94,13 +94,25 @@ def _same(x: Symbol, **_: Any) -> Symbol:
     return made('add', x, 0) if x.node.dtype.is_floating_point else x
 
 
-@handler('float', 'double', 'half', 'to', 'type_as', 'type')
+@handler('to', 'type_as', 'type')
 def _convert(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
     wanted = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)]
     wanted += [a.dtype for a in args if isinstance(a, Symbol)]
+    if len(wanted) == 1 and x.dtype == torch.bool and wanted[0].is_floating_point:
+        return made('indicator', x, dtype=wanted[0])
     if len(wanted) != 1 or wanted[0] != x.dtype:
         raise Refused('a conversion to another type')
     return x
+
+
+@handler('float')
+def _float(x: Symbol) -> Symbol:
+    return _convert(x, torch.float32)
+
+
+@handler('double')
+def _double(x: Symbol) -> Symbol:
+    return _convert(x, torch.float64)
 
 
 @handler('is_floating_point')

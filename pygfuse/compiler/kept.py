@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pygfuse.compiler.chunked import OF_ALL_EDGES
 from pygfuse.compiler.emission import is_leaf
@@ -70,7 +70,7 @@ def narrow_values_apart(message: Node, share: int) -> Apart:
     if not kept:
         raise Refused('no values of edges that are narrow')
     _check_mapped_once(message, kept)
-    return with_kept(message, kept)
+    return _with_kept(message, kept, computed_on_edges(message))
 
 
 def networks_apart(message: Node) -> Apart:
@@ -107,7 +107,7 @@ def networks_apart(message: Node) -> Apart:
             outside |= {id(parent) for parent in node.parents()}
     if not found or id(message) in found:
         raise Refused('no networks whose values could be kept')
-    return with_kept(message, [node for node in order if id(node) in found])
+    return _with_kept(message, found.values(), order)
 
 
 def returned_values_kept(output: Node) -> Node:
@@ -119,22 +119,24 @@ def returned_values_kept(output: Node) -> Node:
     returned = [node for node in results_of(output) if not is_brought(node)]
     if output.op != 'results' or not returned:
         return output
-    apart = with_kept(output, returned).message
+    apart = _with_kept(output, returned, in_order(output)).message
     return dataclasses.replace(apart, args=tuple(node.attributes.get('of', node) for node in apart.args))
 
 
-def with_kept(output: Node, kept: Collection[Node]) -> Apart:
+def _with_kept(output: Node, kept: Collection[Node], order: Iterable[Node]) -> Apart:
     """A value that reads some of those that it is computed of from memory.
 
     Args:
         output: The value; if it is kept itself, it is computed all the same.
         kept: Those that are in memory.
+        order: What is computed of them, each after what it is computed of; all else stays as it is, reductions within a
+            message, which have forms of their own.
     """
     ids = {id(node) for node in kept}
     found: dict[int, Node] = {}
     found_kept = []
-    for node in in_order(output):
-        args = mapped(node.args, lambda parent: found[id(parent)])
+    for node in order:
+        args = mapped(node.args, lambda parent: found.get(id(parent), parent))
         is_same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
         made = node if is_same else dataclasses.replace(node, args=args)
         if id(node) in ids:

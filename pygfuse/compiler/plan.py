@@ -122,12 +122,12 @@ class Plan:
         operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
         is_long = operators > _MANY_OPERATORS or not all(isinstance(form, Walk) for form in self.walks.values())
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
-        is_wide = self.returns_edges or any(form.batch_norms for form in networks)
+        is_normalised = any(form.batch_norms for form in networks)
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
         row_bytes = written.held * self.captured.output.dtype.itemsize
         return max(
-            fewest_of(is_long, self._is_short, is_wide, is_more),
+            fewest_of(is_long, self._is_short, is_normalised, self.returns_edges, is_more),
             fewest_of_chunks(row_bytes) if self.chunked_reductions else 0,
         )
 

@@ -90,7 +90,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
 
     def are_so_few(self, adjacency: Any) -> bool:
         # a normalisation over all edges is many operators on its statistics
-        are_few = fallback.are_fewer(adjacency, fewest_of(is_wide=True)) and isinstance(self.nn, torch.nn.Module)
+        are_few = fallback.are_fewer(adjacency, fewest_of(is_normalised=True)) and isinstance(self.nn, torch.nn.Module)
         return are_few and any(isinstance(module, torch.nn.BatchNorm1d) for module in self.nn.modules())
 
     def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:

@@ -13,8 +13,10 @@ MOST_TINY_BYTES = 2**16
 MOST_OF_OPERATORS = 2**8
 # the same, where PyG's are few, and others a program
 MOST_OF_ONE_OPERATOR = 2**10
-# the same where values of edges are written by both: they are returned, or normalised over all edges
-MOST_OF_WIDE = 2**11
+# the same of a network that normalises over all edges
+MOST_OF_NORMALISED = 2**11
+# the same where values of edges are returned, which both write
+MOST_OF_RETURNED = 2**12
 # the same where a walk computes again what PyG's operators compute once
 MOST_OF_COMPUTED_AGAIN = 2**12
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
@@ -110,22 +112,32 @@ def are_listed(num_edges: int) -> bool:
 
 
 def fewest_of(
-    is_long: bool = False, is_short: bool = False, is_wide: bool = False, is_computed_again: bool = False
+    is_long: bool = False,
+    is_short: bool = False,
+    is_normalised: bool = False,
+    is_returned: bool = False,
+    is_computed_again: bool = False,
 ) -> int:
     """From how many edges on PyG's operators on edges take more time than what stands for them.
 
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
         is_short: Whether PyG's are few.
-        is_wide: Whether values of edges are returned, or normalised over all edges.
+        is_normalised: Whether a network normalises over all edges.
+        is_returned: Whether values of edges are returned.
         is_computed_again: Whether much of what PyG's compute once is computed several times.
 
     Example:
         >>> fewest_of(), fewest_of(is_long=True), fewest_of(is_short=True)
         (0, 257, 1025)
     """
-    limits = (is_long, MOST_OF_OPERATORS), (is_short, MOST_OF_ONE_OPERATOR), (is_wide, MOST_OF_WIDE)
-    limits = (*limits, (is_computed_again, MOST_OF_COMPUTED_AGAIN))
+    limits = (
+        (is_long, MOST_OF_OPERATORS),
+        (is_short, MOST_OF_ONE_OPERATOR),
+        (is_normalised, MOST_OF_NORMALISED),
+        (is_returned, MOST_OF_RETURNED),
+        (is_computed_again, MOST_OF_COMPUTED_AGAIN),
+    )
     return max([0, *[limit + 1 for holds, limit in limits if holds]])
 
 

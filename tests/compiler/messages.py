@@ -7,14 +7,16 @@ import random
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import softmax
+from torch_geometric.utils import scatter, softmax
 
 import pygfuse
 from pygfuse._lib.modes import changed
 
-WIDTH, EDGE_DIM = 4, 3
+WIDTH, EDGE_DIM, TYPES = 4, 3, 5
 ROWS = ('x_i', 'x_j', 'z_j', 'y_i')
+TABLES = ('self.table[edge_type]', 'self.table[edge_type - 2]', 'self.table.index_select(0, edge_type)')
 UNARY = (
     'torch.relu({})', 'F.leaky_relu({}, 0.1)', 'torch.sigmoid({})', 'torch.tanh({})', '{}.abs()', 'F.silu({})',
     'F.elu({})', 'F.softplus({})', '{}.clamp(-0.5, 0.7)', '{}.square()', '(-{})', '({} * 0.5)', '(1 - {})',
@@ -30,11 +32,21 @@ AGGREGATIONS = ('sum', 'mean', 'max', 'min', ['mean', 'std'], ['sum', 'max', 'va
 
 @dataclasses.dataclass
 class Expression:
-    """The source of a message and how many linear maps of which widths it uses."""
+    """The source of a message and how many linear maps of which widths it uses.
+
+    Attributes:
+        text: What it returns.
+        maps: Widths of the linear maps.
+        vectors: How many parameters.
+        stored: What is stored before, if anything is.
+        second: What it returns beside, if it returns two values.
+    """
 
     text: str
     maps: list[tuple[int, int]]
     vectors: int
+    stored: str | None = None
+    second: str | None = None
 
 
 class Writer:
@@ -44,10 +56,18 @@ class Writer:
         self.random = random.Random(seed)
         self.maps: list[tuple[int, int]] = []
         self.vectors = 0
+        self.rows = [*ROWS]
 
     def expression(self) -> Expression:
+        stored = second = None
+        if self.random.randrange(4) == 0:
+            # no value of nodes alone
+            stored = f'{self.row(self.random.randint(0, 3))} + 0 * edge_weight.view(-1, 1)'
+            self.rows += ['self.stored'] * 2
         text = self.row(self.random.randint(1, 4))
-        return Expression(text, self.maps, self.vectors)
+        if self.random.randrange(4) == 0:
+            second = self.row(self.random.randint(0, 3))
+        return Expression(text, self.maps, self.vectors, stored, second)
 
     def _map(self, width: int, out: int) -> str:
         self.maps.append((width, out))
@@ -60,8 +80,9 @@ class Writer:
     def row(self, depth: int) -> str:
         choose = self.random
         if depth == 0:
-            return choose.choice([*ROWS, *ROWS, f'{self._map(EDGE_DIM, WIDTH)}(edge_attr)', self._vector()])
-        kind = choose.randrange(12)
+            of_edges = [f'{self._map(EDGE_DIM, WIDTH)}(edge_attr)', choose.choice(TABLES)]
+            return choose.choice([*self.rows, *self.rows, *of_edges, self._vector()])
+        kind = choose.randrange(13)
         if kind < 2:
             return choose.choice(UNARY).format(self.row(depth - 1))
         if kind < 6:
@@ -75,12 +96,16 @@ class Writer:
         if kind == 10:
             half = self._map(WIDTH, 2 * WIDTH)
             return f'{half}({self.row(0)}).chunk(2, dim=-1)[{choose.randrange(2)}]'
+        if kind == 12:
+            activation = choose.choice(('torch.relu({})', 'F.silu({})', 'F.gelu({})', 'torch.tanh({})'))
+            return f'{self._map(WIDTH, WIDTH)}({activation.format(self.row(depth - 1))})'
         return choose.choice(
             [
                 f'softmax({self.row(depth - 1)}, index, ptr, size_i)',
                 f'torch.where({self.row(0)} > {self.row(0)}, {self.row(depth - 1)}, {self.row(0)})',
                 f'{self._map(WIDTH, WIDTH)}({self.row(depth - 1)})',
                 f'torch.cat([{choose.choice(ROWS)}[:, :2], {choose.choice(ROWS)}[:, 2:]], dim=1)',
+                f'torch.cat([{self.row(0)}[:, 1:], {self.row(0)}[:, :1]], dim=1)',
             ]
         )
 
@@ -88,6 +113,7 @@ class Writer:
         choose = self.random
         if depth == 0:
             leaves = ['edge_weight.view(-1, 1)', 'a_j', 'b_i', 'edge_weight.unsqueeze(-1)']
+            leaves.append('self.scale[edge_type].view(-1, 1)')
             return choose.choice([*leaves, f'{self._map(EDGE_DIM, 1)}(edge_attr)'])
         kind = choose.randrange(8)
         if kind < 2:
@@ -105,8 +131,11 @@ class Writer:
 class RandomConv(MessagePassing):
     """A layer with a random message."""
 
+    stored: Tensor
+
     def __init__(self, maps: list[tuple[int, int]], vectors: int, aggr) -> None:
         super().__init__(aggr)
+        self.table, self.scale = (torch.nn.Parameter(torch.randn(TYPES, *width)) for width in ((WIDTH,), ()))
         self.maps = torch.nn.ModuleList(torch.nn.Linear(*widths, bias=k % 2 == 0) for k, widths in enumerate(maps))
         self.vectors = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(WIDTH)) for _ in range(vectors))
 
@@ -114,7 +143,22 @@ class RandomConv(MessagePassing):
         return self.propagate(edge_index, **given)
 
 
-ARGUMENTS = 'x_i, x_j, z_j, y_i, a_j, b_i, edge_attr, edge_weight, index, ptr, size_i'
+class RandomPairs(RandomConv):
+    """The same of two messages, each with a reduction of its own."""
+
+    def __init__(self, maps: list[tuple[int, int]], vectors: int, aggr) -> None:
+        super().__init__(maps, vectors, 'sum')
+        self.reductions = aggr
+
+    def aggregate(self, inputs, index, dim_size=None):
+        pairs = zip(inputs, self.reductions, strict=True)
+        return tuple(scatter(message, index, 0, dim_size, reduce) for message, reduce in pairs)
+
+    def update(self, inputs):
+        return inputs
+
+
+ARGUMENTS = 'x_i, x_j, z_j, y_i, a_j, b_i, edge_attr, edge_weight, edge_type, index, ptr, size_i'
 
 
 def layer(seed: int) -> tuple[RandomConv, str]:
@@ -122,11 +166,18 @@ def layer(seed: int) -> tuple[RandomConv, str]:
     writer = Writer(seed)
     made = writer.expression()
     aggr = writer.random.choice(AGGREGATIONS)
-    source = f'def message(self, {ARGUMENTS}):\n    return {made.text} + 0 * x_j\n'
+    lines = [f'def message(self, {ARGUMENTS}):', f'    return {made.text} + 0 * x_j']
+    if made.second is not None:
+        aggr = tuple(writer.random.choice(('sum', 'mean', 'max', 'min')) for _ in range(2))
+        lines[-1] += f', {made.second} + 0 * x_j'
+    if made.stored is not None:
+        lines.insert(1, f'    self.stored = {made.stored}')
+    source = '\n'.join([*lines, ''])
     namespace = {'torch': torch, 'F': F, 'softmax': softmax}
     exec(source, namespace)
     torch.manual_seed(seed)
-    kind = type(f'RandomConv{seed}', (RandomConv,), {'message': namespace['message']})
+    base = RandomConv if made.second is None else RandomPairs
+    kind = type(f'RandomConv{seed}', (base,), {'message': namespace['message']})
     return kind(made.maps, made.vectors, aggr).double(), f'{source}aggr={aggr!r}'
 
 
@@ -142,6 +193,7 @@ def inputs(seed: int, num_nodes: int = 7, num_edges: int = 20) -> dict[str, torc
     of_nodes = {name: normal(num_nodes, WIDTH) for name in ('x', 'z', 'y')}
     numbers = {name: normal(num_nodes, 1) for name in ('a', 'b')}
     of_edges = {'edge_attr': normal(num_edges, EDGE_DIM), 'edge_weight': normal(num_edges)}
+    of_edges['edge_type'] = torch.randint(TYPES, (num_edges,), generator=generator)
     return {'edge_index': torch.stack([sources, targets]), **of_nodes, **numbers, **of_edges}
 
 
@@ -161,6 +213,9 @@ def outcome(seed: int, with_kernels: bool = False) -> str | None:
 
     def run() -> tuple[torch.Tensor, list[torch.Tensor]]:
         out = conv(**given)
+        # all that is returned, and what was stored
+        parts = [*(out if isinstance(out, tuple) else (out,)), *([conv.stored] if hasattr(conv, 'stored') else [])]
+        out = torch.cat([part.flatten() for part in parts])
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=out.dtype)
         found = torch.autograd.grad((out * weights).sum(), leaves, allow_unused=True)
         return out.detach(), [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]

@@ -178,6 +178,22 @@ class GatedBySelf(MessagePassing):
         return out * torch.sigmoid(self.gate(out))
 
 
+class CutOff(MessagePassing):
+    """A continuous filter that ends at a distance: a condition, as a number."""
+
+    def __init__(self):
+        super().__init__(aggr='add')
+        self.filter = Sequential(Linear(EDGES, 12), ReLU(), Linear(12, NODES))
+
+    def forward(self, x, pos, edge_index, edge_attr):
+        return self.propagate(edge_index, x=x, pos=pos, edge_attr=edge_attr)
+
+    def message(self, x_j, pos_i, pos_j, edge_attr):
+        distance = (pos_i - pos_j).square().sum(dim=-1)
+        cutoff = torch.exp(-distance) * (distance < 2.0).to(distance.dtype)
+        return x_j * (self.filter(edge_attr) * cutoff.view(-1, 1) + (distance > 1.0).to(x_j.dtype).unsqueeze(-1))
+
+
 class Modulated(MessagePassing):
     """A scale and a shift of each edge's own, halves of one row."""
 
@@ -221,6 +237,7 @@ LAYERS = {
     ),
     'vector attention': (VectorAttention, lambda e: {**_x(e), 'pos': e.x(3)}),
     'gated by itself': (GatedBySelf, _x),
+    'cut off': (CutOff, lambda e: {**_with_features(e), 'pos': e.x(3)}),
     'modulated': (Modulated, _with_features),
     'modulated, sum': (lambda: Modulated('add'), _with_features),
 }

@@ -174,9 +174,9 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'numbers of edges that are kept and not counted',
-        'compiler/explanation.py',
-        'and id(n) in plan.walks and id(n) not in returned]',
-        'and id(n) in plan.walks and id(n) in returned]',
+        'compiler/cost.py',
+        'if id(node) not in returned and _is_made(node, walks)]',
+        'if id(node) in returned and _is_made(node, walks)]',
         f'{KEPT} -k in_memory',
     ),
     Mutation(
