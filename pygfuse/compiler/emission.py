@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pygfuse.compiler import positions
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, is_brought, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, is_brought, is_seen, value
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.positions import Places
 from pygfuse.compiler.refusal import Refused
@@ -63,9 +63,7 @@ def is_leaf(node: Node) -> bool:
 
 def is_features(node: Node) -> bool:
     """Whether a value is in memory for each edge, seen another way perhaps."""
-    while node.op in OPERATIONS and OPERATIONS[node.op].selects:
-        node = node.args[0]
-    return node.residency == EDGE and is_brought(node)
+    return node.residency == EDGE and is_seen(node)
 
 
 class Function:

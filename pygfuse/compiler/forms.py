@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.ir import Node
-from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart
+from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart, wordless_apart
 from pygfuse.compiler.lowering import Walk, lowered
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.network_reading import network_of
@@ -45,6 +45,7 @@ def forms_of(reduction: Node) -> Forms:
         lambda: {id(reduction): _direct(message, reduction)},
         *_attempts_with_kept(message, reduction, _direct),
         lambda: _of_networks(message, reduction),
+        lambda: _without_words(message, reduction),
         lambda: {id(reduction): chunked(message, reduction)},
     )
 
@@ -56,10 +57,14 @@ def values_of(message: Node) -> Forms:
         Refused: If there is none; why there is no network.
     """
     return _first(
-        lambda: {id(message): _returned(message)},
-        *_attempts_with_kept(message, None, _returned),
+        lambda: _values_of_network(message),
+        lambda: _values_of_networks(message),
         lambda: {id(message): chunked(message)},
     )
+
+
+def _values_of_network(message: Node) -> Forms:
+    return _first(lambda: {id(message): _returned(message)}, *_attempts_with_kept(message, None, _returned))
 
 
 def reduced_and_returned(reduction: Node, message: Node) -> Forms:
@@ -110,8 +115,48 @@ def _with_kept(
 
 def _of_networks(message: Node, reduction: Node) -> Forms:
     """The forms where values of networks are kept."""
-    apart = networks_apart(message)
-    return {**_of_rest(apart, message, reduction, _direct), **{id(node): _returned(node) for node in apart.kept}}
+    return _of_the_rest_of(networks_apart(message), message, reduction, _values_of_network)
+
+
+def _without_words(message: Node, reduction: Node) -> Forms:
+    """The forms where values are kept that programs have no words for."""
+    return _of_the_rest_of(wordless_apart(message), message, reduction, values_of, _of_networks)
+
+
+def _of_the_rest_of(
+    apart: Apart,
+    message: Node,
+    reduction: Node,
+    of_kept: Callable[[Node], Forms],
+    *others: Callable[[Node, Node], Forms],
+) -> Forms:
+    """The forms of a reduction that reads values in memory, and theirs.
+
+    Args:
+        apart: The message that reads them.
+        message, reduction: What is wanted.
+        of_kept: Gives the forms of one of these values.
+        others: What is tried for the rest where it is no program and no network.
+    """
+    of_rest = dataclasses.replace(reduction, args=(apart.message,))
+    found = _first(
+        lambda: {id(of_rest): _direct(apart.message, of_rest)},
+        *_attempts_with_kept(apart.message, of_rest, _direct),
+        *(functools.partial(other, apart.message, of_rest) for other in others),
+    )
+    found[id(reduction)] = _that_gives(found.pop(id(of_rest)), message, reduction)
+    for node in apart.kept:
+        found |= of_kept(node)
+    return found
+
+
+def _values_of_networks(message: Node) -> Forms:
+    """The forms of a network's values that reads what others give."""
+    apart = networks_apart(message, is_wanted=True)
+    found = _of_rest(apart, message, None, _returned)
+    for node in apart.kept:
+        found |= _values_of_network(node)
+    return found
 
 
 def _of_rest(
@@ -119,11 +164,14 @@ def _of_rest(
 ) -> Forms:
     """The form of a message, or of its reduction, that reads values in memory."""
     of_rest = None if reduction is None else dataclasses.replace(reduction, args=(apart.message,))
-    form = form_of(apart.message, of_rest)
-    if isinstance(form, Network):
-        form = dataclasses.replace(form, message=message, reduction=reduction)
+    form = _that_gives(form_of(apart.message, of_rest), message, reduction)
     is_returned = reduction is None or (isinstance(form, Network) and form.is_returned)
     return {id(node): form for node in (reduction, message if is_returned else None) if node is not None}
+
+
+def _that_gives(form: Form, message: Node, reduction: Node | None) -> Form:
+    """The form of values of others, which read values in memory, as that of the values themselves."""
+    return dataclasses.replace(form, message=message, reduction=reduction) if isinstance(form, Network) else form
 
 
 def _first(*attempts: Callable[[], T]) -> T:

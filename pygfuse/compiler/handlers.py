@@ -76,6 +76,11 @@ def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Symbol:
     return made('clamp', x, min_val, max_val)
 
 
+@handler('softplus')
+def _softplus(x: Any, beta: float = 1, threshold: float = 20) -> Symbol:
+    return made('softplus', x, beta=beta, threshold=threshold)
+
+
 @handler('where')
 def _where(condition: Any, x: Any, y: Any) -> Symbol:
     return made('where', condition, x, y)

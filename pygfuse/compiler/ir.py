@@ -175,7 +175,14 @@ def is_brought(node: Node) -> bool:
     """
     if node.residency != EDGE or node.op in ('input', 'kept'):
         return True
-    return node.op == 'lookup' and all(map(is_brought, node.parents()))
+    return node.op == 'lookup' and is_seen(node.args[1])
+
+
+def is_seen(node: Node) -> bool:
+    """Whether a value is there before edges are looked at, seen another way perhaps."""
+    while node.op in OPERATIONS and OPERATIONS[node.op].selects:
+        node = node.args[0]
+    return is_brought(node)
 
 
 def computed_on_edges(output: Node, without: Container[int] = ()) -> list[Node]:

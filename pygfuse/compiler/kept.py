@@ -27,7 +27,9 @@ from pygfuse.compiler.ir import (
 )
 from pygfuse.compiler.ir import kept as in_memory
 from pygfuse.compiler.network_reading import ACTIVATIONS
+from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.words import WORDS
 from pygfuse.ops.edge_values import DTYPES
 
 # what takes long on edges
@@ -73,14 +75,15 @@ def narrow_values_apart(message: Node, share: int) -> Apart:
     return _with_kept(message, kept, computed_on_edges(message))
 
 
-def networks_apart(message: Node) -> Apart:
+def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
     """Takes what networks of linear maps give out of a message: the last value of each, and what several read.
 
     Args:
         message: The message, on edges.
+        is_wanted: Whether the message is to be a network's values itself: then what its own network reads of others.
 
     Raises:
-        Refused: If there is none, or the message is a network's itself.
+        Refused: If there is none.
 
     Example:
         >>> import torch
@@ -95,19 +98,58 @@ def networks_apart(message: Node) -> Apart:
     order = computed_on_edges(message)
     readers = collections.Counter(parent for node in order for parent in {id(parent) for parent in node.parents()})
     found: dict[int, Node] = {}
-    outside = {id(message)}
+    outside = set() if is_wanted else {id(message)}
     # each before what it is computed of
     for node in reversed(order):
         if id(node) not in outside:
             if readers[id(node)] > 1 and _has_map(node):
                 found[id(node)] = node
+            beside = _network_beside(node)
+            if beside is not None:
+                found[id(beside)] = beside
         elif _is_end(node):
             found[id(node)] = node
         else:
             outside |= {id(parent) for parent in node.parents()}
-    if not found or id(message) in found:
+    if not found:
         raise Refused('no networks whose values could be kept')
     return _with_kept(message, found.values(), order)
+
+
+def wordless_apart(message: Node) -> Apart:
+    """Takes values out of a message that are computed, number by number, by operators that programs have no words for.
+
+    Args:
+        message: The message, on edges.
+
+    Raises:
+        Refused: If there are none.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> x_j, time = leaf('x_j', 'source', (4,), torch.float32), leaf('t', 'edge', (4,), torch.float32)
+        >>> [node.op for node in wordless_apart(value('mul', x_j, value('cos', time))).kept]
+        ['cos']
+    """
+    order = computed_on_edges(message)
+    found: dict[int, Node] = {}
+    outside = {id(message)}
+    # each before what it is computed of
+    for node in reversed(order):
+        if id(node) in outside and _is_wordless(node):
+            found[id(node)] = node
+        elif id(node) in outside:
+            outside |= {id(parent) for parent in node.parents()}
+    if not found:
+        raise Refused('no values without words')
+    return _with_kept(message, found.values(), order)
+
+
+def _is_wordless(node: Node) -> bool:
+    is_exact = node.op == 'gelu' and node.attributes.get('approximate') != 'tanh'
+    is_said = node.op in WORDS or node.op in ('where', 'masked_fill', 'indicator')
+    return OPERATIONS[node.op].elementwise and _may_be_kept(node) and (is_exact or not is_said)
 
 
 def returned_values_kept(output: Node) -> Node:
@@ -127,7 +169,7 @@ def _with_kept(output: Node, kept: Collection[Node], order: Iterable[Node]) -> A
     """A value that reads some of those that it is computed of from memory.
 
     Args:
-        output: The value; if it is kept itself, it is computed all the same.
+        output: The value.
         kept: Those that are in memory.
         order: What is computed of them, each after what it is computed of; all else stays as it is, reductions within a
             message, which have forms of their own.
@@ -141,7 +183,7 @@ def _with_kept(output: Node, kept: Collection[Node], order: Iterable[Node]) -> A
         made = node if is_same else dataclasses.replace(node, args=args)
         if id(node) in ids:
             found_kept.append(made)
-            made = made if node is output else in_memory(made)
+            made = in_memory(made)
         found[id(node)] = made
     return Apart(found[id(output)], tuple(found_kept))
 
@@ -178,6 +220,14 @@ def _check_mapped_once(message: Node, kept: Sequence[Node]) -> None:
 
 def _is_map(node: Node) -> bool:
     return node.op == 'linear' and node.residency == EDGE and not is_leaf(node)
+
+
+def _network_beside(node: Node) -> Node | None:
+    """Of two values of networks that are combined the narrower one, which the network of the other reads."""
+    if node.op not in ('add', 'sub', 'mul'):
+        return None
+    both = [x for x in node.args if isinstance(x, Node) and x.residency == EDGE and _has_map(x)]
+    return min(reversed(both), key=lambda x: x.width) if len(both) == 2 else None
 
 
 def _has_map(node: Node) -> bool:

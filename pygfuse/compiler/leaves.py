@@ -91,12 +91,40 @@ def _or_real(leaf: Callable, real: Callable) -> Callable:
     return either
 
 
+def _scattered(reduce: str | None = None) -> Callable:
+    """The functions of `torch_scatter` of symbols, whose dimension is the last one by default."""
+
+    def of_symbols(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: Any = None, **given: Any) -> Any:
+        if out is not None:
+            raise Refused('a reduction that writes into a tensor')
+        return scatter(src, index, dim, dim_size, given.get('reduce', 'sum') if reduce is None else reduce)
+
+    return of_symbols
+
+
+def _scattered_softmax(src: Any, index: Any, dim: int = -1, dim_size: Any = None) -> Any:
+    """`torch_scatter.scatter_softmax` of symbols."""
+    return softmax(src, index, None, dim_size, dim)
+
+
+def _of_torch_scatter() -> dict[Callable, Callable]:
+    """Its functions that give what PyG's give; maxima give a gradient to another of several that tie."""
+    try:
+        import torch_scatter
+    except (ImportError, OSError):
+        return {}
+    reductions = {'scatter': None, 'scatter_sum': 'sum', 'scatter_add': 'sum', 'scatter_mean': 'mean'}
+    found = {getattr(torch_scatter, name): _scattered(reduce) for name, reduce in reductions.items()}
+    return {**found, torch_scatter.scatter_softmax: _scattered_softmax}
+
+
 FUNCTIONS = {
     real: _or_real(leaf, real)
     for real, leaf in {
         torch_geometric.utils.softmax: softmax,
         torch_geometric.utils.scatter: scatter,
         torch_geometric.utils.degree: degree,
+        **_of_torch_scatter(),
     }.items()
 }
 # methods that are replaced, by the function that a class has

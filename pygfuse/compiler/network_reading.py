@@ -156,10 +156,11 @@ class _Reader:
             self.operands |= found
             return
         inner, weight = _features(features[0][1]) if features else (None, None)
-        if weight is None:
+        if inner is None or (weight is None and constant is not None):
             raise Refused('a network of neither ends nor features of edges')
         self.operands['features'] = inner
-        self.stages.append(Layer(self._named('weight', weight), self._named('bias', constant)))
+        if weight is not None:
+            self.stages.append(Layer(self._named('weight', weight), self._named('bias', constant)))
 
 
 def _has_map(stage: Stage) -> bool:

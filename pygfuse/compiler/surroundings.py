@@ -22,6 +22,8 @@ _KNOWN = (
     'builtins', 'collections', 'functools', 'itertools', 'math', 'numpy', 'operator', 'torch', 'torch_geometric',
     'torch_scatter', 'torch_sparse', 'typing', 'typing_extensions', 'warnings',
 )  # fmt: skip
+# those whose functions have recording forms
+_RECORDED = ('torch_geometric', 'torch_scatter')
 _PASSING = {
     'breakpoint', 'compile', 'dir', 'environ', 'eval', 'exec', 'get_num_threads', 'globals', 'initial_seed', 'input',
     'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'open', 'print', 'random', 'vars',
@@ -44,9 +46,21 @@ def watched_value(name: str, found: Any, guards: Any) -> Any:
     """
     if isinstance(found, types.FunctionType):
         return _watched_function(found, guards)
+    if isinstance(found, types.ModuleType) and _root(found.__name__) in _RECORDED:
+        return _Library(found, guards)
     if is_constant(found) or is_known(found):
         return found
     raise Refused(f'it reads {name} from around it')
+
+
+class _Library:
+    """A module of a library, whose functions are read of it as if by their names."""
+
+    def __init__(self, module: types.ModuleType, guards: Any) -> None:
+        self._module, self._guards = module, guards
+
+    def __getattr__(self, name: str) -> Any:
+        return watched_value(name, getattr(self._module, name), self._guards)
 
 
 def is_known(found: Any) -> bool:

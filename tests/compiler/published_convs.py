@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch.nn import Embedding, LayerNorm, Linear, Parameter, ReLU, Sequential, Tanh
+from torch.nn import Embedding, LayerNorm, Linear, ModuleList, Parameter, ReLU, Sequential, SiLU, Softplus, Tanh
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter, softmax
 
@@ -178,6 +178,101 @@ class GatedBySelf(MessagePassing):
         return out * torch.sigmoid(self.gate(out))
 
 
+class EquivariantUpdate(MessagePassing):
+    """EGNN's layer with its gate: a message of features, and one of coordinates that reads it."""
+
+    def __init__(self):
+        super().__init__(aggr='add')
+        self.edges = Sequential(Linear(2 * NODES + 1, 12), SiLU(), Linear(12, 10), SiLU())
+        self.gate, self.coordinates = Linear(10, 1), Sequential(Linear(10, 10), SiLU(), Linear(10, 1, bias=False))
+
+    def forward(self, x, pos, edge_index):
+        return self.propagate(edge_index, x=x, pos=pos)
+
+    def message(self, x_i, x_j, pos_i, pos_j):
+        between = pos_i - pos_j
+        message = self.edges(torch.cat([x_i, x_j, (between**2).sum(dim=-1, keepdim=True)], dim=-1))
+        message = message * torch.sigmoid(self.gate(message))
+        return message, between * self.coordinates(message)
+
+    def aggregate(self, inputs, index, dim_size):
+        messages, moves = inputs
+        return scatter(messages, index, 0, dim_size, 'sum'), scatter(moves, index, 0, dim_size, 'mean')
+
+    def update(self, inputs):
+        return inputs
+
+
+class TimeEncoded(MessagePassing):
+    """Attention over events: cosines of their times are part of keys and values."""
+
+    def __init__(self, heads=2):
+        super().__init__(aggr='add')
+        self.heads, self.time = heads, Linear(1, 4)
+        self.q, self.k, self.v = Linear(NODES, NODES), Linear(NODES + 4, NODES), Linear(NODES + 4, NODES)
+
+    def forward(self, x, edge_index, time):
+        return self.propagate(edge_index, x=x, time=time)
+
+    def message(self, x_i, x_j, time, index, ptr, size_i):
+        event = torch.cat([x_j, torch.cos(self.time(time.view(-1, 1)))], dim=-1)
+        q, k, v = (row.view(-1, self.heads, NODES // self.heads) for row in (self.q(x_i), self.k(event), self.v(event)))
+        alpha = softmax((q * k).sum(dim=-1) / 2.0, index, ptr, size_i)
+        return (v * alpha.unsqueeze(-1)).flatten(1)
+
+
+class OfTypes(MessagePassing):
+    """Simple-HGN's attention: a relation's score is a sum over its row; weights of a layer before are mixed in."""
+
+    def __init__(self, heads=2):
+        super().__init__(aggr='add', node_dim=0)
+        self.heads, self.lin, self.types = heads, Linear(NODES, NODES), Embedding(RELATIONS, heads * 3)
+        self.of_type = Parameter(torch.randn(1, heads, 3))
+        self.alpha = None
+
+    def forward(self, x, edge_index, edge_type, before):
+        x = self.lin(x).view(-1, self.heads, NODES // self.heads)
+        out = self.propagate(edge_index, x=x, score=x.sum(dim=-1), edge_type=edge_type, before=before)
+        return out.flatten(1), self.alpha
+
+    def message(self, x_j, score_i, score_j, edge_type, before, index, ptr, size_i):
+        of_type = (self.types(edge_type).view(-1, self.heads, 3) * self.of_type).sum(dim=-1)
+        alpha = softmax(F.leaky_relu(score_i + score_j + of_type, 0.2), index, ptr, size_i)
+        self.alpha = 0.9 * alpha + 0.1 * before
+        return x_j * self.alpha.unsqueeze(-1)
+
+
+class Categories(MessagePassing):
+    """Embeddings of several columns of categories, summed."""
+
+    def __init__(self):
+        super().__init__(aggr='add')
+        self.tables = ModuleList(Embedding(RELATIONS, NODES) for _ in range(3))
+
+    def forward(self, x, edge_index, categories):
+        return self.propagate(edge_index, x=x, categories=categories)
+
+    def message(self, x_j, categories):
+        row = 0
+        for k in range(categories.shape[1]):
+            row = row + self.tables[k](categories[:, k])
+        return F.relu(x_j + row)
+
+
+class Extreme(MessagePassing):
+    """The largest or smallest values of a network, times the source's."""
+
+    def __init__(self, aggr):
+        super().__init__(aggr=aggr)
+        self.nn = Sequential(Linear(EDGES, 12), Softplus(), Linear(12, NODES))
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.propagate(edge_index, x=x, edge_attr=edge_attr)
+
+    def message(self, x_j, edge_attr):
+        return x_j * self.nn(edge_attr)
+
+
 class CutOff(MessagePassing):
     """A continuous filter that ends at a distance: a condition, as a number."""
 
@@ -237,6 +332,12 @@ LAYERS = {
     ),
     'vector attention': (VectorAttention, lambda e: {**_x(e), 'pos': e.x(3)}),
     'gated by itself': (GatedBySelf, _x),
+    'equivariant update': (EquivariantUpdate, lambda e: {**_x(e), 'pos': e.x(3)}),
+    'time': (TimeEncoded, lambda e: {**_x(e), 'time': e.edge_attr()}),
+    'of types': (OfTypes, lambda e: {**_with_types(e), 'before': e.edge_attr(2)}),
+    'categories': (Categories, lambda e: {**_x(e), 'categories': _with_types(e)['edge_type'].view(-1, 1).repeat(1, 3)}),
+    'smallest': (lambda: Extreme('min'), _with_features),
+    'largest': (lambda: Extreme('max'), _with_features),
     'cut off': (CutOff, lambda e: {**_with_features(e), 'pos': e.x(3)}),
     'modulated': (Modulated, _with_features),
     'modulated, sum': (lambda: Modulated('add'), _with_features),

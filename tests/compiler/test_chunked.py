@@ -24,10 +24,11 @@ def _nothing_is_kept(monkeypatch):
     """What is narrow, or a network's, would be kept, and the rest have another form."""
     monkeypatch.setattr('pygfuse.compiler.forms._SHARES', ())
 
-    def refuse(message):
+    def refuse(*_, **__):
         raise Refused('not here')
 
-    monkeypatch.setattr('pygfuse.compiler.forms.networks_apart', refuse)
+    for name in ('networks_apart', 'wordless_apart'):
+        monkeypatch.setattr(f'pygfuse.compiler.forms.{name}', refuse)
 
 
 def forms(conv):

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+import torch_geometric
 from torch.nn import Embedding
 from torch_geometric.utils import scatter
 
@@ -221,6 +222,38 @@ def test_an_embedding_with_a_row_of_padding_runs_pyg_s_path():
     conv.table = Embedding(RELATIONS, NODES, padding_idx=0)
     pygfuse.compile(conv)(**given)
     assert conv.note.reason == 'an embedding with these arguments'
+
+
+# Functions of torch_scatter
+
+
+def test_reductions_of_torch_scatter_are_those_of_pyg(needs_torch_sparse):
+    import torch_scatter
+
+    class Scattered(Published):
+        def message(self, x_i, x_j, index, size_i):
+            return torch_scatter.scatter_softmax((x_i - x_j).tanh(), index, dim=0, dim_size=size_i) * x_j
+
+        def aggregate(self, inputs, index, dim_size=None):
+            mean = torch_scatter.scatter(inputs, index, dim=0, dim_size=dim_size, reduce='mean')
+            return mean + torch_scatter.scatter_add(inputs, index, 0, dim_size=dim_size)
+
+    conv, given = Scattered(), {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)}
+    assert_as_pyg(conv, given)
+
+
+class ByTheModule(Published):
+    """PyG's functions, read of its modules."""
+
+    def message(self, x_i, x_j, index, size_i):
+        return torch_geometric.utils.softmax(x_i - x_j, index, num_nodes=size_i) * x_j
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return torch_geometric.utils.scatter(inputs, index, 0, dim_size, reduce='mean')
+
+
+def test_functions_that_are_read_of_a_module():
+    assert_as_pyg(ByTheModule(), {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)})
 
 
 # Whole features of nodes beside those of an end

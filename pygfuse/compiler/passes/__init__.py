@@ -12,6 +12,7 @@ from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.split_concatenation import split_concatenations
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
+from pygfuse.compiler.passes.tables import tables_first
 
 # in the order in which they run
 PASSES: dict[str, Callable[[Node], Node]] = {
@@ -20,6 +21,7 @@ PASSES: dict[str, Callable[[Node], Node]] = {
         remove_no_operations,
         split_concatenations,
         reorder_broadcasts,
+        tables_first,
         contract_edge_features,
         linear_maps_after_sums,
         share_subexpressions,

@@ -34,9 +34,6 @@ def _rule(node: Node) -> Node | None:
     inner = node.args[0]
     if inner.residency != EDGE:
         return None
-    if inner.op == 'lookup' and node.op in _MAPS and len(inner.args[0].shape) == 2:
-        # a table has fewer rows than there are edges
-        return value('lookup', _map_of_shared(node, inner.args[0]), inner.args[1], **inner.attributes)
     if inner.op in ('add', 'sub'):
         return _of_terms(node, inner)
     if node.op in _MAPS and inner.op == 'neg':
@@ -98,13 +95,9 @@ def _with_constant(node: Node, inner: Node) -> Node | None:
         if term.residency != SHARED:
             mapped.append(_again(node, term))
         else:
-            mapped.append(_map_of_shared(node, term))
+            function = _LINEAR if node.op == 'linear' else _MATMUL
+            mapped.append(value('call', term, node.args[1], function=function, keywords=()))
     return value('add', *mapped)
-
-
-def _map_of_shared(node: Node, term: Node) -> Node:
-    function = _LINEAR if node.op == 'linear' else _MATMUL
-    return value('call', term, node.args[1], function=function, keywords=())
 
 
 def _LINEAR(x: Any, weight: Any) -> Any:
