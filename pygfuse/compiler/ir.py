@@ -170,12 +170,16 @@ def in_order(outputs: Any) -> list[Node]:
 def is_brought(node: Node) -> bool:
     """Whether a value is there before edges are looked at.
 
-    It is one of nodes, or shared, or in memory for each edge: what a call brings, rows of a table by such numbers, and
-    what is kept.
+    It is one of nodes, or shared, or in memory for each edge: what a call brings, rows of a table by such numbers or
+    sums of them, and what is kept.
     """
-    if node.residency != EDGE or node.op in ('input', 'kept'):
-        return True
-    return node.op == 'lookup' and is_seen(node.args[1])
+    return node.residency != EDGE or node.op in ('input', 'kept') or _is_looked_up(node)
+
+
+def _is_looked_up(node: Node) -> bool:
+    if node.op in ('add', 'sub'):
+        return all(isinstance(x, Node) and x.shape == node.shape and _is_looked_up(x) for x in node.args)
+    return node.op == 'lookup' and node.residency == EDGE and is_seen(node.args[1])
 
 
 def is_seen(node: Node) -> bool:

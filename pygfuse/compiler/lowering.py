@@ -74,13 +74,20 @@ def lowered(reduction: Node) -> Walk:
     dtypes = {n.dtype for n in in_order(message) if n.dtype.is_floating_point}
     if len(dtypes) > 1:
         raise Refused('values of several types')
-    reasons = []
+    found, reasons = None, []
     for heads in _numbers_of_heads(message):
         try:
-            return _Lowering(message, heads, reduction.attributes['reduce']).walk()
+            walk = _Lowering(message, heads, reduction.attributes['reduce']).walk()
         except Refused as refusal:
             reasons.append(str(refusal))
-    raise Refused(reasons[0] if reasons else 'no walk computes it')
+            continue
+        if walk.program.score is not None:
+            # what is computed once a head is not computed for each channel
+            return walk
+        found = found or walk
+    if found is None:
+        raise Refused(reasons[0] if reasons else 'no walk computes it')
+    return found
 
 
 def _numbers_of_heads(message: Node) -> Iterator[int]:

@@ -41,6 +41,7 @@ _AFTER_SUMS = (linear_maps_after_sums.__name__,)
 _OTHER_PASSES = ((_AFTER_SUMS, ()), ((), (sums_taken_apart.__name__,)), ((reorder_broadcasts.__name__,), ()))
 # of so many operators on nodes, PyG's, on edges that are few, are as many and take less
 _MANY_OPERATORS = 8
+_FEW_FORMS = 2
 # times the numbers computed on an edge as the message is written: a walk multiplies features again for each place
 _MUCH_MORE = 1.5
 # a message's own one to three, and its sum
@@ -120,14 +121,17 @@ class Plan:
     def fewest_edges(self) -> int:
         """From how many edges on it takes less than PyG's operators on edges."""
         operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
-        is_long = operators > _MANY_OPERATORS or not all(isinstance(form, Walk) for form in self.walks.values())
+        forms = {id(form): form for form in self.walks.values()}.values()
+        has_network = not all(isinstance(form, Walk) for form in forms)
+        is_long = operators > _MANY_OPERATORS or has_network
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
-        is_normalised = any(form.batch_norms for form in networks)
+        # each of several forms is a function in Python, forward and backward
+        is_several = any(form.batch_norms for form in networks) or (has_network and len(forms) > _FEW_FORMS)
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
         row_bytes = written.held * self.captured.output.dtype.itemsize
         return max(
-            fewest_of(is_long, self._is_short, is_normalised, self.returns_edges, is_more),
+            fewest_of(is_long, self._is_short, is_several, self.returns_edges, is_more),
             fewest_of_chunks(row_bytes) if self.chunked_reductions else 0,
         )
 

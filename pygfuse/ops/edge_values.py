@@ -26,6 +26,7 @@ from pygfuse.ops.listed import are_taken_at_once, ends_of
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 DTYPES = (torch.float32, torch.float64)
+_OF_ROWS = (SOURCE, TARGET, EDGE)
 
 # of operands as a chunk has them, and a generator of random numbers that are the chunk's own: [edges, *]
 EdgeFunction = Callable[[Sequence[Tensor], torch.Generator | None], Tensor]
@@ -70,7 +71,10 @@ def edge_values(
     tensors = [tensor for _, tensor in operands]
     if are_taken_at_once(edges, max(widest, width), _floating(tensors).element_size()) and not is_watched(tensors):
         return _at_once(function, edges, operands, width, reduce, seed)
-    work = _Work(function, edges, tuple(side for side, _ in operands), width, widest, reduce, seed)
+    # what all edges share has a gradient that is a sum over the edges of a chunk
+    is_summed = any(side not in _OF_ROWS and tensor.requires_grad for side, tensor in operands)
+    most = ROWS_AT_ONCE if is_summed else None
+    work = _Work(function, edges, tuple(side for side, _ in operands), width, widest, reduce, seed, most)
     return _EdgeValues.apply(work, edges.token, *tensors)[0]
 
 
@@ -90,7 +94,7 @@ def _at_once(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Work:
-    """What is done to each chunk: the arguments of `edge_values`."""
+    """What is done to each chunk: the arguments of `edge_values`, and the most edges of one, if fewer than usual."""
 
     function: EdgeFunction
     edges: Edges
@@ -99,6 +103,7 @@ class _Work:
     widest: int
     reduce: str
     seed: int | None
+    most: int | None
 
     @property
     def csr(self) -> Csr:
@@ -107,7 +112,7 @@ class _Work:
 
     def chunks(self, like: Tensor) -> list[EdgeChunk]:
         """The chunks of values of a tensor's type."""
-        size = edge_chunks_of(like.device).chunk_size(self.widest * like.element_size(), ROWS_AT_ONCE)
+        size = edge_chunks_of(like.device).chunk_size(self.widest * like.element_size(), self.most)
         return chunks_of(self.csr, size)
 
     def values(self, rows: Sequence[Tensor], chunk: EdgeChunk) -> Tensor:
