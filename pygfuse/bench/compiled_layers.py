@@ -13,7 +13,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 from torch.nn import Linear, Module, ReLU, Sequential
 
-from pygfuse.bench.own_messages import ContinuousFilter, Equivariant, NetworkAttention, OwnGAT, Residual
+from pygfuse.bench import own_messages as own
 
 CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
 # layers that hold a matrix for each edge, or maps of several heads
@@ -61,8 +61,12 @@ def _normal(x: Tensor, edge_index: Tensor) -> Tensor:
     return F.normalize(torch.randn(x.shape[0], 3), dim=-1)
 
 
-def _edge_attr(x: Tensor, edge_index: Tensor) -> Tensor:
-    return torch.randn(edge_index.shape[1], EDGE_DIM)
+def _vectors(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.randn(x.shape[0], 3 * CHANNELS)
+
+
+def _of_edges(width: int) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, edge_index: torch.randn(edge_index.shape[1], width)
 
 
 def _edge_weight(x: Tensor, edge_index: Tensor) -> Tensor:
@@ -100,11 +104,28 @@ def _network(width: int, out: int = CHANNELS) -> Module:
 
 
 LAYERS: dict[str, CompiledLayer] = {
-    'GAT, own message': CompiledLayer(lambda: OwnGAT(CHANNELS, HEADS)),
-    'attention by a network, own message': CompiledLayer(lambda: NetworkAttention(CHANNELS), is_wide=True),
-    'EGNN, own message': CompiledLayer(lambda: Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
-    'SchNet, own message': CompiledLayer(lambda: ContinuousFilter(CHANNELS), _with(pos=_position), is_wide=True),
-    'residual network, own message': CompiledLayer(lambda: Residual(CHANNELS), is_wide=True),
+    'GAT, own message': CompiledLayer(lambda: own.OwnGAT(CHANNELS, HEADS)),
+    'attention by a network, own message': CompiledLayer(lambda: own.NetworkAttention(CHANNELS), is_wide=True),
+    'EGNN, own message': CompiledLayer(lambda: own.Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
+    'SchNet, own message': CompiledLayer(lambda: own.ContinuousFilter(CHANNELS), _with(pos=_position), is_wide=True),
+    'residual network, own message': CompiledLayer(lambda: own.Residual(CHANNELS), is_wide=True),
+    'GatedGCN, own message': CompiledLayer(
+        lambda: own.GatedEdges(CHANNELS), _with(edge_attr=_of_edges(CHANNELS)), is_wide=True
+    ),
+    'EGNN with gates, own message': CompiledLayer(
+        lambda: own.GatedEquivariant(CHANNELS), _with(pos=_position), is_wide=True
+    ),
+    'equivariant transformer, own message': CompiledLayer(
+        lambda: own.EquivariantTransformer(CHANNELS, HEADS, EDGE_DIM),
+        _with(edge_attr=_of_edges(EDGE_DIM), vector=_vectors, direction=_of_edges(3)),
+        is_wide=True,
+    ),
+    'CompGCN, own message': CompiledLayer(
+        lambda: own.Composition(CHANNELS, RELATIONS), _with(edge_type=_types(RELATIONS), edge_weight=_edge_weight)
+    ),
+    'Simple-HGN, own message': CompiledLayer(
+        lambda: own.AttentionOfTypes(CHANNELS, HEADS, RELATIONS), _with(edge_type=_types(RELATIONS))
+    ),
     'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
     'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**WIDTHS, num_stacks=2, num_layers=2)),
     'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**WIDTHS, K=3)),
@@ -121,7 +142,7 @@ LAYERS: dict[str, CompiledLayer] = {
     'HANConv': CompiledLayer(lambda: pyg.HANConv(CHANNELS, CHANNELS, METADATA, heads=HEADS), _typed),
     'HEATConv': CompiledLayer(
         lambda: pyg.HEATConv(CHANNELS, CHANNELS // HEADS, heads=HEADS, **HEAT),
-        _with(node_type=_node_types, edge_type=_types(RELATIONS), edge_attr=_edge_attr),
+        _with(node_type=_node_types, edge_type=_types(RELATIONS), edge_attr=_of_edges(EDGE_DIM)),
         is_wide=True,
     ),
     'HypergraphConv': CompiledLayer(lambda: pyg.HypergraphConv(**WIDTHS), _hypergraph),
@@ -130,12 +151,15 @@ LAYERS: dict[str, CompiledLayer] = {
     'MFConv': CompiledLayer(lambda: pyg.MFConv(**WIDTHS)),
     'MixHopConv': CompiledLayer(lambda: pyg.MixHopConv(**WIDTHS)),
     'NNConv': CompiledLayer(
-        lambda: pyg.NNConv(NARROW, NARROW, Linear(EDGE_DIM, NARROW * NARROW)), _with(edge_attr=_edge_attr), NARROW, True
+        lambda: pyg.NNConv(NARROW, NARROW, Linear(EDGE_DIM, NARROW * NARROW)),
+        _with(edge_attr=_of_edges(EDGE_DIM)),
+        NARROW,
+        True,
     ),
     # longer paths are powers of the adjacency, which PyG multiplies out
     'PANConv': CompiledLayer(lambda: pyg.PANConv(**WIDTHS, filter_size=1), is_wide=True),
     'PDNConv': CompiledLayer(
-        lambda: pyg.PDNConv(**WIDTHS, edge_dim=EDGE_DIM, hidden_channels=NARROW), _with(edge_attr=_edge_attr)
+        lambda: pyg.PDNConv(**WIDTHS, edge_dim=EDGE_DIM, hidden_channels=NARROW), _with(edge_attr=_of_edges(EDGE_DIM))
     ),
     'PNAConv': CompiledLayer(lambda: pyg.PNAConv(**PNA, deg=torch.ones(100, dtype=torch.int64)), is_wide=True),
     'PPFConv': CompiledLayer(
@@ -152,6 +176,11 @@ LAYERS: dict[str, CompiledLayer] = {
     ),
     'PointTransformerConv': CompiledLayer(
         lambda: pyg.PointTransformerConv(**WIDTHS), _with(pos=_position), is_wide=True
+    ),
+    'PointTransformerConv, networks': CompiledLayer(
+        lambda: pyg.PointTransformerConv(**WIDTHS, pos_nn=_network(3), attn_nn=_network(CHANNELS)),
+        _with(pos=_position),
+        is_wide=True,
     ),
     'SGConv': CompiledLayer(lambda: pyg.SGConv(**WIDTHS, K=2)),
     'SSGConv': CompiledLayer(lambda: pyg.SSGConv(**WIDTHS, alpha=0.1, K=4)),

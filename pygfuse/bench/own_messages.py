@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import Tensor
-from torch.nn import LeakyReLU, Linear, Parameter, ReLU, Sequential, SiLU
-from torch_geometric.utils import softmax
+from torch.nn import Embedding, LeakyReLU, Linear, Parameter, ReLU, Sequential, SiLU
+from torch_geometric.utils import scatter, softmax
 
 
 class OwnGAT(pyg.MessagePassing):
@@ -87,3 +87,112 @@ class Residual(pyg.MessagePassing):
 
     def message(self, x_i: Tensor, x_j: Tensor) -> Tensor:
         return x_j + self.nn(torch.cat([x_i, x_j], dim=-1))
+
+
+class GatedEdges(pyg.MessagePassing):
+    """Gates of edges, which are stored and returned behind the nodes ("Residual Gated Graph ConvNets", equation 11)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(aggr='sum')
+        self.lin, self.of_edges = Linear(channels, 3 * channels), Linear(channels, channels)
+        self.gates: Tensor | None = None
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        source, target, rows = self.lin(x).chunk(3, dim=-1)
+        edges = self.of_edges(edge_attr)
+        out = self.propagate(edge_index, source=source, target=target, rows=rows, edges=edges)
+        gates, self.gates = self.gates, None
+        return torch.cat([x + out.relu(), edge_attr + gates.relu()])
+
+    def message(self, source_j: Tensor, target_i: Tensor, edges: Tensor) -> Tensor:
+        self.gates = source_j + target_i + edges
+        return torch.sigmoid(self.gates)
+
+    def aggregate(self, inputs: Tensor, index: Tensor, rows_j: Tensor, dim_size: Any) -> Tensor:
+        total = scatter(inputs * rows_j, index, 0, dim_size, 'sum')
+        return total / (scatter(inputs, index, 0, dim_size, 'sum') + 1e-6)
+
+
+class GatedEquivariant(Equivariant):
+    """The same with a gate, and a message of coordinates that reads it (equations 3, 4 and 8)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.gate = Linear(channels, 1)
+        self.moves = Sequential(Linear(channels, channels), SiLU(), Linear(channels, 1, bias=False))
+
+    def message(self, x_i: Tensor, x_j: Tensor, pos_i: Tensor, pos_j: Tensor) -> tuple[Tensor, Tensor]:
+        out = super().message(x_i, x_j, pos_i, pos_j)
+        out = out * torch.sigmoid(self.gate(out))
+        return out, (pos_i - pos_j) * self.moves(out)
+
+    def aggregate(self, inputs: tuple[Tensor, Tensor], index: Tensor, dim_size: Any) -> Tensor:
+        features, moves = (
+            scatter(part, index, 0, dim_size, reduce) for part, reduce in zip(inputs, ('sum', 'mean'), strict=True)
+        )
+        return torch.cat([features, moves], dim=-1)
+
+
+class EquivariantTransformer(pyg.MessagePassing):
+    """Attention with distances in keys and values, of scalars and vectors ("TorchMD-NET", section 3.2)."""
+
+    def __init__(self, channels: int, heads: int, basis: int) -> None:
+        super().__init__(aggr='sum', node_dim=0)
+        self.split = heads, channels // heads
+        self.lin, self.filters = Linear(channels, 5 * channels), Linear(basis, 4 * channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, vector: Tensor, direction: Tensor) -> Tensor:
+        rows, filters = self.lin(x).unflatten(-1, (5, *self.split)), F.silu(self.filters(edge_attr))
+        filters = filters.unflatten(-1, (4, *self.split))
+        given = {'q': rows[:, 0], 'k': rows[:, 1], 'v': rows[:, 2:], 'dk': filters[:, 0], 'dv': filters[:, 1:]}
+        vector = vector.unflatten(-1, (3, *self.split))
+        return self.propagate(edge_index, vector=vector, direction=direction, **given)
+
+    def message(
+        self, q_i: Tensor, k_j: Tensor, v_j: Tensor, vector_j: Tensor, dk: Tensor, dv: Tensor, direction: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        weight = F.silu((q_i * k_j * dk).sum(dim=-1))
+        scalar, first, second = (v_j * dv).unbind(dim=1)
+        along = second.unsqueeze(1) * direction.view(-1, 3, 1, 1)
+        return scalar * weight.unsqueeze(-1), vector_j * first.unsqueeze(1) + along
+
+    def aggregate(self, inputs: tuple[Tensor, Tensor], index: Tensor, dim_size: Any) -> Tensor:
+        scalars, vectors = (scatter(part, index, 0, dim_size) for part in inputs)
+        return torch.cat([scalars.flatten(1), vectors.flatten(1)], dim=-1)
+
+
+class Composition(pyg.MessagePassing):
+    """Sources without their relation's row, mapped and weighed ("Composition-based Multi-Relational GCN", eq. 2)."""
+
+    def __init__(self, channels: int, relations: int) -> None:
+        super().__init__(aggr='sum')
+        self.weight = Parameter(torch.randn(channels, channels) / channels**0.5)
+        self.relations = Parameter(torch.randn(relations, channels))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor, edge_weight: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x, edge_type=edge_type, edge_weight=edge_weight)
+
+    def message(self, x_j: Tensor, edge_type: Tensor, edge_weight: Tensor) -> Tensor:
+        row = self.relations.index_select(0, edge_type)
+        return torch.mm(x_j - row, self.weight) * edge_weight.unsqueeze(-1)
+
+
+class AttentionOfTypes(pyg.MessagePassing):
+    """Attention in which a relation's embedding has a part ("Are we really making much progress?", equation 7)."""
+
+    def __init__(self, channels: int, heads: int, relations: int) -> None:
+        super().__init__(aggr='sum', node_dim=0)
+        self.lin, self.types = Linear(channels, channels, bias=False), Embedding(relations, heads * 8)
+        self.att, self.of_types = Parameter(torch.randn(2, heads, channels // heads)), Parameter(torch.randn(heads, 8))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        rows = self.lin(x).view(-1, *self.att.shape[1:])
+        score = (rows * self.att[0]).sum(dim=-1), (rows * self.att[1]).sum(dim=-1)
+        return self.propagate(edge_index, x=rows, score=score, edge_type=edge_type).flatten(1)
+
+    def message(
+        self, x_j: Tensor, score_i: Tensor, score_j: Tensor, edge_type: Tensor, index: Tensor, ptr: Any, size_i: Any
+    ) -> Tensor:
+        of_type = (self.types(edge_type).view(-1, *self.of_types.shape) * self.of_types).sum(dim=-1)
+        alpha = softmax(F.leaky_relu(score_i + score_j + of_type, 0.2), index, ptr, size_i)
+        return x_j * alpha.unsqueeze(-1)

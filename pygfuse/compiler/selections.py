@@ -18,7 +18,7 @@ def selected(x: Tensor, take: Sequence[int]) -> Tensor:
         >>> selected(torch.arange(6).view(1, 2, 3), [1, 1, 4, 4]).tolist()
         [[1, 1, 4, 4]]
     """
-    flat = x if x.dim() == 2 else x.reshape(x.shape[0], -1) if x.dim() else x.reshape(1, 1)
+    flat = x if x.dim() == 2 else x.unsqueeze(-1).flatten(1) if x.dim() else x.reshape(1, 1)
     rows, width = flat.shape
     found = _selection(tuple(take), width)
     part = _part(flat, found)
@@ -57,7 +57,8 @@ def _part(flat: Tensor, found: _Selection) -> Tensor:
         return flat.view(rows, width // period, period)[:, first, second].flatten(1)
     if -1 in places:
         flat = F.pad(flat, (0, 1))
-    return flat.index_select(1, torch.tensor([width if i < 0 else i for i in places], device=flat.device))
+    index = torch.tensor([width if i < 0 else i for i in places], dtype=torch.int64, device=flat.device)
+    return flat.index_select(1, index)
 
 
 @functools.lru_cache(maxsize=1024)

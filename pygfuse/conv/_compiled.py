@@ -16,7 +16,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._as_list import over_lists
 from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
-from pygfuse.conv._known_calls import call_like, kind_of_call, remember
+from pygfuse.conv._known_calls import call_like, kind_of_call, remember, remember_refusal
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
@@ -41,29 +41,31 @@ class CompiledConv(Noted):
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``propagate``, fused where it can be."""
         if self.fuse and fallback.is_small_matrix(edge_index):
-            return self._by_pyg(edge_index, size, kwargs)
+            return self._by_pyg(edge_index, size, kwargs, SO_FEW_EDGES)
         kind = kind_of_call(self, edge_index, size, kwargs)
         known = None if kind is None or self._note is None else call_like(kind, self._note)
-        if known is not None and edge_index.shape[1] < known.fewest_edges:
+        reason = None if known is None else known.why_not(edge_index.shape[1])
+        if reason is not None:
             # PyG's operators are right for every call: nothing else has to be looked at
-            return self._by_pyg(edge_index, size, kwargs)
+            return self._by_pyg(edge_index, size, kwargs, reason)
         out = None if known is None else known.run(self, edge_index, size, kwargs)
         if out is not None:
             return self.update(out, **known.arguments_of_update(kwargs))
         call, plan = self._planned(edge_index, size, kwargs)
         if kind is not None and not isinstance(plan, str):
             known = remember(self, kind, call, plan, kwargs)
-            if known is not None and edge_index.shape[1] < known.fewest_edges:
-                plan = SO_FEW_EDGES
+            plan = plan if known is None else known.why_not(edge_index.shape[1]) or plan
+        elif kind is not None and (guards := self._guards_of_refusal(plan)) is not None:
+            remember_refusal(self, kind, guards, plan)
         if not self.runs_fused(plan if isinstance(plan, str) else None):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         with self.noted():
             out = call.run(plan)
         return self.update(out, **call.of_update)
 
-    def _by_pyg(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any]) -> Any:
-        """PyG's operators, along so few edges that they take less."""
-        self.note.reason, self.note.of_layer, self.note.forward = SO_FEW_EDGES, False, None
+    def _by_pyg(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any], reason: str) -> Any:
+        """PyG's operators, for a reason that is no layer's as it stands."""
+        self.note.reason, self.note.of_layer, self.note.forward = reason, False, None
         return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
 
     def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
@@ -122,6 +124,11 @@ class CompiledConv(Noted):
             self._plans = {}
         run = capture_edge_update if of_edges else capture
         return planned(self._plans, (of_edges, key_of(given)), lambda guards: run(self, given, guards))
+
+    def _guards_of_refusal(self, plan: str) -> Guards | None:
+        """What was read for a message that was refused for this reason; None if that was not the message's."""
+        known = (pair for pairs in (self._plans or {}).values() for pair in pairs)
+        return next((guards for guards, found in known if found is plan), None)
 
     @property
     def was_captured(self) -> bool:

@@ -13,10 +13,12 @@ from torch import Tensor
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.note import Note
 from pygfuse.compiler import Given, Plan
+from pygfuse.compiler.watch import Guards
 from pygfuse.conv._call import SIMPLE, Call
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.graph.adjacency import FLOWS
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import Edges
 from pygfuse.ops.intercepted import PLAIN
 from pygfuse.ops.listed import savable
@@ -135,6 +137,10 @@ class KnownCall:
         num_stacked = stacked.pop() if stacked else None
         return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update, num_stacked, fewest)
 
+    def why_not(self, num_edges: int) -> str | None:
+        """The reason, if any, for which PyG's operators run along so many edges."""
+        return SO_FEW_EDGES if num_edges < self.fewest_edges else None
+
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Tensor | None:
         """The aggregated messages of a call of this kind; None if it is not like the one before after all.
 
@@ -192,7 +198,29 @@ class KnownCall:
         return {name: kwargs.get(name, default) for name, default in self.of_update}
 
 
-def call_like(kind: Kind, note: Note) -> KnownCall | None:
+@dataclasses.dataclass(frozen=True)
+class KnownRefusal:
+    """A kind of calls whose message has no fused form, as long as what was read of the layer is the same.
+
+    Attributes:
+        kind: The kind.
+        guards: What was read.
+        reason: Why there is none.
+    """
+
+    kind: Kind
+    guards: Guards
+    reason: str
+
+    def why_not(self, num_edges: int) -> str | None:
+        """The reason for which PyG's operators run; None if the message may have become another."""
+        return self.reason if self.guards.hold() else None
+
+    def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> None:
+        """Nothing: the call has to be looked at again."""
+
+
+def call_like(kind: Kind, note: Note) -> KnownCall | KnownRefusal | None:
     """The earlier call of a kind, if a layer's note has one."""
     for known in note.calls:
         if is_like(kind, known.kind):
@@ -203,6 +231,15 @@ def call_like(kind: Kind, note: Note) -> KnownCall | None:
 def remember(layer: Any, kind: Kind, call: Call, plan: Plan, kwargs: Mapping[str, Any]) -> KnownCall | None:
     """Keeps what is to be known of a call, if anything is, in place of what the layer's note knew of such shapes."""
     known = KnownCall.of(layer, kind, plan, call, kwargs)
-    others = (other for other in layer.note.calls if other.kind[1] != kind[1])
-    layer.note.calls = (*(() if known is None else (known,)), *others)[:_MOST_KINDS]
+    _keep(layer.note, kind, known)
     return known
+
+
+def remember_refusal(layer: Any, kind: Kind, guards: Guards, reason: str) -> None:
+    """Keeps that messages of calls of a kind are refused; arguments as of `KnownRefusal`."""
+    _keep(layer.note, kind, KnownRefusal(kind, guards, reason))
+
+
+def _keep(note: Note, kind: Kind, known: KnownCall | KnownRefusal | None) -> None:
+    others = (other for other in note.calls if other.kind[1] != kind[1])
+    note.calls = (*(() if known is None else (known,)), *others)[:_MOST_KINDS]

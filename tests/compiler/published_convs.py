@@ -317,6 +317,11 @@ def _with_types(example):
     return {**_x(example), 'edge_type': types}
 
 
+def _with_categories(example):
+    types = _with_types(example)['edge_type']
+    return {**_x(example), 'categories': torch.stack([types, (types + 1) % RELATIONS, types // 2], dim=1)}
+
+
 # a layer, and what it is called with beside the edges
 LAYERS = {
     'gated': (GatedGCN, _with_features),
@@ -335,7 +340,7 @@ LAYERS = {
     'equivariant update': (EquivariantUpdate, lambda e: {**_x(e), 'pos': e.x(3)}),
     'time': (TimeEncoded, lambda e: {**_x(e), 'time': e.edge_attr()}),
     'of types': (OfTypes, lambda e: {**_with_types(e), 'before': e.edge_attr(2)}),
-    'categories': (Categories, lambda e: {**_x(e), 'categories': _with_types(e)['edge_type'].view(-1, 1).repeat(1, 3)}),
+    'categories': (Categories, _with_categories),
     'smallest': (lambda: Extreme('min'), _with_features),
     'largest': (lambda: Extreme('max'), _with_features),
     'cut off': (CutOff, lambda e: {**_with_features(e), 'pos': e.x(3)}),

@@ -9,8 +9,8 @@ import weakref
 import pytest
 import torch
 import torch_geometric
-from torch.nn import Embedding
-from torch_geometric.utils import scatter
+from torch.nn import Embedding, Linear, Sequential, Tanh
+from torch_geometric.utils import scatter, softmax
 
 import pygfuse
 from pygfuse.memory import saved_bytes
@@ -272,6 +272,79 @@ def test_a_call_with_fewer_targets_than_rows():
     conv, given = Scaled(), {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)}
     expected = conv(**given)
     torch.testing.assert_close(pygfuse.compile(conv)(**given), expected)
+
+
+class OfNetworks(Published):
+    """A softmax that is no weight, of what a network gives: its sums read what is kept for the network."""
+
+    def __init__(self):
+        super().__init__()
+        self.score, self.values = (Sequential(Linear(NODES, NODES), Tanh()) for _ in range(2))
+
+    def message(self, x_i, x_j, index, ptr, size_i):
+        weight = softmax(self.score(x_i - x_j.tanh()), index, ptr, size_i)
+        return torch.maximum(weight, self.values(x_i * x_j)) * x_j
+
+
+def test_what_is_kept_is_read_by_reductions_within_a_message():
+    assert_as_pyg(OfNetworks(), {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)})
+
+
+class Kernels(Published):
+    """Weights of kernels, of some numbers each, for more channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.centres = torch.nn.Parameter(torch.randn(3, 2))
+
+    def message(self, x_j, edge_attr):
+        weight = torch.exp(-(edge_attr.unsqueeze(1) - self.centres).square().sum(dim=-1))
+        return (x_j.view(-1, 3, NODES) * weight.unsqueeze(-1)).sum(dim=1)
+
+
+def test_what_is_a_number_a_head_is_computed_once_a_head():
+    conv = Kernels()
+    given = {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, 3 * NODES), 'edge_attr': torch.randn(90, 2)}
+    assert_as_pyg(conv, given)
+    (walk,) = conv.plans()[0].walks.values()
+    assert walk.title == f'walk: sum, heads=3, channels={NODES}'
+
+
+# What is left to PyG
+
+
+@pytest.mark.usefixtures('by_pyg')
+@pytest.mark.parametrize(('name', 'limit'), [('gated', 4096), ('interaction', 4096), ('modulated', 0)])
+def test_what_is_returned_of_few_edges_is_left_to_pyg(name, limit):
+    conv, given = made(name, 'random')
+    pygfuse.compile(conv)(**given)
+    (plan,) = conv.plans()
+    assert plan.fewest_edges == (limit + 1 if limit else 0)
+    assert (conv.note.reason is None) == (limit == 0)
+
+
+LIMITED = True
+
+
+class Limited(Published):
+    """Refused as long as a number of its module says so."""
+
+    def message(self, x_j):
+        return x_j.cummax(dim=1).values if LIMITED else x_j.relu()
+
+
+def test_a_refusal_is_known_as_long_as_what_was_read_is_the_same(monkeypatch):
+    given = {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)}
+    conv = pygfuse.compile(Limited())
+    for _ in range(3):
+        conv(**given)
+        assert conv.note.reason == 'cummax has no fused form on edges'
+        assert [type(known).__name__ for known in conv.note.calls] == ['KnownRefusal']
+    monkeypatch.setattr('tests.compiler.test_published_convs.LIMITED', False)
+    torch.testing.assert_close(
+        conv(**given), scatter(given['x'].relu()[given['edge_index'][0]], given['edge_index'][1], 0, 20)
+    )
+    assert conv.note.reason is None
 
 
 # Trained

@@ -56,9 +56,9 @@ OF_ADJACENCIES = (
     ),
     Mutation(
         'many edges in place of few',
-        'conv/_compiled.py',
-        'if known is not None and edge_index.shape[1] < known.fewest_edges:\n            # PyG',
-        'if known is not None:\n            # PyG',
+        'conv/_known_calls.py',
+        'return SO_FEW_EDGES if num_edges < self.fewest_edges else None',
+        'return SO_FEW_EDGES if self.fewest_edges else None',
         'tests/conv/test_by_pyg.py -k "many_fused and network"',
     ),
     Mutation(

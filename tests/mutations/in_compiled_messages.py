@@ -10,7 +10,81 @@ MATRICES = 'tests/compiler/test_matrices.py'
 KEPT = 'tests/compiler/test_kept.py'
 OWN = 'tests/compiler/test_own_convs.py'
 
+PUBLISHED = 'tests/compiler/test_published_convs.py'
+SELECTIONS = 'tests/compiler/test_selections.py'
+NETWORKS = 'tests/compiler/test_edge_networks.py'
+
 OF_COMPILED_MESSAGES = (
+    Mutation(
+        'what is stored is not what was computed last',
+        'compiler/written.py',
+        "{attribute!r}, {name}[{k}])')",
+        "{attribute!r}, {name}[{k - 1}])')",
+        f'{PUBLISHED} -k stored',
+    ),
+    Mutation(
+        'numbers of rows that count from the end',
+        'compiler/operations.py',
+        'rows = torch.where(rows < 0, rows + table.shape[0], rows)',
+        'rows = torch.where(rows < 0, rows + table.shape[0] - 1, rows)',
+        f'{PUBLISHED} -k embedded',
+    ),
+    Mutation(
+        'rows of tables by other numbers',
+        'compiler/passes/tables.py',
+        'if len(numbers) > 1:',
+        'if False:',
+        f'{PUBLISHED} -k categories',
+    ),
+    Mutation(
+        'values kept for what a message reads of targets',
+        'compiler/kept.py',
+        'return _with_kept(message, found.values(), order)\n\n\ndef wordless',
+        'return _with_kept(message, found.values(), in_order(message))\n\n\ndef wordless',
+        f'{PUBLISHED} -k reductions_within',
+    ),
+    Mutation(
+        'a part of rows that begins elsewhere',
+        'compiler/selections.py',
+        'count, row = len(places) // size, first // period',
+        'count, row = len(places) // size, 0',
+        SELECTIONS,
+    ),
+    Mutation(
+        'parts of rows that reach into the next',
+        'compiler/selections.py',
+        'or column + size > period',
+        'or False',
+        SELECTIONS,
+    ),
+    Mutation(
+        'a refusal that is never asked again',
+        'conv/_known_calls.py',
+        'return self.reason if self.guards.hold() else None',
+        'return self.reason',
+        f'{PUBLISHED} -k refusal',
+    ),
+    Mutation(
+        'what a head needs once, for each channel',
+        'compiler/lowering.py',
+        'if walk.program.score is not None:',
+        'if True:',
+        f'{PUBLISHED} -k once_a_head',
+    ),
+    Mutation(
+        'values that are returned, normalised twice',
+        'compiler/plan.py',
+        'output = returned_values_kept(_without_softmax_in_returned(output))',
+        'output = _without_softmax_in_returned(output)',
+        f'{NETWORKS} -k others_made',
+    ),
+    Mutation(
+        'few edges whose values are returned, by kernels',
+        'mapping/few_edges.py',
+        '(is_returned, MOST_OF_RETURNED),',
+        '(False, MOST_OF_RETURNED),',
+        f'{PUBLISHED} -k left_to_pyg',
+    ),
     Mutation(
         'a mean that is a sum',
         'compiler/chunked.py',
