@@ -25,8 +25,12 @@ Forms: TypeAlias = dict[int, Form]
 _SHARES = (16, 8, 4, 2)
 
 
-def forms_of(reduction: Node) -> Forms:
+def forms_of(reduction: Node, keeps_wide: bool = True) -> Forms:
     """The form of a reduction, and those of values of edges that are kept for it.
+
+    Args:
+        reduction: The reduction.
+        keeps_wide: Whether values may be kept that are as wide as what it reduces.
 
     Raises:
         Refused: If there is none; why there is no program.
@@ -44,21 +48,24 @@ def forms_of(reduction: Node) -> Forms:
     return _first(
         lambda: {id(reduction): _direct(message, reduction)},
         *_attempts_with_kept(message, reduction, _direct),
-        lambda: _of_networks(message, reduction),
-        lambda: _without_words(message, reduction),
+        *(functools.partial(attempt, message, reduction) for attempt in (_of_networks, _without_words) if keeps_wide),
         lambda: {id(reduction): chunked(message, reduction)},
     )
 
 
-def values_of(message: Node) -> Forms:
+def values_of(message: Node, keeps_wide: bool = True) -> Forms:
     """The form of values of edges that are wanted themselves, and those of others that are kept for them.
+
+    Args:
+        message: The values.
+        keeps_wide: Whether others may be kept that are as wide as they.
 
     Raises:
         Refused: If there is none; why there is no network.
     """
     return _first(
         lambda: _values_of_network(message),
-        lambda: _values_of_networks(message),
+        *([functools.partial(_values_of_networks, message)] if keeps_wide else []),
         lambda: {id(message): chunked(message)},
     )
 

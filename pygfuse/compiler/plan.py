@@ -31,7 +31,7 @@ from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.written import Run, summed, written
-from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks
+from pygfuse.mapping.few_edges import are_too_many_to_keep, fewest_of, fewest_of_chunks
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import SUMS
 
@@ -59,6 +59,7 @@ class Plan:
         captured: What was captured.
         guarded: Residencies whose nodes without edges must not be computed (`pygfuse.compiler.untouched`).
         without, more: The passes that were left out, and those that were added, as of `pygfuse.compiler.passes.stages`.
+        keeps_wide: Whether values of edges may be kept that are as wide as messages.
     """
 
     output: Node
@@ -68,31 +69,33 @@ class Plan:
     guarded: frozenset[str]
     without: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
+    keeps_wide: bool = True
 
     @staticmethod
-    def of(captured: Captured, without: Collection[str] = ()) -> Plan:
+    def of(captured: Captured, without: Collection[str] = (), keeps_wide: bool = True) -> Plan:
         """Lowers what was captured.
 
         Args:
             captured: A layer.
             without: Names of passes to leave out.
+            keeps_wide: Whether values of edges may be kept that are as wide as messages.
 
         Raises:
             Refused: If something has no fused form.
         """
-        plan = Plan._of_passes(captured, without)
+        plan = Plan._of_passes(captured, without, (), keeps_wide)
         for fewer, more in _OTHER_PASSES:
             if any(plan._shortcomings[:2]) and not {*fewer, *more} & {*without}:
                 # there is a plan already
                 with contextlib.suppress(Refused):
-                    other = Plan._of_passes(captured, (*without, *fewer), more)
+                    other = Plan._of_passes(captured, (*without, *fewer), more, keeps_wide)
                     plan = min(plan, other, key=lambda plan: plan._shortcomings)
         return plan
 
     @staticmethod
-    def _of_passes(captured: Captured, without: Collection[str], more: Collection[str] = ()) -> Plan:
+    def _of_passes(captured: Captured, without: Collection[str], more: Collection[str], keeps_wide: bool) -> Plan:
         output = optimised(captured.output, without, more)
-        output, walks = _lowered(output)
+        output, walks = _lowered(output, keeps_wide)
         walks = _with_shared_products(walks)
         if not walks:
             raise Refused('it reduces nothing')
@@ -101,7 +104,8 @@ class Plan:
         for node in steps:
             if node.residency == EDGE and not is_features(node) and node.op != 'columns' and id(node) not in walks:
                 raise Refused(f'{node.op} of values of edges')
-        return Plan(output, walks, tuple(steps), captured, guarded_sides(steps), tuple(without), tuple(more))
+        passes = tuple(without), tuple(more)
+        return Plan(output, walks, tuple(steps), captured, guarded_sides(steps), *passes, keeps_wide)
 
     @property
     def chunked_reductions(self) -> int:
@@ -116,6 +120,20 @@ class Plan:
         in_memory = [n for n in self.steps if n.residency == EDGE and id(n) in self.walks and id(n) not in returned]
         wide = [node.width for node in in_memory if 2 * node.width > max(reduced, default=0)]
         return self.chunked_reductions, sum(wide), len(self.walks)
+
+    def of_so_many(self, num_edges: int) -> Plan:
+        """The plan for so many edges: one that keeps no wide values of them, where these would take much memory."""
+        return self._sparing if are_too_many_to_keep(num_edges, self._kept_row_bytes) else self
+
+    @functools.cached_property
+    def _kept_row_bytes(self) -> int:
+        return self._shortcomings[1] * max(node.dtype.itemsize for node in results_of(self.output))
+
+    @functools.cached_property
+    def _sparing(self) -> Plan:
+        with contextlib.suppress(Refused):
+            return Plan.of(self.captured, keeps_wide=False)
+        return self
 
     @functools.cached_property
     def fewest_edges(self) -> int:
@@ -151,7 +169,7 @@ class Plan:
 
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
-        for walk in self.walks.values():
+        for walk in self.of_so_many(edges.num_edges).walks.values():
             if not isinstance(walk, Walk):
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
                 dtype = next(floating, torch.float32)
@@ -186,7 +204,7 @@ class Plan:
             given: The tensors of the call by name.
             note: The layer's, where the caller knows what `pygfuse.ops.aggregation.aggregate_known` wants known.
         """
-        return self._written(edges, given, note)
+        return self.of_so_many(edges.num_edges)._written(edges, given, note)
 
     @functools.cached_property
     def _written(self) -> Run:
@@ -204,7 +222,7 @@ def _computed(node: Node, found: Mapping[int, Any]) -> Any:
     return OPERATIONS[node.op].run(*mapped(node.args, lambda parent: found[id(parent)]), **node.attributes)
 
 
-def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
+def _lowered(output: Node, keeps_wide: bool) -> tuple[Node, dict[int, Form]]:
     """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
     output = returned_values_kept(_without_softmax_in_returned(output))
     while True:
@@ -212,7 +230,7 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
         try:
             for node in in_order(output):
                 if node.op == 'reduce':
-                    walks |= _forms_of_reduction(node, walks)
+                    walks |= _forms_of_reduction(node, walks, keeps_wide)
         except Refused:
             found = softmaxes_in(node.args[0])
             if not found:
@@ -222,17 +240,17 @@ def _lowered(output: Node) -> tuple[Node, dict[int, Form]]:
             break
     for node in _returned_of_edges(output):
         if id(node) not in walks:
-            walks |= values_of(node)
+            walks |= values_of(node, keeps_wide)
     return output, walks
 
 
-def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form]) -> dict[int, Form]:
+def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form], keeps_wide: bool) -> dict[int, Form]:
     """The forms of a reduction; one pass gives what it reduces, too, if that is returned."""
     (message,) = reduction.args
     if message.op == 'kept' and id(message.attributes['of']) not in walks:
         with contextlib.suppress(Refused):
             return reduced_and_returned(reduction, message.attributes['of'])
-    return forms_of(reduction)
+    return forms_of(reduction, keeps_wide)
 
 
 def _returned_of_edges(output: Node) -> list[Node]:

@@ -21,6 +21,8 @@ MOST_OF_RETURNED = 2**12
 MOST_OF_COMPUTED_AGAIN = 2**12
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
 MOST_OF_CHUNKED_BYTES = 2**27
+# of wide values of edges: up to so many are kept for kernels; beyond, operators on chunks keep none
+MOST_KEPT_BYTES = 2**32
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
 # edges of a sparse matrix: up to so many, a list of them is made, which takes 16 bytes an edge
@@ -152,6 +154,16 @@ def fewest_of_chunks(row_bytes: int) -> int:
         32769
     """
     return MOST_OF_CHUNKED_BYTES // max(row_bytes, 1) + 1
+
+
+def are_too_many_to_keep(num_edges: int, row_bytes: int) -> bool:
+    """Whether wide values of edges take so much memory that they are rather computed twice, on chunks of edges.
+
+    Example:
+        >>> are_too_many_to_keep(1_000_000, 512), are_too_many_to_keep(100_000_000, 512)
+        (False, True)
+    """
+    return num_edges * row_bytes > MOST_KEPT_BYTES
 
 
 def are_at_once(num_edges: int, row_bytes: int) -> bool:

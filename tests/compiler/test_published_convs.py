@@ -310,6 +310,19 @@ def test_what_is_a_number_a_head_is_computed_once_a_head():
     assert walk.title == f'walk: sum, heads=3, channels={NODES}'
 
 
+# Many edges
+
+
+@pytest.mark.parametrize('name', ['vector attention', 'gated by itself', 'largest'])
+def test_of_many_edges_nothing_wide_is_kept(name, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_KEPT_BYTES', 0)
+    conv, given = made(name, 'random')
+    assert_as_pyg(conv, given)
+    (plan,) = conv.plans()
+    assert plan.of_so_many(1).cost.held < plan.cost.held
+    assert plan.of_so_many(0) is plan
+
+
 # What is left to PyG
 
 

@@ -79,6 +79,13 @@ OF_COMPILED_MESSAGES = (
         f'{NETWORKS} -k others_made',
     ),
     Mutation(
+        'wide values of any number of edges in memory',
+        'compiler/plan.py',
+        'return Plan.of(self.captured, keeps_wide=False)',
+        'return Plan.of(self.captured)',
+        f'{PUBLISHED} -k nothing_wide',
+    ),
+    Mutation(
         'few edges whose values are returned, by kernels',
         'mapping/few_edges.py',
         '(is_returned, MOST_OF_RETURNED),',
