@@ -149,11 +149,11 @@ class Equivariant(MessagePassing):
 class VectorAttention(MessagePassing):
     """A point transformer's layer whose positions and weights each have a network: a weight for each channel."""
 
-    def __init__(self):
+    def __init__(self, width=12):
         super().__init__(aggr='add')
-        self.q, self.k, self.v = (Linear(NODES, NODES, bias=False) for _ in range(3))
-        self.positions = Sequential(Linear(3, NODES), ReLU(), Linear(NODES, NODES))
-        self.weights = Sequential(Linear(NODES, NODES), ReLU(), Linear(NODES, NODES))
+        self.q, self.k, self.v = (Linear(NODES, width, bias=False) for _ in range(3))
+        self.positions = Sequential(Linear(3, width), ReLU(), Linear(width, width))
+        self.weights = Sequential(Linear(width, width), ReLU(), Linear(width, width))
 
     def forward(self, x, pos, edge_index):
         return self.propagate(edge_index, q=self.q(x), k=self.k(x), v=self.v(x), pos=pos)
