@@ -17,6 +17,7 @@ from pygfuse.compiler.forms import Form
 from pygfuse.compiler.ir import Node
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.selections import parts
 from pygfuse.compiler.untouched import with_edges_only
 from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
@@ -44,7 +45,7 @@ def written(
         guarded: Residencies whose nodes without edges must not be computed.
         captured: The layer, which says what of the result is stored in it.
     """
-    lines = _Lines(forms, guarded)
+    lines = _Lines(forms, guarded, _parts_of(steps))
     for node in steps:
         lines.add(node)
     return lines.function(output, captured)
@@ -53,17 +54,22 @@ def written(
 class _Lines:
     """Lines that give each value a name; arguments as of `written`."""
 
-    def __init__(self, forms: Mapping[int, Form], guarded: Collection[str]) -> None:
-        self._forms, self._guarded = forms, guarded
+    def __init__(self, forms: Mapping[int, Form], guarded: Collection[str], split: Mapping[int, list[Node]]) -> None:
+        self._forms, self._guarded, self._split = forms, guarded, split
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
         # operands that several walks multiply
         self._shared = _shared_products(forms.values())
         self._products: dict[tuple[int, int], str] = {}
-        # forms that several values come from
+        # forms, and values with parts, that several values come from
         self._passes: dict[int, str] = {}
         self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows}
-        self._scope |= {'with_edges_only': with_edges_only, 'degree_of': _degree, 'multiplied': _multiplied}
+        self._scope |= {
+            'with_edges_only': with_edges_only,
+            'degree_of': _degree,
+            'multiplied': _multiplied,
+            'parts': parts,
+        }
 
     def add(self, node: Node) -> None:
         """Adds the lines of a value; those that it is computed of are there."""
@@ -96,9 +102,21 @@ class _Lines:
             return self._names[id(node.attributes['of'])]
         if node.op == 'degree':
             return f'degree_of(edges, given, {self._kept(node.dtype)})'
+        if node.op == 'columns' and id(node.args[0]) in self._split:
+            return self._part(node)
         arguments = ', '.join(map(self._argument, node.args))
         attributes = f', **{self._kept(dict(node.attributes))}' if node.attributes else ''
         return f'{self._kept(OPERATIONS[node.op].run)}({arguments}{attributes})'
+
+    def _part(self, node: Node) -> str:
+        """One of several parts of the rows of a value, which are taken at once."""
+        (whole,) = node.args
+        all_parts = self._split[id(whole)]
+        if id(whole) not in self._passes:
+            name = self._passes[id(whole)] = f'parts_{len(self._passes)}'
+            takes = self._kept([one.attributes['take'] for one in all_parts])
+            self._lines.append(f'{name} = parts({self._names[id(whole)]}, {takes})')
+        return f'{self._passes[id(whole)]}[{[id(one) for one in all_parts].index(id(node))}]'
 
     def _argument(self, argument: Any) -> str:
         if isinstance(argument, Node):
@@ -141,6 +159,15 @@ class _Lines:
         name = f'kept_{len(self._scope)}'
         self._scope[name] = value
         return name
+
+
+def _parts_of(steps: Sequence[Node]) -> dict[int, list[Node]]:
+    """The selections of numbers of a value, by its identity, where there are several."""
+    found: dict[int, list[Node]] = {}
+    for node in steps:
+        if node.op == 'columns':
+            found.setdefault(id(node.args[0]), []).append(node)
+    return {key: nodes for key, nodes in found.items() if len(nodes) > 1}
 
 
 def _ids_of(factors: Factors) -> tuple[int, int]:

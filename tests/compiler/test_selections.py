@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from pygfuse.compiler.selections import selected
+from pygfuse.compiler.selections import parts, selected
 
 WIDTH = 12
 ROW = range(WIDTH)
@@ -64,3 +64,35 @@ def test_views_of_rows_copy_nothing():
     x = torch.randn(4, WIDTH)
     for name in ('all', 'in a row', 'one', 'one, again'):
         assert selected(x, BLOCKS[name]).untyped_storage().data_ptr() == x.untyped_storage().data_ptr(), name
+
+
+@pytest.mark.parametrize(
+    'takes',
+    [
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]],
+        [[8, 9], [1, 2, 3]],
+        [[0, 4, 8], [1, 2, 5, 6, 9, 10]],
+        [[4, 4, 5, 5], [0, 1, 2, 3] * 2, [4, 5]],
+        [[0, 1, 2], [2, 3]],
+        [[0, 1], [5, 4]],
+        [[1, 2, 5, 6, 9, 10], [0, 1]],
+    ],
+)
+def test_parts_are_selections(takes):
+    x = torch.randn(5, WIDTH, dtype=torch.float64, requires_grad=True)
+    expected, found = [selected(x, take) for take in takes], parts(x, takes)
+    chosen = [torch.randn_like(part) for part in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+    of_found, of_expected = (
+        torch.autograd.grad(sum((a * b).sum() for a, b in zip(out, chosen, strict=True)), x)[0]
+        for out in (found, expected)
+    )
+    torch.testing.assert_close(of_found, of_expected)
+
+
+def test_parts_that_are_apart_are_one_split():
+    x = torch.randn(5, WIDTH, requires_grad=True)
+    apart, together = parts(x, [[0, 1], [2, 3, 4]]), parts(x, [[0, 1], [1, 2]])
+    assert apart[0].grad_fn.next_functions[0][0].name().startswith('Split')
+    assert not together[0].grad_fn.next_functions[0][0].name().startswith('Split')
