@@ -76,7 +76,7 @@ OF_COMPILED_MESSAGES = (
         'compiler/plan.py',
         'output = returned_values_kept(_without_softmax_in_returned(output))',
         'output = _without_softmax_in_returned(output)',
-        f'{NETWORKS} -k others_made',
+        f'{NETWORKS} -k "others and normalisation"',
     ),
     Mutation(
         'wide values of any number of edges in memory',
