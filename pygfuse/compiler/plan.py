@@ -41,6 +41,7 @@ _AFTER_SUMS = (linear_maps_after_sums.__name__,)
 _OTHER_PASSES = ((_AFTER_SUMS, ()), ((), (sums_taken_apart.__name__,)), ((reorder_broadcasts.__name__,), ()))
 # of so many operators on nodes, PyG's, on edges that are few, are as many and take less
 _MANY_OPERATORS = 8
+# each of several forms is a function in Python, forward and backward
 _FEW_FORMS = 2
 # times the numbers computed on an edge as the message is written: a walk multiplies features again for each place
 _MUCH_MORE = 1.5
@@ -143,7 +144,6 @@ class Plan:
         has_network = not all(isinstance(form, Walk) for form in forms)
         is_long = operators > _MANY_OPERATORS or has_network
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
-        # each of several forms is a function in Python, forward and backward
         is_several = any(form.batch_norms for form in networks) or (has_network and len(forms) > _FEW_FORMS)
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]

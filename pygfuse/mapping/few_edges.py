@@ -13,7 +13,7 @@ MOST_TINY_BYTES = 2**16
 MOST_OF_OPERATORS = 2**8
 # the same, where PyG's are few, and others a program
 MOST_OF_ONE_OPERATOR = 2**10
-# the same of a network that normalises over all edges
+# the same of a network that normalises over all edges, or of several forms one after the other
 MOST_OF_NORMALISED = 2**11
 # the same where values of edges are returned, which both write
 MOST_OF_RETURNED = 2**12
@@ -125,7 +125,7 @@ def fewest_of(
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
         is_short: Whether PyG's are few.
-        is_normalised: Whether a network normalises over all edges.
+        is_normalised: Whether a network normalises over all edges, or several forms run one after the other.
         is_returned: Whether values of edges are returned.
         is_computed_again: Whether much of what PyG's compute once is computed several times.
 
