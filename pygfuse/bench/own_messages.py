@@ -90,7 +90,7 @@ class Residual(pyg.MessagePassing):
 
 
 class GatedEdges(pyg.MessagePassing):
-    """Gates of edges, which are stored and returned behind the nodes ("Residual Gated Graph ConvNets", equation 11)."""
+    """Gates of edges, which are stored and returned behind the nodes ("Residual Gated Graph ConvNets")."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(aggr='sum')
@@ -114,7 +114,7 @@ class GatedEdges(pyg.MessagePassing):
 
 
 class GatedEquivariant(Equivariant):
-    """The same with a gate, and a message of coordinates that reads it (equations 3, 4 and 8)."""
+    """The same with a gate, and a message of coordinates that reads it."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)
@@ -134,7 +134,7 @@ class GatedEquivariant(Equivariant):
 
 
 class EquivariantTransformer(pyg.MessagePassing):
-    """Attention with distances in keys and values, of scalars and vectors ("TorchMD-NET", section 3.2)."""
+    """Attention with distances in keys and values, of scalars and vectors ("TorchMD-NET")."""
 
     def __init__(self, channels: int, heads: int, basis: int) -> None:
         super().__init__(aggr='sum', node_dim=0)
@@ -162,7 +162,7 @@ class EquivariantTransformer(pyg.MessagePassing):
 
 
 class Composition(pyg.MessagePassing):
-    """Sources without their relation's row, mapped and weighed ("Composition-based Multi-Relational GCN", eq. 2)."""
+    """Sources without their relation's row, mapped and weighed ("Composition-based Multi-Relational GCN")."""
 
     def __init__(self, channels: int, relations: int) -> None:
         super().__init__(aggr='sum')
@@ -178,7 +178,7 @@ class Composition(pyg.MessagePassing):
 
 
 class AttentionOfTypes(pyg.MessagePassing):
-    """Attention in which a relation's embedding has a part ("Are we really making much progress?", equation 7)."""
+    """Attention in which a relation's embedding has a part ("Are we really making much progress?")."""
 
     def __init__(self, channels: int, heads: int, relations: int) -> None:
         super().__init__(aggr='sum', node_dim=0)

@@ -129,18 +129,18 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
     stored = guards.stored.values()
     if len(returned) == 1 and not stored and out is not returned:
         return Captured(_result(out), guards)
-    found = [_result(one) for one in (*returned, *(symbol for *_, symbol in stored))]
+    found = [_result(one) for one in returned] + [_result(symbol, 'stores') for *_, symbol in stored]
     if any(node.op == 'input' for node in found):
-        raise Refused('it returns what it was given')
+        raise Refused('it returns or stores what it was given')
     places = tuple((module, name) for module, name, _ in stored)
     return Captured(value('results', *found), guards, places, out is returned)
 
 
-def _result(out: Any) -> Node:
+def _result(out: Any, how: str = 'returns') -> Node:
     if not isinstance(out, Symbol) or out.rows is None:
         raise Refused('aggregate returns something else than a row for each target or edge')
     if (out.rows == NUM_EDGES) != (out.node.residency == EDGE):
-        raise Refused('it returns values of nodes for each edge')
+        raise Refused(f'it {how} values of nodes for each edge')
     return out.node
 
 

@@ -47,7 +47,7 @@ def forms_of(reduction: Node, keeps_wide: bool = True) -> Forms:
     (message,) = reduction.args
     return _first(
         lambda: {id(reduction): _direct(message, reduction)},
-        *_attempts_with_kept(message, reduction, _direct),
+        *_attempts_with_kept(message, reduction, _direct, keeps_wide),
         *(functools.partial(attempt, message, reduction) for attempt in (_of_networks, _without_words) if keeps_wide),
         lambda: {id(reduction): chunked(message, reduction)},
     )
@@ -64,29 +64,30 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
         Refused: If there is none; why there is no network.
     """
     return _first(
-        lambda: _values_of_network(message),
+        lambda: _values_of_network(message, keeps_wide),
         *([functools.partial(_values_of_networks, message)] if keeps_wide else []),
         lambda: {id(message): chunked(message)},
     )
 
 
-def _values_of_network(message: Node) -> Forms:
-    return _first(lambda: {id(message): _returned(message)}, *_attempts_with_kept(message, None, _returned))
+def _values_of_network(message: Node, keeps_wide: bool = True) -> Forms:
+    return _first(lambda: {id(message): _returned(message)}, *_attempts_with_kept(message, None, _returned, keeps_wide))
 
 
-def reduced_and_returned(reduction: Node, message: Node) -> Forms:
+def reduced_and_returned(reduction: Node, message: Node, keeps_wide: bool = True) -> Forms:
     """The form of a reduction and of what it reduces, which somebody wants as well.
 
     Args:
         reduction: The reduction, which may read its message from memory.
         message: What it reduces.
+        keeps_wide: Whether values may be kept that are as wide as this.
 
     Raises:
         Refused: If there is none; why there is no network.
     """
     return _first(
         lambda: dict.fromkeys((id(reduction), id(message)), _returned(message, reduction)),
-        *_attempts_with_kept(message, reduction, _returned),
+        *_attempts_with_kept(message, reduction, _returned, keeps_wide),
     )
 
 
@@ -104,19 +105,26 @@ def _returned(message: Node, reduction: Node | None = None) -> Form:
 
 
 def _attempts_with_kept(
-    message: Node, reduction: Node | None, form_of: Callable[[Node, Node | None], Form]
+    message: Node,
+    reduction: Node | None,
+    form_of: Callable[[Node, Node | None], Form],
+    keeps_wide: bool = True,
 ) -> list[Callable[[], Forms]]:
-    return [functools.partial(_with_kept, message, reduction, form_of, share) for share in _SHARES]
+    return [functools.partial(_with_kept, message, reduction, form_of, share, keeps_wide) for share in _SHARES]
 
 
 def _with_kept(
-    message: Node, reduction: Node | None, form_of: Callable[[Node, Node | None], Form], share: int
+    message: Node,
+    reduction: Node | None,
+    form_of: Callable[[Node, Node | None], Form],
+    share: int,
+    keeps_wide: bool,
 ) -> Forms:
     """The forms where values of edges are kept that are so many times narrower than what is computed of them."""
     apart = narrow_values_apart(message, share)
     found = _of_rest(apart, message, reduction, form_of)
     for node in apart.kept:
-        found |= values_of(node)
+        found |= values_of(node, keeps_wide)
     return found
 
 

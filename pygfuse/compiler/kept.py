@@ -72,7 +72,7 @@ def narrow_values_apart(message: Node, share: int) -> Apart:
     if not kept:
         raise Refused('no values of edges that are narrow')
     _check_mapped_once(message, kept)
-    return _with_kept(message, kept, computed_on_edges(message))
+    return _apart(message, kept, computed_on_edges(message))
 
 
 def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
@@ -113,7 +113,7 @@ def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
             outside |= {id(parent) for parent in node.parents()}
     if not found:
         raise Refused('no networks whose values could be kept')
-    return _with_kept(message, found.values(), order)
+    return _apart(message, found.values(), order)
 
 
 def wordless_apart(message: Node) -> Apart:
@@ -143,7 +143,7 @@ def wordless_apart(message: Node) -> Apart:
             outside |= {id(parent) for parent in node.parents()}
     if not found:
         raise Refused('no values without words')
-    return _with_kept(message, found.values(), order)
+    return _apart(message, found.values(), order)
 
 
 def _is_wordless(node: Node) -> bool:
@@ -163,6 +163,24 @@ def returned_values_kept(output: Node) -> Node:
         return output
     apart = _with_kept(output, returned, in_order(output)).message
     return dataclasses.replace(apart, args=tuple(node.attributes.get('of', node) for node in apart.args))
+
+
+def dropouts_in(message: Node) -> list[Node]:
+    """The dropouts that are drawn to compute values of edges."""
+    return [node for node in computed_on_edges(message) if node.op == 'dropout']
+
+
+def _apart(message: Node, kept: Collection[Node], order: Iterable[Node]) -> Apart:
+    """`_with_kept` of a message; each of its values is drawn once.
+
+    Raises:
+        Refused: If values are dropped that several forms would drop, each by other numbers.
+    """
+    apart = _with_kept(message, kept, order)
+    draws = [id(node) for root in (apart.message, *apart.kept) for node in dropouts_in(root)]
+    if len(set(draws)) < len(draws):
+        raise Refused('dropout of values that several values are computed of')
+    return apart
 
 
 def _with_kept(output: Node, kept: Collection[Node], order: Iterable[Node]) -> Apart:

@@ -18,7 +18,7 @@ from pygfuse.compiler.cost import Cost, cost_as_written, cost_of
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, results_of
-from pygfuse.compiler.kept import returned_values_kept
+from pygfuse.compiler.kept import dropouts_in, returned_values_kept
 from pygfuse.compiler.lowering import Walk, softmaxes_in
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
@@ -31,7 +31,8 @@ from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.written import Run, summed, written
-from pygfuse.mapping.few_edges import are_too_many_to_keep, fewest_of, fewest_of_chunks
+from pygfuse.mapping.edge_chunks import are_too_many_to_keep
+from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import SUMS
 
@@ -144,12 +145,18 @@ class Plan:
         has_network = not all(isinstance(form, Walk) for form in forms)
         is_long = operators > _MANY_OPERATORS or has_network
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
-        is_several = any(form.batch_norms for form in networks) or (has_network and len(forms) > _FEW_FORMS)
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
         row_bytes = written.held * self.captured.output.dtype.itemsize
         return max(
-            fewest_of(is_long, self._is_short, is_several, self.returns_edges, is_more),
+            fewest_of(
+                is_long=is_long,
+                is_short=self._is_short,
+                is_normalised=any(form.batch_norms for form in networks),
+                is_several=has_network and len(forms) > _FEW_FORMS,
+                is_returned=self.returns_edges,
+                is_computed_again=is_more,
+            ),
             fewest_of_chunks(row_bytes) if self.chunked_reductions else 0,
         )
 
@@ -227,6 +234,7 @@ def _lowered(output: Node, keeps_wide: bool) -> tuple[Node, dict[int, Form]]:
     output = returned_values_kept(_without_softmax_in_returned(output))
     while True:
         walks: dict[int, Form] = {}
+        _check_drawn_once(output)
         try:
             for node in in_order(output):
                 if node.op == 'reduce':
@@ -244,12 +252,20 @@ def _lowered(output: Node, keeps_wide: bool) -> tuple[Node, dict[int, Form]]:
     return output, walks
 
 
+def _check_drawn_once(output: Node) -> None:
+    """Raises a Refused if values would be dropped in several forms, each of which draws other numbers."""
+    messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']
+    draws = [id(n) for root in (*messages, *_returned_of_edges(output)) for n in dropouts_in(root)]
+    if len(set(draws)) < len(draws):
+        raise Refused('dropout of values that several reductions read')
+
+
 def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form], keeps_wide: bool) -> dict[int, Form]:
     """The forms of a reduction; one pass gives what it reduces, too, if that is returned."""
     (message,) = reduction.args
     if message.op == 'kept' and id(message.attributes['of']) not in walks:
         with contextlib.suppress(Refused):
-            return reduced_and_returned(reduction, message.attributes['of'])
+            return reduced_and_returned(reduction, message.attributes['of'], keeps_wide)
     return forms_of(reduction, keeps_wide)
 
 

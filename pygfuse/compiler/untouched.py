@@ -27,15 +27,23 @@ def guarded_sides(steps: Iterable[Node]) -> frozenset[str]:
     """The residencies of nodes to which such an operator is applied before anything is reduced."""
     found = set()
     for node in steps:
-        is_singular = node.op in _SINGULAR and node.residency in (SOURCE, TARGET) and _may_divide(node)
+        is_singular = node.residency in (SOURCE, TARGET) and may_be_singular(node)
         # what is computed of an aggregation is computed of all targets by PyG, too
         if is_singular and not any(n.op in ('reduce', 'degree') for n in in_order(node)):
             found.add(node.residency)
     return frozenset(found)
 
 
-def _may_divide(node: Node) -> bool:
-    return node.op != 'div' or isinstance(node.args[1], Node)
+def may_be_singular(node: Node) -> bool:
+    """Whether the derivative of a value by what it is computed of may be infinite.
+
+    Example:
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> x = leaf('x', SOURCE, (4,), torch.float32)
+        >>> may_be_singular(value('log', x)), may_be_singular(value('div', x, 2.0))
+        (True, False)
+    """
+    return node.op in _SINGULAR and (node.op != 'div' or isinstance(node.args[1], Node))
 
 
 def with_edges_only(x: Tensor, edges: Edges, residency: str) -> Tensor:

@@ -80,8 +80,9 @@ class Watched:
 
     def __setattr__(self, name: str, found: Any) -> None:
         module, guards = _parts(self)
-        held = (module._parameters, module._buffers, module._modules, vars(type(module)))
-        if not isinstance(found, Symbol) or any(name in names for names in held):
+        held = any(name in names for names in (module._parameters, module._buffers, module._modules))
+        is_property = hasattr(type(inspect.getattr_static(type(module), name, None)), '__set__')
+        if not isinstance(found, Symbol) or held or is_property:
             raise Refused(f'it stores a value in {name}')
         guards.stored[id(module), name] = module, name, found
 

@@ -15,6 +15,8 @@ CHUNK_BYTES = 2**20
 LEAST_EDGES = 1024
 # float32 loses digits in the long sums of a larger chunk
 MOST_EDGES = 8192
+# of wide values of edges: up to so many are kept for kernels; beyond, operators on chunks keep none
+MOST_KEPT_BYTES = 2**32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,16 @@ def chunk_size(value_bytes: int, most: int | None = None) -> int:
     """
     most = MOST_EDGES if most is None else most
     return min(most, max(LEAST_EDGES, CHUNK_BYTES // max(1, value_bytes)))
+
+
+def are_too_many_to_keep(num_edges: int, row_bytes: int) -> bool:
+    """Whether wide values of edges take so much memory that they are rather computed twice, on chunks of edges.
+
+    Example:
+        >>> are_too_many_to_keep(1_000_000, 512), are_too_many_to_keep(100_000_000, 512)
+        (False, True)
+    """
+    return num_edges * row_bytes > MOST_KEPT_BYTES
 
 
 def chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:

@@ -13,7 +13,7 @@ MOST_TINY_BYTES = 2**16
 MOST_OF_OPERATORS = 2**8
 # the same, where PyG's are few, and others a program
 MOST_OF_ONE_OPERATOR = 2**10
-# the same of a network that normalises over all edges, or of several forms one after the other
+# the same of a network that normalises over all edges, or of several forms, networks among them
 MOST_OF_NORMALISED = 2**11
 # the same where values of edges are returned, which both write
 MOST_OF_RETURNED = 2**12
@@ -21,8 +21,6 @@ MOST_OF_RETURNED = 2**12
 MOST_OF_COMPUTED_AGAIN = 2**12
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
 MOST_OF_CHUNKED_BYTES = 2**27
-# of wide values of edges: up to so many are kept for kernels; beyond, operators on chunks keep none
-MOST_KEPT_BYTES = 2**32
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
 # edges of a sparse matrix: up to so many, a list of them is made, which takes 16 bytes an edge
@@ -117,6 +115,7 @@ def fewest_of(
     is_long: bool = False,
     is_short: bool = False,
     is_normalised: bool = False,
+    is_several: bool = False,
     is_returned: bool = False,
     is_computed_again: bool = False,
 ) -> int:
@@ -125,7 +124,8 @@ def fewest_of(
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
         is_short: Whether PyG's are few.
-        is_normalised: Whether a network normalises over all edges, or several forms run one after the other.
+        is_normalised: Whether a network normalises over all edges.
+        is_several: Whether several forms run one after the other, networks among them.
         is_returned: Whether values of edges are returned.
         is_computed_again: Whether much of what PyG's compute once is computed several times.
 
@@ -136,7 +136,7 @@ def fewest_of(
     limits = (
         (is_long, MOST_OF_OPERATORS),
         (is_short, MOST_OF_ONE_OPERATOR),
-        (is_normalised, MOST_OF_NORMALISED),
+        (is_normalised or is_several, MOST_OF_NORMALISED),
         (is_returned, MOST_OF_RETURNED),
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
     )
@@ -154,16 +154,6 @@ def fewest_of_chunks(row_bytes: int) -> int:
         32769
     """
     return MOST_OF_CHUNKED_BYTES // max(row_bytes, 1) + 1
-
-
-def are_too_many_to_keep(num_edges: int, row_bytes: int) -> bool:
-    """Whether wide values of edges take so much memory that they are rather computed twice, on chunks of edges.
-
-    Example:
-        >>> are_too_many_to_keep(1_000_000, 512), are_too_many_to_keep(100_000_000, 512)
-        (False, True)
-    """
-    return num_edges * row_bytes > MOST_KEPT_BYTES
 
 
 def are_at_once(num_edges: int, row_bytes: int) -> bool:

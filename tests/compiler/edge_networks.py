@@ -199,6 +199,6 @@ class Twice(Block):
 REFUSED = {
     BySource: 'it reads edge_index',
     Ends: 'it returns values of nodes for each edge',
-    Given: 'it returns what it was given',
+    Given: 'it returns or stores what it was given',
     Twice: 'it reads a part of a Sequential',
 }

@@ -8,7 +8,9 @@ import weakref
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch_geometric
+import torch_geometric.nn as pyg
 from torch.nn import Embedding, Linear, Sequential, Tanh
 from torch_geometric.utils import scatter, softmax
 
@@ -183,7 +185,7 @@ class StoresAParameter(Published):
 
 REFUSED = {
     Counted: 'it stores a value in calls',
-    StoresWhatIsGiven: 'it returns values of nodes for each edge',
+    StoresWhatIsGiven: 'it stores values of nodes for each edge',
     StoresAParameter: 'it stores a value in weight',
 }
 
@@ -222,6 +224,59 @@ def test_an_embedding_with_a_row_of_padding_runs_pyg_s_path():
     conv.table = Embedding(RELATIONS, NODES, padding_idx=0)
     pygfuse.compile(conv)(**given)
     assert conv.note.reason == 'an embedding with these arguments'
+
+
+class OfLogarithms(Published):
+    def __init__(self, rows):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.rand(rows, NODES) + 0.5)
+        self.table.data[-1] = 0
+
+    def message(self, x_j, edge_type):
+        return x_j * self.table[edge_type].log()
+
+
+@pytest.mark.parametrize('rows', [5, 1000])
+def test_rows_that_no_edge_reads_have_no_gradient(rows):
+    """The logarithm of zeros that are not read."""
+    given = {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES), 'edge_type': torch.arange(90) % 4}
+    assert_as_pyg(OfLogarithms(rows), given)
+
+
+class OfLargeTables(OfLogarithms):
+    def message(self, x_j, edge_type):
+        return x_j * self.table[edge_type].tanh()
+
+
+@pytest.mark.parametrize(('rows', 'is_first'), [(5, True), (1000, False)])
+def test_of_a_large_table_only_what_is_read_is_computed(rows, is_first):
+    given = {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES), 'edge_type': torch.arange(90) % 4}
+    conv = OfLargeTables(rows)
+    assert_as_pyg(conv, given)
+    assert ('after tables_first' in str(pygfuse.explain(conv))) == is_first
+
+
+class Property(Published):
+    @property
+    def seen(self):
+        return None
+
+    @seen.setter
+    def seen(self, found):
+        raise AssertionError('never')
+
+
+class StoresInAProperty(Property):
+    def message(self, x_i, x_j):
+        self.seen = x_i * x_j
+        return x_j
+
+
+def test_what_is_stored_in_a_property_is_refused():
+    conv = pygfuse.compile(StoresInAProperty())
+    with pytest.raises(AssertionError, match='never'):
+        conv(random_edges(20, 20, 90), x=torch.randn(20, NODES))
+    assert conv.note.reason == 'it stores a value in seen'
 
 
 # Functions of torch_scatter
@@ -312,12 +367,60 @@ def test_what_is_a_number_a_head_is_computed_once_a_head():
     assert walk.title == f'walk: sum, heads=3, channels={NODES}'
 
 
+# Dropout is drawn once
+
+
+class DroppedTwice(Published):
+    """Two messages of one weight that is dropped."""
+
+    def message(self, x_j, index, ptr, size_i):
+        weight = F.dropout(softmax(x_j.sum(dim=-1, keepdim=True), index, ptr, size_i), 0.5, self.training)
+        return weight * x_j, weight * x_j * 2
+
+    def aggregate(self, inputs, index, dim_size=None):
+        return tuple(scatter(part, index, 0, dim_size) for part in inputs)
+
+    def update(self, inputs):
+        return inputs
+
+
+def test_what_several_reductions_read_is_dropped_once():
+    given = {'edge_index': random_edges(20, 20, 90), 'x': torch.randn(20, NODES)}
+    conv = pygfuse.compile(DroppedTwice())
+    first, second = conv(**given)
+    torch.testing.assert_close(second, 2 * first)
+    assert conv.note.reason == 'dropout of values that several reductions read'
+
+
+def test_several_aggregations_drop_once():
+    layer = pyg.TransformerConv(NODES, 4, heads=2, dropout=0.5, aggr=['sum', 'mean'], root_weight=False)
+    edge_index = random_edges(20, 20, 90)
+    count = torch.bincount(edge_index[1], minlength=20).clamp(min=1).view(-1, 1, 1)
+    total, mean = pygfuse.fuse(layer)(torch.randn(20, NODES), edge_index).view(20, 2, 8).split(4, dim=-1)
+    torch.testing.assert_close(total / count, mean)
+
+
+class StoredDropped(StoredAttention):
+    def message(self, x_j, alpha_j, alpha_i, index, ptr, size_i):
+        self.attention = F.dropout(softmax(alpha_j + alpha_i, index, ptr, size_i), 0.5, self.training)
+        return x_j * self.attention.unsqueeze(-1)
+
+
+def test_what_is_stored_is_what_was_dropped():
+    conv, edge_index = pygfuse.compile(StoredDropped()), random_edges(20, 20, 90)
+    x = torch.randn(20, NODES)
+    out, attention = conv(x, edge_index)
+    rows = conv.lin(x).view(20, 2, -1)[edge_index[0]] * attention.unsqueeze(-1)
+    torch.testing.assert_close(out, scatter(rows, edge_index[1], 0, 20).flatten(1))
+    assert conv.note.reason is None
+
+
 # Many edges
 
 
 @pytest.mark.parametrize('name', ['vector attention', 'gated by itself', 'largest'])
 def test_of_many_edges_nothing_wide_is_kept(name, monkeypatch):
-    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_KEPT_BYTES', 0)
+    monkeypatch.setattr('pygfuse.mapping.edge_chunks.MOST_KEPT_BYTES', 0)
     conv, given = made(name, 'random')
     assert_as_pyg(conv, given)
     (plan,) = conv.plans()

@@ -39,8 +39,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'values kept for what a message reads of targets',
         'compiler/kept.py',
-        'return _with_kept(message, found.values(), order)\n\n\ndef wordless',
-        'return _with_kept(message, found.values(), in_order(message))\n\n\ndef wordless',
+        'return _apart(message, found.values(), order)\n\n\ndef wordless',
+        'return _apart(message, found.values(), in_order(message))\n\n\ndef wordless',
         f'{PUBLISHED} -k reductions_within',
     ),
     Mutation(
@@ -77,6 +77,27 @@ OF_COMPILED_MESSAGES = (
         'output = returned_values_kept(_without_softmax_in_returned(output))',
         'output = _without_softmax_in_returned(output)',
         f'{NETWORKS} -k "others and normalisation"',
+    ),
+    Mutation(
+        'a mask for each reduction',
+        'compiler/plan.py',
+        '        _check_drawn_once(output)\n',
+        '',
+        f'{PUBLISHED} -k once',
+    ),
+    Mutation(
+        'rows of a table that no edge reads, and their infinite derivatives',
+        'compiler/passes/tables.py',
+        'if may_be_singular(node):',
+        'if False:',
+        f'{PUBLISHED} -k no_edge_reads',
+    ),
+    Mutation(
+        'all rows of a large table',
+        'compiler/passes/tables.py',
+        ' or parent.args[0].shape[0] > _MOST_ROWS',
+        '',
+        f'{PUBLISHED} -k large_table',
     ),
     Mutation(
         'wide values of any number of edges in memory',

@@ -1,4 +1,7 @@
-"""What is computed of rows of a table alone is computed for the table, which has fewer rows than there are edges."""
+"""What is computed of rows of a small table alone is computed for the table, which has fewer rows than there are edges.
+
+Rows that no edge reads are computed, too: so nothing is whose derivative may be infinite, which 0 times were no number.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from typing import Any
 
 from pygfuse.compiler.ir import EDGE, SHARED, Node, mapped, rewritten, value
 from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.untouched import may_be_singular
 
 # what needs the edges themselves, or is another on each
 _OF_EDGES = ('lookup', 'reduce', 'softmax', 'dropout', 'batch_norm', 'degree', 'results')
+# of a larger table few rows may be read
+_MOST_ROWS = 256
 
 
 def tables_first(output: Node) -> Node:
@@ -32,7 +38,9 @@ def _rule(node: Node) -> Node | None:
     if node.residency != EDGE or operation is None or node.op in _OF_EDGES or not operation.row_wise:
         return None
     rows = [parent for parent in node.parents() if parent.residency != SHARED]
-    if not rows or any(parent.op != 'lookup' for parent in rows):
+    if not rows or any(parent.op != 'lookup' or parent.args[0].shape[0] > _MOST_ROWS for parent in rows):
+        return None
+    if may_be_singular(node):
         return None
     numbers = {(id(parent.args[1]), parent.attributes['counts_back'], parent.args[0].shape[0]) for parent in rows}
     if len(numbers) > 1:
