@@ -49,9 +49,8 @@ class Chunked:
         """The reason, if any, for which edges like these and values of a type have no such form."""
         return why_no_edge_chunks(dtype)
 
-    def run(self, edges: Edges, operands: dict[str, Tensor]) -> dict[int, Tensor]:
-        """The values, or their reduction, by the identity of their node."""
-        node = self.message if self.reduction is None else self.reduction
+    def run(self, edges: Edges, operands: dict[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """The reduction, or the values themselves."""
         reduce = 'none' if self.reduction is None else self.reduction.attributes['reduce']
         draws = any(one.op == 'dropout' for one in self.order)
         sides = [(self.operands[name].residency, tensor) for name, tensor in operands.items()]
@@ -63,7 +62,8 @@ class Chunked:
             out = mean_of(out, edges)
         if reduce == 'min':
             out = -out
-        return {id(node): out.view(out.shape[0], *self.message.shape)}
+        out = out.view(out.shape[0], *self.message.shape)
+        return (None, out) if self.reduction is None else (out, None)
 
     def _negated(self, rows: list[Tensor], generator: torch.Generator | None) -> Tensor:
         return -self._values(rows, generator)

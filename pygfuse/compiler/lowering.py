@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pygfuse.compiler import positions
 from pygfuse.compiler.emission import Factors, Function, Operands, contains, is_leaf
@@ -17,6 +18,16 @@ from pygfuse.program.trace import CHANNELS, HEADS
 from pygfuse.program.vocabulary import WORDS
 
 _OF_TARGETS = ('softmax', 'dropout')
+
+
+class WalkArguments(NamedTuple):
+    """What a walk takes beside edges and operands; attributes are those of `Walk`."""
+
+    program: EdgeProgram
+    heads: int
+    channels: int
+    reduce: str
+    dropout: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +53,11 @@ class Walk:
     reduce: str
     dropout: float
     message: Node
+
+    @property
+    def arguments(self) -> WalkArguments:
+        """What it takes beside edges and operands: neither values nor the layer that they are read of."""
+        return WalkArguments(self.program, self.heads, self.channels, self.reduce, self.dropout)
 
     @property
     def title(self) -> str:

@@ -80,6 +80,62 @@ Stage: TypeAlias = Layer | Norm | Batch | Term | Factor | Activation
 
 
 @dataclasses.dataclass(frozen=True)
+class NetworkCall:
+    """A network by the names of its operands, which holds none of their values.
+
+    Attributes:
+        stages: What happens to the sum of both ends, or to the first features where there are no ends.
+        ends: The ends that are added up.
+        reduce: ``'sum'``, ``'mean'`` or ``'max'``, or None.
+        is_returned: Whether the values themselves are wanted.
+    """
+
+    stages: tuple[Stage, ...]
+    ends: tuple[str, ...]
+    reduce: str | None
+    is_returned: bool
+
+    def run(self, edges: Edges, operands: dict[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """What is reduced and the values themselves, of these what is wanted.
+
+        Args:
+            edges: The edges.
+            operands: The operands by name.
+        """
+        stages = self._stages(operands, edges)
+        if self.reduce is None:
+            return None, edge_states(stages, edges)
+        reduce = 'max' if self.reduce == 'max' else 'sum'
+        if self.is_returned:
+            out, state = edge_network(stages, edges, reduce)
+        else:
+            out, state = edge_reduce(stages, edges, reduce), None
+        return (mean_of(out, edges) if self.reduce == 'mean' else out), state
+
+    def _stages(self, operands: dict[str, Tensor], edges: Edges) -> list[EdgeStage]:
+        given = {name: tensor if tensor.dim() > 1 else tensor.unsqueeze(1) for name, tensor in operands.items()
+                 if name.startswith('features')}  # fmt: skip
+        ends = {name: operands[name] for name in self.ends}
+        stages: list[EdgeStage] = [Begin(**ends) if ends else Begin(features=given['features'])]
+        for stage in self.stages:
+            if isinstance(stage, Layer):
+                weight = operands[stage.weight]
+                bias = None if stage.bias is None else operands[stage.bias].expand(weight.shape[0])
+                stages.append(Map(weight, bias))
+            elif isinstance(stage, Norm):
+                stages.append(Normalise(operands.get(stage.weight), operands.get(stage.bias), stage.eps))
+            elif isinstance(stage, Batch):
+                stages = normalised(stages, edges, stage.module)
+            elif isinstance(stage, Term):
+                stages.append(Plus(given[stage.features], operands.get(stage.weight)))
+            elif isinstance(stage, Factor):
+                stages.append(Times(operands.get(stage.source), given.get(stage.features)))
+            else:
+                stages.append(stage)
+        return stages
+
+
+@dataclasses.dataclass(frozen=True)
 class Network:
     """A network's values on all edges, as a call wants them.
 
@@ -101,6 +157,11 @@ class Network:
     def reduce(self) -> str | None:
         """``'sum'``, ``'mean'`` or ``'max'``, or None."""
         return None if self.reduction is None else self.reduction.attributes['reduce']
+
+    @property
+    def call(self) -> NetworkCall:
+        """What runs it."""
+        return NetworkCall(self.stages, tuple(self._ends), self.reduce, self.is_returned)
 
     @property
     def text(self) -> str:
@@ -157,43 +218,6 @@ class Network:
         # a scale is a number for each channel
         rows = [weight if weight.dim() > 1 else weight.unsqueeze(1) for weight in weights]
         return None if all(bool(of.any(dim=1).all()) for of in rows) else 'all edges tie where a row of weights is zero'
-
-    def run(self, edges: Edges, operands: dict[str, Tensor]) -> dict[int, Tensor]:
-        """The values of the reduction and of the message, of these what is wanted, by the identity of their nodes."""
-        stages = self._stages(operands, edges)
-        if self.reduction is None:
-            return {id(self.message): edge_states(stages, edges)}
-        reduce = 'max' if self.reduce == 'max' else 'sum'
-        if self.is_returned:
-            out, state = edge_network(stages, edges, reduce)
-            found = {id(self.message): state}
-        else:
-            out, found = edge_reduce(stages, edges, reduce), {}
-        if self.reduce == 'mean':
-            out = mean_of(out, edges)
-        return {id(self.reduction): out, **found}
-
-    def _stages(self, operands: dict[str, Tensor], edges: Edges) -> list[EdgeStage]:
-        given = {name: tensor if tensor.dim() > 1 else tensor.unsqueeze(1) for name, tensor in operands.items()
-                 if name.startswith('features')}  # fmt: skip
-        ends = {name: operands[name] for name in self._ends}
-        stages: list[EdgeStage] = [Begin(**ends) if ends else Begin(features=given['features'])]
-        for stage in self.stages:
-            if isinstance(stage, Layer):
-                weight = operands[stage.weight]
-                bias = None if stage.bias is None else operands[stage.bias].expand(weight.shape[0])
-                stages.append(Map(weight, bias))
-            elif isinstance(stage, Norm):
-                stages.append(Normalise(operands.get(stage.weight), operands.get(stage.bias), stage.eps))
-            elif isinstance(stage, Batch):
-                stages = normalised(stages, edges, stage.module)
-            elif isinstance(stage, Term):
-                stages.append(Plus(given[stage.features], operands.get(stage.weight)))
-            elif isinstance(stage, Factor):
-                stages.append(Times(operands.get(stage.source), given.get(stage.features)))
-            else:
-                stages.append(stage)
-        return stages
 
 
 def _said(stage: Stage) -> str:

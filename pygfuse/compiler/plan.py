@@ -199,6 +199,11 @@ class Plan:
         return network.why_edges_tie([found[id(weight)] for weight in network.weights])
 
     @property
+    def is_much_work(self) -> bool:
+        """Whether an edge is much work, by a softmax or a network."""
+        return any(not isinstance(form, Walk) or form.program.softmax for form in self.walks.values())
+
+    @property
     def returns_edges(self) -> bool:
         """Whether a result has a row for each edge."""
         return any(node.residency == EDGE for node in results_of(self.output))

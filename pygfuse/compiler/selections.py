@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ def selected(x: Tensor, take: Sequence[int]) -> Tensor:
         [[1, 1, 4, 4]]
     """
     flat = _in_rows(x)
-    found = _selection(tuple(take), flat.shape[1])
+    found = _known(_selection)(tuple(take), flat.shape[1])
     return _repeated(_part(flat, found), found)
 
 
@@ -32,14 +32,19 @@ def parts(x: Tensor, takes: Sequence[Sequence[int]]) -> list[Tensor]:
         [[[0, 1]], [[3, 4, 5]]]
     """
     flat = _in_rows(x)
-    found = [_selection(tuple(take), flat.shape[1]) for take in takes]
-    places = _split_of(tuple(one.block for one in found))
+    found = [_known(_selection)(tuple(take), flat.shape[1]) for take in takes]
+    places = _known(_split_of)(tuple([one.block for one in found]))
     if places is None:
         return [_repeated(_part(flat, one), one) for one in found]
     period, first, last, *_ = found[0].block
     sizes, order = places
     pieces = flat.view(flat.shape[0], flat.shape[1] // period, period)[:, first:last].split(sizes, dim=2)
     return [_repeated(pieces[k].flatten(1), one) for k, one in zip(order, found, strict=True)]
+
+
+def _known(function: Callable) -> Callable:
+    """A function that remembers what it gave; without its memory while torch compiles, which warns of one."""
+    return function.__wrapped__ if torch.compiler.is_compiling() else function
 
 
 def _in_rows(x: Tensor) -> Tensor:

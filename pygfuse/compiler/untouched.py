@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.compiler.ir import SOURCE, TARGET, Node, in_order
+from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops import Edges
 
 # operators with derivatives that are not finite
@@ -54,13 +55,23 @@ def with_edges_only(x: Tensor, edges: Edges, residency: str) -> Tensor:
         >>> with_edges_only(torch.tensor([[1.0], [0.0], [3.0]]), edges, 'source').flatten().tolist()
         [1.0, 1.0, 3.0]
     """
+    if torch.compiler.is_compiling():
+        row = target_row_of(edges.flow)
+        nodes = edges.token[row if residency == TARGET else 1 - row]
+        touched = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device).index_fill(0, nodes.long(), True)
+        return x.index_select(0, _rows_with_edges(touched))
     graph = edges.graph()
 
     def rows() -> Tensor | bool:
         pointer = (graph.csc if residency == SOURCE else graph.csr).indptr
         touched = pointer.diff() > 0
-        places = torch.arange(len(touched), device=touched.device)
-        return True if bool(touched.all()) else torch.where(touched, places, touched.to(torch.uint8).argmax())
+        return True if bool(touched.all()) else _rows_with_edges(touched)
 
     found = graph.memo.get_or_make(('nodes with edges', residency), rows)
     return x if found is True else x.index_select(0, found)
+
+
+def _rows_with_edges(touched: Tensor) -> Tensor:
+    """For each node itself if it has edges, else any that has."""
+    places = torch.arange(touched.shape[0], device=touched.device)
+    return torch.where(touched, places, touched.to(torch.uint8).argmax())

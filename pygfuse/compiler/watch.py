@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -34,11 +35,11 @@ class Guards:
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
         self._seen: set[tuple[int, str]] = set()
-        self._namespaces: dict[int, _Namespace] = {}
+        self._namespaces: dict[int, Namespace] = {}
 
-    def namespace(self, found: dict[str, Any]) -> _Namespace:
+    def namespace(self, found: dict[str, Any]) -> Namespace:
         """The globals of a module as something that is guarded: always the same for the same."""
-        return self._namespaces.setdefault(id(found), _Namespace(found))
+        return self._namespaces.setdefault(id(found), Namespace(found))
 
     def add(self, owner: Any, name: str, found: Any) -> None:
         """Remembers that `found` was read."""
@@ -63,7 +64,7 @@ class Guards:
             found = getattr(owner, name, None)
             if found is None or found.shape != shape or found.dtype != dtype:
                 return False
-        return not any(_is_changed(module) for module in self.unhooked)
+        return not any(is_changed(module) for module in self.unhooked)
 
 
 class Watched:
@@ -154,7 +155,7 @@ class Watched:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module, guards = _parts(self)
-        if _is_changed(module):
+        if is_changed(module):
             raise Refused(f'a hook is registered on a {type(module).__name__}')
         guards.unhooked.append(module)
         call = type(module).__call__
@@ -185,7 +186,7 @@ class Watched:
         return list(self)[key]
 
 
-def _is_changed(module: Module) -> bool:
+def is_changed(module: Module) -> bool:
     """Whether a call of a module is more than the forward of its class."""
     return has_hooks(module) or 'forward' in module.__dict__
 
@@ -194,11 +195,19 @@ def _parts(watched: Watched) -> tuple[Module, Guards]:
     return object.__getattribute__(watched, '_module'), object.__getattribute__(watched, '_guards')
 
 
-class _Namespace:
-    """A module's globals, whose values are read as attributes."""
+class Namespace:
+    """A file's globals, whose values are read as attributes."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
 
     def __getattr__(self, name: str) -> Any:
         return self._namespace.get(name)
+
+
+def file_of(owner: Any) -> types.ModuleType | None:
+    """The imported file that holds the globals which something stands for, if it does."""
+    if not isinstance(owner, Namespace):
+        return None
+    found = sys.modules.get(owner.__name__)
+    return found if found is not None and vars(found) is owner._namespace else None

@@ -6,19 +6,24 @@ import collections
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
+from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
 from pygfuse.compiler.capture import Captured
+from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.forms import Form
-from pygfuse.compiler.ir import Node
-from pygfuse.compiler.lowering import Walk
+from pygfuse.compiler.ir import SOURCE, TARGET, Node
+from pygfuse.compiler.lowering import Walk, WalkArguments
+from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.selections import parts
 from pygfuse.compiler.untouched import with_edges_only
+from pygfuse.graph.adjacency import target_row_of
 from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
@@ -34,7 +39,12 @@ Run: TypeAlias = Callable[[Edges, Mapping[str, Tensor], Note | None], Any]
 
 
 def written(
-    steps: Sequence[Node], forms: Mapping[int, Form], output: Node, guarded: Collection[str], captured: Captured
+    steps: Sequence[Node],
+    forms: Mapping[int, Form],
+    output: Node,
+    guarded: Collection[str],
+    captured: Captured,
+    places: Mapping[int, Sequence[str]] | None = None,
 ) -> Run:
     """``run(edges, given, note)``, as of `pygfuse.compiler.plan.Plan.run`.
 
@@ -44,8 +54,10 @@ def written(
         output: The result.
         guarded: Residencies whose nodes without edges must not be computed.
         captured: The layer, which says what of the result is stored in it.
+        places: The names by which modules are found from the layer, by the identity of the module; the function takes
+            the layer then, as a fourth argument, and holds no module itself.
     """
-    lines = _Lines(forms, guarded, _parts_of(steps))
+    lines = _Lines(forms, guarded, _parts_of(steps), places)
     for node in steps:
         lines.add(node)
     return lines.function(output, captured)
@@ -54,8 +66,14 @@ def written(
 class _Lines:
     """Lines that give each value a name; arguments as of `written`."""
 
-    def __init__(self, forms: Mapping[int, Form], guarded: Collection[str], split: Mapping[int, list[Node]]) -> None:
-        self._forms, self._guarded, self._split = forms, guarded, split
+    def __init__(
+        self,
+        forms: Mapping[int, Form],
+        guarded: Collection[str],
+        split: Mapping[int, list[Node]],
+        places: Mapping[int, Sequence[str]] | None,
+    ) -> None:
+        self._forms, self._guarded, self._split, self._places = forms, guarded, split, places
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
         # operands that several walks multiply
@@ -68,6 +86,7 @@ class _Lines:
             'with_edges_only': with_edges_only,
             'degree_of': _degree,
             'multiplied': _multiplied,
+            'gathered': _gathered,
             'parts': parts,
         }
 
@@ -84,17 +103,19 @@ class _Lines:
         if output.op == 'results':
             count = len(output.args) - len(captured.stored)
             for k, (owner, attribute) in enumerate(captured.stored, count):
-                self._lines.append(f'setattr({self._kept(owner)}, {attribute!r}, {name}[{k}])')
+                self._lines.append(f'setattr({self._module(owner)}, {attribute!r}, {name}[{k}])')
             result = f'tuple({name}[:{count}])' if captured.returns_several else f'{name}[0]'
         body = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
-        exec(f'def run(edges, given, note):\n{body}', self._scope)
+        exec(f'def run(edges, given, note, layer=None):\n{body}', self._scope)
         return self._scope['run']
 
     def _expression(self, node: Node) -> str:
         if node.op == 'input':
             source = node.attributes['source']
             text = (
-                f'given[{source!r}]' if isinstance(source, str) else f'getattr({self._kept(source[0])}, {source[1]!r})'
+                f'given[{source!r}]'
+                if isinstance(source, str)
+                else f'getattr({self._module(source[0])}, {source[1]!r})'
             )
             guarded = node.residency in self._guarded
             return f'with_edges_only({text}, edges, {node.residency!r})' if guarded else text
@@ -132,15 +153,32 @@ class _Lines:
             names = summed(form)
             if names is not None:
                 x, weights = (None if name is None else self._operand(form.operands[name]) for name in names)
-                return f'summed({self._kept(form)}, edges, note, {x}, {weights}, {{{operands}}}, {shape})'
-            return f'walked({self._kept(form)}, edges, note, {{{operands}}}, {shape})'
+                return f'summed({self._kept(form.arguments)}, edges, note, {x}, {weights}, {{{operands}}}, {shape})'
+            return f'walked({self._kept(form.arguments)}, edges, note, {{{operands}}}, {shape})'
+        if self._places is not None and isinstance(form, Chunked):
+            return self._row_of_each_edge(form)
         found = self._passes.get(id(form))
         if found is None:
             # one pass gives a reduction and what it reduces
             found = self._passes[id(form)] = f'pass_{len(self._passes)}'
             operands = ', '.join(f'{name!r}: all_rows({self._operand(value)})' for name, value in form.operands.items())
-            self._lines.append(f'{found} = {self._kept(form)}.run(edges, {{{operands}}})')
-        return f'{found}[{id(node)}]'
+            run = self._kept(form.call if isinstance(form, Network) else form)
+            self._lines.append(f'{found} = {run}.run(edges, {{{operands}}})')
+        return f'{found}[{int(node is not form.reduction)}]'
+
+    def _row_of_each_edge(self, form: Chunked) -> str:
+        """The lines of values that torch computes of all edges at once: for a trace, of which it makes few loops."""
+        known = self._names
+        of_nodes = [operand for operand in form.operands.values() if operand.residency in (SOURCE, TARGET)]
+        self._names = known | {
+            id(operand): f'gathered({known[id(operand)]}, edges, {operand.residency!r})' for operand in of_nodes
+        }
+        for k, node in enumerate(form.order):
+            name = f'row_{len(self._lines)}_{k}'
+            self._lines.append(f'{name} = {self._expression(node)}')
+            self._names[id(node)] = name
+        found, self._names = self._names[id(form.message)], known
+        return found
 
     def _operand(self, operand: Node | Factors) -> str:
         if not isinstance(operand, Factors):
@@ -153,6 +191,15 @@ class _Lines:
             self._products[key] = f'product_{len(self._products)}'
             self._lines.append(f'{self._products[key]} = multiplied({features}, {weight})')
         return self._products[key]
+
+    def _module(self, module: Module) -> str:
+        """What gives a module that values are read of."""
+        if self._places is None:
+            return self._kept(module)
+        text = 'layer'
+        for name in self._places[id(module)]:
+            text = f'getattr({text}, {name!r})'
+        return text
 
     def _kept(self, value: Any) -> str:
         """The name of something that is the same in each call."""
@@ -185,6 +232,8 @@ def _shared_products(forms: Collection[Form]) -> set[tuple[int, int]]:
 
 def _multiplied(features: Tensor, weight: Tensor) -> Tensor | Product:
     """An operand of several walks that is features of edges times a weight: multiplied once, where edges are few."""
+    if torch.compiler.is_compiling():
+        return Product(features, weight)
     row_bytes = counted_bytes(weight.shape[1], weight.element_size())
     if few_edges_of(features.device) is None or not are_multiplied_once(features.shape[0], row_bytes):
         return Product(features, weight)
@@ -192,7 +241,11 @@ def _multiplied(features: Tensor, weight: Tensor) -> Tensor | Product:
 
 
 def _walked(
-    walk: Walk, edges: Edges, note: Note | None, operands: dict[str, Tensor | Product], shape: tuple[int, ...] | None
+    walk: WalkArguments,
+    edges: Edges,
+    note: Note | None,
+    operands: dict[str, Tensor | Product],
+    shape: tuple[int, ...] | None,
 ) -> Tensor:
     """The result of a walk, in a shape that is not ``[targets, channels]``."""
     seed = None
@@ -219,12 +272,12 @@ def summed(walk: Walk) -> tuple[str, str | None] | None:
 
 
 def _weighed(
-    walk: Walk, edges: Edges, note: Note | None, x: Tensor, weights: Tensor | None,
+    walk: WalkArguments, edges: Edges, note: Note | None, x: Tensor, weights: Tensor | None,
     operands: dict[str, Tensor], shape: tuple[int, ...] | None,
 ) -> Tensor:  # fmt: skip
     """The result of a walk that adds up sources, of few edges as they come."""
     # a first call runs as those that follow it: a checkpoint wants the same tensors saved
-    is_known = note is not None or not (is_said(x.device) or is_watched(list(operands.values())))
+    is_known = note is not None or not (is_watched(list(operands.values())) or is_said(x.device))
     few = few_edges_weighed(edges, x, weights, note or modes().note) if is_known else None
     if few is None:
         return _walked(walk, edges, note, operands, shape)
@@ -235,6 +288,12 @@ def _weighed(
 def _all_rows(x: Tensor) -> Tensor:
     """A tensor with all its rows, if they were deferred: a chunk reads any of them."""
     return x if are_plain((x,)) or x.dim() == 0 else x[:]
+
+
+def _gathered(x: Tensor, edges: Edges, residency: str) -> Tensor:
+    """The rows of nodes for each edge of an ``edge_index``."""
+    row = target_row_of(edges.flow)
+    return x.index_select(0, edges.token[row if residency == TARGET else 1 - row])
 
 
 def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any) -> Tensor:

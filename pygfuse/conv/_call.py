@@ -74,6 +74,12 @@ def takes_weights(kind: type) -> bool:
     return any(name == 'edge_weight' for name, _ in _names(kind.message, 1))
 
 
+def names_of_nodes(kind: type) -> tuple[str, ...]:
+    """The arguments of ``propagate`` that a class gathers to the edges, without ``_i`` and ``_j``."""
+    names = [name for name, _ in (*_names(kind.message, 1), *_names(kind.aggregate, 2)) if name not in _SPECIAL]
+    return tuple(dict.fromkeys(name[:-2] for name in names if name[-2:] in ('_i', '_j')))
+
+
 def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False) -> Call:
     """Does what PyG's ``_collect`` does, but for the gathering.
 

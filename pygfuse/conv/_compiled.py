@@ -21,6 +21,7 @@ from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
 from pygfuse.conv._scaled_towers import ScaledTowers
+from pygfuse.conv._traced_calls import TracedByTorch
 from pygfuse.graph.adjacency import values_of
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 
@@ -28,7 +29,7 @@ from pygfuse.mapping.few_edges import SO_FEW_EDGES
 _BEFORE = {PNAConv: (ScaledTowers,)}
 
 
-class CompiledConv(Noted):
+class CompiledConv(TracedByTorch, Noted):
     """A mixin before a class of convolutions: its ``propagate`` runs what the compiler makes of its messages.
 
     What has no fused form runs the class's own ``propagate``, and `pygfuse.report` says why.
@@ -40,6 +41,8 @@ class CompiledConv(Noted):
 
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``propagate``, fused where it can be."""
+        if torch.compiler.is_compiling():
+            return self._propagate_traced(edge_index, size, kwargs)
         if self.fuse and fallback.is_small_matrix(edge_index):
             return self._by_pyg(edge_index, size, kwargs, SO_FEW_EDGES)
         kind = kind_of_call(self, edge_index, size, kwargs)
@@ -50,7 +53,7 @@ class CompiledConv(Noted):
             return self._by_pyg(edge_index, size, kwargs, reason)
         out = None if known is None else known.run(self, edge_index, size, kwargs)
         if out is not None:
-            return self.update(out, **known.arguments_of_update(kwargs))
+            return self.update(out, **known.arguments.for_update(kwargs))
         call, plan = self._planned(edge_index, size, kwargs)
         if kind is not None and not isinstance(plan, str):
             known = remember(self, kind, call, plan, kwargs)
@@ -62,6 +65,14 @@ class CompiledConv(Noted):
         with self.noted():
             out = call.run(plan)
         return self.update(out, **call.of_update)
+
+    def _propagate_traced(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any]) -> Any:
+        """The same while torch compiles."""
+        found = self.why_not() or fallback.why_not_here() or self.run_traced(edge_index, size, kwargs)
+        if not self.runs_fused(found if isinstance(found, str) else None):
+            return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
+        out, of_update = found
+        return self.update(out, **of_update)
 
     def _by_pyg(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any], reason: str) -> Any:
         """PyG's operators, for a reason that is no layer's as it stands."""

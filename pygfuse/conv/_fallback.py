@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
@@ -191,6 +192,17 @@ def are_fewer(adjacency: Any, count: int) -> bool:
     """Whether there are fewer edges than so many, from which on a layer's fused form takes less than PyG's path."""
     num_edges = _listed_edges([adjacency])
     return num_edges is not None and 0 < num_edges < count
+
+
+def are_few_compiled(adjacency: Any, count: int) -> bool:
+    """Whether torch compiles, and there are fewer edges than so many, from which on what it makes of PyG's operators
+    takes more than kernels.
+    """
+    # an export is of kernels for any number of edges
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting() or not is_edge_index(adjacency):
+        return False
+    # measured on a CPU; how many edges a forward of PyG's has chosen is not known
+    return adjacency.device.type == 'cpu' and guard_or_false(adjacency.shape[1] < count)
 
 
 def _listed_edges(adjacencies: Iterable[Any]) -> int | None:

@@ -17,10 +17,11 @@ from torch.nn import Module
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.hooks import weight_and_bias
 from pygfuse._lib.note import Note
+from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._as_list import as_list, is_short_product
 from pygfuse.conv._checks import NodePair
 from pygfuse.conv._spec import EdgeWeight, Spec
-from pygfuse.mapping.few_edges import are_few, counted_bytes
+from pygfuse.mapping.few_edges import are_few, counted_bytes, fewest_compiled
 from pygfuse.ops.aggregation import is_divided
 from pygfuse.ops.few_edges import TYPES, FewEdges
 from pygfuse.ops.intercepted import PLAIN
@@ -54,6 +55,8 @@ class OverFewEdges:
     spec: ClassVar[Spec]
     # what calls along few edges may bring beside features, an adjacency and features of edges
     given_of_few: ClassVar[tuple[str, ...]] = ()
+    # whether a network is on each edge
+    has_network: ClassVar[bool] = False
 
     def as_list(self, x: Any, adjacency: Any, given: dict[str, Any]) -> Any:
         """The adjacency, or the list of its edges, where the layer gives the same over it."""
@@ -75,6 +78,12 @@ class OverFewEdges:
     def drops(self) -> bool:
         """Whether weights of edges are dropped."""
         return self.spec.attention is not None and self.training and self.dropout > 0.0
+
+    def are_few_compiled(self, adjacency: Any) -> bool:
+        """Whether torch compiles, and what it makes of PyG's operators takes less along edges as few as these."""
+        program = self.spec.program
+        is_softmax = self.spec.attention is not None or (program is not None and program.softmax)
+        return fallback.are_few_compiled(adjacency, fewest_compiled(is_softmax or self.has_network))
 
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> Any:
         """How the layer runs along few edges, the form of a sum (`pygfuse.ops.few_edges`) or what else `sum_few` takes;

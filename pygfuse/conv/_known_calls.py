@@ -12,9 +12,10 @@ from torch import Tensor
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.note import Note
-from pygfuse.compiler import Given, Plan
+from pygfuse.compiler import Plan
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv._call import SIMPLE, Call
+from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.graph.adjacency import FLOWS
@@ -27,7 +28,6 @@ from pygfuse.ops.listed import savable
 _MOST_KINDS = 4
 # of the class behind the compiled one: where they are replaced, messages are not all that it computes
 _plumbing_of = operator.attrgetter('propagate', '_collect', '_lift')
-_SUFFIXES = {'_j': 0, '_i': 1}
 # what sizes are made of
 _SIZES = {int, type(None)}
 
@@ -85,57 +85,24 @@ class KnownCall:
     Attributes:
         kind: Calls of this kind run alike.
         plan: What runs it.
-        of_nodes: Of each tensor of nodes, its name, that of its argument, and its place there if that is a pair.
-        of_edges: The names of those that have a row for each edge.
-        shared: The names and shapes of the others.
-        counted: Arguments, places there, and sides of the tensors that say how many nodes there are.
-        of_update: The names and defaults of what ``update`` takes.
-        num_stacked: How many features of nodes each argument holds, ``[*, nodes, channels]``; None for one without that
-            dimension.
+        arguments: Where its tensors are.
         fewest_edges: Along fewer, PyG's operators take less.
     """
 
     kind: Kind
     plan: Plan
-    of_nodes: tuple[tuple[str, str, int | None], ...]
-    of_edges: tuple[str, ...]
-    shared: tuple[tuple[str, torch.Size], ...]
-    counted: tuple[tuple[str, int | None, int], ...]
-    of_update: tuple[tuple[str, Any], ...]
-    num_stacked: int | None
+    arguments: KnownArguments
     fewest_edges: int
 
     @staticmethod
     def of(layer: Any, kind: Kind, plan: Plan, call: Call, kwargs: Mapping[str, Any]) -> KnownCall | None:
         """What is to be known of a call; None where the next of its kind takes all the looking again."""
-        items = {name: item for name, item in call.given.items() if isinstance(item, Given)}
-        others = [name for name, item in items.items() if item.residency in ('edge', 'shared')]
-        if not all(isinstance(kwargs.get(name), Tensor) for name in others):
+        arguments = KnownArguments.of(layer, call, kwargs)
+        if arguments is None:
             return None
-        of_nodes, counted = [], {}
-        stacked = {len(stack) for stack in call.stacks.values()}
-        for name in call.given:
-            if name in items and items[name].is_of_all:
-                of_nodes.append((name, name, None))
-            argument, side = kwargs.get(name[:-2]), _SUFFIXES.get(name[-2:])
-            if side is None or not isinstance(argument, (Tensor, tuple)):
-                continue
-            is_pair = isinstance(argument, tuple)
-            if name in items:
-                of_nodes.append((name, name[:-2], side if is_pair else None))
-            for place, part in enumerate(argument) if is_pair else ((None, argument),):
-                if part is not None:
-                    counted[name[:-2], place, side if place is None else place] = part.dim()
-        if any(dims != 3 if stacked else layer.node_dim % dims for dims in counted.values()):
-            return None
-        edges = tuple(name for name in others if items[name].residency == 'edge')
-        shared = tuple((name, items[name].value.shape) for name in others if name not in edges)
-        update = tuple((name, None if name in kwargs else value) for name, value in call.of_update.items())
         # measured on a CPU
-        is_measured = not stacked and few_edges_of(call.edges.walked.device) is not None
-        fewest = plan.fewest_edges if is_measured else 0
-        num_stacked = stacked.pop() if stacked else None
-        return KnownCall(kind, plan, tuple(of_nodes), edges, shared, tuple(counted), update, num_stacked, fewest)
+        is_measured = not call.stacks and few_edges_of(call.edges.walked.device) is not None
+        return KnownCall(kind, plan, arguments, plan.fewest_edges if is_measured else 0)
 
     def why_not(self, num_edges: int) -> str | None:
         """The reason, if any, for which PyG's operators run along so many edges."""
@@ -150,52 +117,24 @@ class KnownCall:
         """
         if not self.plan.captured.guards.hold():
             return None
-        tensors, edges = self.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, size, kwargs)
+        arguments = self.arguments
+        tensors, edges = arguments.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, size, kwargs)
         if tensors is None or edges is None or self.plan.why_not(edges, tensors) is not None:
             return None
         note = layer.note
         note.reason = note.forward = None
-        if self.num_stacked is None:
-            return self.plan.run(edges, tensors, note)
-        stacks = {name: tensors[name] for name, *_ in self.of_nodes}
-        each = ({name: stack[k] for name, stack in stacks.items()} for k in range(self.num_stacked))
-        return torch.stack([self.plan.run(edges, {**tensors, **one}, note) for one in each])
-
-    def tensors(self, num_edges: int, kwargs: Mapping[str, Any]) -> dict[str, Tensor] | None:
-        """The tensors of a call of this kind by name; None if one has other rows than it should."""
-        found = {}
-        for name, base, place in self.of_nodes:
-            found[name] = kwargs[base] if place is None else kwargs[base][place]
-        for name in self.of_edges:
-            found[name] = kwargs[name]
-            if kwargs[name].shape[0] != num_edges:
-                return None
-        for name, shape in self.shared:
-            found[name] = kwargs[name]
-            if kwargs[name].shape != shape:
-                return None
-        return found
+        return arguments.over_stacks(lambda one: self.plan.run(edges, one, note), tensors)
 
     def edges(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Edges | None:
         """The edges of a call of this kind; None if its tensors do not agree on the numbers of nodes."""
-        rows: list[int | None] = [None, None] if size is None else [*size]
-        dim = 0 if self.num_stacked is None else 1
-        for base, place, side in self.counted:
-            count = (kwargs[base] if place is None else kwargs[base][place]).shape[dim]
-            if rows[side] not in (None, count):
-                return None
-            rows[side] = count
-        sources, targets = rows
-        sources, targets = targets if sources is None else sources, sources if targets is None else targets
+        counts = self.arguments.num_nodes(size, kwargs)
+        if counts is None:
+            return None
         if stand_for_themselves(adjacency):
-            return Edges(savable(adjacency), sources, targets, FLOWS[0])
-        graph, adjacency = graph_of(layer, adjacency, sources, targets)
+            return Edges(savable(adjacency), *counts, FLOWS[0])
+        graph, adjacency = graph_of(layer, adjacency, *counts)
         token = adjacency if graph.is_of(adjacency) else graph.token
-        return Edges(token, sources, targets, FLOWS[0], None, graph)
-
-    def arguments_of_update(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``update`` takes."""
-        return {name: kwargs.get(name, default) for name, default in self.of_update}
+        return Edges(token, *counts, FLOWS[0], None, graph)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -365,7 +365,8 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if reason is None and spec.matrix:
             before = None if spec.before is None else self._modules.get(spec.before)
             reason = fallback.why_not_repeats(self, adjacency) or fallback.why_not_ties(self, adjacency, x[0], before)
-        return reason or self.why_not_call(inputs) or (SO_FEW_EDGES if self.are_so_few(adjacency) else None)
+        are_so_few = self.are_so_few(adjacency) or self.are_few_compiled(adjacency)
+        return reason or self.why_not_call(inputs) or (SO_FEW_EDGES if are_so_few else None)
 
     def tensors_of_call(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
         """The floating tensors of a call by name."""

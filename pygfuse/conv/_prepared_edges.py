@@ -65,9 +65,11 @@ def kept_with_edges(function: Callable, otherwise: Callable | None = None) -> Ca
 
 
 def _with_globals(function: types.FunctionType, changed: dict[str, Any]) -> types.FunctionType:
-    namespace = {**function.__globals__, **changed}
+    # by the name of its file torch.compile would find the function's own
+    namespace = {name: value for name, value in function.__globals__.items() if name != '__name__'} | changed
+    # torch.compile keeps with the code what it made of it, for other globals
     copied = types.FunctionType(
-        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
+        function.__code__.replace(), namespace, function.__name__, function.__defaults__, function.__closure__
     )
     copied.__kwdefaults__ = function.__kwdefaults__
     return functools.update_wrapper(copied, function)

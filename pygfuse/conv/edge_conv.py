@@ -74,6 +74,7 @@ class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
 
     propagate_type: ClassVar = {'x': PairTensor}
     spec = Spec(None, needs_targets=True, static=True, reorganised=True)
+    has_network = True
 
     def forward(self, x: Any, edge_index: Any) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``EdgeConv.forward``."""

@@ -23,6 +23,10 @@ MOST_OF_COMPUTED_AGAIN = 2**12
 MOST_OF_CHUNKED_BYTES = 2**27
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
+# the same of what torch.compile makes of PyG's operators
+MOST_OF_COMPILED = 2**12
+# the same where an edge is much work, by a softmax or a network
+MOST_OF_COMPILED_WORK = 2**10
 # edges of a sparse matrix: up to so many, a list of them is made, which takes 16 bytes an edge
 MOST_LISTED = 2**20
 # the same, where the other way is a loop over chunks of edges
@@ -154,6 +158,19 @@ def fewest_of_chunks(row_bytes: int) -> int:
         32769
     """
     return MOST_OF_CHUNKED_BYTES // max(row_bytes, 1) + 1
+
+
+def fewest_compiled(is_much_work: bool) -> int:
+    """From how many edges on what torch.compile makes of PyG's operators takes more than kernels, which it only calls.
+
+    Args:
+        is_much_work: Whether an edge is much work, by a softmax over targets or a network.
+
+    Example:
+        >>> fewest_compiled(False), fewest_compiled(True)
+        (4097, 1025)
+    """
+    return (MOST_OF_COMPILED_WORK if is_much_work else MOST_OF_COMPILED) + 1
 
 
 def are_at_once(num_edges: int, row_bytes: int) -> bool:

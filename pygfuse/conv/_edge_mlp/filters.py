@@ -23,6 +23,8 @@ from pygfuse.ops.edge_mlp import why_no_edge_chunks
 class FilterConv(FusedConv):
     """A mixin for layers with a network ``nn`` of features of edges."""
 
+    has_network = True
+
     def prepare(self) -> list[Stage] | str:
         try:
             return stages_of(self.nn)

@@ -1,0 +1,168 @@
+"""A plan as ``torch.compile`` traces it: lines of Python that hold no module, and find the layer's by their names.
+
+torch traces neither the capture of a message nor its passes: a layer runs them while torch compiles, and hands over
+what they give as a constant. What they read of the layer is read again where torch sees it: another value, another
+trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from pygfuse.compiler.chunked import Chunked
+from pygfuse.compiler.ir import Node
+from pygfuse.compiler.network import Network
+from pygfuse.compiler.plan import Plan
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.surroundings import NUMBERS
+from pygfuse.compiler.watch import file_of, is_changed
+from pygfuse.compiler.written import written
+from pygfuse.ops import Edges
+
+Place = tuple[str, ...]
+_COMPARED = (*NUMBERS, tuple)
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A plan for any layer that reads as the one that was captured.
+
+    Attributes:
+        lines: What computes the results, as of `pygfuse.compiler.written.written`.
+        values: The places of modules, names and values of what was read of them and has to be the same.
+        kinds: The same with the types of submodules.
+        around: The same of numbers that are globals of a file, with the file.
+        tensors: The same with the shapes and types of tensors.
+        unhooked: The places of modules that were called.
+    """
+
+    lines: Callable
+    values: tuple[tuple[Place, str, Any], ...]
+    kinds: tuple[tuple[Place, str, type], ...]
+    around: tuple[tuple[types.ModuleType, str, Any], ...]
+    tensors: tuple[tuple[Place, str, tuple[int, ...], torch.dtype], ...]
+    unhooked: tuple[Place, ...]
+
+    @staticmethod
+    def of(plan: Plan, layer: Module) -> Traced:
+        """A plan of a layer.
+
+        Raises:
+            Refused: If torch cannot trace it.
+        """
+        for form in plan.walks.values():
+            if isinstance(form, Network):
+                _check_network(form)
+            elif isinstance(form, Chunked):
+                _check_values(form)
+        _check_attributes(plan.steps)
+        places = {id(module): _place(name) for name, module in layer.named_modules()}
+        values, kinds, around = [], [], []
+        guards = plan.captured.guards
+        for owner, name, value in guards.attributes:
+            if not isinstance(owner, Module):
+                around += _read_around(owner, name, value)
+            elif isinstance(value, Module):
+                kinds.append((_placed(owner, places), name, type(value)))
+            else:
+                values.append((_placed(owner, places), name, value))
+        tensors = [(_placed(owner, places), name, tuple(shape), dtype) for owner, name, shape, dtype in guards.tensors]
+        unhooked = [_placed(module, places) for module in guards.unhooked]
+        lines = written(plan.steps, plan.walks, plan.output, plan.guarded, plan.captured, places)
+        return Traced(lines, tuple(values), tuple(kinds), tuple(around), tuple(tensors), tuple(unhooked))
+
+    def holds(self, layer: Module) -> bool:
+        """Whether everything would be read again of a layer."""
+        for place, name, value in self.values:
+            found = getattr(_at(layer, place), name, None)
+            found = tuple(found) if isinstance(found, list) else found
+            is_same = found == value if isinstance(value, _COMPARED) else found is value
+            if type(found) is not type(value) or not is_same:
+                return False
+        for file, name, value in self.around:
+            if getattr(file, name, None) != value:
+                return False
+        for place, name, kind in self.kinds:
+            if type(getattr(_at(layer, place), name, None)) is not kind:
+                return False
+        for place, name, shape, dtype in self.tensors:
+            found = getattr(_at(layer, place), name, None)
+            if found is None or tuple(found.shape) != shape or found.dtype != dtype:
+                return False
+        return not any(is_changed(_at(layer, place)) for place in self.unhooked)
+
+    def run(self, layer: Module, edges: Edges, given: dict[str, Tensor]) -> Any:
+        """The results of a call, as of `pygfuse.compiler.plan.Plan.run`.
+
+        Args:
+            layer: The layer.
+            edges: The edges.
+            given: The tensors of the call by name.
+        """
+        return self.lines(edges, given, None, layer)
+
+
+def _place(name: str) -> Place:
+    return tuple(name.split('.')) if name else ()
+
+
+def _placed(module: Module, places: dict[int, Place]) -> Place:
+    if id(module) not in places:
+        raise Refused(f'it reads a {type(module).__name__} that is no part of the layer')
+    return places[id(module)]
+
+
+def _at(layer: Module, place: Place) -> Module:
+    for name in place:
+        layer = getattr(layer, name)
+    return layer
+
+
+def _read_around(owner: Any, name: str, value: Any) -> list[tuple[types.ModuleType, str, Any]]:
+    """What a trace reads again of what is around a layer: functions and classes are taken for what they are.
+
+    Raises:
+        Refused: For numbers of what no trace reads again.
+    """
+    if isinstance(owner, types.FunctionType) or not isinstance(value, _COMPARED):
+        return []
+    file = file_of(owner)
+    if file is None:
+        raise Refused(f'it reads {name}, which is no attribute of the layer')
+    return [(file, name, value)]
+
+
+def _check_network(network: Network) -> None:
+    """Raises a Refused for networks that write statistics, or run by what their weights hold."""
+    if network.batch_norms:
+        raise Refused('torch compiles no batch normalisation of edges')
+    if network.reduce == 'max':
+        raise Refused('torch compiles no maximum of a network, whose weights decide whether edges tie')
+
+
+def _check_values(values: Chunked) -> None:
+    """Raises a Refused for values of edges that are more than a row that is kept for each."""
+    if values.reduction is not None or any(node.op == 'dropout' for node in values.order):
+        raise Refused(f'torch compiles no {values.title}')
+    _check_attributes(values.order)
+
+
+def _check_attributes(steps: Iterable[Node]) -> None:
+    """Raises a Refused for steps that hold modules or tensors."""
+    for node in steps:
+        attributes = {} if node.op == 'kept' else node.attributes
+        if node.op != 'input' and any(map(_is_held, attributes.values())):
+            raise Refused(f'torch compiles no {node.op}')
+
+
+def _is_held(value: Any) -> bool:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return any(map(_is_held, value))
+    return isinstance(value, (Module, Tensor))

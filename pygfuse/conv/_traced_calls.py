@@ -1,0 +1,216 @@
+"""Calls of compiled layers while ``torch.compile`` traces them.
+
+A message is captured by Python that torch cannot trace. So torch is told what a call is like (names, types, widths,
+which tensors have a row for each edge), and the layer makes a small example of such a call, and its plan, whose lines
+torch traces.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import operator
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_or_false, has_static_value
+from torch_geometric import EdgeIndex
+
+from pygfuse.compiler import Refused
+from pygfuse.compiler.traced import Traced
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._call import SIMPLE, collected, names_of_nodes
+from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._known_arguments import KnownArguments
+from pygfuse.graph.adjacency import FLOWS
+from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_compiled
+from pygfuse.ops import Edges
+
+# a call in constants: the types of the edges, and arguments by name
+Described = tuple[tuple[str, Any], ...]
+
+# rows of an example's tensors
+_EDGES = 1009
+_NODES = (503, 509, 521, 523)
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedCall:
+    """Calls of a kind.
+
+    Attributes:
+        traced: What computes the results.
+        arguments: Where its tensors are.
+        fewest_edges: Along fewer, what torch makes of PyG's operators takes less.
+    """
+
+    traced: Traced
+    arguments: KnownArguments
+    fewest_edges: int
+
+    def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
+        """The results of a call and what ``update`` takes, or why torch traces PyG's operators.
+
+        Args:
+            layer: The layer.
+            adjacency, size, kwargs: What ``propagate`` was given.
+        """
+        if fallback.are_few_compiled(adjacency, self.fewest_edges):
+            return SO_FEW_EDGES
+        tensors = self.arguments.tensors(None, kwargs)
+        counts = self.arguments.num_nodes(size, kwargs, is_checked=True)
+        if tensors is None or counts is None or not self.traced.holds(layer):
+            return _NOT_TRACED
+        edges = Edges(adjacency, counts[0], counts[1])
+        out = self.arguments.over_stacks(lambda one: self.traced.run(layer, edges, one), tensors)
+        return out, self.arguments.for_update(kwargs)
+
+
+# by names, which torch takes for constants; it sees what an attribute of this holds, and not what another holds
+_CALLS = types.SimpleNamespace()
+_names = map('call_{}'.format, itertools.count())
+_NOT_TRACED = 'torch compiles'
+
+
+class TracedByTorch:
+    """A mixin for compiled layers."""
+
+    def run_traced(self, adjacency: Any, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
+        """The aggregated messages of a call and what ``update`` takes, or why torch traces PyG's operators.
+
+        Args:
+            adjacency, size, kwargs: What ``propagate`` was given.
+        """
+        is_plain = is_edge_index(adjacency) and not isinstance(adjacency, EdgeIndex) and adjacency.dim() == 2
+        # an export is for other processes, which know no program of the layer
+        if not is_plain or self.flow != FLOWS[0] or torch.compiler.is_exporting():
+            return _NOT_TRACED
+        call = described(adjacency, size, kwargs, self.arguments_of_nodes(), self.node_dim == -2)
+        if call is None:
+            return _NOT_TRACED
+        found = self.traced_call(call, str(adjacency.device))
+        known = getattr(_CALLS, found, None)
+        return found if known is None else known.run(self, adjacency, size, kwargs)
+
+    @torch.compiler.assume_constant_result
+    def arguments_of_nodes(self) -> tuple[str, ...]:
+        """The names of arguments of ``propagate`` that are gathered to the edges."""
+        return names_of_nodes(type(self))
+
+    @torch.compiler.assume_constant_result
+    def traced_call(self, call: Described, device: str) -> str:
+        """The name of what is known of calls of a kind, or why torch traces PyG's operators.
+
+        Args:
+            call: A call, as of `described`.
+            device: Where its tensors are.
+        """
+        (_, dtype), *arguments = call
+        kwargs = {name: example_of(value, device) for name, value in arguments}
+        size = kwargs.pop(_SIZE, None)
+        edges = torch.zeros(2, _EDGES, dtype=dtype, device=device)
+        try:
+            example = collected(self, edges, size, kwargs)
+            plan = self.plan_of(example.given)
+            if isinstance(plan, str):
+                return plan
+            arguments = KnownArguments.of(self, example, kwargs)
+            if arguments is None:
+                return _NOT_TRACED
+            traced = Traced.of(plan, self)
+            known = TracedCall(traced, arguments, fewest_compiled(plan.is_much_work))
+        except (Refused, ValueError) as refusal:
+            return str(refusal)
+        name = next(_names)
+        setattr(_CALLS, name, known)
+        return name
+
+
+# an argument of `propagate` by this name is none of `message`
+_SIZE = 'size'
+
+
+def described(
+    adjacency: Tensor, size: Any, kwargs: Mapping[str, Any], of_nodes: tuple[str, ...], are_stacked: bool = False
+) -> Described | None:
+    """A call in constants; None where it is not of a kind that has a plan.
+
+    Args:
+        adjacency, size, kwargs: What ``propagate`` was given.
+        of_nodes: The names of arguments that are gathered to the edges.
+        are_stacked: Whether features of three dimensions are several of nodes.
+
+    Example:
+        >>> given = {'x': torch.ones(5, 8), 'edge_weight': torch.ones(9)}
+        >>> described(torch.zeros(2, 9, dtype=torch.int64), None, given, ('x',))[1:]
+        (('x', ('nodes', 0, torch.float32, 8)), ('edge_weight', ('edges', 0, torch.float32)))
+    """
+    num_edges, counts = adjacency.shape[1], []
+    found: list[tuple[str, Any]] = [('edges', adjacency.dtype)]
+    for name, value in kwargs.items():
+        if isinstance(value, Tensor):
+            if value.device != adjacency.device:
+                return None
+            is_of_nodes, is_stack = name in of_nodes, are_stacked and value.dim() == 3
+            one = _of_nodes(value, counts, is_stack) if is_of_nodes else _of_edges(value, num_edges)
+        elif isinstance(value, tuple) and len(value) == 2 and name in of_nodes:
+            one = tuple([None if part is None else _of_nodes(part, counts) for part in value])
+        elif isinstance(value, SIMPLE) and (isinstance(value, (str, type(None))) or has_static_value(value)):
+            one = ('number', value)
+        else:
+            return None
+        found.append((name, one))
+    if size is not None:
+        found.append((_SIZE, tuple([None if count is None else ('count', _place_of(count, counts)) for count in size])))
+    return tuple(found) if len(counts) <= len(_NODES) else None
+
+
+def example_of(value: Any, device: str) -> Any:
+    """An argument of an example, from what `described` says of it."""
+    if value is None:
+        return None
+    kind, *said = value
+    if not isinstance(kind, str):
+        return tuple([example_of(part, device) for part in value])
+    if kind == 'number':
+        return said[0]
+    if kind == 'count':
+        return _NODES[said[0]]
+    place, dtype, *shape = said
+    if kind == 'stack':
+        shape.insert(1, _NODES[place])
+    elif kind != 'shared':
+        shape.insert(0, _EDGES if kind == 'edges' else _NODES[place])
+    # of one number, however wide
+    return torch.zeros((), dtype=dtype, device=device).expand(*shape)
+
+
+def _of_nodes(value: Tensor, counts: list[int], is_stack: bool = False) -> tuple:
+    if is_stack:
+        count, rows, channels = value.shape
+        return 'stack', _place_of(rows, counts), value.dtype, *_numbers((count, channels))
+    return 'nodes', _place_of(value.shape[0], counts), value.dtype, *_numbers(value.shape[1:])
+
+
+def _of_edges(value: Tensor, num_edges: int) -> tuple:
+    # of edges that a forward has chosen nobody knows how many they are
+    is_of_edges = value.dim() > 0 and guard_or_false(value.shape[0] == num_edges)
+    if is_of_edges:
+        return 'edges', 0, value.dtype, *_numbers(value.shape[1:])
+    return 'shared', 0, value.dtype, *_numbers(value.shape)
+
+
+def _numbers(shape: Sequence[int]) -> list[int]:
+    # constants, also where torch takes them for sizes that change
+    return [operator.index(number) for number in shape]
+
+
+def _place_of(count: int, counts: list[int]) -> int:
+    for place, known in enumerate(counts):
+        if guard_or_false(known == count):
+            return place
+    counts.append(count)
+    return len(counts) - 1
