@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -197,12 +198,13 @@ def inputs(seed: int, num_nodes: int = 7, num_edges: int = 20) -> dict[str, torc
     return {'edge_index': torch.stack([sources, targets]), **of_nodes, **numbers, **of_edges}
 
 
-def outcome(seed: int, with_kernels: bool = False) -> str | None:
+def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False) -> str | None:
     """Why a random layer is refused, or None if it gave PyG's values and gradients.
 
     Args:
         seed: Of the layer and its inputs.
         with_kernels: Whether walks run, which takes seconds to compile, or torch computes their programs.
+        is_traced: Whether ``torch.compile`` traces the layer, and kernels run.
 
     Raises:
         AssertionError: If it gave others.
@@ -211,8 +213,8 @@ def outcome(seed: int, with_kernels: bool = False) -> str | None:
     given = inputs(seed)
     leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
 
-    def run() -> tuple[torch.Tensor, list[torch.Tensor]]:
-        out = conv(**given)
+    def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        out = call(**given)
         # all that is returned, and what was stored
         parts = [*(out if isinstance(out, tuple) else (out,)), *([conv.stored] if hasattr(conv, 'stored') else [])]
         out = torch.cat([part.flatten() for part in parts])
@@ -225,8 +227,12 @@ def outcome(seed: int, with_kernels: bool = False) -> str | None:
     except (RuntimeError, IndexError):
         return 'PyG does not run it either'
     pygfuse.compile(conv)
-    with changed(fusion=with_kernels):
-        found = run()
+    if is_traced:
+        torch._dynamo.reset()
+        found = run(torch.compile(conv, backend='aot_eager', fullgraph=True))
+    else:
+        with changed(fusion=with_kernels):
+            found = run()
     if conv.note.reason is not None:
         return conv.note.reason
     for name, got, wanted in zip(['output', *map(str, range(len(leaves)))], [found[0], *found[1]],

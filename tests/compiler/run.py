@@ -17,12 +17,13 @@ def main() -> None:
     parser.add_argument('--cases', type=int, default=1000, help='how many')
     parser.add_argument('--first', type=int, default=0, help='the first seed')
     parser.add_argument('--kernels', action='store_true', help='run walks, not torch')
+    parser.add_argument('--traced', action='store_true', help='run them within torch.compile, which takes seconds each')
     options = parser.parse_args()
     refused: collections.Counter[str] = collections.Counter()
     wrong = 0
     for seed in range(options.first, options.first + options.cases):
         try:
-            reason = outcome(seed, options.kernels)
+            reason = outcome(seed, options.kernels, options.traced)
         except Exception:
             wrong += 1
             print(f'seed {seed}')
