@@ -76,6 +76,8 @@ COLUMNS |= {
         Column('pygfuse step', 'pygfuse', spread(2)),
         Column('ratio', 'PyG / pygfuse', number(1, 'x')),
         *COMPILED,
+        Column('pygfuse compiled step', 'pygfuse compiled', spread(2), optional=True),
+        Column('both compiled', 'PyG compiled / pygfuse compiled', number(1, 'x'), optional=True),
     ],
     'busy_cores': [
         Column('layer', 'layer'),

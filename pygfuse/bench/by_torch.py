@@ -9,14 +9,16 @@ import torch
 from pygfuse.bench.limits import within
 
 
-def compiled_step(step: Callable[[], None], seconds: int) -> Callable[[], None] | str:
+def compiled_step(step: Callable[[], None], seconds: int, afresh: bool = True) -> Callable[[], None] | str:
     """A step of modules that torch.compile was given, which has run twice, or why there is none.
 
     Args:
         step: The step.
         seconds: How long compiling it may take.
+        afresh: Whether torch is to forget all that it compiled before.
     """
-    torch.compiler.reset()
+    if afresh:
+        torch.compiler.reset()
     try:
         with within(seconds):
             step()

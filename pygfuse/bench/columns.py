@@ -68,6 +68,8 @@ COLUMNS: dict[str, Sequence[Column]] = {
         Column('pygfuse step', 'pygfuse', spread()),
         Column('ratio', 'PyG / pygfuse', number(1, 'x')),
         Column('ratio to compiled', 'PyG compiled / pygfuse', number(1, 'x')),
+        Column('pygfuse compiled step', 'pygfuse compiled', spread_or_word, optional=True),
+        Column('both compiled', 'PyG compiled / pygfuse compiled', number(1, 'x'), optional=True),
         Column('written step', 'written', spread(), optional=True),
         Column('ratio to written', 'pygfuse / written', number(2), optional=True),
         Column('products', 'product', spread()),

@@ -121,7 +121,8 @@ class TracedByTorch:
             if arguments is None:
                 return _NOT_TRACED
             traced = Traced.of(plan, self)
-            known = TracedCall(traced, arguments, fewest_compiled(plan.is_much_work))
+            fewest = max(fewest_compiled(plan.is_much_work), plan.fewest_edges)
+            known = TracedCall(traced, arguments, fewest)
         except (Refused, ValueError) as refusal:
             return str(refusal)
         name = next(_names)

@@ -28,7 +28,7 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import coalesce, remove_self_loops
 
 import pygfuse
-from pygfuse.bench.case import Measurement, Options, benchmark
+from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
 from pygfuse.bench.cases.compiled import output_of, step_of
 from pygfuse.bench.compiled_layers import layers as compiled_layers
 from pygfuse.bench.graphs import power_law
@@ -69,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--adjacency', nargs='*', choices=['edge_index', *ADJACENCIES], default=['edge_index'])
     parser.add_argument('--edge-features', nargs='*', type=int, default=[8, 32, 64, 256])
     parser.add_argument('--most-edges', type=int, default=100_000, help='edges of the graph with features of edges')
-    parser.add_argument('--compile', action='store_true', help="also PyG's layer under torch.compile")
+    parser.add_argument('--compile', action='store_true', help='also both layers under torch.compile')
 
 
 def with_edge_features(size: int) -> dict[str, Layer]:
@@ -100,6 +100,7 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
     parameters=parameters,
     arguments=arguments,
     settings=lambda options: {'heads': HEADS, 'channels': CHANNELS, 'neighbours': options.neighbours},
+    ratios=(*RATIOS, ('PyG compiled', 'pygfuse compiled')),
     quick={'edges': [100], 'edge_features': [8], 'most_edges': 500},
 )
 def break_even(
@@ -119,7 +120,10 @@ def break_even(
             take_edges(made(pairs.clone(), nodes))
 
     repeats = options.repeats if edges < FEW_REPEATS_FROM else max(5, options.repeats // 10)
-    sides = {'PyG': plain, **({'PyG compiled': torch.compile(plain)} if options.compile else {}), 'pygfuse': fused}
+    sides = {'PyG': plain, 'pygfuse': fused}
+    if options.compile:
+        torch.compiler.reset()
+        sides |= {f'{side} compiled': torch.compile(copy.deepcopy(module)) for side, module in sides.items()}
     yield [Step(side, step_of(module), next_edges, repeats, 2) for side, module in sides.items()]
     check_fused(fused)
     return {}
