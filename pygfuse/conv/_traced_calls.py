@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false, has_static_value
 from torch_geometric import EdgeIndex
 
-from pygfuse.compiler import Refused
+from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.traced import Traced
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE, collected, names_of_nodes
@@ -51,6 +51,16 @@ class TracedCall:
     arguments: KnownArguments
     fewest_edges: int
 
+    @staticmethod
+    def of(plan: Plan, layer: Any, arguments: KnownArguments) -> TracedCall:
+        """The calls that a plan runs.
+
+        Raises:
+            Refused: If torch cannot trace it.
+        """
+        fewest = max(fewest_compiled(plan.is_much_work), plan.fewest_edges)
+        return TracedCall(Traced.of(plan, layer), arguments, fewest)
+
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
         """The results of a call and what ``update`` takes, or why torch traces PyG's operators.
 
@@ -75,6 +85,19 @@ _names = map('call_{}'.format, itertools.count())
 _NOT_TRACED = 'torch compiles'
 
 
+def known_as(call: TracedCall) -> str:
+    """The name under which `run_known` finds calls of a kind."""
+    name = next(_names)
+    setattr(_CALLS, name, call)
+    return name
+
+
+def run_known(name: str, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
+    """`TracedCall.run` of calls by a name; if it is none, the reason that it is."""
+    known = getattr(_CALLS, name, None)
+    return name if known is None else known.run(layer, adjacency, size, kwargs)
+
+
 class TracedByTorch:
     """A mixin for compiled layers."""
 
@@ -91,9 +114,7 @@ class TracedByTorch:
         call = described(adjacency, size, kwargs, self.arguments_of_nodes(), self.node_dim == -2)
         if call is None:
             return _NOT_TRACED
-        found = self.traced_call(call, str(adjacency.device))
-        known = getattr(_CALLS, found, None)
-        return found if known is None else known.run(self, adjacency, size, kwargs)
+        return run_known(self.traced_call(call, str(adjacency.device)), self, adjacency, size, kwargs)
 
     @torch.compiler.assume_constant_result
     def arguments_of_nodes(self) -> tuple[str, ...]:
@@ -108,10 +129,7 @@ class TracedByTorch:
             call: A call, as of `described`.
             device: Where its tensors are.
         """
-        (_, dtype), *arguments = call
-        kwargs = {name: example_of(value, device) for name, value in arguments}
-        size = kwargs.pop(_SIZE, None)
-        edges = torch.zeros(2, _EDGES, dtype=dtype, device=device)
+        edges, size, kwargs = example_of(call, device)
         try:
             example = collected(self, edges, size, kwargs)
             plan = self.plan_of(example.given)
@@ -120,14 +138,9 @@ class TracedByTorch:
             arguments = KnownArguments.of(self, example, kwargs)
             if arguments is None:
                 return _NOT_TRACED
-            traced = Traced.of(plan, self)
-            fewest = max(fewest_compiled(plan.is_much_work), plan.fewest_edges)
-            known = TracedCall(traced, arguments, fewest)
+            return known_as(TracedCall.of(plan, self, arguments))
         except (Refused, ValueError) as refusal:
             return str(refusal)
-        name = next(_names)
-        setattr(_CALLS, name, known)
-        return name
 
 
 # an argument of `propagate` by this name is none of `message`
@@ -169,13 +182,20 @@ def described(
     return tuple(found) if len(counts) <= len(_NODES) else None
 
 
-def example_of(value: Any, device: str) -> Any:
-    """An argument of an example, from what `described` says of it."""
+def example_of(call: Described, device: str) -> tuple[Tensor, Any, dict[str, Any]]:
+    """The edges, the size and the arguments of a small call, from what `described` says of one."""
+    (_, dtype), *arguments = call
+    kwargs = {name: _example(value, device) for name, value in arguments}
+    size = kwargs.pop(_SIZE, None)
+    return torch.zeros(2, _EDGES, dtype=dtype, device=device), size, kwargs
+
+
+def _example(value: Any, device: str) -> Any:
     if value is None:
         return None
     kind, *said = value
     if not isinstance(kind, str):
-        return tuple([example_of(part, device) for part in value])
+        return tuple([_example(part, device) for part in value])
     if kind == 'number':
         return said[0]
     if kind == 'count':

@@ -14,8 +14,10 @@ from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import Call, check_call
 from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import Plans, key_of, planned
+from pygfuse.conv._traced_calls import Described, TracedCall, described, example_of, known_as, run_known
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
 
@@ -106,6 +108,11 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
     ) -> Tensor | None:
         """What a model computes; None if it has no fused form, whose reason is added to `reasons`."""
         given = {'x': x, 'edge_attr': edge_attr, 'u': u, 'batch': batch}
+        if torch.compiler.is_compiling():
+            traced = self._run_traced(name, edge_index, given)
+            if isinstance(traced, str):
+                reasons[name] = traced
+            return None if isinstance(traced, str) else traced[0]
         try:
             call = _call_of(given, edge_index)
             plan = self._plan(name, call)
@@ -115,6 +122,34 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
             reasons[name] = plan
             return None
         return plan.run(call.edges, call.tensors)
+
+    def _run_traced(self, name: str, edge_index: Any, given: dict[str, Any]) -> tuple[Any, dict] | str:
+        """The same while torch compiles, in a tuple, or why it traces the model."""
+        given = {key: value for key, value in given.items() if value is not None}
+        is_plain = type(edge_index) is Tensor and edge_index.dim() == 2
+        if not is_plain or not all(isinstance(value, Tensor) for value in given.values()):
+            return 'torch compiles'
+        call = described(edge_index, None, given, ('x', 'batch'))
+        if call is None or torch.compiler.is_exporting():
+            return 'torch compiles'
+        return run_known(self.traced_model(name, call, str(edge_index.device)), self, edge_index, None, given)
+
+    @torch.compiler.assume_constant_result
+    def traced_model(self, name: str, call: Described, device: str) -> str:
+        """The name of what is known of calls of a model, or why torch traces it.
+
+        Args:
+            name: Of the model.
+            call: A call, as of `pygfuse.conv._traced_calls.described`.
+            device: Where its tensors are.
+        """
+        edges, _, given = example_of(call, device)
+        try:
+            found = _call_of({**dict.fromkeys(_RESIDENCIES), **given}, edges)
+            plan = self._plan(name, found)
+            return plan if isinstance(plan, str) else known_as(TracedCall.of(plan, self, _arguments_of(given)))
+        except (Refused, ValueError) as refusal:
+            return str(refusal)
 
     def _plan(self, name: str, call: Call) -> Plan | str:
         """The plan of a model, or why there is none."""
@@ -137,13 +172,26 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
 _RESIDENCIES = {'x': 'target', 'edge_attr': 'edge', 'u': 'shared', 'batch': 'target'}
 
 
+def _arguments_of(given: dict[str, Tensor]) -> KnownArguments:
+    """Where the tensors of a call of a model are."""
+    by_residency = {side: [name for name in given if _RESIDENCIES[name] == side] for side in _RESIDENCIES.values()}
+    return KnownArguments(
+        of_nodes=tuple((name, name, None) for name in by_residency['target']),
+        of_edges=tuple(by_residency['edge']),
+        shared=tuple((name, given[name].shape) for name in by_residency['shared']),
+        counted=tuple((name, None, 1) for name in by_residency['target']),
+        of_update=(),
+        num_stacked=None,
+    )
+
+
 def _call_of(given: dict[str, Any], edge_index: Any) -> Call:
     """The call of a model.
 
     Raises:
         Refused: If an argument has no fused form.
     """
-    reason = fallback.why_not_here() or ('torch compiles' if torch.compiler.is_compiling() else None)
+    reason = fallback.why_not_here()
     if reason is None and not is_edge_index(edge_index):
         reason = 'an adjacency that is no edge_index'
     if reason is not None:

@@ -244,3 +244,18 @@ def test_gradients_of_gradients():
     operands = [torch.randn(4, NODES), torch.randn(3, EDGES)]
     operands = [operand.double().requires_grad_() for operand in operands]
     assert torch.autograd.gradgradcheck(lambda x, e: layer(x, edge_index, e)[:2], operands)
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_within_torch_compile(name):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    make, with_graphs = LAYERS[name]
+    layer, arguments = make().double(), given(GRAPHS['random'](), with_graphs)
+    reference = parity.results(copy.deepcopy(layer), arguments, torch.float64, 0)
+    fused = pygfuse.fuse(layer)
+    traced = torch.compile(fused, backend='aot_eager', fullgraph=True)
+    found = parity.results(traced, arguments, torch.float64, 0)
+    parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
+    takes_maximum = name == 'maxima of mapped sources'
+    assert (fused.note.reason is None) == (not takes_maximum)
