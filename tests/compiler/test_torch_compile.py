@@ -274,3 +274,24 @@ def test_an_export_is_of_the_operators_of_pyg():
     exported = torch.export.export(fused, (), given)
     assert not any('pygfuse' in str(node.target) for node in exported.graph.nodes)
     torch.testing.assert_close(exported.module()(**given), conv(**given))
+
+
+class Unit(MessagePassing):
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j):
+        return x_j / x_j.norm(dim=-1, keepdim=True)
+
+
+def test_nodes_without_edges_have_no_part_in_gradients():
+    x = torch.randn(NODES, FEATURES)
+    x[0] = 0.0
+    edge_index = random_edges(NODES - 1, NODES, EDGES) + torch.tensor([[1], [0]])
+    found = []
+    for layer in (Unit(), traced(fused := pygfuse.compile(Unit()))):
+        leaf = x.clone().requires_grad_()
+        out = layer(leaf, edge_index)
+        found.append((out, *torch.autograd.grad(out.sum() + out.square().sum(), leaf)))
+    assert fused.note.reason is None
+    torch.testing.assert_close(found[1], found[0])

@@ -29,7 +29,7 @@ OF_COMPILED_CALLS = (
     Mutation(
         'the first call of a compiled layer',
         'compiler/written.py',
-        'is_known = note is not None or not (is_said(x.device) or is_watched(list(operands.values())))',
+        'is_known = note is not None or not (is_watched(list(operands.values())) or is_said(x.device))',
         'is_known = note is not None',
         'tests/compiler/test_known_calls.py -k checkpoint',
     ),
@@ -42,16 +42,16 @@ OF_COMPILED_CALLS = (
     ),
     Mutation(
         'sizes that are given beside features',
-        'conv/_known_calls.py',
+        'conv/_known_arguments.py',
         'rows: list[int | None] = [None, None] if size is None else [*size]',
         'rows: list[int | None] = [None, None]',
         'tests/compiler/test_known_calls.py -k sizes',
     ),
     Mutation(
         'features of several graphs of nodes',
-        'conv/_known_calls.py',
-        'each = ({name: stack[k] for',
-        'each = ({name: stack[0] for',
+        'conv/_known_arguments.py',
+        'each = [{name: stack[k] for',
+        'each = [{name: stack[0] for',
         'tests/compiler/test_known_calls.py -k stacked',
     ),
     Mutation(

@@ -18,6 +18,7 @@ from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_products import OF_PRODUCTS
 from tests.mutations.in_programs import OF_PROGRAMS
 from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
+from tests.mutations.in_traced_calls import OF_TRACED_CALLS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 from tests.mutations.in_types import OF_TYPES
 
@@ -31,6 +32,7 @@ MUTATIONS = (
     *OF_ADJACENCIES,
     *OF_COMPILED_MESSAGES,
     *OF_COMPILED_CALLS,
+    *OF_TRACED_CALLS,
     *OF_FEW_EDGE_STAGES,
     *OF_COMPILATION,
     *OF_FEW_EDGES,

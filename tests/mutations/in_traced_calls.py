@@ -1,0 +1,64 @@
+"""What is broken in calls of compiled layers that torch.compile traces."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+OF_TRACED_CALLS = (
+    Mutation(
+        'numbers that a forward sets before they are read',
+        'compiler/traced.py',
+        'if type(found) is not type(value) or not is_same:',
+        'if False:',
+        'tests/compiler/test_torch_compile.py -k forward_sets',
+    ),
+    Mutation(
+        'globals that a trace reads again',
+        'compiler/traced.py',
+        'if getattr(file, name, None) != value:',
+        'if False:',
+        'tests/compiler/test_torch_compile.py -k "read_again and around"',
+    ),
+    Mutation(
+        'the code of forwards with other globals',
+        'conv/_prepared_edges.py',
+        'function.__code__.replace(), namespace',
+        'function.__code__, namespace',
+        'tests/compiler/test_torch_compile.py -k graph_breaks',
+    ),
+    Mutation(
+        'the globals of such forwards',
+        'conv/_prepared_edges.py',
+        "if name != '__name__'}",
+        'if name}',
+        'tests/compiler/test_torch_compile.py -k "outputs_and_gradients and ClusterGCN"',
+    ),
+    Mutation(
+        'nodes without edges while torch compiles',
+        'compiler/untouched.py',
+        'return x.index_select(0, _rows_with_edges(touched))',
+        'return x',
+        'tests/compiler/test_torch_compile.py -k without_edges',
+    ),
+    Mutation(
+        'few edges while torch compiles',
+        'conv/_traced_calls.py',
+        'if fallback.are_few_compiled(adjacency, self.fewest_edges):',
+        'if False:',
+        'tests/compiler/test_torch_compile.py -k few_edges',
+    ),
+    Mutation(
+        'which arguments of a call have as many rows',
+        'conv/_traced_calls.py',
+        'if guard_or_false(known == count):',
+        'if False:',
+        'tests/compiler/test_torch_compile.py -k "outputs_and_gradients and LEConv"',
+    ),
+    Mutation(
+        'an export of compiled layers',
+        'conv/_traced_calls.py',
+        'if not is_plain or self.flow != FLOWS[0] or torch.compiler.is_exporting():',
+        'if not is_plain or self.flow != FLOWS[0]:',
+        'tests/compiler/test_torch_compile.py -k export',
+    ),
+)
