@@ -162,9 +162,14 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             edge_index: Any adjacency.
             given: The other arguments by PyG's names.
         """
-        compiles, note = torch.compiler.is_compiling(), self._note
+        compiles = torch.compiler.is_compiling()
+        # a trace that read it would be made again once it was written to
+        note = None if compiles else self._note
         if compiles and isinstance(edge_index, _UNTRACED):
             return _fused_untraced(self, x, edge_index, **given)
+        if self.are_few_compiled(edge_index):
+            self.runs_fused(SO_FEW_EDGES)
+            return self._by_pyg(x, edge_index, given)
         adjacency = edge_index
         if given.get('size') is not None:
             given = self.without_size(x, given)
@@ -365,8 +370,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if reason is None and spec.matrix:
             before = None if spec.before is None else self._modules.get(spec.before)
             reason = fallback.why_not_repeats(self, adjacency) or fallback.why_not_ties(self, adjacency, x[0], before)
-        are_so_few = self.are_so_few(adjacency) or self.are_few_compiled(adjacency)
-        return reason or self.why_not_call(inputs) or (SO_FEW_EDGES if are_so_few else None)
+        return reason or self.why_not_call(inputs) or (SO_FEW_EDGES if self.are_so_few(adjacency) else None)
 
     def tensors_of_call(self, inputs: Inputs, width: int | None) -> dict[str, Any]:
         """The floating tensors of a call by name."""

@@ -31,8 +31,9 @@ class Noted:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != '_note'}
 
+    @torch.compiler.assume_constant_result
     def runs_fused(self, reason: str | None) -> bool:
-        """Notes for `pygfuse.report` how a call runs; True if it runs fused.
+        """Notes for `pygfuse.report` how a call runs, while torch compiles once a trace; True if it runs fused.
 
         Args:
             reason: Why it runs PyG's own path, or None.
