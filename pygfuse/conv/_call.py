@@ -74,10 +74,16 @@ def takes_weights(kind: type) -> bool:
     return any(name == 'edge_weight' for name, _ in _names(kind.message, 1))
 
 
-def names_of_nodes(kind: type) -> tuple[str, ...]:
-    """The arguments of ``propagate`` that a class gathers to the edges, without ``_i`` and ``_j``."""
+def names_read(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The arguments of ``propagate`` that a class gathers to the edges, without ``_i`` and ``_j``, and the others that
+    its messages and aggregations are given.
+
+    Raises:
+        Refused: If they take any.
+    """
     names = [name for name, _ in (*_names(kind.message, 1), *_names(kind.aggregate, 2)) if name not in _SPECIAL]
-    return tuple(dict.fromkeys(name[:-2] for name in names if name[-2:] in ('_i', '_j')))
+    of_nodes = tuple(dict.fromkeys(name[:-2] for name in names if name[-2:] in ('_i', '_j')))
+    return of_nodes, tuple([name for name in names if name[-2:] not in ('_i', '_j') and name not in of_nodes])
 
 
 def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False) -> Call:

@@ -115,14 +115,23 @@ class CompiledConv(TracedByTorch, Noted):
             return None, reason
         try:
             call = collected(self, adjacency, size, kwargs, of_edges)
-            plan = self.plan_of(call.given, of_edges)
-            if isinstance(plan, str):
-                return call, plan
-            if call.stacks and (plan.returns_edges or plan.captured.stored):
-                return call, 'values of edges of features of more than two dimensions'
-            return call, plan.why_not(call.edges, call.tensors) or plan
+            return call, self.plan_of_call(call, of_edges)
         except Refused as refusal:
             return None, str(refusal)
+
+    def plan_of_call(self, call: Call, of_edges: bool = False) -> Plan | str:
+        """The plan of a call, or why there is none.
+
+        Args:
+            call: The call.
+            of_edges: Whether it is one of ``edge_update``.
+        """
+        plan = self.plan_of(call.given, of_edges)
+        if isinstance(plan, str):
+            return plan
+        if call.stacks and (plan.returns_edges or plan.captured.stored):
+            return 'values of edges of features of more than two dimensions'
+        return plan.why_not(call.edges, call.tensors) or plan
 
     def plan_of(self, given: Mapping[str, Any], of_edges: bool = False) -> Plan | str:
         """The plan for arguments of these shapes, captured once, or why there is none.

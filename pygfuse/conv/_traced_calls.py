@@ -7,6 +7,7 @@ torch traces.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import operator
@@ -22,7 +23,7 @@ from torch_geometric import EdgeIndex
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.traced import Traced
 from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._call import SIMPLE, collected, names_of_nodes
+from pygfuse.conv._call import SIMPLE, collected, names_read
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.graph.adjacency import FLOWS
@@ -81,7 +82,8 @@ class TracedCall:
 
 # by names, which torch takes for constants; it sees what an attribute of this holds, and not what another holds
 _CALLS = types.SimpleNamespace()
-_names = map('call_{}'.format, itertools.count())
+_NAME = 'call_'
+_names = map((_NAME + '{}').format, itertools.count())
 _NOT_TRACED = 'torch compiles'
 
 
@@ -94,8 +96,8 @@ def known_as(call: TracedCall) -> str:
 
 def run_known(name: str, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
     """`TracedCall.run` of calls by a name; if it is none, the reason that it is."""
-    known = getattr(_CALLS, name, None)
-    return name if known is None else known.run(layer, adjacency, size, kwargs)
+    # torch takes no attribute by any text
+    return getattr(_CALLS, name).run(layer, adjacency, size, kwargs) if name.startswith(_NAME) else name
 
 
 class TracedByTorch:
@@ -111,15 +113,18 @@ class TracedByTorch:
         # an export is for other processes, which know no program of the layer
         if not is_plain or self.flow != FLOWS[0] or torch.compiler.is_exporting():
             return _NOT_TRACED
-        call = described(adjacency, size, kwargs, self.arguments_of_nodes(), self.node_dim == -2)
+        names = self.arguments_read()
+        call = None if names is None else described(adjacency, size, kwargs, *names, self.node_dim == -2)
         if call is None:
             return _NOT_TRACED
         return run_known(self.traced_call(call, str(adjacency.device)), self, adjacency, size, kwargs)
 
     @torch.compiler.assume_constant_result
-    def arguments_of_nodes(self) -> tuple[str, ...]:
-        """The names of arguments of ``propagate`` that are gathered to the edges."""
-        return names_of_nodes(type(self))
+    def arguments_read(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """`pygfuse.conv._call.names_read` of the layer; None if its methods take any arguments."""
+        with contextlib.suppress(Refused):
+            return names_read(type(self))
+        return None
 
     @torch.compiler.assume_constant_result
     def traced_call(self, call: Described, device: str) -> str:
@@ -132,12 +137,9 @@ class TracedByTorch:
         edges, size, kwargs = example_of(call, device)
         try:
             example = collected(self, edges, size, kwargs)
-            plan = self.plan_of(example.given)
-            if isinstance(plan, str):
-                return plan
-            arguments = KnownArguments.of(self, example, kwargs)
-            if arguments is None:
-                return _NOT_TRACED
+            plan, arguments = self.plan_of_call(example), KnownArguments.of(self, example, kwargs)
+            if isinstance(plan, str) or arguments is None:
+                return plan if isinstance(plan, str) else _NOT_TRACED
             return known_as(TracedCall.of(plan, self, arguments))
         except (Refused, ValueError) as refusal:
             return str(refusal)
@@ -148,28 +150,37 @@ _SIZE = 'size'
 
 
 def described(
-    adjacency: Tensor, size: Any, kwargs: Mapping[str, Any], of_nodes: tuple[str, ...], are_stacked: bool = False
+    adjacency: Tensor,
+    size: Any,
+    kwargs: Mapping[str, Any],
+    of_nodes: tuple[str, ...],
+    others: tuple[str, ...],
+    are_stacked: bool = False,
 ) -> Described | None:
     """A call in constants; None where it is not of a kind that has a plan.
 
     Args:
         adjacency, size, kwargs: What ``propagate`` was given.
         of_nodes: The names of arguments that are gathered to the edges.
+        others: Those of others that are read; of what is not read nothing is said.
         are_stacked: Whether features of three dimensions are several of nodes.
 
     Example:
         >>> given = {'x': torch.ones(5, 8), 'edge_weight': torch.ones(9)}
-        >>> described(torch.zeros(2, 9, dtype=torch.int64), None, given, ('x',))[1:]
+        >>> described(torch.zeros(2, 9, dtype=torch.int64), None, given, ('x',), ('edge_weight',))[1:]
         (('x', ('nodes', 0, torch.float32, 8)), ('edge_weight', ('edges', 0, torch.float32)))
     """
     num_edges, counts = adjacency.shape[1], []
     found: list[tuple[str, Any]] = [('edges', adjacency.dtype)]
-    for name, value in kwargs.items():
+    for name in (*of_nodes, *others):
+        if name not in kwargs:
+            continue
+        value = kwargs[name]
         if isinstance(value, Tensor):
-            if value.device != adjacency.device:
-                return None
             is_of_nodes, is_stack = name in of_nodes, are_stacked and value.dim() == 3
             one = _of_nodes(value, counts, is_stack) if is_of_nodes else _of_edges(value, num_edges)
+            if one is None or value.device != adjacency.device:
+                return None
         elif isinstance(value, tuple) and len(value) == 2 and name in of_nodes:
             one = tuple([None if part is None else _of_nodes(part, counts) for part in value])
         elif isinstance(value, SIMPLE) and (isinstance(value, (str, type(None))) or has_static_value(value)):
@@ -216,12 +227,12 @@ def _of_nodes(value: Tensor, counts: list[int], is_stack: bool = False) -> tuple
     return 'nodes', _place_of(value.shape[0], counts), value.dtype, *_numbers(value.shape[1:])
 
 
-def _of_edges(value: Tensor, num_edges: int) -> tuple:
+def _of_edges(value: Tensor, num_edges: int) -> tuple | None:
+    if value.dim() == 0 or guard_or_false(value.shape[0] != num_edges):
+        return 'shared', 0, value.dtype, *_numbers(value.shape)
     # of edges that a forward has chosen nobody knows how many they are
-    is_of_edges = value.dim() > 0 and guard_or_false(value.shape[0] == num_edges)
-    if is_of_edges:
-        return 'edges', 0, value.dtype, *_numbers(value.shape[1:])
-    return 'shared', 0, value.dtype, *_numbers(value.shape)
+    is_of_edges = guard_or_false(value.shape[0] == num_edges)
+    return ('edges', 0, value.dtype, *_numbers(value.shape[1:])) if is_of_edges else None
 
 
 def _numbers(shape: Sequence[int]) -> list[int]:

@@ -129,7 +129,7 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         is_plain = type(edge_index) is Tensor and edge_index.dim() == 2
         if not is_plain or not all(isinstance(value, Tensor) for value in given.values()):
             return 'torch compiles'
-        call = described(edge_index, None, given, ('x', 'batch'))
+        call = described(edge_index, None, given, ('x', 'batch'), ('edge_attr', 'u'))
         if call is None or torch.compiler.is_exporting():
             return 'torch compiles'
         return run_known(self.traced_model(name, call, str(edge_index.device)), self, edge_index, None, given)

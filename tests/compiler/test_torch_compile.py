@@ -295,3 +295,51 @@ def test_nodes_without_edges_have_no_part_in_gradients():
         found.append((out, *torch.autograd.grad(out.sum() + out.square().sum(), leaf)))
     assert fused.note.reason is None
     torch.testing.assert_close(found[1], found[0])
+
+
+class Updated(MessagePassing):
+    def forward(self, x, edge_index, edge_weight=None, some=None):
+        if some is not None:
+            edge_index, edge_weight = edge_index[:, some], edge_weight[some > 0]
+        return self.propagate(edge_index, x=x, edge_weight=edge_weight, before=x)
+
+    def message(self, x_j, edge_weight):
+        return x_j.tanh() * edge_weight.view(-1, 1)
+
+    def update(self, inputs, before):
+        return inputs + before
+
+
+def test_what_updates_read_compiles_nothing_anew():
+    conv, counter = Updated(), CompileCounter()
+    fused = pygfuse.compile(Updated())
+    compiled = torch.compile(fused, backend=counter, fullgraph=True)
+    for nodes, edges in ((12, 40), (13, 50), (20, 70), (9, 31)):
+        given = {'x': torch.randn(nodes, FEATURES), 'edge_index': random_edges(nodes, nodes, edges)}
+        given['edge_weight'] = torch.rand(edges)
+        torch.testing.assert_close(compiled(**given), conv(**given))
+    assert fused.note.reason is None
+    assert counter.frame_count == 2
+
+
+def test_edges_that_a_forward_has_chosen():
+    """Nobody knows that as many weights were chosen as edges."""
+    conv, fused = Updated(), pygfuse.compile(Updated())
+    given = {'x': torch.randn(NODES, FEATURES), 'edge_index': random_edges(NODES, NODES, EDGES)}
+    given |= {'edge_weight': torch.rand(EDGES), 'some': torch.rand(EDGES) > 0.5}
+    torch.testing.assert_close(traced(fused)(**given), conv(**given))
+
+
+def test_all_sizes_may_change():
+    conv, fused, given = _examples()
+    compiled = torch.compile(fused, backend='aot_eager', fullgraph=True, dynamic=True)
+    torch.testing.assert_close(compiled(**given), conv(**given))
+    assert fused.note.reason is None
+
+
+def test_types_without_networks_run_the_operators_of_pyg():
+    conv, given = LAYERS['network, mean']()
+    fused = pygfuse.compile(copy.deepcopy(conv)).bfloat16()
+    given['x'] = given['x'].bfloat16()
+    torch.testing.assert_close(traced(fused)(**given), conv.bfloat16()(**given))
+    assert fused.note.reason is not None
