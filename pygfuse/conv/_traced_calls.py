@@ -82,7 +82,7 @@ class TracedCall:
 
 # by names, which torch takes for constants; it sees what an attribute of this holds, and not what another holds
 _CALLS = types.SimpleNamespace()
-_NAME = 'call_'
+_NAME = 'pygfuse call '
 _names = map((_NAME + '{}').format, itertools.count())
 _NOT_TRACED = 'torch compiles'
 
