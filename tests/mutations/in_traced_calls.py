@@ -52,7 +52,7 @@ OF_TRACED_CALLS = (
         'conv/_traced_calls.py',
         'if guard_or_false(known == count):',
         'if False:',
-        'tests/compiler/test_torch_compile.py -k "outputs_and_gradients and LEConv"',
+        'tests/compiler/test_torch_compile.py -k "outputs_and_gradients and equivariant"',
     ),
     Mutation(
         'an export of compiled layers',
