@@ -169,16 +169,19 @@ class _Lines:
     def _row_of_each_edge(self, form: Chunked) -> str:
         """The lines of values that torch computes of all edges at once: for a trace, of which it makes few loops."""
         known = self._names
+        # within these lines values of nodes have a row for each edge, too
+        self._names = {**known}
         of_nodes = [operand for operand in form.operands.values() if operand.residency in (SOURCE, TARGET)]
-        self._names = known | {
-            id(operand): f'gathered({known[id(operand)]}, edges, {operand.residency!r})' for operand in of_nodes
-        }
-        for k, node in enumerate(form.order):
-            name = f'row_{len(self._lines)}_{k}'
-            self._lines.append(f'{name} = {self._expression(node)}')
-            self._names[id(node)] = name
+        for operand in of_nodes:
+            self._add_row(operand, f'gathered({known[id(operand)]}, edges, {operand.residency!r})')
+        for node in form.order:
+            self._add_row(node, self._expression(node))
         found, self._names = self._names[id(form.message)], known
         return found
+
+    def _add_row(self, node: Node, expression: str) -> None:
+        name = self._names[id(node)] = f'row_{len(self._lines)}'
+        self._lines.append(f'{name} = {expression}')
 
     def _operand(self, operand: Node | Factors) -> str:
         if not isinstance(operand, Factors):

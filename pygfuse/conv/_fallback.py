@@ -195,11 +195,11 @@ def are_fewer(adjacency: Any, count: int) -> bool:
 
 
 def are_few_compiled(adjacency: Any, count: int) -> bool:
-    """Whether torch compiles, and there are fewer edges than so many, from which on what it makes of PyG's operators
-    takes more than kernels.
+    """Whether there are fewer edges than so many, from which on kernels take less than what torch makes of PyG's
+    operators. Nobody asks but while torch compiles.
     """
     # an export is of kernels for any number of edges
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting() or not is_edge_index(adjacency):
+    if torch.compiler.is_exporting() or not is_edge_index(adjacency):
         return False
     # measured on a CPU; how many edges a forward of PyG's has chosen is not known
     return adjacency.device.type == 'cpu' and guard_or_false(adjacency.shape[1] < count)

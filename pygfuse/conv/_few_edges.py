@@ -80,7 +80,7 @@ class OverFewEdges:
         return self.spec.attention is not None and self.training and self.dropout > 0.0
 
     def are_few_compiled(self, adjacency: Any) -> bool:
-        """Whether torch compiles, and what it makes of PyG's operators takes less along edges as few as these."""
+        """Whether what torch compiles of PyG's operators takes less along edges as few as these."""
         program = self.spec.program
         is_softmax = self.spec.attention is not None or (program is not None and program.softmax)
         return fallback.are_few_compiled(adjacency, fewest_compiled(is_softmax or self.has_network))

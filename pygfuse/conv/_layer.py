@@ -167,7 +167,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         note = None if compiles else self._note
         if compiles and isinstance(edge_index, _UNTRACED):
             return _fused_untraced(self, x, edge_index, **given)
-        if self.are_few_compiled(edge_index):
+        if compiles and self.are_few_compiled(edge_index):
             self.runs_fused(SO_FEW_EDGES)
             return self._by_pyg(x, edge_index, given)
         adjacency = edge_index

@@ -31,7 +31,7 @@ REASONS = {
     'network of maxima': _MAXIMUM,
     'interaction, max': _MAXIMUM,
 }
-# a second of each is enough where many layers run
+# of the others each takes a second or two
 QUICK = (
     'LEConv()',
     'ClusterGCNConv()',
