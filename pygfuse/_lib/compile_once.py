@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import threading
 import time
@@ -15,8 +14,9 @@ from llvmlite.binding import ffi
 from numba.core.compiler_lock import global_compiler_lock
 
 from pygfuse._lib.announcement import announce
+from pygfuse._lib.file_locks import CAN_BE_REMOVED, try_lock
 from pygfuse._lib.kernel_counts import COUNTS
-from pygfuse._lib.private_files import why_not_kept
+from pygfuse._lib.private_files import NOT_A_LINK, why_not_kept
 
 T = TypeVar('T')
 
@@ -47,7 +47,8 @@ def _after_fork() -> None:
         _taken.pop().release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+if hasattr(os, 'register_at_fork'):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _release(lock: Any) -> None:
@@ -128,17 +129,18 @@ def _open(lock: Path) -> int | None:
     if why_not_kept(lock.parent) is not None:
         return None
     try:
-        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        return os.open(lock, os.O_RDWR | os.O_CREAT | NOT_A_LINK, 0o600)
     except OSError:
         return None
 
 
 def _try_lock(handle: int, lock: Path) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        if not try_lock(handle):
+            return False
     except OSError:  # a file system without locks
+        return True
+    if not CAN_BE_REMOVED:
         return True
     try:
         # whoever held it before removed the file, and others may have locked a new one

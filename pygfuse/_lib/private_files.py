@@ -16,6 +16,13 @@ from pathlib import Path
 from pygfuse._lib.announcement import warn_once
 
 _DAY_S = 24 * 3600
+# Windows says neither of these of a file: who may write to it is kept elsewhere, and what lies in a user's own folders
+# is the user's
+_SAYS_WHOSE = hasattr(os, 'geteuid')
+# what a link leads to may be somebody's; Windows has no such flag, and reads bytes only if it is told to
+NOT_A_LINK = getattr(os, 'O_NOFOLLOW', 0)
+_AT_ONCE = getattr(os, 'O_NONBLOCK', 0)
+_BYTES = getattr(os, 'O_BINARY', 0)
 
 
 def why_refused(folder: Path) -> str | None:
@@ -33,12 +40,13 @@ def why_refused(folder: Path) -> str | None:
 
 
 def _foreign(path: Path, owner: int) -> str | None:
-    own = os.geteuid()
+    own = os.geteuid() if _SAYS_WHOSE else owner
     return None if owner == own else f'{path} belongs to user {owner}, and this process runs as user {own}'
 
 
 def _writable_by_others(path: Path, mode: int) -> str | None:
-    return f'others may write to {path} (chmod go-w mends it)' if mode & (stat.S_IWGRP | stat.S_IWOTH) else None
+    may_write = _SAYS_WHOSE and mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return f'others may write to {path} (chmod go-w mends it)' if may_write else None
 
 
 def why_not_kept(folder: Path) -> str | None:
@@ -62,8 +70,8 @@ def read(path: Path) -> bytes | None:
         warn_not_kept(path.parent, refused)
         return None
     try:
-        # a link may lead to somebody's file; to open a pipe would wait for a writer
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        # to open a pipe would wait for a writer
+        handle = os.open(path, os.O_RDONLY | NOT_A_LINK | _AT_ONCE | _BYTES)
         with os.fdopen(handle, 'rb') as file:
             # of what was opened, not of what lies at the path by now
             facts = os.fstat(handle)
@@ -75,17 +83,17 @@ def read(path: Path) -> bytes | None:
                     ('refused', path.parent), 'pygfuse does not use files that others may have written: %s', refused
                 )
                 return None
-            _touch(handle, facts.st_mtime)
+            _touch(handle if os.utime in os.supports_fd else path, facts.st_mtime)
             return file.read()
     except OSError:
         return None
 
 
-def _touch(handle: int, modified: float) -> None:
+def _touch(file: int | Path, modified: float) -> None:
     """Notes that a file is in use, once a day: what is unused for longest leaves first."""
     if time.time() - modified > _DAY_S:
         with contextlib.suppress(OSError):
-            os.utime(handle)
+            os.utime(file)
 
 
 def write(path: Path, content: bytes) -> bool:

@@ -205,7 +205,7 @@ def test_a_folder_that_is_refused_is_left_alone(tmp_path, monkeypatch):
     compiler = Compiler(tmp_path)
     tmp_path.chmod(0o777)
     opened = []
-    monkeypatch.setattr(compile_once.fcntl, 'flock', lambda *arguments: opened.append(arguments))
+    monkeypatch.setattr(fcntl, 'flock', lambda *arguments: opened.append(arguments))
     assert compiler() == b'code'
     assert not opened
     assert names(tmp_path) == ['log']
