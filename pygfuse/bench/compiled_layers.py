@@ -17,7 +17,7 @@ from pygfuse.bench import own_messages as own
 
 CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
 # layers that hold a matrix for each edge, or maps of several heads
-NARROW = 16
+NARROW, HALF = 16, 32
 WIDTHS = {'in_channels': CHANNELS, 'out_channels': CHANNELS}
 ATTENTION = {'in_channels': CHANNELS, 'out_channels': CHANNELS // HEADS, 'heads': HEADS}
 PNA = {**WIDTHS, 'aggregators': ['mean', 'min', 'max', 'std'], 'scalers': ['identity', 'amplification', 'attenuation']}
@@ -154,6 +154,12 @@ LAYERS: dict[str, CompiledLayer] = {
         lambda: pyg.NNConv(NARROW, NARROW, Linear(EDGE_DIM, NARROW * NARROW)),
         _with(edge_attr=_of_edges(EDGE_DIM)),
         NARROW,
+        True,
+    ),
+    'NNConv, network': CompiledLayer(
+        lambda: pyg.NNConv(HALF, HALF, Sequential(Linear(EDGE_DIM, CHANNELS), ReLU(), Linear(CHANNELS, HALF * HALF))),
+        _with(edge_attr=_of_edges(EDGE_DIM)),
+        HALF,
         True,
     ),
     # longer paths are powers of the adjacency, which PyG multiplies out

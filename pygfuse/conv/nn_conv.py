@@ -14,7 +14,7 @@ from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edge_mlp.filters import FilterConv
 from pygfuse.conv._edge_mlp.network import Linear, Stage, on_chunks
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
-from pygfuse.mapping.few_edges import fewest_of
+from pygfuse.mapping.few_edges import fewest_of_matrices
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import Begin, Contract, edge_reduce
@@ -29,8 +29,9 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
         \mathbf{x}^{\prime}_i = \mathbf{\Theta} \mathbf{x}_i + \sum_{j \in \mathcal{N}(i)} \mathbf{x}_j \cdot
         h_{\mathbf{\Theta}}(\mathbf{e}_{i,j})
 
-    The matrix that the last linear map of :math:`h_{\mathbf{\Theta}}` makes for each edge is contracted with
-    :math:`\mathbf{x}_j` and never made; what comes before runs on chunks of edges.
+    The matrix that the last linear map of :math:`h_{\mathbf{\Theta}}` makes for each edge is never made: products of
+    :math:`\mathbf{x}_j` and what that map takes are added up for each target, and mapped once a target. What comes
+    before runs on chunks of edges.
 
     Fused are sums and means, and networks of linear maps and activations whose last stage is a linear map; another
     ``nn`` runs PyG's path.
@@ -62,7 +63,8 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
         return stages if isinstance(stages[-1], Linear) else 'nn does not end with a Linear'
 
     def are_so_few(self, adjacency: Any) -> bool:
-        return fallback.are_fewer(adjacency, fewest_of(is_long=True))
+        numbers = self.in_channels_l * self.out_channels
+        return fallback.are_fewer(adjacency, fewest_of_matrices(numbers, torch.is_grad_enabled()))
 
     def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
         super().check(inputs, prepared)

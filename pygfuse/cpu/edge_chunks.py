@@ -27,6 +27,7 @@ from pygfuse.cpu.matrix_products import add_mapped, add_over_rows, mapped, mappe
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.row_blocks import blocks
 from pygfuse.cpu.row_networks import ROW_PARTS, Applied, LinearMap, RowNetwork  # noqa: F401  for stages
+from pygfuse.cpu.summed_products import sum_products, sum_products_back  # noqa: F401  for stages
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size  # noqa: F401  for stages
 from pygfuse.program import vocabulary
@@ -37,6 +38,8 @@ _ROW_PARTS = 64
 HAS_ROW_NETWORKS = True
 # whether of a linear map before a maximum only rows of winners are differentiated (`map_adjoint_at_winners`)
 MAPS_WINNERS_ALONE = True
+# whether products of values and sources are added up by target (`sum_products`) before a linear map takes them
+SUMS_PRODUCTS = True
 # parts of a chunk that sum the gradient of a weight apart
 WEIGHT_PARTS = 8
 _REGISTERS = 16

@@ -20,6 +20,8 @@ LEAST_EDGES, MOST_EDGES = 2**14, 2**19
 HAS_ROW_NETWORKS = False
 # a product of all edges takes no longer than the host's look for what is not finite
 MAPS_WINNERS_ALONE = False
+# sums of products would be written and read once more
+SUMS_PRODUCTS = False
 
 
 def chunk_size(value_bytes: int, most: int | None = None) -> int:

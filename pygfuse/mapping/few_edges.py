@@ -19,6 +19,8 @@ MOST_OF_NORMALISED = 2**11
 MOST_OF_RETURNED = 2**12
 # the same where a walk computes again what PyG's operators compute once
 MOST_OF_COMPUTED_AGAIN = 2**12
+# numbers in a matrix for each edge: up to so many, PyG's product with these takes less than products added up first
+MOST_OF_MATRICES = 2**18
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
 MOST_OF_CHUNKED_BYTES = 2**27
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
@@ -145,6 +147,21 @@ def fewest_of(
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
     )
     return max([0, *[limit + 1 for holds, limit in limits if holds]])
+
+
+def fewest_of_matrices(numbers: int, is_differentiated: bool) -> int:
+    """From how many edges on a matrix for each takes more than products that are added up by target first.
+
+    Args:
+        numbers: In a matrix.
+        is_differentiated: Whether there will be gradients, of which PyG's operators take more.
+
+    Example:
+        >>> fewest_of_matrices(64 * 64, True), fewest_of_matrices(64 * 64, False), fewest_of_matrices(8 * 8, True)
+        (65, 129, 257)
+    """
+    most = min(MOST_OF_OPERATORS, MOST_OF_MATRICES // max(numbers, 1))
+    return (most if is_differentiated else 2 * most) + 1
 
 
 def fewest_of_chunks(row_bytes: int) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.sort import order_of
 from pygfuse.graph.graph import Graph
 from pygfuse.transforms.locality import NEAR_BYTES
 
@@ -56,7 +57,7 @@ def _by_label(labels: Tensor) -> Tensor:
     """Nodes by label, labels by the first of their nodes."""
     first = torch.full_like(labels, len(labels))
     first.scatter_reduce_(0, labels, torch.arange(len(labels)), 'amin')
-    return first[labels].argsort(stable=True)
+    return order_of(first[labels], len(labels))
 
 
 def is_symmetric(graph: Graph) -> bool:
@@ -126,7 +127,9 @@ def by_cuthill_mckee(graph: Graph, row_bytes: int) -> Tensor:
 
 def by_degree(graph: Graph, row_bytes: int) -> Tensor:
     """Nodes by the edges that go out of them, the most first."""
-    return torch.bincount(graph.csr.index, minlength=graph.num_sources).argsort(descending=True, stable=True)
+    counts = torch.bincount(graph.csr.index, minlength=graph.num_sources)
+    most = int(counts.max()) if len(counts) else 0
+    return order_of(most - counts, most + 1)
 
 
 ORDERS: dict[str, Callable[[Graph, int], Tensor]] = {
@@ -137,7 +140,10 @@ ORDERS: dict[str, Callable[[Graph, int], Tensor]] = {
 
 
 def candidates(graph: Graph, row_bytes: int) -> Iterator[Tensor]:
-    """Orders that may be worth a try, the most promising first; none where a core's cache holds all features."""
+    """Orders that may be worth a try, the most promising first; none where a core's cache holds all features.
+
+    By degree only where there are no communities: beside these it has not gained anywhere (docs/performance-notes.md).
+    """
     if graph.num_targets * row_bytes <= NEAR_BYTES:
         return
     labels = _communities(graph, max(2, NEAR_BYTES // row_bytes))
@@ -145,4 +151,5 @@ def candidates(graph: Graph, row_bytes: int) -> Iterator[Tensor]:
         yield _by_label(labels)
     if graph.num_edges <= FEW_NEIGHBOURS * graph.num_targets and importlib.util.find_spec('scipy') is not None:
         yield by_cuthill_mckee(graph, row_bytes)
-    yield by_degree(graph, row_bytes)
+    if labels is None:
+        yield by_degree(graph, row_bytes)

@@ -12,6 +12,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.utils import select
 
+from pygfuse._lib.pages import on_huge_pages
+
 # says of each node which it was
 KEY = 'original_node'
 
@@ -66,11 +68,18 @@ def _with_numbers(key: str, value: Tensor, place_of: Tensor) -> Tensor:
         least, most = (int(bound) for bound in torch.aminmax(nodes))
         if most >= len(place_of):
             raise ValueError(f"Expected '{key}' to hold numbers of {len(place_of)} nodes (got {most})")
-        found = place_of.to(nodes.dtype)[nodes.long().clamp(min=0)]
+        found = _rows_of(place_of.to(nodes.dtype), nodes.clamp(min=0) if least < 0 else nodes)
         nodes = torch.where(nodes < 0, nodes, found) if least < 0 else found
     if isinstance(value, EdgeIndex):
         return EdgeIndex(nodes, sparse_size=value.sparse_size(), is_undirected=value.is_undirected)
     return nodes
+
+
+def _rows_of(values: Tensor, places: Tensor) -> Tensor:
+    """``values[places]``, on huge pages."""
+    found = on_huge_pages(places.new_empty(places.shape))
+    torch.index_select(values, 0, places.long().flatten(), out=found.view(-1))
+    return found
 
 
 def _moved(value: Any, order: Tensor, dim: int) -> Any:

@@ -68,4 +68,5 @@ def test_no_matrix_of_an_edge_is_in_memory(monkeypatch):
 
     (saved, peak), (saved_of_more, peak_of_more) = measured(2000), measured(4000)
     assert saved_of_more == saved
-    assert peak_of_more == peak
+    # of nodes that have more edges a chunk has fewer
+    assert peak_of_more <= peak

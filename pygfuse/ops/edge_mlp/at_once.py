@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pygfuse.ops.edge_mlp.few_edges import kernels_of, network_along
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
-from pygfuse.ops.edge_mlp.stages import EdgeStage, widths_of
+from pygfuse.ops.edge_mlp.stages import EdgeStage, widest_of
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.listed import are_taken_at_once, are_taken_in_kernels, ends_of
 from pygfuse.program.program import SOURCE, TARGET
@@ -36,7 +36,7 @@ def network_at_once(
     Raises:
         ValueError: If an edge names a node that is not there, saying which.
     """
-    row = max(widths_of(stages)), stages[0].first.element_size()
+    row = widest_of(stages), stages[0].first.element_size()
     is_tiny = are_taken_at_once(edges, *row)
     # of many, the gradient of a maximum is that of winning edges alone, which chunks make use of
     if is_tiny or (reduce != 'max' and are_taken_in_kernels(edges, *row)):

@@ -49,6 +49,10 @@ class Operands:
         """A buffer of a row for each edge of a chunk."""
         return self._tensors[0].new_empty(self._size, width)
 
+    def new_products(self, count: int, width: int) -> Tensor:
+        """A buffer of so many rows, which are wide."""
+        return self.kernels.on_huge_pages(self._tensors[0].new_empty(count, width))
+
     def edge_rows(self, tensor: Tensor) -> EdgeRows:
         """Features of edges."""
         return self._edge_rows[id(tensor)]

@@ -45,6 +45,9 @@ def network_values(
     winners.zero_()
     tape.kernels.on_huge_pages(state)
     for chunk in tape.chunks:
+        if reduce == 'sum' and not with_state:
+            tape.add_sums(chunk, out)
+            continue
         values = tape.forward(chunk)[-1]
         if reduce == 'max':
             tape.kernels.keep_largest(tape.csr, chunk, values, out, winners)
@@ -99,6 +102,9 @@ def network_gradients(
         return _backward_of_winners(tensors, stages, edges, wanted, winners, grad_out)
     tape = Tape(tensors, stages, edges, True, wanted)
     for chunk in tape.chunks:
+        if reduce == 'sum' and grad_state is None:
+            tape.backward_of_sums(chunk, grad_out)
+            continue
         values = tape.forward(chunk, with_last=False)
         _take_gradients(tape, chunk, reduce, winners, grad_out, grad_state)
         tape.backward(chunk, values)

@@ -222,29 +222,42 @@ def times_back(
     return grad
 
 
-class _Contract(Step):
+class Contraction(Step):
     overwrites = False
 
     def __init__(self, stage: EdgeStage, operands: Operands, width: int, previous: EdgeStage | None) -> None:
         super().__init__(stage, operands, width, previous)
-        self._gathered, self._products = (operands.new_rows(t.shape[1]) for t in (stage.source, stage.weight))
+        self._gathered: Tensor | None = None
+        self._products: Tensor | None = None
 
     def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
         products = self.remember(chunk, before)
         return self.operands.kernels.mapped(products, self.stage.weight, None, self.place(chunk, before))
 
     def remember(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
-        operands, gathered = self.operands, self._gathered[: chunk.edges]
+        operands, gathered = self.operands, self._sources_of(chunk)
         operands.kernels.add_ends(operands.csr, chunk, self.stage.source, None, gathered)
-        products = self._products[: chunk.edges].unflatten(1, (-1, gathered.shape[1]))
+        products = self._products_of(chunk.edges).unflatten(1, (-1, gathered.shape[1]))
         torch.mul(before.unsqueeze(2), gathered.unsqueeze(1), out=products[:, : before.shape[1]])
         if products.shape[1] > before.shape[1]:
             products[:, -1] = gathered
         return products.flatten(1)
 
+    def _sources_of(self, chunk: EdgeChunk) -> Tensor:
+        """Where a row for each edge's source goes."""
+        if self._gathered is None:
+            self._gathered = self.operands.new_rows(self.stage.source.shape[1])
+        return self._gathered[: chunk.edges]
+
+    def _products_of(self, count: int) -> Tensor:
+        """Where products go, of as many edges or targets."""
+        if self._products is None or len(self._products) < count:
+            self._products = self.operands.new_products(count, self.stage.weight.shape[1])
+        return self._products[:count]
+
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
-        stage, operands, gathered = self.stage, self.operands, self._gathered[: chunk.edges]
-        products = self._products[: chunk.edges]
+        stage, operands, gathered = self.stage, self.operands, self._sources_of(chunk)
+        products = self._products_of(chunk.edges)
         operands.add_product(stage.weight, grad, products)
         of_products = operands.kernels.mapped_back(grad, stage.weight).unflatten(1, (-1, gathered.shape[1]))
         of_factors = of_products[:, : before.shape[1]]
@@ -253,6 +266,35 @@ class _Contract(Step):
             of_source.add_(of_products[:, -1])
         operands.add_to_sources(chunk, stage.source, of_source)
         return of_factors.mul_(gathered.unsqueeze(1)).sum(dim=2)
+
+    # where the values after it are added up by target: as they are linear in the products, these are, and mapped after
+
+    def sums_products(self, chunk: EdgeChunk) -> bool:
+        """Whether that takes less: a chunk has fewer rows than edges."""
+        return self.operands.kernels.SUMS_PRODUCTS and chunk.rows < chunk.edges
+
+    def add_sums(self, chunk: EdgeChunk, before: Tensor, out: Tensor) -> None:
+        """Adds the sums of the values after it to the rows of a chunk."""
+        self.operands.kernels.add_mapped(self._sums(chunk, before), self.stage.weight, _rows(out, chunk))
+
+    def backward_of_sums(self, chunk: EdgeChunk, before: Tensor, grad_out: Tensor) -> Tensor:
+        """The gradient of the values before it, from that of the sums of those after it."""
+        stage, operands, kernels = self.stage, self.operands, self.operands.kernels
+        grad, of_values, of_source = _rows(grad_out, chunk), torch.empty_like(before), self._sources_of(chunk)
+        operands.add_product(stage.weight, grad, self._sums(chunk, before))
+        of_sums = kernels.mapped_back(grad, stage.weight)
+        kernels.sum_products_back(operands.csr, chunk, stage.source, before, of_sums, of_values, of_source)
+        operands.add_to_sources(chunk, stage.source, of_source)
+        return of_values
+
+    def _sums(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        sums = self._products_of(chunk.rows)
+        self.operands.kernels.sum_products(self.operands.csr, chunk, self.stage.source, before, sums)
+        return sums
+
+
+def _rows(of_targets: Tensor, chunk: EdgeChunk) -> Tensor:
+    return of_targets[chunk.row : chunk.row + chunk.rows]
 
 
 _STEPS = {
@@ -264,7 +306,7 @@ _STEPS = {
     kinds.Normalise: _Normalise,
     kinds.Plus: _Plus,
     kinds.Times: _Times,
-    kinds.Contract: _Contract,
+    kinds.Contract: Contraction,
 }
 
 

@@ -11,7 +11,7 @@ from pygfuse._lib.backends import edge_chunks_of
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.stages import EdgeStage, features_of, widest_of, widths_of
-from pygfuse.ops.edge_mlp.steps import steps_of
+from pygfuse.ops.edge_mlp.steps import Contraction, steps_of
 from pygfuse.ops.edges import Edges
 
 
@@ -32,8 +32,12 @@ class StagedTape:
 
     def backward(self, chunk: EdgeChunk, values: Sequence[Tensor]) -> None:
         """Adds the gradients that a chunk gives to those of the operands."""
-        grad, before = self.grad_of_values(chunk), [None, *values]
-        for i in reversed(range(len(self._steps))):
+        self._differentiate(chunk, values, self.grad_of_values(chunk))
+
+    def _differentiate(self, chunk: EdgeChunk, values: Sequence[Tensor], grad: Tensor) -> None:
+        """The same of the first steps, as many as there are values, from the gradient of the last of these."""
+        before = [None, *values]
+        for i in reversed(range(len(values))):
             grad = self._steps[i].backward(chunk, before[i], values[i], grad)
         for rows in self._operands.all_edge_rows():
             rows.end(chunk)
@@ -87,14 +91,40 @@ class Tape(StagedTape):
             chunk: The chunk.
             with_last: Whether somebody reads those after the last, or `backward` alone follows.
         """
+        values = self._before_last(chunk)
+        last, before = self._steps[-1], values[-1] if values else None
+        values.append(last.forward(chunk, before) if with_last else last.remember(chunk, before))
+        return values
+
+    def _before_last(self, chunk: EdgeChunk) -> list[Tensor]:
+        """The values after each stage but the last."""
         for rows in self._operands.all_edge_rows():
             rows.begin(chunk)
         values: list[Tensor] = []
-        for step in self._steps:
-            before = values[-1] if values else None
-            skips = not with_last and step is self._steps[-1]
-            values.append(step.remember(chunk, before) if skips else step.forward(chunk, before))
+        for step in self._steps[:-1]:
+            values.append(step.forward(chunk, values[-1] if values else None))
         return values
+
+    def add_sums(self, chunk: EdgeChunk, out: Tensor) -> None:
+        """Adds the values of a chunk to the rows of their targets in `out`."""
+        if self._sums_products(chunk):
+            self._steps[-1].add_sums(chunk, self._before_last(chunk)[-1], out)
+        else:
+            self.kernels.add_to_targets(self.csr, chunk, self.forward(chunk)[-1], out)
+
+    def backward_of_sums(self, chunk: EdgeChunk, grad_out: Tensor) -> None:
+        """Adds the gradients that a chunk gives, from those of the rows of `add_sums`."""
+        if self._sums_products(chunk):
+            values = self._before_last(chunk)
+            self._differentiate(chunk, values, self._steps[-1].backward_of_sums(chunk, values[-1], grad_out))
+            return
+        values = self.forward(chunk, with_last=False)
+        self.kernels.spread(self.csr, chunk, grad_out, None, self.grad_of_values(chunk))
+        self.backward(chunk, values)
+
+    def _sums_products(self, chunk: EdgeChunk) -> bool:
+        last = self._steps[-1]
+        return isinstance(last, Contraction) and last.sums_products(chunk)
 
     def grad_of_values(self, chunk: EdgeChunk) -> Tensor:
         """Where the gradient of a chunk's values goes before `backward`."""
