@@ -86,8 +86,8 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache quickstart.png dgcnn.png hag.png explanation.png monet_*.png model.pt2 gpu-benchmark.*
 
 $(VENV)/.created:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
-		echo "pygfuse needs Python 3.10 to 3.13. Name one, for example: make PYTHON=python3.11 demo" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' || { \
+		echo "pygfuse needs Python 3.10 to 3.14. Name one, for example: make PYTHON=python3.11 demo" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { \
 		echo "$(PYTHON) cannot make a virtual environment here." >&2; \
 		echo "On Debian and Ubuntu its venv module is a package of its own: apt install python3-venv" >&2; exit 1; }

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import pkgutil
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +21,8 @@ import pygfuse.transforms
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.usefixtures('by_pyg')
 MODULES = ['pygfuse', *(found.name for found in pkgutil.walk_packages(pygfuse.__path__, 'pygfuse.'))]
+# layers, in their examples
+DEFINES_CLASSES = ('pygfuse.swap',)
 
 
 @pytest.mark.parametrize('name', MODULES)
@@ -30,6 +33,8 @@ def test_examples_in_docstrings(name):
         if not name.startswith('pygfuse.cuda.') or importlib.util.find_spec('numba_cuda') is not None:
             raise
         pytest.skip('needs numba-cuda')
+    if name in DEFINES_CLASSES and sys.version_info >= (3, 13):
+        pytest.skip('PyG reads the source of a class, which Python no longer finds in a docstring')
     torch.manual_seed(0)
     result = doctest.testmod(
         module, extraglobs={'torch': torch}, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

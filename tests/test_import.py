@@ -11,7 +11,8 @@ import pygfuse
 
 def run(code: str, *arguments: str, **environment: str) -> str:
     """Standard output and error of a fresh interpreter."""
-    command = [sys.executable, '-c', code, *arguments]
+    # PyG compiles with TorchScript while it is imported
+    command = [sys.executable, '-W', 'ignore:`torch.jit.script` is', '-c', code, *arguments]
     done = subprocess.run(
         command, check=True, text=True, capture_output=True, timeout=120, env={**os.environ, **environment}
     )

@@ -16,11 +16,13 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._as_list import over_lists
 from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._in_place_of_pyg import function_of
 from pygfuse.conv._known_calls import call_like, kind_of_call, remember, remember_refusal
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
 from pygfuse.conv._scaled_towers import ScaledTowers
+from pygfuse.conv._scripting import told_of
 from pygfuse.conv._traced_calls import TracedByTorch
 from pygfuse.graph.adjacency import values_of
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
@@ -95,7 +97,7 @@ class CompiledConv(TracedByTorch, Noted):
         return fallback.why_not_observed(self) or _why_not_class(self.plain)
 
     def _is_ours(self, function: Any) -> bool:
-        return getattr(function, '__func__', None) is CompiledConv.propagate
+        return function_of(function) is CompiledConv.propagate
 
     def _planned(
         self, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False
@@ -190,7 +192,7 @@ def compiled_class(plain: type[MessagePassing]) -> type:
         >>> compiled_class(pyg.TAGConv).__name__
         'TAGConv'
     """
-    names = {name: getattr(plain, name) for name in ('__module__', '__qualname__', '__doc__')}
+    names = told_of(plain)
     # what PyG puts into an instance when an explainer comes and goes
     original = getattr(plain, '_orig_propagate', MessagePassing.propagate)
     names |= with_prepared_edges(plain)

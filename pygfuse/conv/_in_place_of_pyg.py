@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from typing import Any, ClassVar
 
 from torch_geometric.nn import MessagePassing
@@ -51,8 +52,7 @@ class InPlaceOfPyG(MessagePassing):
             if name in self.__dict__ or getattr(type(self), name) is not getattr(self.plain, name):
                 return f'{name} is overridden'
         for name in _TEMPLATES:
-            function = getattr(self, name)
-            function = getattr(function, '__func__', function)
+            function = function_of(getattr(self, name))
             known = function is getattr(MessagePassing, name)
             if not known and not any(is_template(kind, function, name) for kind in (type(self), self.plain)):
                 return f'{name} is overridden'
@@ -60,6 +60,12 @@ class InPlaceOfPyG(MessagePassing):
 
     def __prepare_scriptable__(self) -> MessagePassing:
         return as_scriptable(self)
+
+
+def function_of(method: Any) -> Any:
+    """The function of a bound method; of what is none, itself."""
+    # torch 2.15 traces no look for `__func__`: it finds none
+    return method.__func__ if isinstance(method, types.MethodType) else method
 
 
 def is_template(kind: type, function: Any, name: str) -> bool:

@@ -27,6 +27,13 @@ def turn_back(conv: Any) -> None:
     conv.__class__ = getattr(type(conv), 'fused_class', type(conv))
 
 
+def told_of(plain: type) -> dict[str, Any]:
+    """What a class that stands for PyG's tells of itself: it has that one's name, documentation and source."""
+    # Python finds the source by a line number from 3.13 on, and by the name before
+    names = ('__module__', '__qualname__', '__firstlineno__', '__doc__')
+    return {name: getattr(plain, name) for name in names if hasattr(plain, name)}
+
+
 @functools.cache
 def _scriptable(kind: type) -> type:
     plain = kind.plain
@@ -39,8 +46,8 @@ def _scriptable(kind: type) -> type:
         turn_back(self)
         return self.__reduce_ex__(protocol)
 
-    # TorchScript finds overloads and types of attributes by these names
-    names = {name: getattr(plain, name) for name in ('__module__', '__qualname__', '__annotations__', '__doc__')}
+    # TorchScript finds types of attributes there
+    names = {**told_of(plain), '__annotations__': plain.__annotations__}
     # what is computed in a property is of no use to a script
     names['__jit_unused_properties__'] = [name for name in dir(kind) if isinstance(getattr(kind, name, None), property)]
     methods = {'forward': plain.forward, '__call__': call, '__reduce_ex__': reduce}

@@ -160,8 +160,8 @@ def fewest_of_matrices(numbers: int, is_differentiated: bool) -> int:
         >>> fewest_of_matrices(64 * 64, True), fewest_of_matrices(64 * 64, False), fewest_of_matrices(8 * 8, True)
         (65, 129, 257)
     """
-    most = min(MOST_OF_OPERATORS, MOST_OF_MATRICES // max(numbers, 1))
-    return (most if is_differentiated else 2 * most) + 1
+    most, edges = MOST_OF_MATRICES // max(numbers, 1), MOST_OF_OPERATORS
+    return (min(edges, most) if is_differentiated else min(4 * edges, 2 * most)) + 1
 
 
 def fewest_of_chunks(row_bytes: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from tests.support.cases import FA, FEATURES, GRAPH, LAYERS, SAGE, TRANSFORMER, 
 from tests.support.parity import ADJACENCIES
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
+
+HAS_TORCHSCRIPT = pytest.mark.skipif(sys.version_info >= (3, 14), reason='torch no longer supports TorchScript there')
 
 
 def compiled_and_eager(layer: Layer, backend: str) -> None:
@@ -111,6 +114,7 @@ def test_forward_mode_differentiation_runs_the_path_of_pyg(name):
 SCRIPTED = [layer for layer in LAYERS if layer.name not in ('GATv2Conv', 'TransformerConv', 'FAConv')]
 
 
+@HAS_TORCHSCRIPT
 @pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
 @pytest.mark.parametrize('layer', SCRIPTED, ids=str)
 def test_torchscript_compiles_the_forward_of_pyg(layer):
@@ -126,6 +130,7 @@ def test_torchscript_compiles_the_forward_of_pyg(layer):
     assert type(fused) is layer.parity.fused
 
 
+@HAS_TORCHSCRIPT
 @pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
 @pytest.mark.parametrize('copied', [copy.deepcopy, lambda conv: pickle.loads(pickle.dumps(conv)), pygfuse.unfuse])
 def test_a_layer_that_was_scripted_is_copied_and_unfused(copied):
@@ -134,6 +139,7 @@ def test_a_layer_that_was_scripted_is_copied_and_unfused(copied):
     assert type(copied(conv)) is (torch_geometric.nn.SAGEConv if copied is pygfuse.unfuse else pygfuse.conv.SAGEConv)
 
 
+@HAS_TORCHSCRIPT
 @pytest.mark.filterwarnings('ignore:.*torch.jit.script.* is deprecated')
 @pytest.mark.parametrize('layer', [FA, TRANSFORMER, table.FA_WEIGHTS], ids=str)
 def test_torchscript_compiles_the_forward_of_pyg_with_attention_weights(layer):
