@@ -126,6 +126,9 @@ LAYERS: dict[str, CompiledLayer] = {
     'Simple-HGN, own message': CompiledLayer(
         lambda: own.AttentionOfTypes(CHANNELS, HEADS, RELATIONS), _with(edge_type=_types(RELATIONS))
     ),
+    'MPNN, own message': CompiledLayer(
+        lambda: own.MatrixOfEdges(HALF, EDGE_DIM, CHANNELS), _with(edge_attr=_of_edges(EDGE_DIM)), HALF, True
+    ),
     'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
     'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**WIDTHS, num_stacks=2, num_layers=2)),
     'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**WIDTHS, K=3)),

@@ -196,3 +196,20 @@ class AttentionOfTypes(pyg.MessagePassing):
         of_type = (self.types(edge_type).view(-1, *self.of_types.shape) * self.of_types).sum(dim=-1)
         alpha = softmax(F.leaky_relu(score_i + score_j + of_type, 0.2), index, ptr, size_i)
         return x_j * alpha.unsqueeze(-1)
+
+
+class MatrixOfEdges(pyg.MessagePassing):
+    """A matrix for each edge by a network ("Neural Message Passing for Quantum Chemistry", its edge network)."""
+
+    def __init__(self, channels: int, edge_dim: int, hidden: int) -> None:
+        super().__init__(aggr='sum')
+        self.channels = channels
+        self.nn = Sequential(Linear(edge_dim, hidden), ReLU(), Linear(hidden, channels * channels))
+        self.root = Linear(channels, channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x, edge_attr=edge_attr) + self.root(x)
+
+    def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
+        weight = self.nn(edge_attr).view(-1, self.channels, self.channels)
+        return torch.matmul(x_j.unsqueeze(1), weight).squeeze(1)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, in_order, is_brought, results_of
+from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.positions import everything
 
@@ -35,6 +36,9 @@ def operations_of(node: Node) -> int:
     """How many additions, multiplications and functions a row of a value takes."""
     if node.op in ('linear', 'matmul'):
         return 2 * node.width * node.args[1].shape[-1 if node.op == 'linear' else 0]
+    if node.op == 'own_matrix':
+        x, numbers = node.args[:2]
+        return 2 * x.width * numbers.width * node.width
     if node.op in ('sum', 'reduce', 'softmax'):
         return node.args[0].width * (4 if node.op == 'softmax' else 1)
     is_counted = node.op in OPERATIONS and OPERATIONS[node.op].elementwise
@@ -70,7 +74,13 @@ def cost_of(output: Node, steps: Collection[Node], walks: Mapping[int, Form]) ->
             roots = node.parents() if node.residency == EDGE else (walks[id(node)].message,)
             on_edges = [n for root in roots for n in computed_on_edges(root, without=walks)]
             distinct = {id(n): n for n in on_edges}.values()
-            counted[EDGE] += sum(map(operations_of, distinct)) + operations_of(node)
+            products = [n for n in distinct if n.op == 'own_matrix' and isinstance(walks[id(node)], Network)]
+            for product in products:
+                # added up for each target, and mapped there
+                counted[EDGE] += operations_of(product) // product.width
+                counted[TARGET] += operations_of(product)
+            others = [n for n in distinct if all(n is not product for product in products)]
+            counted[EDGE] += sum(map(operations_of, others)) + operations_of(node)
     held = [o for walk in walks.values() for o in _formed(walk)]
     returned = {id(node) for node in results_of(output)}
     held += [node.width for node in steps if id(node) not in returned and _is_made(node, walks)]

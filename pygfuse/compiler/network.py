@@ -15,6 +15,7 @@ from pygfuse.ops import Edges
 from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import (
     Begin,
+    Contract,
     EdgeStage,
     Map,
     Normalise,
@@ -76,7 +77,16 @@ class Factor:
     features: str | None = None
 
 
-Stage: TypeAlias = Layer | Norm | Batch | Term | Factor | Activation
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """Rows of sources by a matrix of each edge's own, which a linear map makes of values, by the names of operands."""
+
+    source: str
+    weight: str
+    bias: str | None
+
+
+Stage: TypeAlias = Layer | Norm | Batch | Term | Factor | Matrix | Activation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +140,8 @@ class NetworkCall:
                 stages.append(Plus(given[stage.features], operands.get(stage.weight)))
             elif isinstance(stage, Factor):
                 stages.append(Times(operands.get(stage.source), given.get(stage.features)))
+            elif isinstance(stage, Matrix):
+                stages.append(Contract.by(operands[stage.source], operands[stage.weight], operands.get(stage.bias)))
             else:
                 stages.append(stage)
         return stages
@@ -193,7 +205,13 @@ class Network:
         """The most numbers of an edge behind any stage."""
         first = [self.operands[name] for name in self._ends or ('features',)]
         maps = [stage.weight for stage in self.stages if isinstance(stage, Layer)]
-        return max(*[node.width for node in first], *[self.operands[name].shape[0] for name in maps], 1)
+        found = [node.width for node in first] + [self.operands[name].shape[0] for name in maps]
+        return max(*found, *[self._products_of(stage) for stage in self.stages if isinstance(stage, Matrix)], 1)
+
+    def _products_of(self, stage: Matrix) -> int:
+        """How many products of a source's and an edge's numbers are added up."""
+        numbers = self.operands[stage.weight].shape[1] + (stage.bias is not None)
+        return self.operands[stage.source].width * numbers
 
     @property
     def weights(self) -> list[Node]:
@@ -231,4 +249,6 @@ def _said(stage: Stage) -> str:
         return f'+ {stage.features}' if stage.weight is None else f'+ linear({stage.features}, {stage.weight})'
     if isinstance(stage, Factor):
         return f'* {stage.source or stage.features}'
+    if isinstance(stage, Matrix):
+        return f'{stage.source} @ linear({stage.weight})'
     return stage.name

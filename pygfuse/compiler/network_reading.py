@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, is_brought, value
-from pygfuse.compiler.network import Batch, Factor, Layer, Network, Norm, Stage, Term
+from pygfuse.compiler.network import Batch, Factor, Layer, Matrix, Network, Norm, Stage, Term
 from pygfuse.compiler.refusal import Refused
 from pygfuse.program.activation import SELU, Activation
 
@@ -94,6 +94,8 @@ class _Reader:
             return node.args[0]
         if bias is not None:
             raise Refused('a network that adds something else than a bias or features of edges')
+        if node.op == 'own_matrix':
+            return self._without_matrix(node)
         if node.op == 'mul':
             return self._without_factor(node)
         if node.op == 'layer_norm' and all(a is None or a.residency == SHARED for a in node.args[2:4]):
@@ -139,6 +141,15 @@ class _Reader:
                 return other
         raise Refused('a network that multiplies with something else than sources or features of edges')
 
+    def _without_matrix(self, node: Node) -> Node:
+        """The numbers of which a matrix of each edge's own is made, by which its source is multiplied in a stage."""
+        x, numbers, weight, bias = node.args
+        if x.residency != SOURCE or self.stages:
+            raise Refused('a matrix of each edge of its own before other stages')
+        names = self._named('multiplied', x), self._named('weight', weight), self._named('bias', bias)
+        self.stages.append(Matrix(*names))
+        return numbers
+
     def _begin(self, terms: list[tuple[bool, Node]], shape: tuple[int, ...]) -> None:
         """Takes the sum of the terms of sources and of targets, and features of edges."""
         if len(shape) != 1:
@@ -165,7 +176,7 @@ class _Reader:
 
 def _has_map(stage: Stage) -> bool:
     """Whether a stage reads other values than each one by itself."""
-    return isinstance(stage, (Layer, Norm, Batch)) or (isinstance(stage, Term) and stage.weight is not None)
+    return isinstance(stage, (Layer, Norm, Batch, Matrix)) or (isinstance(stage, Term) and stage.weight is not None)
 
 
 def _has_factor(stages: Sequence[Stage]) -> bool:

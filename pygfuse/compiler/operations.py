@@ -95,6 +95,13 @@ def _lookup(table: Tensor, rows: Tensor, counts_back: bool) -> Tensor:
     return table.index_select(0, rows)
 
 
+def _own_matrix(x: Tensor, numbers: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ W`` of each row, where the numbers in W are a linear map of `numbers`."""
+    weight = weight.view(x.shape[1], -1, weight.shape[1])
+    found = torch.einsum('ek,ei,iok->eo', numbers, x, weight)
+    return found if bias is None else found + x @ bias.view(weight.shape[:2])
+
+
 def _placement(x: Tensor, take: Sequence[int], width: int) -> Tensor:
     """The matrix by which rows of `width` numbers are multiplied to give the numbers at places `take`."""
     places = torch.tensor(take, device=x.device)
@@ -122,6 +129,7 @@ for _name in ('amax', 'amin', 'prod', 'norm', 'softmax_of_row', 'log_softmax_of_
     OPERATIONS[_name] = Operation(_row_function(_function))
 for _name in ('cross', 'cumsum', 'cumprod'):
     OPERATIONS[_name] = Operation(getattr(torch, _name))
+OPERATIONS['own_matrix'] = Operation(_own_matrix)
 OPERATIONS['einsum'] = Operation(lambda *tensors, equation: torch.einsum(equation, *tensors))
 # over all edges, wherever its argument resides
 OPERATIONS['batch_norm'] = Operation(lambda x, module: x, residency='edge')

@@ -143,7 +143,9 @@ class Plan:
         operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
         forms = {id(form): form for form in self.walks.values()}.values()
         has_network = not all(isinstance(form, Walk) for form in forms)
-        is_long = operators > _MANY_OPERATORS or has_network
+        # rows of a table are computed for nodes and for the table, which PyG's compute once an edge
+        looks_up = any(node.op == 'lookup' for node in self.steps)
+        is_long = operators > _MANY_OPERATORS or has_network or looks_up
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]

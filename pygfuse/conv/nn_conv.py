@@ -74,20 +74,13 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: list[Stage]) -> tuple[Tensor, None]:
         begin = Begin(features=self.edge_input(inputs, edges).values)
-        contract = Contract(inputs.x[0], self._matrices(prepared[-1].module))
+        last = prepared[-1].module
+        contract = Contract.by(inputs.x[0], last.weight, last.bias)
         stages = [*on_chunks(begin, prepared[:-1], edges), contract]
         out = edge_reduce(stages, edges, 'sum')
         if self.reduction == 'mean':
             out = mean_of(out, edges)
         return out, None
-
-    def _matrices(self, last: torch.nn.Module) -> Tensor:
-        """The matrices by which sources are multiplied, one for each value before the last map and one for its bias."""
-        shape = (self.in_channels_l, self.out_channels, -1)
-        found = last.weight.view(shape)
-        if last.bias is not None:
-            found = torch.cat([found, last.bias.view(shape)], dim=2)
-        return found.permute(1, 2, 0).flatten(1)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         if x[1] is not None and self.root_weight:

@@ -8,6 +8,7 @@ from pygfuse.compiler.ir import Node
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.contraction import contract_edge_features
 from pygfuse.compiler.passes.no_operation import remove_no_operations
+from pygfuse.compiler.passes.own_matrices import own_matrices_after_sums
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.split_concatenation import split_concatenations
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
@@ -19,6 +20,7 @@ PASSES: dict[str, Callable[[Node], Node]] = {
     function.__name__: function
     for function in (
         remove_no_operations,
+        own_matrices_after_sums,
         split_concatenations,
         reorder_broadcasts,
         tables_first,

@@ -107,6 +107,21 @@ class Contract:
     source: Tensor
     weight: Tensor
 
+    @staticmethod
+    def by(source: Tensor, weight: Tensor, bias: Tensor | None) -> Contract:
+        """The product ``source_j @ (weight @ h + bias).view(D, width)``.
+
+        Args:
+            source: ``[sources, D]``.
+            weight: ``[D * width, K]``.
+            bias: ``[D * width]``, or None.
+        """
+        shape = source.shape[1], weight.shape[0] // source.shape[1], -1
+        found = weight.view(shape)
+        if bias is not None:
+            found = torch.cat([found, bias.view(shape)], dim=2)
+        return Contract(source, found.permute(1, 2, 0).flatten(1))
+
 
 EdgeStage = Begin | Map | Affine | Rectifier | Normalise | Plus | Times | Contract | Activation
 
