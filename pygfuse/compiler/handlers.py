@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -261,6 +262,13 @@ def _einsum(equation: str, *tensors: Any) -> Symbol:
     of_rows = {t[0] for t, x in zip(terms, tensors, strict=True) if x.rows is not None}
     shared = ''.join(t for t, x in zip(terms, tensors, strict=True) if x.rows is None)
     repeated = any(t[1:].count(t[0]) for t in terms)
+    is_by_matrix = len(tensors) == 2 and not shared and [len(term) for term in terms] == [2, 3]
+    if is_by_matrix and terms[1][:2] == terms[0] and result == terms[0][0] + terms[1][2]:
+        x, matrix = tensors
+        # of matrices that are no linear map the equation stays
+        with contextlib.suppress(Refused):
+            found = product(made('reshape', x, shape=(1, x.node.width)), matrix)
+            return made('reshape', found, shape=(found.node.width,))
     if '.' in equation or len(of_rows) != 1 or result[:1] not in of_rows or result[:1] in shared or repeated:
         raise Refused('einsum over the dimension of edges')
     return made('einsum', *tensors, equation=equation)

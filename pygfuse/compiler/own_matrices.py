@@ -5,25 +5,46 @@ What becomes of it, `pygfuse.compiler.passes.own_matrices` decides: no matrix of
 
 from __future__ import annotations
 
-from pygfuse.compiler.ir import SHARED, Node
+from torch import Tensor
+
+from pygfuse.compiler.ir import SHARED, Node, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, made
 
 
 def product(x: Symbol, matrix: Symbol) -> Symbol:
-    """Rows ``[1, in]`` times matrices ``[in, out]`` of edges.
+    """Rows ``[1, in]`` times matrices ``[in, out]`` of edges, or matrices ``[out, in]`` times columns ``[in, 1]``.
 
     Raises:
         Refused: If the matrices are not a linear map.
     """
+    if matrix.node.shape[1:] == (1,) and x.node.shape[:1] != (1,):
+        out = _row_times(made('reshape', matrix, shape=(1, matrix.node.width)), x, is_transposed=True)
+        return made('reshape', out, shape=(out.node.width, 1))
+    return _row_times(x, matrix)
+
+
+def _row_times(x: Symbol, matrix: Symbol, is_transposed: bool = False) -> Symbol:
     numbers, weight, bias = _linear_map(matrix.node)
-    size, width = numbers.width, matrix.node.shape
-    is_known = len(width) == 2 and numbers.shape == (size,) and weight.shape == (width[0] * width[1], size)
+    size, shape = numbers.width, matrix.node.shape
+    is_known = len(shape) == 2 and numbers.shape == (size,) and weight.shape == (shape[0] * shape[1], size)
+    width = shape[::-1] if is_transposed else shape
     if x.rows is None or not is_known or x.node.shape != (1, width[0]):
         raise Refused('a linear map of each edge of its own')
+    if is_transposed:
+        weight, bias = (None if of is None else _turned(of, shape) for of in (weight, bias))
     row = made('reshape', x, shape=(width[0],))
     shared = [None if of is None else Symbol(of, None) for of in (weight, bias)]
     return made('reshape', made('own_matrix', row, Symbol(numbers, matrix.rows), *shared), shape=(1, width[1]))
+
+
+def _turned(weight: Node, shape: tuple[int, int]) -> Node:
+    return value('call', weight, function=_transposed, keywords=(('shape', shape),))
+
+
+def _transposed(weight: Tensor, shape: tuple[int, int]) -> Tensor:
+    """What gives matrices that are turned, from what gives matrices of this shape."""
+    return weight.unflatten(0, shape).transpose(0, 1).flatten(0, 1)
 
 
 def _linear_map(node: Node) -> tuple[Node, Node, Node | None]:

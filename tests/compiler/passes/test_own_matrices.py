@@ -131,3 +131,41 @@ def test_no_matrix_and_no_products_of_a_node_are_in_memory(monkeypatch):
     assert saved_of_more == saved
     # outputs, their gradients and those of features, of float32: not 32 products of each node
     assert peak_of_more - peak < 2000 * 4 * 4 * (IN + OUT)
+
+
+class Written(ByMatrix):
+    """The same product as others write it."""
+
+    def message(self, x_i, x_j, edge_attr):
+        numbers = self.last(self.first(edge_attr))
+        if self.kind == 'einsum':
+            return torch.einsum('ei,eio->eo', x_j, numbers.view(-1, IN, OUT))
+        if self.kind == 'bmm':
+            return torch.bmm(x_j.unsqueeze(1), numbers.reshape(x_j.size(0), IN, OUT)).squeeze(1)
+        columns = x_j.unsqueeze(2) if self.kind == 'columns' else x_j[..., None]
+        return (numbers.view(-1, OUT, IN) @ columns).squeeze(-1)
+
+
+@pytest.mark.parametrize('bias', [True, False])
+@pytest.mark.parametrize('kind', ['einsum', 'bmm', 'columns', 'indexed'])
+def test_ways_of_writing_it(kind, bias):
+    torch.manual_seed(0)
+    conv = Written(kind, bias=bias)
+    assert_as_pyg(conv, given(GRAPHS['random']()))
+    assert [form.title for plan in conv.plans() for form in plan.walks.values()] == ['network on chunks of edges: sum']
+
+
+class BySoftmax(ByMatrix):
+    """A matrix that is no linear map of anything."""
+
+    def message(self, x_i, x_j, edge_attr):
+        matrix = self.last(self.first(edge_attr)).view(-1, IN, OUT).softmax(dim=1)
+        return torch.einsum('ei,eio->eo', x_j, matrix)
+
+
+def test_an_equation_of_other_matrices_runs_on_chunks(monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_CHUNKED_BYTES', 0)
+    torch.manual_seed(0)
+    conv = BySoftmax('softmax')
+    assert_as_pyg(conv, given(GRAPHS['random']()))
+    assert [form.title for plan in conv.plans() for form in plan.walks.values()] == ['operators on chunks of edges']
