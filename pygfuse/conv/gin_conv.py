@@ -210,7 +210,9 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
             # the bias goes to the nodes
             made = {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}
             maps.append('lin')
-        mapped_by = None if self.map_of_few('nn') is None else len(maps)
+        # what a learned number of times features are added is no part of the walk, so the network comes after it
+        is_learned = self._buffers.get('eps') is None
+        mapped_by = None if is_learned or self.map_of_few('nn') is None else len(maps)
         maps += [] if mapped_by is None else ['nn']
         form = Form(GINE, made, 1, x[0].shape[1], reduce=self.reduction, mapped_by=mapped_by)
         return FewWalk(form, tuple(maps), takes_features=True)
@@ -220,8 +222,12 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         return super().map_of_few(name) if name != 'nn' else weights_of(_stages(self.nn)[0])
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        # not one that is learned, or computed each time it is read
-        itself = _number_of_times(self._buffers.get('eps'), x[1])
+        eps = self._buffers.get('eps')
+        if eps is None:
+            # learned, or computed each time it is read
+            out = self.walk_few(x, edges)
+            return None if out is None else self.nn(out + _times_one_plus(self.eps, x[1]))
+        itself = _number_of_times(eps, x[1])
         if itself is None:
             return None
         out = self._sum_tiny(x, edges, itself)

@@ -40,6 +40,7 @@ LAYERS = {
 every = pytest.mark.parametrize('name', LAYERS)
 OF_EDGES = {
     'GINE': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3, edge_dim=3),
+    'GINE, learned': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3, train_eps=True, edge_dim=3),
     'GINE, as they are': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH)),
     'GMM': lambda: pyg.GMMConv(WIDTH, WIDTH, dim=3, kernel_size=2),
     'CG': lambda: pyg.CGConv(WIDTH, dim=3, batch_norm=True),
