@@ -15,6 +15,8 @@ CHUNK_BYTES = 2**20
 LEAST_EDGES = 1024
 # float32 loses digits in the long sums of a larger chunk
 MOST_EDGES = 8192
+# of products that are added up by row: a chunk whose edges have a row each holds no more
+MOST_PRODUCT_BYTES = 2**26
 # of wide values of edges: up to so many are kept for kernels; beyond, operators on chunks keep none
 MOST_KEPT_BYTES = 2**32
 
@@ -42,6 +44,22 @@ def chunk_size(value_bytes: int, most: int | None = None) -> int:
     """
     most = MOST_EDGES if most is None else most
     return min(most, max(LEAST_EDGES, CHUNK_BYTES // max(1, value_bytes)))
+
+
+def chunk_size_of_sums(value_bytes: int, product_bytes: int, edges_a_row: int) -> int:
+    """How many edges a chunk has whose products are added up by row.
+
+    Args:
+        value_bytes: As of `chunk_size`.
+        product_bytes: Bytes of all products of an edge.
+        edges_a_row: Edges of a row on average.
+
+    Example:
+        >>> chunk_size_of_sums(256, 8320, 30), chunk_size_of_sums(256, 8320, 2), chunk_size(8320)
+        (3785, 1024, 1024)
+    """
+    size = chunk_size(max(value_bytes, product_bytes // max(edges_a_row, 1)))
+    return min(size, max(LEAST_EDGES, MOST_PRODUCT_BYTES // product_bytes))
 
 
 def are_too_many_to_keep(num_edges: int, row_bytes: int) -> bool:

@@ -39,13 +39,14 @@ def network_values(
         ValueError: If an edge names a node that is not there.
     """
     tensors = held_apart(tensors)
-    tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), False)
+    are_sums = reduce == 'sum' and not with_state
+    tape = Tape(tensors, read(text, tensors), Edges(token, num_sources, num_targets, flow), False, are_sums=are_sums)
     out, winners, state = _results(tensors[0], tape.channels, num_targets, tape.csr.num_edges, reduce, with_state)
     out.zero_()
     winners.zero_()
     tape.kernels.on_huge_pages(state)
     for chunk in tape.chunks:
-        if reduce == 'sum' and not with_state:
+        if are_sums:
             tape.add_sums(chunk, out)
             continue
         values = tape.forward(chunk)[-1]
@@ -100,9 +101,10 @@ def network_gradients(
     grad_out, grad_state = grad_out.contiguous(), None if grad_state is None else grad_state.contiguous()
     if reduce == 'max' and grad_state is None and _maps_winners_alone(stages, tensors):
         return _backward_of_winners(tensors, stages, edges, wanted, winners, grad_out)
-    tape = Tape(tensors, stages, edges, True, wanted)
+    are_sums = reduce == 'sum' and grad_state is None
+    tape = Tape(tensors, stages, edges, True, wanted, are_sums)
     for chunk in tape.chunks:
-        if reduce == 'sum' and grad_state is None:
+        if are_sums:
             tape.backward_of_sums(chunk, grad_out)
             continue
         values = tape.forward(chunk, with_last=False)

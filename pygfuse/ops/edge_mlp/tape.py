@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from pygfuse._lib.backends import edge_chunks_of
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
+from pygfuse.graph.csr import Csr
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size_of_sums, chunks_of
 from pygfuse.ops.edge_mlp.operands import Operands
-from pygfuse.ops.edge_mlp.stages import EdgeStage, features_of, widest_of, widths_of
+from pygfuse.ops.edge_mlp.stages import Contract, EdgeStage, features_of, widest_of, widths_of
 from pygfuse.ops.edge_mlp.steps import Contraction, steps_of
 from pygfuse.ops.edges import Edges
 
@@ -58,6 +59,7 @@ class Tape(StagedTape):
         edges: The edges.
         is_backward: Whether `backward` will be called.
         wanted: Of which somebody wants a gradient, a bool for each tensor; None: of all.
+        are_sums: Whether the values are added up by target, and wanted for nothing else.
 
     Attributes:
         channels: Values of an edge after all stages.
@@ -73,9 +75,12 @@ class Tape(StagedTape):
         edges: Edges,
         is_backward: bool,
         wanted: Sequence[bool] | None = None,
+        are_sums: bool = False,
     ) -> None:
         self.csr = edges.graph().csr
-        size = edge_chunks_of(tensors[0].device).chunk_size(widest_of(stages) * tensors[0].element_size())
+        size = _size_of_sums(stages, self.csr) if are_sums else None
+        if size is None:
+            size = edge_chunks_of(tensors[0].device).chunk_size(widest_of(stages) * tensors[0].element_size())
         self.chunks, self.channels = chunks_of(self.csr, size), widths_of(stages)[-1]
         size = min(size, self.csr.num_edges)
         wanted = [True] * len(tensors) if wanted is None else wanted
@@ -129,3 +134,13 @@ class Tape(StagedTape):
     def grad_of_values(self, chunk: EdgeChunk) -> Tensor:
         """Where the gradient of a chunk's values goes before `backward`."""
         return self._grad[: chunk.edges]
+
+
+def _size_of_sums(stages: Sequence[EdgeStage], csr: Csr) -> int | None:
+    """Edges of a chunk whose products are added up by target before they are mapped; None where they are not."""
+    last = stages[-1]
+    if not isinstance(last, Contract) or not edge_chunks_of(last.weight.device).SUMS_PRODUCTS:
+        return None
+    of_values, of_products = widest_of(stages[:-1]), last.weight.shape[1]
+    item = last.weight.element_size()
+    return chunk_size_of_sums(of_values * item, of_products * item, csr.num_edges // max(csr.num_rows, 1))
