@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pygfuse.graph.graph import Graph
-from pygfuse.mapping.edge_chunks import chunks_of
+from pygfuse.mapping.edge_chunks import LEAST_EDGES, MOST_EDGES, MOST_PRODUCT_BYTES, chunk_size_of_sums, chunks_of
 
 
 @pytest.mark.parametrize('size', [1, 2, 4, 9, 100])
@@ -18,3 +18,10 @@ def test_chunks_hold_every_edge_once_and_know_their_rows(size):
         held = rows[chunk.first : chunk.last]
         assert (chunk.row, chunk.row + chunk.rows - 1) == (int(held[0]), int(held[-1]))
         assert chunk.edges <= size
+
+
+def test_a_chunk_whose_edges_have_rows_of_products_holds_few_of_them():
+    assert chunk_size_of_sums(4, 4, 1) == MOST_EDGES
+    for product_bytes in (2**14, 2**15, 2**20):
+        size = chunk_size_of_sums(4, product_bytes, 10**6)
+        assert LEAST_EDGES <= size <= max(LEAST_EDGES, MOST_PRODUCT_BYTES // product_bytes)

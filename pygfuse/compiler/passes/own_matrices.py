@@ -26,12 +26,14 @@ def own_matrices_after_sums(output: Node) -> Node:
     """
     output = rewritten(output, _sum_first)
     nodes = in_order(output)
-    read = [parent for node in nodes for parent in node.parents()]
-    kept = {id(node.args[0]) for node in nodes if _is_sum(node) and _is_taken(node.args[0])}
-    kept = {one for one in kept if sum(id(parent) == one for parent in read) == 1 and one != id(output)}
-    return rewritten(
-        output, lambda node: _written_out(node) if node.op == 'own_matrix' and id(node) not in kept else None
-    )
+    read = [id(parent) for node in nodes for parent in node.parents()]
+    summed = [id(node.args[0]) for node in nodes if _is_sum(node) and _is_taken(node.args[0])]
+    kept = {product for product in summed if read.count(product) == 1}
+
+    def rule(node: Node) -> Node | None:
+        return _written_out(node) if node.op == 'own_matrix' and id(node) not in kept else None
+
+    return rewritten(output, rule)
 
 
 def _is_sum(node: Node) -> bool:
