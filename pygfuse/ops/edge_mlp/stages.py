@@ -117,9 +117,9 @@ class Contract:
             bias: ``[D * width]``, or None.
         """
         shape = source.shape[1], weight.shape[0] // source.shape[1], -1
-        found = weight.view(shape)
+        found = weight.reshape(shape)
         if bias is not None:
-            found = torch.cat([found, bias.view(shape)], dim=2)
+            found = torch.cat([found, bias.reshape(shape)], dim=2)
         return Contract(source, found.permute(1, 2, 0).flatten(1))
 
 
