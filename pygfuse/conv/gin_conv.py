@@ -206,6 +206,10 @@ class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
         if features is None:
             return None
         made, maps = {'x': (Part(SOURCE),), 'edge': (Part(EDGE),)}, []
+        linear = None if self.lin is None else self.map_of_few('lin')
+        if linear is not None and linear.weight.shape[0] != x[0].shape[1]:
+            # `operands` says so
+            return None
         if self.lin is not None:
             # the bias goes to the nodes
             made = {'x': (Part(SOURCE), Part(None, 0)), 'edge': (Part(EDGE, 0, biased=False),)}

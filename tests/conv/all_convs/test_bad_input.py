@@ -46,6 +46,13 @@ def test_features_of_a_wrong_width(features, layer):
         layer.fused()(edge_index=SMALL.edge_index, **layer.inputs(SMALL, features=features))
 
 
+@pytest.mark.parametrize('train_eps', [False, True])
+def test_features_of_another_width_than_those_of_edges_give(train_eps):
+    conv = pygfuse.conv.GINEConv(torch.nn.Linear(8, 4), train_eps=train_eps, edge_dim=3)
+    with pytest.raises(ValueError, match="Expected 'x' to have 8 features, as the linear map of edges gives"):
+        conv(torch.randn(5, 7), random_edges(5, 5, 12), torch.randn(12, 3))
+
+
 @pytest.mark.parametrize('name', ['GATConv', 'GATv2Conv', 'TransformerConv'])
 def test_features_as_wide_as_those_of_edges(name):
     conv = getattr(pygfuse.conv, name)(16, 8, edge_dim=3)
