@@ -8,7 +8,7 @@ except ImportError:
     fcntl = None
     import msvcrt  # of Windows
 
-# only there a file stays what it is at its path while it is open
+# whether an open file can be removed, so that another may lie at its path by now
 CAN_BE_REMOVED = fcntl is not None
 
 

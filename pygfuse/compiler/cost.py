@@ -74,13 +74,14 @@ def cost_of(output: Node, steps: Collection[Node], walks: Mapping[int, Form]) ->
             roots = node.parents() if node.residency == EDGE else (walks[id(node)].message,)
             on_edges = [n for root in roots for n in computed_on_edges(root, without=walks)]
             distinct = {id(n): n for n in on_edges}.values()
-            products = [n for n in distinct if n.op == 'own_matrix' and isinstance(walks[id(node)], Network)]
-            for product in products:
-                # added up for each target, and mapped there
-                counted[EDGE] += operations_of(product) // product.width
-                counted[TARGET] += operations_of(product)
-            others = [n for n in distinct if all(n is not product for product in products)]
-            counted[EDGE] += sum(map(operations_of, others)) + operations_of(node)
+            counted[EDGE] += operations_of(node)
+            for one in distinct:
+                found = operations_of(one)
+                if one.op == 'own_matrix' and isinstance(walks[id(node)], Network):
+                    # products are added up for each target, and mapped there
+                    counted[TARGET] += found
+                    found //= one.width
+                counted[EDGE] += found
     held = [o for walk in walks.values() for o in _formed(walk)]
     returned = {id(node) for node in results_of(output)}
     held += [node.width for node in steps if id(node) not in returned and _is_made(node, walks)]

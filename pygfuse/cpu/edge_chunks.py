@@ -29,7 +29,7 @@ from pygfuse.cpu.row_blocks import blocks
 from pygfuse.cpu.row_networks import ROW_PARTS, Applied, LinearMap, RowNetwork  # noqa: F401  for stages
 from pygfuse.cpu.summed_products import sum_products, sum_products_back  # noqa: F401  for stages
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size  # noqa: F401  for stages
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunk_size_of_sums  # noqa: F401  for stages
 from pygfuse.program import vocabulary
 
 _EDGES_A_PART = 128

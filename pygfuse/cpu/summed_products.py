@@ -85,9 +85,10 @@ def _back_body(layout: Layout) -> Callable:
                         of_product = load_row(grad, at + k * width)
                         to_source = to_source + of_product * row_full(values[of_edge + k])
                         grad_values[of_edge + k] = grad_values[of_edge + k] + total(of_product * own)
-                    if products > count:
-                        to_source = to_source + load_row(grad, at + count * width)
-                    store_row(grad_source, (e - first) * width + starts[i], to_source)
+                    if grad_source is not None:
+                        if products > count:
+                            to_source = to_source + load_row(grad, at + count * width)
+                        store_row(grad_source, (e - first) * width + starts[i], to_source)
 
     return back
 
@@ -123,7 +124,13 @@ def sum_products(csr: Csr, chunk: EdgeChunk, source: Tensor, values: Tensor, out
 
 
 def sum_products_back(
-    csr: Csr, chunk: EdgeChunk, source: Tensor, values: Tensor, grad: Tensor, grad_values: Tensor, grad_source: Tensor
+    csr: Csr,
+    chunk: EdgeChunk,
+    source: Tensor,
+    values: Tensor,
+    grad: Tensor,
+    grad_values: Tensor,
+    grad_source: Tensor | None,
 ) -> None:
     """The adjoint of `sum_products`.
 
@@ -131,7 +138,7 @@ def sum_products_back(
         csr, chunk, source, values: As of that.
         grad: The gradient of the sums.
         grad_values: Where the gradients of values are written.
-        grad_source: Where those of the sources' rows are, edge by edge, ``[edges, D]``.
+        grad_source: Where those of the sources' rows are, edge by edge, ``[edges, D]``; None: nobody wants these.
     """
     grad_values.zero_()
     _run(_back_body, 'adjoint of sums of products', csr, chunk, source, values, grad, grad_values, grad_source)

@@ -74,7 +74,7 @@ class Operands:
         if self.wants(tensor):
             self.kernels.add_to_targets(self.csr, chunk, grad, self.gradient(tensor))
 
-    def add_to_sources(self, chunk: EdgeChunk, tensor: Tensor | None, grad: Tensor) -> None:
+    def add_to_sources(self, chunk: EdgeChunk, tensor: Tensor | None, grad: Tensor | None) -> None:
         """Adds gradients of edges to those of their sources' rows."""
         if self.wants(tensor):
             self.kernels.add_to_sources(self.csr, chunk, grad, self.gradient(tensor))

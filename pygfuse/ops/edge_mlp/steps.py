@@ -280,7 +280,8 @@ class Contraction(Step):
     def backward_of_sums(self, chunk: EdgeChunk, before: Tensor, grad_out: Tensor) -> Tensor:
         """The gradient of the values before it, from that of the sums of those after it."""
         stage, operands, kernels = self.stage, self.operands, self.operands.kernels
-        grad, of_values, of_source = _rows(grad_out, chunk), torch.empty_like(before), self._sources_of(chunk)
+        grad, of_values = _rows(grad_out, chunk), torch.empty_like(before)
+        of_source = self._sources_of(chunk) if operands.wants(stage.source) else None
         operands.add_product(stage.weight, grad, self._sums(chunk, before))
         of_sums = kernels.mapped_back(grad, stage.weight)
         kernels.sum_products_back(operands.csr, chunk, stage.source, before, of_sums, of_values, of_source)

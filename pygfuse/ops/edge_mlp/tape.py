@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import edge_chunks_of
 from pygfuse.graph.csr import Csr
-from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size_of_sums, chunks_of
+from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.stages import Contract, EdgeStage, features_of, widest_of, widths_of
 from pygfuse.ops.edge_mlp.steps import Contraction, steps_of
@@ -139,8 +139,9 @@ class Tape(StagedTape):
 def _size_of_sums(stages: Sequence[EdgeStage], csr: Csr) -> int | None:
     """Edges of a chunk whose products are added up by target before they are mapped; None where they are not."""
     last = stages[-1]
-    if not isinstance(last, Contract) or not edge_chunks_of(last.weight.device).SUMS_PRODUCTS:
+    kernels = edge_chunks_of(last.weight.device) if isinstance(last, Contract) else None
+    if kernels is None or not kernels.SUMS_PRODUCTS:
         return None
     of_values, of_products = widest_of(stages[:-1]), last.weight.shape[1]
     item = last.weight.element_size()
-    return chunk_size_of_sums(of_values * item, of_products * item, csr.num_edges // max(csr.num_rows, 1))
+    return kernels.chunk_size_of_sums(of_values * item, of_products * item, csr.num_edges // max(csr.num_rows, 1))
