@@ -34,7 +34,11 @@ class InPlaceOfPyG(MessagePassing):
             cls.forward.__signature__ = inspect.signature(found[0].forward)
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        fuse = self.fuse
+        # PyG writes them for the first layer of a class in the process, and others may run as a product
+        self.fuse = self.inspector.implements('message_and_aggregate')
         super()._set_jittable_templates(raise_on_error)
+        self.fuse = fuse
         # PyG takes what the class inherits for the original, also the template of a parent, which knows no masks
         kind = type(self)
         for name in _TEMPLATES:

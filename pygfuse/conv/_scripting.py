@@ -8,8 +8,10 @@ copied.
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
+import torch
 from torch_geometric.nn import MessagePassing
 
 
@@ -18,7 +20,7 @@ def as_scriptable(conv: MessagePassing) -> MessagePassing:
     kind = type(conv)
     own = next(base for base in kind.__mro__ if 'forward' in base.__dict__)
     if hasattr(own, 'why_not') and own.__module__.startswith(__package__):
-        conv.__class__ = _scriptable(kind)
+        conv.__class__ = _scriptable(kind, conv.fuse)
     return conv
 
 
@@ -35,7 +37,7 @@ def told_of(plain: type) -> dict[str, Any]:
 
 
 @functools.cache
-def _scriptable(kind: type) -> type:
+def _scriptable(kind: type, fuse: bool) -> type:
     plain = kind.plain
 
     def call(self, *arguments: Any, **named: Any) -> Any:
@@ -48,7 +50,20 @@ def _scriptable(kind: type) -> type:
 
     # TorchScript finds types of attributes there
     names = {**told_of(plain), '__annotations__': plain.__annotations__}
-    # what is computed in a property is of no use to a script
-    names['__jit_unused_properties__'] = [name for name in dir(kind) if isinstance(getattr(kind, name, None), property)]
+    # what is computed in a property is of no use to a script, which asks for those of the fused class all the same
+    properties = [name for name in dir(kind) if isinstance(getattr(kind, name, None), property)]
+    names['__jit_unused_properties__'] = properties
+    names |= {name: None for name in properties if not hasattr(plain, name)}
     methods = {'forward': plain.forward, '__call__': call, '__reduce_ex__': reduce}
+    if not fuse:
+        # `propagate` is one for all layers of the class, and this one's reduction may be none of a product
+        methods['message_and_aggregate'] = _left_out(kind.message_and_aggregate)
     return type(plain.__name__, (kind,), {**names, **methods, 'fused_class': kind})
+
+
+def _left_out(method: types.FunctionType) -> types.FunctionType:
+    """A copy of a method that TorchScript compiles to an error: it marks the function itself."""
+    made = types.FunctionType(
+        method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
+    )
+    return torch.jit.unused(functools.update_wrapper(made, method))

@@ -217,6 +217,27 @@ OF_LAYERS = (
         'tests/conv/all_convs/test_the_class.py -k cheat',
     ),
     Mutation(
+        'for which layers PyG writes propagate',
+        'conv/_in_place_of_pyg.py',
+        "self.fuse = self.inspector.implements('message_and_aggregate')",
+        'pass',
+        'tests/conv/test_first_of_a_class.py -k product',
+    ),
+    Mutation(
+        'what a script leaves out',
+        'conv/_scripting.py',
+        'if not fuse:',
+        'if False:',
+        'tests/conv/test_first_of_a_class.py -k torchscript',
+    ),
+    Mutation(
+        'properties that a script asks for',
+        'conv/_scripting.py',
+        'names |= {name: None for name in properties if not hasattr(plain, name)}',
+        'pass',
+        'tests/conv/test_first_of_a_class.py -k torchscript',
+    ),
+    Mutation(
         'what a script finds in the layer',
         'conv/rgcn_conv.py',
         "vars(self).setdefault('_use_segment_matmul_heuristic_output', False)",

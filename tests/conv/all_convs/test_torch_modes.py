@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
 
 import pytest
 import torch
@@ -16,10 +15,9 @@ from tests.support import cases as table
 from tests.support.all_convs import LOOPS, RANDOM, every, some
 from tests.support.cases import FA, FEATURES, GRAPH, LAYERS, SAGE, TRANSFORMER, Layer
 from tests.support.parity import ADJACENCIES
+from tests.support.torchscript import HAS_TORCHSCRIPT
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor', 'ignore:The usage of')
-
-HAS_TORCHSCRIPT = pytest.mark.skipif(sys.version_info >= (3, 14), reason='torch no longer supports TorchScript there')
 
 
 def compiled_and_eager(layer: Layer, backend: str) -> None:
