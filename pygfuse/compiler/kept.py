@@ -165,6 +165,40 @@ def returned_values_kept(output: Node) -> Node:
     return dataclasses.replace(apart, args=tuple(node.attributes.get('of', node) for node in apart.args))
 
 
+def shared_networks_kept(output: Node) -> Node:
+    """The results of a layer, whose reductions read from memory what networks give to several of them.
+
+    Args:
+        output: The results.
+
+    Raises:
+        Refused: If no value of a network is computed for several reductions or values of edges.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> x_j, weight = leaf('x_j', 'source', (4,), torch.float32), leaf('weight', 'shared', (4, 4), torch.float32)
+        >>> e = leaf('e', 'edge', (4,), torch.float32)
+        >>> message = value('relu', value('linear', value('mul', x_j, e), weight))
+        >>> total, highest = (value('reduce', message, reduce=how) for how in ('sum', 'max'))
+        >>> [node.op for node in in_order(shared_networks_kept(value('add', total, highest)))]
+        ['kept', 'reduce', 'reduce', 'add']
+    """
+    reductions = [node.args[0] for node in in_order(output) if node.op == 'reduce']
+    roots = [*reductions, *(node for node in results_of(output) if node.residency == EDGE)]
+    orders = [computed_on_edges(root) for root in roots]
+    counts = collections.Counter(id(node) for order in orders for node in order)
+    shared = [n for n in in_order(output) if counts[id(n)] > 1 and _has_map(n) and n.dtype in DTYPES]
+    # what only another one is computed of is not read
+    known = {id(node) for node in shared}
+    within = {id(parent) for node in shared for parent in node.parents()}
+    outside = {id(p) for order in orders for n in order if id(n) not in known for p in n.parents()}
+    last = [n for n in shared if id(n) not in within or id(n) in outside or any(n is root for root in roots)]
+    if not last:
+        raise Refused('no network whose values several reductions read')
+    return _with_kept(output, last, in_order(output)).message
+
+
 def dropouts_in(message: Node) -> list[Node]:
     """The dropouts that are drawn to compute values of edges."""
     return [node for node in computed_on_edges(message) if node.op == 'dropout']

@@ -29,15 +29,14 @@ def _checked(x: Any, index: Any, dim: int, size: Any, ptr: Any = None) -> None:
     # of stacked values the dimension of edges is the last but one
     if not -rank <= dim < rank or dim % rank != 0 or (x.is_stacked and dim != -2):
         raise Refused(f'node_dim={dim} is not the dimension of edges')
-    if not isinstance(size, Rows) or int(size) != NUM_TARGETS:
+    if size is not None and (not isinstance(size, Rows) or int(size) != NUM_TARGETS):
         raise Refused('a reduction to another number of rows than there are targets')
 
 
 def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
     """`torch_geometric.utils.softmax` of symbols."""
     # a size of its own is never seen in the result of a softmax
-    size = Rows(NUM_TARGETS) if num_nodes is None else num_nodes
-    _checked(src, index, dim, size, ptr)
+    _checked(src, index, dim, num_nodes, ptr)
     return made('softmax', src)
 
 
@@ -48,7 +47,9 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
         raise Refused(f'the reduction {reduce!r} has no fused form')
     if src.node.residency == SHARED or not src.dtype.is_floating_point:
         raise Refused('a reduction of something that is no floating value of edges')
-    found = made('reduce', src, reduce=_REDUCTIONS[reduce])
+    # without a size the result ends at the last target that has an edge
+    ends = {'ends_early': True} if dim_size is None else {}
+    found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
     return Symbol(found.node, NUM_TARGETS, found.is_stacked)
 
 

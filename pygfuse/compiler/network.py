@@ -228,6 +228,11 @@ class Network:
         """The modules that normalise over all edges."""
         return [stage.module for stage in self.stages if isinstance(stage, Batch)]
 
+    @property
+    def is_normalised(self) -> bool:
+        """Whether it normalises, over all edges or over the values of each."""
+        return any(isinstance(stage, (Batch, Norm)) for stage in self.stages)
+
     def why_edges_tie(self, weights: list[Tensor]) -> str | None:
         """The reason, if any, for which edges tie in a maximum, which then divides a gradient as PyG does not."""
         if self.reduce != 'max':

@@ -18,7 +18,7 @@ from pygfuse.compiler.cost import Cost, cost_as_written, cost_of
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, results_of
-from pygfuse.compiler.kept import dropouts_in, returned_values_kept
+from pygfuse.compiler.kept import dropouts_in, returned_values_kept, shared_networks_kept
 from pygfuse.compiler.lowering import Walk, softmaxes_in
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
@@ -46,6 +46,8 @@ _MANY_OPERATORS = 8
 _FEW_FORMS = 2
 # times the numbers computed on an edge as the message is written: a walk multiplies features again for each place
 _MUCH_MORE = 1.5
+# as many numbers computed on an edge as where values of networks are kept
+_MUCH_LESS = 1.2
 # a message's own one to three, and its sum
 _FEW_OPERATORS = 4
 
@@ -92,11 +94,22 @@ class Plan:
                 with contextlib.suppress(Refused):
                     other = Plan._of_passes(captured, (*without, *fewer), more, keeps_wide)
                     plan = min(plan, other, key=lambda plan: plan._shortcomings)
-        return plan
+        other = Plan._that_keeps_shared(captured, plan.without, plan.more) if keeps_wide else None
+        return plan if other is None or not other._is_much_less_than(plan) else other
 
     @staticmethod
-    def _of_passes(captured: Captured, without: Collection[str], more: Collection[str], keeps_wide: bool) -> Plan:
+    def _that_keeps_shared(captured: Captured, without: Collection[str], more: Collection[str]) -> Plan | None:
+        """The plan that keeps what networks give to several reductions, if there is any."""
+        with contextlib.suppress(Refused):
+            return Plan._of_passes(captured, without, more, True, keeps_shared=True)
+        return None
+
+    @staticmethod
+    def _of_passes(
+        captured: Captured, without: Collection[str], more: Collection[str], keeps_wide: bool, keeps_shared: bool = False
+    ) -> Plan:
         output = optimised(captured.output, without, more)
+        output = shared_networks_kept(output) if keeps_shared else output
         output, walks = _lowered(output, keeps_wide)
         walks = _with_shared_products(walks)
         if not walks:
@@ -108,6 +121,11 @@ class Plan:
                 raise Refused(f'{node.op} of values of edges')
         passes = tuple(without), tuple(more)
         return Plan(output, walks, tuple(steps), captured, guarded_sides(steps), *passes, keeps_wide)
+
+    def _is_much_less_than(self, other: Plan) -> bool:
+        """Whether it computes so much less on edges that values in memory pay, and none by a slower form."""
+        is_less = _MUCH_LESS * self.cost.operations[EDGE] < other.cost.operations[EDGE]
+        return is_less and self.chunked_reductions <= other.chunked_reductions
 
     @property
     def chunked_reductions(self) -> int:
@@ -154,7 +172,7 @@ class Plan:
             fewest_of(
                 is_long=is_long,
                 is_short=self._is_short,
-                is_normalised=any(form.batch_norms for form in networks),
+                is_normalised=any(form.is_normalised for form in networks),
                 is_several=has_network and len(forms) > _FEW_FORMS,
                 is_returned=self.returns_edges,
                 is_computed_again=is_more,
@@ -178,6 +196,8 @@ class Plan:
 
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
+        if self.ends_early and not edges.graph().has_last_target:
+            return 'a reduction without a size, along edges of which none leads to the last target'
         for walk in self.of_so_many(edges.num_edges).walks.values():
             if not isinstance(walk, Walk):
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
@@ -204,6 +224,11 @@ class Plan:
     def is_much_work(self) -> bool:
         """Whether an edge is much work, by a softmax or a network."""
         return any(not isinstance(form, Walk) or form.program.softmax for form in self.walks.values())
+
+    @functools.cached_property
+    def ends_early(self) -> bool:
+        """Whether a result has no rows behind that of the last target that has an edge."""
+        return any('ends_early' in node.attributes for node in in_order(self.captured.output))
 
     @property
     def returns_edges(self) -> bool:

@@ -57,6 +57,8 @@ class Traced:
         Raises:
             Refused: If torch cannot trace it.
         """
+        if plan.ends_early:
+            raise Refused('torch compiles no reduction without a size')
         for form in plan.walks.values():
             if isinstance(form, Network):
                 _check_network(form)

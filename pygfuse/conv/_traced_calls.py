@@ -198,7 +198,10 @@ def example_of(call: Described, device: str) -> tuple[Tensor, Any, dict[str, Any
     (_, dtype), *arguments = call
     kwargs = {name: _example(value, device) for name, value in arguments}
     size = kwargs.pop(_SIZE, None)
-    return torch.zeros(2, _EDGES, dtype=dtype, device=device), size, kwargs
+    edges = torch.zeros(2, _EDGES, dtype=dtype, device=device)
+    # along which a reduction needs no size
+    edges[1, -1] = _NODES[0] - 1
+    return edges, size, kwargs
 
 
 def _example(value: Any, device: str) -> Any:

@@ -55,6 +55,7 @@ class EdgeOrders:
         self._csc: Csr | None = None
         self._coo: Coo | None = None
         self._place_in_csc: Tensor | None = None
+        self._has_last_target: bool | None = None
         # on a GPU: which streams made these
         self._makers = makers_on(self.device)
 
@@ -159,6 +160,19 @@ class EdgeOrders:
     def max_degree(self) -> int:
         """The largest number of edges into one target."""
         return self.csr.max_degree
+
+    @property
+    def has_last_target(self) -> bool:
+        """Whether an edge leads to the last target."""
+        if self._has_last_target is None:
+            coo = self.unsorted()
+            if self.num_targets == 0 or self.num_edges == 0:
+                self._has_last_target = False
+            elif coo is not None:
+                self._has_last_target = int(coo.rows.max()) == self.num_targets - 1
+            else:
+                self._has_last_target = bool(self.csr.indptr[-1] > self.csr.indptr[-2])
+        return self._has_last_target
 
     def coo(self) -> Tensor:
         """The edges as two rows, in the order and with the orientation of PyG.

@@ -13,8 +13,10 @@ MOST_TINY_BYTES = 2**16
 MOST_OF_OPERATORS = 2**8
 # the same, where PyG's are few, and others a program
 MOST_OF_ONE_OPERATOR = 2**10
-# the same of a network that normalises over all edges, or of several forms, networks among them
+# the same of a network that normalises, or of several forms, networks among them
 MOST_OF_NORMALISED = 2**11
+# the same of several forms, networks that normalise among them
+MOST_OF_SEVERAL_NORMALISED = 2**12
 # the same where values of edges are returned, which both write
 MOST_OF_RETURNED = 2**12
 # the same where a walk computes again what PyG's operators compute once
@@ -130,7 +132,7 @@ def fewest_of(
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
         is_short: Whether PyG's are few.
-        is_normalised: Whether a network normalises over all edges.
+        is_normalised: Whether a network normalises, which operators of torch compute.
         is_several: Whether several forms run one after the other, networks among them.
         is_returned: Whether values of edges are returned.
         is_computed_again: Whether much of what PyG's compute once is computed several times.
@@ -143,6 +145,7 @@ def fewest_of(
         (is_long, MOST_OF_OPERATORS),
         (is_short, MOST_OF_ONE_OPERATOR),
         (is_normalised or is_several, MOST_OF_NORMALISED),
+        (is_normalised and is_several, MOST_OF_SEVERAL_NORMALISED),
         (is_returned, MOST_OF_RETURNED),
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
     )
