@@ -106,7 +106,11 @@ class Plan:
 
     @staticmethod
     def _of_passes(
-        captured: Captured, without: Collection[str], more: Collection[str], keeps_wide: bool, keeps_shared: bool = False
+        captured: Captured,
+        without: Collection[str],
+        more: Collection[str],
+        keeps_wide: bool,
+        keeps_shared: bool = False,
     ) -> Plan:
         output = optimised(captured.output, without, more)
         output = shared_networks_kept(output) if keeps_shared else output

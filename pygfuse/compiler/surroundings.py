@@ -6,7 +6,7 @@ import builtins
 import dis
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -140,9 +140,10 @@ def _globals_of(function: types.FunctionType, guards: Any) -> dict[str, Any]:
     namespace = function.__globals__
     owner = guards.namespace(namespace)
     changed = {}
+    classes = _given_to_super(function.__code__)
     for name in _globals_read(function.__code__):
         if name in namespace:
-            changed[name] = watched_value(name, namespace[name], guards)
+            changed[name] = _around(name, namespace[name], classes, guards)
             guards.add(owner, name, namespace[name])
         elif not hasattr(builtins, name):
             raise Refused(f'it reads {name}, which is not there')
@@ -175,6 +176,26 @@ def _globals_read(code: types.CodeType) -> set[str]:
     return found
 
 
+def _given_to_super(code: types.CodeType) -> set[str]:
+    """The names around code that it, and the functions within it, read for ``super(kind, self)`` alone."""
+    before, found, others = '', set(), set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')):
+            (found if before == 'super' else others).add(instruction.argval)
+        if instruction.opname != 'PUSH_NULL':
+            before = instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _given_to_super(constant)
+            others |= _globals_read(constant) - _given_to_super(constant)
+    return found - others
+
+
+def _around(name: str, found: Any, classes: Container[str], guards: Any) -> Any:
+    """What stands for something around a function, of which some classes are read for ``super`` alone."""
+    return found if isinstance(found, type) and name in classes else watched_value(name, found, guards)
+
+
 def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
     guards.add(function, '__code__', function.__code__)
     for found in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
@@ -186,7 +207,7 @@ def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
 
 def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
     """The cells of a closure: numbers guarded, functions watched."""
-    cells = []
+    cells, classes = [], _given_to_super(function.__code__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             found = cell.cell_contents
@@ -197,7 +218,7 @@ def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
                 raise Refused(f'it uses {name} from around it')
             cells.append(types.CellType(_of_library(found, guards)))
             continue
-        cells.append(types.CellType(watched_value(name, found, guards)))
+        cells.append(types.CellType(_around(name, found, classes, guards)))
         guards.add(cell, 'cell_contents', found)
     return tuple(cells) or None
 

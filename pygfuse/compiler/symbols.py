@@ -289,6 +289,9 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     if len(rows) > 1:
         raise Refused(f'{op} of values of edges and of nodes')
     node = value(op, *replaced(args, lambda symbol: symbol.node), **attributes)
+    if not torch.is_grad_enabled() and op != 'detach':
+        # the code has a `with` block of its own
+        node = value('detach', node)
     is_stacked = any(symbol.is_stacked for symbol in symbols_in(args))
     if is_stacked and not (OPERATIONS[op].elementwise or op == 'reduce'):
         raise Refused(f'{op} of features of more than two dimensions')

@@ -222,6 +222,9 @@ def _gradients(
         leaves = work.leaves(chunk, tensors, needed)
         with torch.enable_grad():
             values = work.values(leaves, chunk)
+        if not values.requires_grad:
+            # computed of what is detached
+            continue
         of_values = work.grad_of_values(chunk, grad, winners, of_values)
         _add_gradients(work, chunk, values, leaves, of_values, found)
     return found
@@ -284,6 +287,8 @@ def _by_operators(
         given = [t if t.requires_grad or not t.is_floating_point() else t.requires_grad_() for t in given]
         of = [tensor for tensor, is_needed in zip(given[1:], first, strict=True) if is_needed]
         out = work.reference(given[1:], winners)
+        if not out.requires_grad:
+            return [None] * len(needed)
         found = torch.autograd.grad(out, of, given[0], create_graph=True, allow_unused=True, materialize_grads=True)
         wanted = [tensor for tensor, is_needed in zip(given, needed, strict=True) if is_needed]
         pairs = [(one, of_one) for one, of_one in zip(found, incoming, strict=True) if one.requires_grad]
@@ -312,6 +317,8 @@ def _second_gradients(
         of_values = work.grad_of_values(chunk, grad, winners, of_values).detach().requires_grad_()
         with torch.enable_grad():
             values = work.values(leaves, chunk)
+            if not values.requires_grad:
+                continue
             wanted = [leaf for leaf, is_first in zip(leaves, first, strict=True) if is_first]
             gradients = torch.autograd.grad(values, wanted, of_values, create_graph=True, allow_unused=True)
         rows = [row for row, is_first in zip(work.rows(chunk, of_firsts), first, strict=True) if is_first]

@@ -143,6 +143,26 @@ def test_an_inherited_message_is_watched(monkeypatch):
     check(pygfuse.compile(Child()), lambda: monkeypatch.setattr(Parent, 'factor', 3.0))
 
 
+class NamedChild(Parent):
+    """``super`` as Python 2 has it."""
+
+    def message(self, x_j, index, size_i):
+        found = super(NamedChild, self).message(x_j, index, size_i)  # noqa: UP008
+        return sum([self.doubled(found) * super(NamedChild, self).factor for _ in range(1)])
+
+
+def test_super_of_a_class_by_its_name(monkeypatch):
+    check(pygfuse.compile(NamedChild()), lambda: monkeypatch.setattr(Parent, 'factor', 3.0))
+
+
+def test_super_of_a_class_within_a_function():
+    class Local(Parent):
+        def message(self, x_j, index, size_i):
+            return super(Local, self).message(x_j, index, size_i)  # noqa: UP008
+
+    check(pygfuse.compile(Local()), lambda: None)
+
+
 def _nothing():
     pass
 
@@ -160,6 +180,7 @@ def _counts(self, x_j):
         (lambda self, x_j: x_j * WEIGHTS, 'it reads WEIGHTS from around it', {}),
         (lambda self, x_j: x_j * SETTINGS.scale, 'it reads SETTINGS from around it', {}),
         (lambda self, x_j: x_j * Constants.scale, 'it reads Constants from around it', {}),
+        (lambda self, x_j: super(Own, self).message(x_j) * Own.__basicsize__, 'it reads Own from around it', {}),
         (lambda self, x_j: x_j * own_convs.SCALE, 'it reads own_convs from around it', {}),
         (lambda self, x_j: sum([x_j * LISTED[0] for _ in range(1)]), 'it reads LISTED from around it', {}),
         (around(np.float32(2))[0], 'it reads value from around it', {}),
