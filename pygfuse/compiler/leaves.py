@@ -55,8 +55,9 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:
     """`torch_geometric.utils.degree` of symbols."""
-    if not (isinstance(index, Place) and index.is_target and isinstance(num_nodes, Rows)) or dtype is None:
+    if not (isinstance(index, Place) and index.is_target and isinstance(num_nodes, Rows)):
         raise Refused('degrees of something else than targets')
+    dtype = torch.get_default_dtype() if dtype is None else dtype
     return Symbol(Node('degree', (), {}, TARGET, (), dtype), NUM_TARGETS)
 
 

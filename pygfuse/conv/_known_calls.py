@@ -50,7 +50,7 @@ def kind_of_call(layer: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any
         type(size) not in (tuple, list) or len(size) != 2 or not _SIZES.issuperset(map(type, size))
     ):
         return None
-    shapes = [adjacency.dtype, adjacency.device, adjacency.shape[1] > 0, *kwargs]
+    shapes = [torch.get_default_dtype(), adjacency.dtype, adjacency.device, adjacency.shape[1] > 0, *kwargs]
     shapes.append(None if size is None else tuple([count is None for count in size]))
     are_stacked = layer.node_dim == -2
     for value in kwargs.values():

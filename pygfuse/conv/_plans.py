@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from pygfuse.compiler import Captured, Given, Plan, Refused
 from pygfuse.compiler.watch import Guards
 
@@ -38,7 +40,8 @@ def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured]) -> Pl
 
 def key_of(given: Mapping[str, Any]) -> Any:
     """What a plan depends on of its arguments."""
-    return tuple(
+    # of the type by default are tensors that a message makes
+    return torch.get_default_dtype(), *(
         (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
         if isinstance(item, Given)
         else (name, type(item), item)

@@ -83,7 +83,9 @@ class Writer:
         if depth == 0:
             of_edges = [f'{self._map(EDGE_DIM, WIDTH)}(edge_attr)', choose.choice(TABLES)]
             return choose.choice([*self.rows, *self.rows, *of_edges, self._vector()])
-        kind = choose.randrange(13)
+        kind = choose.randrange(14)
+        if kind == 13:
+            return f'frozen(lambda: {self.row(depth - 1)})'
         if kind < 2:
             return choose.choice(UNARY).format(self.row(depth - 1))
         if kind < 6:
@@ -116,7 +118,9 @@ class Writer:
             leaves = ['edge_weight.view(-1, 1)', 'a_j', 'b_i', 'edge_weight.unsqueeze(-1)']
             leaves.append('self.scale[edge_type].view(-1, 1)')
             return choose.choice([*leaves, f'{self._map(EDGE_DIM, 1)}(edge_attr)'])
-        kind = choose.randrange(8)
+        kind = choose.randrange(9)
+        if kind == 8:
+            return f'frozen(lambda: {self.number(depth - 1)})'
         if kind < 2:
             return choose.choice(UNARY).format(self.number(depth - 1))
         if kind < 4:
@@ -127,6 +131,12 @@ class Writer:
             return f'({self.row(depth - 1)} * {self.row(0)}).sum(dim=-1, keepdim=True)'
         parts = choose.sample(['x_i', 'x_j', 'z_j'], 2)
         return f'{self._map(2 * WIDTH, 1)}(torch.cat([{", ".join(parts)}], dim=-1))'
+
+
+def frozen(compute: Callable[[], Tensor]) -> Tensor:
+    """What a function gives, without gradients."""
+    with torch.no_grad():
+        return compute()
 
 
 class RandomConv(MessagePassing):
@@ -174,7 +184,7 @@ def layer(seed: int) -> tuple[RandomConv, str]:
     if made.stored is not None:
         lines.insert(1, f'    self.stored = {made.stored}')
     source = '\n'.join([*lines, ''])
-    namespace = {'torch': torch, 'F': F, 'softmax': softmax}
+    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen}
     exec(source, namespace)
     torch.manual_seed(seed)
     base = RandomConv if made.second is None else RandomPairs
