@@ -96,8 +96,9 @@ def test_few_edges(kind):
     assert_as_pyg(kind(), given('random'))
 
 
+@pytest.mark.parametrize('create_graph', [False, True])
 @pytest.mark.parametrize('kind', KINDS)
-def test_gradients_of_gradients(kind):
+def test_gradients_of_gradients(kind, create_graph):
     torch.manual_seed(0)
     conv = kind().double()
     fused, found = pygfuse.compile(copy.deepcopy(conv)), []
@@ -106,7 +107,7 @@ def test_gradients_of_gradients(kind):
         leaf = x.clone().requires_grad_()
         out = layer(x=leaf, edge_index=edge_index)
         (first,) = torch.autograd.grad((out * x.cos()).sum(), leaf, create_graph=True)
-        (second,) = torch.autograd.grad(first.square().sum() + 0.0 * leaf.sum(), leaf)
+        (second,) = torch.autograd.grad(first.square().sum() + 0.0 * leaf.sum(), leaf, create_graph=create_graph)
         found.append((out, first, second))
     torch.testing.assert_close(found[1], found[0])
     assert fused.note.reason is None

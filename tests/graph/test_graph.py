@@ -167,6 +167,16 @@ def test_degrees():
     assert empty.max_degree == 0
 
 
+@pytest.mark.parametrize('is_sorted', [False, True])
+@pytest.mark.parametrize('num_targets', [0, 2, 3, 4])
+def test_the_last_target(num_targets, is_sorted):
+    edges = torch.tensor([[0, 1, 2, 3], [0, 2, 0, 1]]) if num_targets > 2 else torch.zeros(2, 0, dtype=torch.int64)
+    graph = Graph.of(edges, num_sources=4, num_targets=num_targets)
+    if is_sorted:
+        graph.csr  # noqa: B018
+    assert graph.has_last_target == (num_targets == 3)
+
+
 @pytest.mark.parametrize('layout', LAYOUTS)
 def test_the_second_call_returns_the_same_graph(layout):
     case = (torch.tensor([0, 1, 2]), torch.tensor([1, 0, 2]), 3, 3)

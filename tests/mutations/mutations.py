@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutations.in_adjacencies import OF_ADJACENCIES
+from tests.mutations.in_code_of_others import OF_CODE_OF_OTHERS
 from tests.mutations.in_compilation import OF_COMPILATION
 from tests.mutations.in_compiled_calls import OF_COMPILED_CALLS
 from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
@@ -33,6 +34,7 @@ MUTATIONS = (
     *OF_ADJACENCIES,
     *OF_COMPILED_MESSAGES,
     *OF_COMPILED_CALLS,
+    *OF_CODE_OF_OTHERS,
     *OF_TRACED_CALLS,
     *OF_MATRICES_OF_EDGES,
     *OF_FEW_EDGE_STAGES,

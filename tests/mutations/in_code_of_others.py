@@ -1,0 +1,105 @@
+"""What is broken in messages that others wrote: without gradients, without sizes, with networks that are read twice."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+_DETACHED = 'tests/compiler/test_detached.py'
+_UNSIZED = 'tests/compiler/test_unsized_reductions.py'
+_SHARED = 'tests/compiler/test_shared_networks.py'
+_DEGREES = 'tests/compiler/test_degrees.py'
+_LAST = 'tests/graph/test_graph.py -k last_target'
+
+OF_CODE_OF_OTHERS = (
+    Mutation(
+        'what is recorded without gradients',
+        'compiler/symbols.py',
+        "if not torch.is_grad_enabled() and op != 'detach':",
+        'if False:',
+        _DETACHED,
+    ),
+    Mutation(
+        'the gradient of values that have none',
+        'ops/edge_values.py',
+        'if not values.requires_grad:\n            # computed',
+        'if False:\n            # computed',
+        f'{_DETACHED} -k those_of_pyg',
+    ),
+    Mutation(
+        'the second gradient of values that have none',
+        'ops/edge_values.py',
+        'if not values.requires_grad:\n                continue',
+        'if False:\n                continue',
+        f'{_DETACHED} -k "gradients_of_gradients and False"',
+    ),
+    Mutation(
+        'gradients by operators of values that have none',
+        'ops/edge_values.py',
+        'if not out.requires_grad:',
+        'if False:',
+        f'{_DETACHED} -k "gradients_of_gradients and True"',
+    ),
+    Mutation(
+        'results that end early',
+        'compiler/plan.py',
+        'if self.ends_early and not edges.graph().has_last_target:',
+        'if False:',
+        _UNSIZED,
+    ),
+    Mutation(
+        'results that end early within torch.compile',
+        'compiler/traced.py',
+        'if plan.ends_early:',
+        'if False:',
+        f'{_UNSIZED} -k torch_compile',
+    ),
+    Mutation(
+        'the last target of edges as they come',
+        'graph/orders.py',
+        'int(coo.rows.max()) == self.num_targets - 1',
+        'True',
+        _LAST,
+    ),
+    Mutation(
+        'the last target of sorted edges',
+        'graph/orders.py',
+        'bool(self.csr.indptr[-1] > self.csr.indptr[-2])',
+        'True',
+        _LAST,
+    ),
+    Mutation(
+        'networks that are read twice',
+        'compiler/plan.py',
+        'return plan if other is None or not other._is_much_less_than(plan) else other',
+        'return plan',
+        f'{_SHARED} -k once',
+    ),
+    Mutation(
+        'networks that are kept though edges are many',
+        'compiler/plan.py',
+        'other = Plan._that_keeps_shared(captured, plan.without, plan.more) if keeps_wide else None',
+        'other = Plan._that_keeps_shared(captured, plan.without, plan.more)',
+        f'{_SHARED} -k many_edges',
+    ),
+    Mutation(
+        'classes that are read around a message',
+        'compiler/surroundings.py',
+        'return found if isinstance(found, type) and name in classes else',
+        'return found if isinstance(found, type) else',
+        'tests/compiler/test_surroundings.py -k refused',
+    ),
+    Mutation(
+        'the type by default of a plan',
+        'conv/_plans.py',
+        'return torch.get_default_dtype(), *(',
+        'return None, *(',
+        f'{_DEGREES} -k another_type',
+    ),
+    Mutation(
+        'the type by default of a call like the one before',
+        'conv/_known_calls.py',
+        'shapes = [torch.get_default_dtype(), adjacency.dtype,',
+        'shapes = [adjacency.dtype,',
+        f'{_DEGREES} -k another_type',
+    ),
+)
