@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 import torch_geometric.utils
 from torch.nn import BatchNorm1d
 from torch_geometric.nn.aggr import Aggregation
@@ -82,6 +83,27 @@ def batch_norm_call(module: BatchNorm1d, x: Any) -> Any:
     return made('batch_norm', x, module=module)
 
 
+def checkpoint(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """`torch.utils.checkpoint.checkpoint`: what is computed again for backward is for the plan to say."""
+    return function(*args, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINTS})
+
+
+_OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determinism_check', 'debug', 'early_stop')
+
+
+def is_tensor(found: Any) -> bool:
+    """`torch.is_tensor`, of which a symbol is one."""
+    return isinstance(found, (Symbol, torch.Tensor))
+
+
+def is_instance(found: Any, kinds: Any) -> bool:
+    """``isinstance``, of which a symbol is a tensor."""
+    return isinstance(found, kinds) or (isinstance(found, Symbol) and isinstance(_TENSOR, kinds))
+
+
+_TENSOR = torch.empty(0)
+
+
 def _or_real(leaf: Callable, real: Callable) -> Callable:
     """A function that takes symbols and tensors."""
 
@@ -129,5 +151,6 @@ FUNCTIONS = {
         **_of_torch_scatter(),
     }.items()
 }
+FUNCTIONS |= {torch.is_tensor: is_tensor, torch.utils.checkpoint.checkpoint: checkpoint}
 # methods that are replaced, by the function that a class has
 METHODS = {Aggregation.reduce: reduce}

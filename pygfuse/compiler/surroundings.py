@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from pygfuse.compiler.leaves import FUNCTIONS
+from pygfuse.compiler.leaves import FUNCTIONS, is_instance
 from pygfuse.compiler.refusal import Refused
 
 NUMBERS = (int, float, bool, str, type(None), torch.dtype)
@@ -23,11 +23,11 @@ _KNOWN = (
     'torch_scatter', 'torch_sparse', 'typing', 'typing_extensions', 'warnings',
 )  # fmt: skip
 # those whose functions have recording forms
-_RECORDED = ('torch_geometric', 'torch_scatter')
+_RECORDED = ('torch', 'torch_geometric', 'torch_scatter')
 _PASSING = {
     'breakpoint', 'compile', 'dir', 'environ', 'eval', 'exec', 'get_num_threads', 'globals', 'initial_seed', 'input',
-    'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'open', 'print', 'random', 'vars',
-    '__class__', '__dict__', '__import__',
+    'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'manual_seed', 'open', 'print',
+    'random', 'set_default_dtype', 'set_num_threads', 'vars', '__class__', '__dict__', '__import__',
 }  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def rebound(function: Callable, guards: Any) -> Callable:
     else:
         changed = _globals_of(function, guards)
         _guard_defaults(function, guards)
-    changed['super'] = _super
+    changed |= {'super': _super, 'isinstance': is_instance}
     copied = types.FunctionType(
         *(code, {**namespace, **changed}, function.__name__, function.__defaults__, _cells(function, guards))
     )

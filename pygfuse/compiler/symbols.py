@@ -285,6 +285,8 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     Raises:
         Refused: If they do not count the same rows.
     """
+    if torch._C._is_any_autocast_enabled():
+        raise Refused('it computes under autocast of its own')
     rows = {symbol.rows for symbol in symbols_in(args)} - {None}
     if len(rows) > 1:
         raise Refused(f'{op} of values of edges and of nodes')

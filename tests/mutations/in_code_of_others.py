@@ -8,6 +8,7 @@ _DETACHED = 'tests/compiler/test_detached.py'
 _UNSIZED = 'tests/compiler/test_unsized_reductions.py'
 _SHARED = 'tests/compiler/test_shared_networks.py'
 _DEGREES = 'tests/compiler/test_degrees.py'
+_CONTEXTS = 'tests/compiler/test_contexts.py'
 _LAST = 'tests/graph/test_graph.py -k last_target'
 
 OF_CODE_OF_OTHERS = (
@@ -87,6 +88,34 @@ OF_CODE_OF_OTHERS = (
         'return found if isinstance(found, type) and name in classes else',
         'return found if isinstance(found, type) else',
         'tests/compiler/test_surroundings.py -k refused',
+    ),
+    Mutation(
+        'a message that computes under autocast',
+        'compiler/symbols.py',
+        'if torch._C._is_any_autocast_enabled():',
+        'if False:',
+        f'{_CONTEXTS} -k cast',
+    ),
+    Mutation(
+        'a checkpoint that runs without gradients',
+        'compiler/leaves.py',
+        'torch.utils.checkpoint.checkpoint: checkpoint}',
+        '}',
+        f'{_CONTEXTS} -k checkpoint',
+    ),
+    Mutation(
+        'values that are no tensors',
+        'compiler/surroundings.py',
+        "changed |= {'super': _super, 'isinstance': is_instance}",
+        "changed |= {'super': _super}",
+        f'{_CONTEXTS} -k tensors',
+    ),
+    Mutation(
+        'values that torch takes for no tensors',
+        'compiler/leaves.py',
+        'FUNCTIONS |= {torch.is_tensor: is_tensor, ',
+        'FUNCTIONS |= {',
+        f'{_CONTEXTS} -k tensors',
     ),
     Mutation(
         'the type by default of a plan',
