@@ -103,7 +103,7 @@ class CompiledConv(TracedByTorch, Noted):
         self, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False
     ) -> tuple[Call | None, Plan | str]:
         """The call, and the plan that runs it or why none does."""
-        reason = self.why_not() or fallback.why_not_here()
+        reason = self.why_not() or fallback.why_not_here() or fallback.why_not_device(adjacency)
         if reason is None and torch.compiler.is_compiling():
             reason = 'torch compiles'
         if reason is None and self.fuse and _runs_as_product(self, adjacency):

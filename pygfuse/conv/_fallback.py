@@ -113,6 +113,13 @@ def why_not_here() -> str | None:
     return 'forward-mode differentiation' if forward_ad._current_level >= 0 else None
 
 
+def why_not_device(adjacency: Any) -> str | None:
+    """The reason, if any, for which edges where they are have no kernels."""
+    # of a `SparseTensor` it is a method
+    device = adjacency.device() if callable(adjacency.device) else adjacency.device
+    return backends.why_not(device.type)
+
+
 def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None:
     """The reason, if any, for which tensors of these types, all on one device, have no fused form.
 
@@ -120,6 +127,11 @@ def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None
         given: Tensors by name.
         with_autocast: Whether the fused form has the types of PyG's layer under autocast.
     """
+    if not torch.compiler.is_compiling():
+        # that of fake, distributed and other tensors, which hold no memory of their own
+        own = (type(t) for t in given.values() if type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__)
+        if (kind := next(own, None)) is not None:
+            return f'operators of a {kind.__name__} are its own'
     device = next(iter(given.values())).device
     missing = backends.why_not(device.type)
     if missing is not None:

@@ -21,7 +21,7 @@ from torch_geometric.typing import OptTensor
 from torch_geometric.utils import degree
 
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
-from pygfuse.conv._fallback import are_fewer, is_observed
+from pygfuse.conv._fallback import are_fewer, is_observed, why_not_device
 from pygfuse.conv._prepared_edges import kept_with_edges
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.mapping.few_edges import fewest_of
@@ -83,6 +83,8 @@ def _may_scale_later(conv: Any, x: Any, edge_index: Any) -> bool:
     if torch.compiler.is_compiling() or torch.jit.is_scripting() or is_observed(conv):
         return False
     if type(edge_index) is not Tensor or edge_index.layout is not torch.strided:
+        return False
+    if why_not_device(edge_index) is not None:
         return False
     # of so few edges PyG's operators run, which scale what they aggregate
     if are_fewer(edge_index, fewest_of(is_long=True)):

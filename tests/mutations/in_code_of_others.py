@@ -118,6 +118,27 @@ OF_CODE_OF_OTHERS = (
         f'{_CONTEXTS} -k tensors',
     ),
     Mutation(
+        'edges on a device without kernels',
+        'conv/_compiled.py',
+        'or fallback.why_not_here() or fallback.why_not_device(adjacency)',
+        'or fallback.why_not_here()',
+        'tests/conv/test_other_devices.py -k "devices and TAG"',
+    ),
+    Mutation(
+        'towers on a device without kernels',
+        'conv/_scaled_towers.py',
+        'if why_not_device(edge_index) is not None:',
+        'if False:',
+        'tests/conv/test_other_devices.py -k "devices and PNA"',
+    ),
+    Mutation(
+        'tensors with operators of their own',
+        'conv/_fallback.py',
+        'if (kind := next(own, None)) is not None:',
+        'if False:',
+        'tests/conv/test_other_devices.py -k reasons',
+    ),
+    Mutation(
         'the type by default of a plan',
         'conv/_plans.py',
         'return torch.get_default_dtype(), *(',
