@@ -129,7 +129,7 @@ OF_CODE_OF_OTHERS = (
         'conv/_scaled_towers.py',
         'if why_not_device(edge_index) is not None:',
         'if False:',
-        'tests/conv/test_other_devices.py -k "devices and PNA"',
+        'tests/conv/test_other_devices.py -k "devices and name32"',
     ),
     Mutation(
         'tensors with operators of their own',
