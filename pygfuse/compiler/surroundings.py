@@ -154,11 +154,15 @@ def _globals_read(code: types.CodeType) -> set[str]:
     """The global names that code and the functions within it read.
 
     Raises:
-        Refused: If it writes to what is around it, or reads what changes from call to call.
+        Refused: If it writes to what is around it, reads what changes from call to call, or catches errors.
     """
-    found = set()
+    found, before = set(), ''
     for instruction in dis.get_instructions(code):
         name, said = instruction.opname, instruction.argval
+        # a `with` block begins so, too, and goes on by an instruction of its own
+        if name == 'SETUP_FINALLY' or (before == 'PUSH_EXC_INFO' and name != 'WITH_EXCEPT_START'):
+            raise Refused('it catches errors, which a capture may raise where no call does')
+        before = name
         if name in ('STORE_GLOBAL', 'DELETE_GLOBAL') or (name == 'STORE_DEREF' and said in code.co_freevars):
             raise Refused(f'it writes to {said} around it')
         if name == 'IMPORT_NAME' and _root(said) not in _KNOWN:

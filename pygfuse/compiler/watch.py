@@ -143,7 +143,7 @@ class Watched:
             return Watched(found, guards)
         if is_constant(tuple(found) if isinstance(found, list) else found):
             guards.add(module, name, found)
-            return list(found) if isinstance(found, list) else found
+            return Unwritten(name, found) if isinstance(found, list) else found
         if name in ('_modules', '_parameters', '_buffers'):
             return {key: None if item is None else self._seen(key, item) for key, item in found.items()}
         if isinstance(found, dict):
@@ -184,6 +184,20 @@ class Watched:
         if not isinstance(module, (Sequential, ModuleList)) or not isinstance(key, int):
             raise Refused(f'it reads a part of a {type(module).__name__}')
         return list(self)[key]
+
+
+class Unwritten(list):
+    """A copy of a layer's list: what a message writes there is seen by the next call, or by somebody else."""
+
+    def __init__(self, name: str, found: list) -> None:
+        super().__init__(found)
+        self._name = name
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise Refused(f'it writes into {self._name}, a list of the layer')
+
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
 
 def is_changed(module: Module) -> bool:

@@ -167,6 +167,41 @@ def _nothing():
     pass
 
 
+def _rolled_or_not(self, x_j):
+    try:
+        return torch.roll(x_j, 1, -1)
+    except Exception:
+        return x_j
+
+
+def _rolled_whatever(self, x_j):
+    try:
+        found = torch.roll(x_j, 1, -1)
+    except:  # noqa: E722
+        found = x_j
+    return found
+
+
+def _within_a_block(self, x_j):
+    with torch.enable_grad():
+        found = [x_j * k for k in range(1, 3)]
+    return found[0] + found[1]
+
+
+def _listing(self, x_j):
+    self.seen.append(3)
+    return x_j * 2.0
+
+
+def _adding(self, x_j):
+    self.seen += [3]
+    return x_j * 2.0
+
+
+def test_a_block_is_no_handler_of_errors():
+    check(layer(_within_a_block), lambda: None)
+
+
 def _counts(self, x_j):
     global SCALE
     SCALE = SCALE + 0.0
@@ -177,6 +212,10 @@ def _counts(self, x_j):
     ('message', 'reason', 'attributes'),
     [
         (lambda self, x_j: x_j * LISTED[0], 'it reads LISTED from around it', {}),
+        (_rolled_or_not, 'it catches errors, which a capture may raise where no call does', {}),
+        (_rolled_whatever, 'it catches errors, which a capture may raise where no call does', {}),
+        (_listing, 'it writes into seen, a list of the layer', {'seen': []}),
+        (_adding, 'it writes into seen, a list of the layer', {'seen': []}),
         (lambda self, x_j: x_j * WEIGHTS, 'it reads WEIGHTS from around it', {}),
         (lambda self, x_j: x_j * SETTINGS.scale, 'it reads SETTINGS from around it', {}),
         (lambda self, x_j: x_j * Constants.scale, 'it reads Constants from around it', {}),

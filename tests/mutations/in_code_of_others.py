@@ -139,6 +139,27 @@ OF_CODE_OF_OTHERS = (
         'tests/conv/test_other_devices.py -k reasons',
     ),
     Mutation(
+        'errors that a message catches',
+        'compiler/surroundings.py',
+        "before == 'PUSH_EXC_INFO' and name != 'WITH_EXCEPT_START'",
+        'False',
+        'tests/compiler/test_surroundings.py -k refused',
+    ),
+    Mutation(
+        'blocks that are no handlers of errors',
+        'compiler/surroundings.py',
+        "before == 'PUSH_EXC_INFO' and name != 'WITH_EXCEPT_START'",
+        "before == 'PUSH_EXC_INFO'",
+        'tests/compiler/test_surroundings.py -k block',
+    ),
+    Mutation(
+        'lists that a message writes into',
+        'compiler/watch.py',
+        'return Unwritten(name, found) if isinstance(found, list) else found',
+        'return list(found) if isinstance(found, list) else found',
+        'tests/compiler/test_surroundings.py -k refused',
+    ),
+    Mutation(
         'the type by default of a plan',
         'conv/_plans.py',
         'return torch.get_default_dtype(), *(',
