@@ -100,8 +100,8 @@ def batches(data: Data, mask: Tensor, mode: str, options: argparse.Namespace) ->
     if mode == FULL:
         return [data]
     neighbours = {'num_neighbors': list(NEIGHBOURS), 'batch_size': options.batch_size, 'input_nodes': mask}
-    workers = {'num_workers': options.workers, 'persistent_workers': options.workers > 0}
-    return NeighborLoader(data, shuffle=mask is data.train_mask, **neighbours, **workers)
+    # persistent workers of PyG's loaders are waited for when they end, five seconds each
+    return NeighborLoader(data, shuffle=mask is data.train_mask, num_workers=options.workers, **neighbours)
 
 
 def outputs(model: Model, batch: Data, mask: Tensor, mode: str) -> tuple[Tensor, Tensor]:
