@@ -97,8 +97,11 @@ def is_tensor(found: Any) -> bool:
 
 
 def is_instance(found: Any, kinds: Any) -> bool:
-    """``isinstance``, of which a symbol is a tensor."""
-    return isinstance(found, kinds) or (isinstance(found, Symbol) and isinstance(_TENSOR, kinds))
+    """``isinstance``, of which a symbol is a tensor, or the layer's parameter or buffer that it stands for."""
+    if not isinstance(found, Symbol):
+        return isinstance(found, kinds)
+    source = found.node.attributes.get('source') if found.node.op == 'input' else None
+    return isinstance(getattr(*source) if isinstance(source, tuple) else _TENSOR, kinds)
 
 
 _TENSOR = torch.empty(0)

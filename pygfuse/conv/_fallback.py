@@ -115,9 +115,10 @@ def why_not_here() -> str | None:
 
 def why_not_device(adjacency: Any) -> str | None:
     """The reason, if any, for which edges where they are have no kernels."""
-    # of a `SparseTensor` it is a method
-    device = adjacency.device() if callable(adjacency.device) else adjacency.device
-    return backends.why_not(device.type)
+    device = getattr(adjacency, 'device', None)
+    # of a `SparseTensor` it is a method; what has none of torch's is no adjacency, as PyG says
+    device = device() if callable(device) else device
+    return backends.why_not(device.type) if isinstance(device, torch.device) else None
 
 
 def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None:

@@ -31,6 +31,9 @@ class EdgeOrders:
         num_loops: None, or the number of self-loops to be put in.
     """
 
+    # of those that an earlier version pickled, too
+    _has_last_target: bool | None = None
+
     def __init__(
         self,
         origin: Adjacency | Csr,
@@ -55,7 +58,6 @@ class EdgeOrders:
         self._csc: Csr | None = None
         self._coo: Coo | None = None
         self._place_in_csc: Tensor | None = None
-        self._has_last_target: bool | None = None
         # on a GPU: which streams made these
         self._makers = makers_on(self.device)
 

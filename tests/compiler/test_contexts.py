@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.utils.checkpoint
-from torch.nn import Linear, ReLU, Sequential
+from torch.nn import Linear, Parameter, ReLU, Sequential
 from torch.utils.checkpoint import checkpoint
 
 import pygfuse
@@ -43,10 +43,17 @@ class Cast(Network):
 class Asking(Own):
     """A message that asks what it is given."""
 
+    def __init__(self):
+        super().__init__()
+        self.weight = Parameter(torch.randn(WIDTH))
+
     def message(self, x_i, x_j):
-        found = x_j * (2.0 if isinstance(x_j, torch.Tensor) else 3.0)
+        found = x_j * (2.0 if isinstance(x_j, torch.Tensor) and not isinstance(x_j, Parameter) else 3.0)
+        found = found * (17.0 if isinstance(self.weight, Parameter) else 19.0)
         found = found * (5.0 if isinstance(x_i, (int, torch.Tensor)) else 7.0)
-        return x_i + found * (11.0 if torch.is_tensor(found) and not isinstance(found, (list, int)) else 13.0)
+        return x_i + found * self.weight * (
+            11.0 if torch.is_tensor(found) and not isinstance(found, (list, int)) else 13.0
+        )
 
 
 def given(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch_geometric.nn
@@ -84,6 +85,15 @@ def test_fake_tensors(name):
     given = {key: _mapped(value, mode.from_tensor) for key, value in given.items()}
     expected, found = (_outcome(layer, given, mode) for layer in (copy.deepcopy(conv), pygfuse.fuse(conv)))
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    'adjacency', [[[0, 1], [1, 0]], np.array([[0, 1], [1, 0]]), None], ids=['list', 'array', 'none']
+)
+def test_what_is_no_adjacency(adjacency):
+    conv = pygfuse.fuse(torch_geometric.nn.TAGConv(8, 8, normalize=False))
+    with pytest.raises(ValueError, match='only supports integer tensors'):
+        conv(torch.randn(2, 8), adjacency)
 
 
 def test_the_reasons():
