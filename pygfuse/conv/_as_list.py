@@ -54,7 +54,13 @@ _METHODS = {'propagate', 'message', 'aggregate', 'update', 'message_and_aggregat
 
 
 def as_list(
-    layer: Any, x: Any, adjacency: Any, others: Mapping[str, Any], adds_loops: bool, drops_values: bool = False
+    layer: Any,
+    x: Any,
+    adjacency: Any,
+    others: Mapping[str, Any],
+    adds_loops: bool,
+    drops_values: bool = False,
+    keeps_loops: bool = False,
 ) -> Any:
     """The ``edge_index`` of a sparse adjacency, if it is not too long and a layer gives the same over it; else the
     adjacency.
@@ -68,6 +74,7 @@ def as_list(
         others: What else the layer is called with, by name.
         adds_loops: Whether the layer puts in self-loops.
         drops_values: Whether it takes no values of a ``SparseTensor``.
+        keeps_loops: Whether it adds them to those of a list, and puts them in place of those of a ``SparseTensor``.
 
     Returns:
         ``[2, edges]``, int64, sources above, or the adjacency.
@@ -91,7 +98,8 @@ def as_list(
         return adjacency
     found = _kept(adjacency, 'as a list', _list_of)
     # in a matrix of torch's, PyG adds self-loops to those that there are
-    is_same = not adds_loops or type(adjacency) is not Tensor or _kept(found, 'is simple', _simple)
+    is_other = type(adjacency) is Tensor or (keeps_loops and isinstance(adjacency, SparseTensor))
+    is_same = not adds_loops or not is_other or _kept(found, 'is simple', _simple)
     return found if is_same else adjacency
 
 
@@ -200,7 +208,8 @@ def over_lists(plain: type, forward: Callable) -> Callable:
             return forward(self, *args, **kwargs)
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         others = {name: value for name, value in given.items() if name not in ('x', 'x_0', 'edge_index')}
-        given['edge_index'] = as_list(self, given.get('x'), adjacency, others, adds_loops=True)
+        keeps_loops = plain is SimpleConv and self.combine_root == 'self_loop'
+        given['edge_index'] = as_list(self, given.get('x'), adjacency, others, adds_loops=True, keeps_loops=keeps_loops)
         return forward(self, **given)
 
     return over

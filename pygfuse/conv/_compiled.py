@@ -103,9 +103,9 @@ class CompiledConv(TracedByTorch, Noted):
         self, adjacency: Any, size: Any, kwargs: Mapping[str, Any], of_edges: bool = False
     ) -> tuple[Call | None, Plan | str]:
         """The call, and the plan that runs it or why none does."""
-        reason = self.why_not() or fallback.why_not_here() or fallback.why_not_device(adjacency)
-        if reason is None and torch.compiler.is_compiling():
-            reason = 'torch compiles'
+        reason = self.why_not() or fallback.why_not_here()
+        if reason is None:
+            reason = 'torch compiles' if torch.compiler.is_compiling() else fallback.why_not_device(adjacency)
         if reason is None and self.fuse and _runs_as_product(self, adjacency):
             if _is_sum_of_products(self, adjacency):
                 kwargs = {**kwargs, 'edge_weight': None}  # the matrix has its own

@@ -41,6 +41,8 @@ LAYERS = {
     'SG': lambda: pyg.SGConv(8, 4, K=2),
     'SSG': lambda: pyg.SSGConv(8, 4, 0.1, K=2),
     'Simple': lambda: pyg.SimpleConv(aggr='mean'),
+    'Simple, loops': lambda: pyg.SimpleConv(combine_root='self_loop'),
+    'Simple, mean of loops': lambda: pyg.SimpleConv('mean', combine_root='self_loop'),
     'TAG': lambda: pyg.TAGConv(8, 4),
 }
 FORMATS = [name for name in ADJACENCIES if name.startswith('EdgeIndex') or name in SPARSE]

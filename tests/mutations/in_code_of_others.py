@@ -120,8 +120,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'edges on a device without kernels',
         'conv/_compiled.py',
-        'or fallback.why_not_here() or fallback.why_not_device(adjacency)',
-        'or fallback.why_not_here()',
+        "reason = 'torch compiles' if torch.compiler.is_compiling() else fallback.why_not_device(adjacency)",
+        "reason = 'torch compiles' if torch.compiler.is_compiling() else None",
         'tests/conv/test_other_devices.py -k "devices and TAG"',
     ),
     Mutation(
@@ -158,6 +158,13 @@ OF_CODE_OF_OTHERS = (
         'return Unwritten(name, found) if isinstance(found, list) else found',
         'return list(found) if isinstance(found, list) else found',
         'tests/compiler/test_surroundings.py -k refused',
+    ),
+    Mutation(
+        'self-loops of a sparse matrix that a layer replaces',
+        'conv/_as_list.py',
+        "keeps_loops = plain is SimpleConv and self.combine_root == 'self_loop'",
+        'keeps_loops = False',
+        'tests/conv/test_as_list.py -k "those_of_pyg and Simple"',
     ),
     Mutation(
         'the type by default of a plan',
