@@ -179,14 +179,14 @@ def differentiable(
         compute: The function, by PyTorch's operators.
         tensors: What it is called with.
         grad: The gradient of its result, or of each of its results.
-        needed: Which gradients are wanted; the others are None.
+        needed: Which gradients are wanted; the others are None, and those of tensors that the result is no function of.
     """
     with_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         # one may be computed from another: views of their own keep their gradients apart
         tensors = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
         given = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
-        found = iter(torch.autograd.grad(compute(*tensors), given, grad, create_graph=with_graph))
+        found = iter(torch.autograd.grad(compute(*tensors), given, grad, create_graph=with_graph, allow_unused=True))
     return [next(found) if is_needed else None for is_needed in needed]
 
 

@@ -167,6 +167,13 @@ OF_CODE_OF_OTHERS = (
         'tests/conv/test_as_list.py -k "those_of_pyg and Simple"',
     ),
     Mutation(
+        'tensors that a result is no function of',
+        'ops/autograd.py',
+        'create_graph=with_graph, allow_unused=True))',
+        'create_graph=with_graph))',
+        'tests/ops/test_differentiable.py',
+    ),
+    Mutation(
         'the type by default of a plan',
         'conv/_plans.py',
         'return torch.get_default_dtype(), *(',
