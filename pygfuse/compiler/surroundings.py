@@ -211,7 +211,7 @@ def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
 
 def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
     """The cells of a closure: numbers guarded, functions watched."""
-    cells, classes = [], _given_to_super(function.__code__)
+    cells, classes = [], () if _is_library(function) else _given_to_super(function.__code__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             found = cell.cell_contents
