@@ -130,8 +130,7 @@ def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None
     """
     if not torch.compiler.is_compiling():
         # that of fake, distributed and other tensors, which hold no memory of their own
-        own = (type(t) for t in given.values() if type(t).__torch_dispatch__ is not Tensor.__torch_dispatch__)
-        if (kind := next(own, None)) is not None:
+        if (kind := next(filter(_has_operators, map(type, given.values())), None)) is not None:
             return f'operators of a {kind.__name__} are its own'
     device = next(iter(given.values())).device
     missing = backends.why_not(device.type)
@@ -147,6 +146,11 @@ def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None
     if len(dtypes) > 1 and not (casts and dtypes <= {torch.float32, *autocast.NARROW}):
         return 'the tensors are of several types'
     return None
+
+
+def _has_operators(kind: type) -> bool:
+    """Whether a class of tensors has operators of its own, and is none of the package's."""
+    return kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ and not kind.__module__.startswith('pygfuse.')
 
 
 def why_not_features(spec: Spec, x: NodePair) -> str | None:

@@ -15,7 +15,7 @@ OF_ADJACENCIES = (
     Mutation(
         'self-loops of a matrix of torch',
         'conv/_as_list.py',
-        "is_same = not adds_loops or type(adjacency) is not Tensor or _kept(found, 'is simple', _simple)",
+        "is_same = not adds_loops or not is_other or _kept(found, 'is simple', _simple)",
         'is_same = True',
         'tests/conv/test_as_list.py -k "loops_of_a_matrix"',
     ),
