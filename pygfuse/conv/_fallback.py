@@ -128,10 +128,10 @@ def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None
         given: Tensors by name.
         with_autocast: Whether the fused form has the types of PyG's layer under autocast.
     """
-    if not torch.compiler.is_compiling():
-        # that of fake, distributed and other tensors, which hold no memory of their own
-        if (kind := next(filter(_has_operators, map(type, given.values())), None)) is not None:
-            return f'operators of a {kind.__name__} are its own'
+    own = None if torch.compiler.is_compiling() else next(filter(_has_operators, map(type, given.values())), None)
+    if own is not None:
+        # fake, distributed and others, which hold no memory of their own
+        return f'operators of a {own.__name__} are its own'
     device = next(iter(given.values())).device
     missing = backends.why_not(device.type)
     if missing is not None:
