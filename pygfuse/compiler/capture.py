@@ -17,6 +17,7 @@ from pygfuse.compiler.ir import EDGE, SHARED, Node, leaf, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import NUM_EDGES, NUM_TARGETS, Place, Rows, Symbol
 from pygfuse.compiler.watch import Guards, Watched
+from pygfuse.ops.autocast import off_everywhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,8 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
     """
     guards = Guards() if guards is None else guards
     watched = Watched(conv, guards)
-    with torch.enable_grad(), _WithoutNumbers():
+    # what is on within is the message's own
+    with torch.enable_grad(), off_everywhere(), _WithoutNumbers():
         try:
             out = run(watched)
         except Refused:

@@ -17,6 +17,10 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import NUM_EDGES, NUM_TARGETS, Place, Rows, Symbol, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
+# arguments of a checkpoint that are none of its function
+_OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determinism_check', 'debug', 'early_stop')
+# what symbols of no parameter and no buffer are instances of
+_TENSOR = torch.empty(0)
 
 
 def _checked(x: Any, index: Any, dim: int, size: Any, ptr: Any = None) -> None:
@@ -88,9 +92,6 @@ def checkpoint(function: Callable, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINTS})
 
 
-_OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determinism_check', 'debug', 'early_stop')
-
-
 def is_tensor(found: Any) -> bool:
     """`torch.is_tensor`, of which a symbol is one."""
     return isinstance(found, (Symbol, torch.Tensor))
@@ -102,9 +103,6 @@ def is_instance(found: Any, kinds: Any) -> bool:
         return isinstance(found, kinds)
     source = found.node.attributes.get('source') if found.node.op == 'input' else None
     return isinstance(getattr(*source) if isinstance(source, tuple) else _TENSOR, kinds)
-
-
-_TENSOR = torch.empty(0)
 
 
 def _or_real(leaf: Callable, real: Callable) -> Callable:

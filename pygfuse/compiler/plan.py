@@ -94,7 +94,8 @@ class Plan:
                 with contextlib.suppress(Refused):
                     other = Plan._of_passes(captured, (*without, *fewer), more, keeps_wide)
                     plan = min(plan, other, key=lambda plan: plan._shortcomings)
-        other = Plan._that_keeps_shared(captured, plan.without, plan.more) if keeps_wide else None
+        may_share = keeps_wide and len(plan.walks) > 1
+        other = Plan._that_keeps_shared(captured, plan.without, plan.more) if may_share else None
         return plan if other is None or not other._is_much_less_than(plan) else other
 
     @staticmethod

@@ -182,17 +182,23 @@ def _globals_read(code: types.CodeType) -> set[str]:
 
 def _given_to_super(code: types.CodeType) -> set[str]:
     """The names around code that it, and the functions within it, read for ``super(kind, self)`` alone."""
-    before, found, others = '', set(), set()
-    for instruction in dis.get_instructions(code):
-        if instruction.opname.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')):
-            (found if before == 'super' else others).add(instruction.argval)
-        if instruction.opname != 'PUSH_NULL':
-            before = instruction.argval
+    found, others = set(), set()
+    for inner in _codes(code):
+        before = ''
+        for instruction in dis.get_instructions(inner):
+            if instruction.opname.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')):
+                (found if before == 'super' else others).add(instruction.argval)
+            if instruction.opname != 'PUSH_NULL':
+                before = instruction.argval
+    return found - others
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Code, and that of the functions within it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _given_to_super(constant)
-            others |= _globals_read(constant) - _given_to_super(constant)
-    return found - others
+            yield from _codes(constant)
 
 
 def _around(name: str, found: Any, classes: Container[str], guards: Any) -> Any:
@@ -211,7 +217,7 @@ def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
 
 def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
     """The cells of a closure: numbers guarded, functions watched."""
-    cells, classes = [], () if _is_library(function) else _given_to_super(function.__code__)
+    cells, classes = [], _given_to_super(function.__code__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             found = cell.cell_contents

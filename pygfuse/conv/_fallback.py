@@ -150,7 +150,8 @@ def why_not_tensors(given: dict[str, Tensor], with_autocast: bool) -> str | None
 
 def _has_operators(kind: type) -> bool:
     """Whether a class of tensors has operators of its own, and is none of the package's."""
-    return kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ and not kind.__module__.startswith('pygfuse.')
+    operators = kind.__torch_dispatch__
+    return operators is not Tensor.__torch_dispatch__ and not operators.__module__.startswith('pygfuse.')
 
 
 def why_not_features(spec: Spec, x: NodePair) -> str | None:

@@ -165,7 +165,12 @@ class EdgeOrders:
 
     @property
     def has_last_target(self) -> bool:
-        """Whether an edge leads to the last target."""
+        """Whether an edge leads to the last target; asked once, which waits for a GPU.
+
+        Raises:
+            ValueError: If an edge names a node that does not exist.
+            RuntimeError: If the adjacency was written to before the edges were first looked at.
+        """
         if self._has_last_target is None:
             coo = self.unsorted()
             if self.num_targets == 0 or self.num_edges == 0:

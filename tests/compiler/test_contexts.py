@@ -11,6 +11,7 @@ from torch.nn import Linear, Parameter, ReLU, Sequential
 from torch.utils.checkpoint import checkpoint
 
 import pygfuse
+from pygfuse.compiler import Given, capture
 from tests.compiler.own_convs import Own
 from tests.support.parity import GRAPHS
 
@@ -85,6 +86,13 @@ def test_a_checkpoint_is_run(kind, reentrant):
 def test_a_cast_of_the_message_s_own_is_refused():
     torch.manual_seed(0)
     assert assert_same(Cast()) == 'it computes under autocast of its own'
+
+
+def test_a_cast_around_a_capture_is_not_the_message_s_own():
+    x = Given('source', torch.randn(3, WIDTH)), Given('target', torch.randn(3, WIDTH))
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        found = capture(Network(), dict(zip(('x_j', 'x_i'), x, strict=True)))
+    assert found.output.dtype is torch.float32
 
 
 def test_values_are_tensors():

@@ -78,8 +78,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'networks that are kept though edges are many',
         'compiler/plan.py',
-        'other = Plan._that_keeps_shared(captured, plan.without, plan.more) if keeps_wide else None',
-        'other = Plan._that_keeps_shared(captured, plan.without, plan.more)',
+        'may_share = keeps_wide and len(plan.walks) > 1',
+        'may_share = True',
         f'{_SHARED} -k many_edges',
     ),
     Mutation(
@@ -95,6 +95,13 @@ OF_CODE_OF_OTHERS = (
         'if torch._C._is_any_autocast_enabled():',
         'if False:',
         f'{_CONTEXTS} -k cast',
+    ),
+    Mutation(
+        'a cast around a capture',
+        'compiler/capture.py',
+        'with torch.enable_grad(), off_everywhere(), _WithoutNumbers():',
+        'with torch.enable_grad(), _WithoutNumbers():',
+        f'{_CONTEXTS} -k around',
     ),
     Mutation(
         'a checkpoint that runs without gradients',
