@@ -38,28 +38,20 @@ if hasattr(os, 'register_at_fork'):
 
 @functools.cache
 def _openmp_parallel() -> Callable | None:
-    """``GOMP_parallel`` of the OpenMP library that torch has loaded, or None."""
-    try:
-        with open('/proc/self/maps') as maps:
-            # five columns, then a path, which may have spaces
-            loaded = {line.split(maxsplit=5)[5].rstrip('\n') for line in maps if 'omp' in line and '.so' in line}
-    except OSError:
-        return None
-    beside_torch = os.path.dirname(torch.__file__)
-    for path in sorted(loaded, key=lambda path: not path.startswith(beside_torch)):
-        function = getattr(_opened(path), 'GOMP_parallel', None)
-        if function is not None:
-            function.restype = None
-            function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-            return function
-    return None
+    """``GOMP_parallel`` of the OpenMP library that torch is linked with, or None.
 
-
-def _opened(path: str) -> ctypes.CDLL | None:
+    Other packages load their own: the threads of two such libraries wait for one another's processors.
+    """
     try:
-        return ctypes.CDLL(path)
+        # a name is looked for in a library and in those that it was linked with
+        function = getattr(ctypes.CDLL(torch._C.__file__), 'GOMP_parallel', None)
     except OSError:  # deleted since it was loaded
         return None
+    if function is None:
+        return None
+    function.restype = None
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    return function
 
 
 @functools.cache

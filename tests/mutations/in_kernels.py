@@ -216,4 +216,11 @@ OF_KERNELS = (
         'if False:',
         'tests/compiler/test_own_convs.py -k "equal_gradients"',
     ),
+    Mutation(
+        "another library's team of threads",
+        'cpu/team.py',
+        'ctypes.CDLL(torch._C.__file__)',
+        "ctypes.CDLL(__import__('_ctypes').__file__)",
+        'tests/cpu/test_team.py -k torchs',
+    ),
 )
