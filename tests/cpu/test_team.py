@@ -39,9 +39,8 @@ def file_of_team(packages: pathlib.Path) -> pathlib.Path:
     roots = [str(packages), str(pathlib.Path(team.__file__).parents[2])]
     environment = os.environ | {'PYTHONPATH': os.pathsep.join(roots)}
     command = [sys.executable, '-W', 'ignore', '-c', FILE_OF_TEAM]
-    return pathlib.Path(
-        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
-    )
+    found = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return pathlib.Path(found.stdout.strip())
 
 
 @HAS_MAPS
