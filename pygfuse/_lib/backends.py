@@ -155,6 +155,12 @@ def smearing_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'smearing') if device.type == 'cpu' else None
 
 
+def gaussians_of(device: torch.device) -> ModuleType | None:
+    """The module with the operands of Gaussians of few edges on this device: it has ``operands`` and
+    ``operands_adjoint``. None: there is none, nor walks of few edges."""
+    return _module('cpu', 'gaussians') if device.type == 'cpu' else None
+
+
 def row_search_of(device: torch.device) -> ModuleType:
     """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``SYNCHRONISES``,
     whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``

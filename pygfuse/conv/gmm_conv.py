@@ -16,7 +16,7 @@ from pygfuse.conv._few_edges import FewWalk
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.gaussian_operands import coordinates, factors_of, gaussians
+from pygfuse.ops.gaussian_operands import factors_of, gaussians
 from pygfuse.ops.large_sums import sum_of_heads, total
 from pygfuse.ops.linear import apply_linear, apply_weight
 from pygfuse.ops.mapped_walk import Form, Part, Weights
@@ -93,7 +93,7 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         added = tuple(Part(TARGET if name == 'root' else None, place) for place, name in enumerate(there, 1))
         form = Form(
             *(_shared_program(self.dim), {'x': (Part(SOURCE, 0),)}, self.kernel_size, self.out_channels),
-            derived=(coordinates(self.dim), gaussians(self.dim)), reduce=self.reduction, added=added, sums_heads=True,
+            derived=(gaussians(self.dim),), reduce=self.reduction, added=added, sums_heads=True,
         )  # fmt: skip
         return FewWalk(form, ('g', *there), ('mu', 'sigma'), takes_features=True)
 

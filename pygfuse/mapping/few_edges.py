@@ -43,6 +43,10 @@ MOST_MULTIPLIED_BYTES = 2**23
 MOST_PRODUCTS = 2**24
 # numbers in rows of edges: beyond, walks of programs take two threads
 MOST_OF_ONE_THREAD = 2**17
+# edges: up to so many, features are mapped by a product of their own before the walk
+MOST_MAPPED_FIRST = 2**9
+# features of an edge, up to which walks multiply them: two threads take a wider product at once
+MOST_MULTIPLIED_FEATURES = 2**5
 # what an edge of narrower rows takes, too
 _LEAST_ROW = 256
 
@@ -87,6 +91,20 @@ def are_of_two_threads(num_edges: int, width: int) -> bool:
         (False, True)
     """
     return num_edges * width > MOST_OF_ONE_THREAD
+
+
+def are_multiplied(num_edges: int, num_features: int) -> bool:
+    """Whether the walk of a program multiplies features of edges by a weight, so that no row of an edge is written.
+
+    Args:
+        num_edges: Number of edges.
+        num_features: Of an edge.
+
+    Example:
+        >>> are_multiplied(1000, 8), are_multiplied(100, 8), are_multiplied(1000, 64)
+        (True, False, False)
+    """
+    return num_edges > MOST_MAPPED_FIRST and num_features <= MOST_MULTIPLIED_FEATURES
 
 
 def are_tiny(num_edges: int, row_bytes: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from pygfuse._lib.backends import gaussians_of
 from pygfuse.ops.mapped_walk.derived import Derived, Source
 from pygfuse.program.program import EDGE
 
@@ -33,53 +34,43 @@ def factors_of(sigma: Tensor) -> Tensor:
 
 
 @functools.cache
-def coordinates(dimensions: int) -> Derived:
-    """The coordinates of edges, ``[edges, 1]`` each, from their features, ``[edges, dimensions]``.
+def gaussians(dimensions: int) -> Derived:
+    """The coordinates of edges, ``[edges, 1]`` each, and the means and factors of Gaussians, ``[1, Gaussians]`` each.
+
+    They are functions of features, ``[edges, dimensions]``, means and deviations, ``[Gaussians, dimensions]``.
 
     Args:
         dimensions: Of the features.
 
     Example:
-        >>> coordinates(2).compute({'edge': torch.tensor([[3.0, 5.0]])}, ())
-        (tensor([[3.]]), tensor([[5.]]))
-    """
-    names = [f'pseudo_{d}' for d in range(dimensions)]
-
-    def compute(rows: Found, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        return rows[EDGE].t().contiguous().unsqueeze(2).unbind()
-
-    def adjoint(found: Found, operands: Found, rows: Found, given: Sequence[Tensor]) -> dict[Source, Tensor]:
-        return {EDGE: torch.cat([found[name] for name in names], dim=1)} if names[0] in found else {}
-
-    return Derived(dict.fromkeys(names, (EDGE,)), compute, adjoint)
-
-
-@functools.cache
-def gaussians(dimensions: int) -> Derived:
-    """The means and factors of Gaussians, ``[1, Gaussians]`` each, from means and deviations.
-
-    Args:
-        dimensions: Of the features; means and deviations are ``[Gaussians, dimensions]``.
-
-    Example:
         >>> mu, sigma = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.5], [1.0]])
-        >>> gaussians(1).compute({}, (mu, sigma))
-        (tensor([[1., 2.]]), tensor([[-2.0000, -0.5000]]))
+        >>> gaussians(1).compute({'edge': torch.tensor([[3.0]])}, (mu, sigma))
+        (tensor([[3.]]), tensor([[1., 2.]]), tensor([[-2.0000, -0.5000]]))
     """
-    means, factors = ([f'{name}_{d}' for d in range(dimensions)] for name in ('mu', 'factor'))
+    coordinates, means, factors = ([f'{name}_{d}' for d in range(dimensions)] for name in ('pseudo', 'mu', 'factor'))
 
     def compute(rows: Found, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        both = torch.stack((given[_MU], factors_of(given[_SIGMA]))).mT.contiguous()
-        return both.view(2 * dimensions, 1, -1).unbind()
+        features, mu, sigma = rows[EDGE], given[_MU], given[_SIGMA]
+        # who follows the operators wants gradients of these
+        kernels = None if torch.is_grad_enabled() else gaussians_of(features.device)
+        if kernels is not None:
+            return kernels.operands(features.contiguous(), mu.contiguous(), sigma.contiguous(), _EPSILON)
+        both = torch.stack((mu, factors_of(sigma))).mT.contiguous()
+        return *features.t().contiguous().unsqueeze(2).unbind(), *both.view(2 * dimensions, 1, -1).unbind()
 
     def adjoint(found: Found, operands: Found, rows: Found, given: Sequence[Tensor]) -> dict[Source, Tensor]:
         gradients: dict[Source, Tensor] = {}
-        if means[0] in found:
-            gradients[_MU] = torch.cat([found[name] for name in means]).t()
-        if factors[0] in found:
-            of_factors = torch.cat([found[name] for name in factors]).t()
-            # four times the square of a factor is one over that of the variance
-            gradients[_SIGMA] = (of_factors * given[_SIGMA]).mul_(factors_of(given[_SIGMA]).square_().mul_(4.0))
+        if coordinates[0] in found:
+            gradients[EDGE] = torch.cat([found[name] for name in coordinates], dim=1)
+        needs_mu, needs_sigma = means[0] in found, factors[0] in found
+        if needs_mu or needs_sigma:
+            names = *(means if needs_mu else ()), *(factors if needs_sigma else ())
+            sigma, grads = given[_SIGMA], torch.cat([found[name] for name in names])
+            adjoint = gaussians_of(sigma.device).operands_adjoint
+            of_mu, of_sigma = adjoint(grads, sigma.contiguous(), _EPSILON, needs_mu, needs_sigma)
+            gradients |= {_MU: of_mu} if needs_mu else {}
+            gradients |= {_SIGMA: of_sigma} if needs_sigma else {}
         return gradients
 
-    return Derived(dict.fromkeys(means, (_MU,)) | dict.fromkeys(factors, (_SIGMA,)), compute, adjoint)
+    reads = dict.fromkeys(coordinates, (EDGE,)) | dict.fromkeys(means, (_MU,)) | dict.fromkeys(factors, (_SIGMA,))
+    return Derived(reads, compute, adjoint)

@@ -151,9 +151,9 @@ OF_MAPPED_WALKS = (
     ),
     Mutation(
         'the factor of a Gaussian',
-        'ops/gaussian_operands.py',
-        '.square_().mul_(4.0)',
-        '.square_().mul_(2.0)',
+        'cpu/gaussians.py',
+        '(variance * variance)',
+        'variance',
         'tests/ops/test_gaussian_operands.py',
     ),
     Mutation(

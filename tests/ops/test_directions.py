@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from pygfuse.cpu import directions as kernels
-from pygfuse.ops.directions import directions
+from pygfuse.ops.directions import DIRECTIONS, directions
+from pygfuse.program.program import SOURCE, TARGET
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ def test_single_precision_has_the_digits_of_torch():
     assert errors[0][-1] < 1e-10 * 500 * 96
 
 
-@pytest.mark.parametrize('value', [0.0, 1e-20, float('inf'), float('nan')])
+@pytest.mark.parametrize('value', [0.0, 1e-20, 2e-13, float('inf'), float('nan')])
 def test_rows_without_a_direction(value):
     x, beta = drawn(5, 4, torch.float32)
     with torch.no_grad():
@@ -74,6 +75,21 @@ def test_rows_without_a_direction(value):
         out = function(x, beta)
         found.append([*out, *torch.autograd.grad(out, (x, beta), grads)])
     torch.testing.assert_close(*found, equal_nan=True)
+
+
+@pytest.mark.parametrize('value', [0.0, 2e-13])
+def test_operands_of_rows_without_a_direction(value):
+    x, beta = drawn(5, 4)
+    with torch.no_grad():
+        x[2] = value
+    _, *operands = by_torch(x, beta)
+    grads, rows = [torch.randn_like(x) for _ in operands], {SOURCE: x, TARGET: x}
+    expected = torch.autograd.grad(operands, (x, beta), grads)
+    with torch.no_grad():
+        made = dict(zip(DIRECTIONS.reads, DIRECTIONS.compute(rows, [beta]), strict=True))
+        found = DIRECTIONS.adjoint(dict(zip(made, grads, strict=True)), made, rows, [beta])
+    torch.testing.assert_close(tuple(made.values()), tuple(operands))
+    torch.testing.assert_close((found[SOURCE], found[0]), expected)
 
 
 def test_second_derivatives():

@@ -14,6 +14,7 @@ from pygfuse._lib.finite import are_finite
 from pygfuse._lib.functions import untransformed
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse.graph.listed import Listed
+from pygfuse.mapping.few_edges import are_multiplied
 from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
@@ -26,8 +27,6 @@ from pygfuse.ops.mapped_walk.shaped import Shaped, Wanted, shaped_of
 from pygfuse.ops.sum_maps import adjoint_of_maps, maps_of_sums
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
-# of an edge, up to which walks multiply them: two threads take a wider product at once
-MOST_FEATURES = 32
 # arguments of the function that are not differentiated
 _BEFORE = 5
 
@@ -74,7 +73,7 @@ def walk_of_maps(
         tensors += weight, bias
         biased.append(bias is not None)
         turned.append(is_turned)
-    multiplies = features is not None and features.shape[1] <= MOST_FEATURES
+    multiplies = features is not None and are_multiplied(*features.shape)
     shaped = shaped_of(form, Shape(same, tuple(biased), tuple(turned), itself is not None, multiplies))
     given = source, None if same else target, features, *tensors, *rest
     num_loops = edges.num_targets if form.loops else None

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pygfuse
+from pygfuse.mapping import few_edges
 from pygfuse.ops import Edges
 from pygfuse.ops.directions import DIRECTIONS
 from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.gaussian_operands import coordinates, gaussians
+from pygfuse.ops.gaussian_operands import gaussians
 from pygfuse.ops.mapped_walk import Derived, Form, Part, Weights, walk_of_maps
 from pygfuse.ops.mapped_walk.form import by_parts
 from pygfuse.program.library.agnn import AGNN
@@ -218,7 +219,7 @@ CASES = {
     ),
     'operands that are functions of features of edges': Case(
         Form(
-            *(gaussian(DIM), {'x': (Part(SOURCE, 0),)}, HEADS, CHANNELS), derived=(coordinates(DIM), gaussians(DIM)),
+            *(gaussian(DIM), {'x': (Part(SOURCE, 0),)}, HEADS, CHANNELS), derived=(gaussians(DIM),),
             added=(Part(TARGET, 1),), sums_heads=True,
         ),
         [((ROW, WIDTH), False), ((CHANNELS, WIDTH), True)], [(HEADS, DIM), (HEADS, DIM)], turned=(0,),
@@ -234,13 +235,21 @@ CASES = {
         [((ROW, WIDTH), True)], [(1, HEADS, CHANNELS), (SOURCES, HEADS), (1,)],
     ),
 }  # fmt: skip
-# more than one chunk of products
+# edges whose features the walk multiplies, in more than one chunk of products; fewer are mapped first
+MULTIPLIED = 150
+OF_FEATURES = {name: case for name, case in CASES.items() if case.form.reads_edges}
 CASES |= {
-    f'{name}, features that are given': dataclasses.replace(case, learns_features=False, num_edges=150)
-    for name, case in CASES.items()
-    if case.form.reads_edges
+    f'{name}, more edges': dataclasses.replace(case, num_edges=MULTIPLIED) for name, case in OF_FEATURES.items()
+} | {
+    f'{name}, features that are given': dataclasses.replace(case, learns_features=False, num_edges=MULTIPLIED)
+    for name, case in OF_FEATURES.items()
 }
 every = pytest.mark.parametrize('name', CASES)
+
+
+@pytest.fixture(autouse=True)
+def few_are_mapped_first(monkeypatch):
+    monkeypatch.setattr(few_edges, 'MOST_MAPPED_FIRST', MULTIPLIED - 1)
 
 
 def leaf(generator: torch.Generator, *shape: int) -> Tensor:
@@ -431,6 +440,6 @@ class _RowsOfEdges(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor) and out.dim() == 2 and len(out) == 150:
+        if isinstance(out, Tensor) and out.dim() == 2 and len(out) == MULTIPLIED:
             self.found.append(out.data_ptr())
         return out
