@@ -164,7 +164,11 @@ def report(model: torch.nn.Module) -> Report:
 
 
 def _in_a_line(layer: torch.nn.Module) -> str:
-    first, *others = repr(layer).split('\n')
+    try:
+        first, *others = repr(layer).split('\n')
+    except Exception:
+        # that of somebody's class, which may read what its layers do not have
+        return f'{type(layer).__name__}(...)'
     return f'{first}...{")" * (first.count("(") - first.count(")"))}' if others else first
 
 

@@ -57,6 +57,15 @@ def test_a_layer_of_several_lines_has_one():
     assert row.module == 'GINConv(nn=Sequential(...))'
 
 
+def test_a_layer_that_cannot_say_what_it_is():
+    class Nameless(pyg.GCNConv):
+        def __repr__(self):
+            return f'Nameless({self.normalization})'
+
+    _, (row,) = report_of(pygfuse.fuse(Nameless(2, 2)))
+    assert row.module == 'Nameless(...)'
+
+
 def test_a_report_of_no_module():
     with pytest.raises(TypeError, match=r"Expected 'model' to be a torch.nn.Module \(got list\)"):
         pygfuse.report([])

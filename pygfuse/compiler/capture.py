@@ -14,8 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 import pygfuse.compiler.handlers  # noqa: F401  registers the handlers
 from pygfuse.compiler.ir import EDGE, SHARED, Node, leaf, value
+from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import NUM_EDGES, NUM_TARGETS, Place, Rows, Symbol
+from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.watch import Guards, Watched
 from pygfuse.ops.autocast import off_everywhere
 
@@ -65,7 +66,7 @@ class _WithoutNumbers(TorchFunctionMode):
 
 
 _READING = {'item', 'tolist', 'numpy', '__array__', '__bool__', '__float__', '__int__', '__index__', '__iter__'}
-_SIZES = {'size_i': NUM_TARGETS, 'dim_size': NUM_TARGETS}
+_SIZES = {'size_i': NUM_TARGETS, 'dim_size': NUM_TARGETS, 'size_j': NUM_SOURCES}
 
 
 def parameters_of(conv: Module) -> tuple[dict[str, inspect.Parameter], dict[str, inspect.Parameter]]:
@@ -157,7 +158,7 @@ def _arguments(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, 
             found[name] = Place(name != 'edge_index_j')
         elif name == 'ptr':
             found[name] = None
-        elif name in ('edge_index', 'adj_t', 'size', 'size_j'):
+        elif name in ('edge_index', 'adj_t', 'size') and name not in given:
             raise Refused(f'it reads {name}')
         elif name in given:
             found[name] = symbol_of(name, given[name])

@@ -10,9 +10,11 @@ import torch
 
 from pygfuse.compiler.ir import EDGE
 from pygfuse.compiler.operations import OPERATIONS
-from pygfuse.compiler.own_matrices import product
+from pygfuse.compiler.own_matrices import is_small, product
+from pygfuse.compiler.piles import Pile
+from pygfuse.compiler.places import NUM_EDGES
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import HANDLERS, NUM_EDGES, Symbol, handler, made, recorded
+from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.views import inner_dim
 
 
@@ -247,11 +249,20 @@ def _refuse_rows(*weights: Any) -> None:
 @handler('matmul', 'mm', 'bmm')
 def _matmul(x: Any, weight: Any) -> Symbol:
     if isinstance(x, Symbol) and isinstance(weight, Symbol) and weight.rows is not None:
-        return product(x, weight)
+        return _product_of_small(x, weight) if is_small(x, weight) else product(x, weight)
     _refuse_rows(weight)
     if not isinstance(weight, Symbol) or weight.dim() not in (1, 2):
         raise Refused('a product of matrices of each edge')
     return made('matmul', x, weight) if weight.dim() == 1 else made('linear', x, recorded(torch.t, (weight,)))
+
+
+def _product_of_small(x: Symbol, matrix: Symbol) -> Symbol:
+    """Rows ``[1, in]`` times matrices ``[in, out]``, or matrices ``[out, in]`` times columns ``[in, 1]``, as a sum."""
+    is_column = matrix.node.shape[1:] == (1,) and x.node.shape[:1] != (1,)
+    row, matrix = (matrix, made('permute', x, dims=(0, 2, 1))) if is_column else (x, matrix)
+    column = made('reshape', row, shape=(row.node.width, 1))
+    out = made('sum', made('mul', column, matrix), dims=(1,), keepdim=False)
+    return made('reshape', out, shape=(out.node.width, 1) if is_column else (1, out.node.width))
 
 
 @handler('einsum')
@@ -282,8 +293,12 @@ def _cat(parts: Any, dim: int = 0) -> Symbol:
 @handler('stack')
 def _stack(parts: Any, dim: int = 0) -> Symbol:
     first = _of_rows(parts)[0]
-    if not isinstance(dim, int) or dim % (first.dim() + 1) == 0:
+    if not isinstance(dim, int):
         raise Refused('stack before the dimension of edges')
+    if dim % (first.dim() + 1) == 0:
+        if any(part.node.shape != first.node.shape or part.rows != first.rows for part in parts):
+            raise Refused('a stack of values of different shapes')
+        return Pile(tuple(parts))
     return made('stack', tuple(parts), dim=dim % (first.dim() + 1))
 
 

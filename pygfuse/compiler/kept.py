@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pygfuse.compiler.chunked import OF_ALL_EDGES
 from pygfuse.compiler.emission import is_leaf
 from pygfuse.compiler.ir import (
     EDGE,
     SHARED,
+    SOURCE,
+    TARGET,
     Node,
     computed_on_edges,
     in_order,
@@ -24,6 +26,7 @@ from pygfuse.compiler.ir import (
     mapped,
     nodes_in,
     results_of,
+    value,
 )
 from pygfuse.compiler.ir import kept as in_memory
 from pygfuse.compiler.network_reading import ACTIVATIONS
@@ -32,6 +35,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.words import WORDS
 from pygfuse.ops.edge_values import DTYPES
 
+_NONE: Mapping[int, Node] = {}
 # what takes long on edges
 _MAPS = ('linear', 'matmul', 'einsum')
 
@@ -99,21 +103,25 @@ def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
     readers = collections.Counter(parent for node in order for parent in {id(parent) for parent in node.parents()})
     found: dict[int, Node] = {}
     outside = set() if is_wanted else {id(message)}
+    of_nodes: dict[int, Node] = {}
     # each before what it is computed of
     for node in reversed(order):
         if id(node) not in outside:
             if readers[id(node)] > 1 and _has_map(node):
                 found[id(node)] = node
             beside = _network_beside(node)
+            end = _end_within(node)
+            if end is not None:
+                of_nodes[id(node)] = end
             if beside is not None:
                 found[id(beside)] = beside
         elif _is_end(node):
             found[id(node)] = node
         else:
             outside |= {id(parent) for parent in node.parents()}
-    if not found:
+    if not found and not of_nodes:
         raise Refused('no networks whose values could be kept')
-    return _apart(message, found.values(), order)
+    return _apart(message, found.values(), order, of_nodes)
 
 
 def wordless_apart(message: Node) -> Apart:
@@ -204,20 +212,22 @@ def dropouts_in(message: Node) -> list[Node]:
     return [node for node in computed_on_edges(message) if node.op == 'dropout']
 
 
-def _apart(message: Node, kept: Collection[Node], order: Iterable[Node]) -> Apart:
+def _apart(message: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] = _NONE) -> Apart:
     """`_with_kept` of a message; each of its values is drawn once.
 
     Raises:
         Refused: If values are dropped that several forms would drop, each by other numbers.
     """
-    apart = _with_kept(message, kept, order)
+    apart = _with_kept(message, kept, order, of_nodes)
     draws = [id(node) for root in (apart.message, *apart.kept) for node in dropouts_in(root)]
     if len(set(draws)) < len(draws):
         raise Refused('dropout of values that several values are computed of')
     return apart
 
 
-def _with_kept(output: Node, kept: Collection[Node], order: Iterable[Node]) -> Apart:
+def _with_kept(
+    output: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] = _NONE
+) -> Apart:
     """A value that reads some of those that it is computed of from memory.
 
     Args:
@@ -225,19 +235,24 @@ def _with_kept(output: Node, kept: Collection[Node], order: Iterable[Node]) -> A
         kept: Those that are in memory.
         order: What is computed of them, each after what it is computed of; all else stays as it is, reductions within a
             message, which have forms of their own.
+        of_nodes: By what reads them, values of nodes that are in memory for each edge.
     """
     ids = {id(node) for node in kept}
     found: dict[int, Node] = {}
     found_kept = []
+    rows = {id(end): value('on_edges', end) for end in of_nodes.values()}
+    in_rows = {key: in_memory(node) for key, node in rows.items()}
     for node in order:
-        args = mapped(node.args, lambda parent: found.get(id(parent), parent))
+        # others read the same as a value of nodes
+        known = {**found, **in_rows} if id(node) in of_nodes else found
+        args = mapped(node.args, lambda parent, known=known: known.get(id(parent), parent))
         is_same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
         made = node if is_same else dataclasses.replace(node, args=args)
         if id(node) in ids:
             found_kept.append(made)
             made = in_memory(made)
         found[id(node)] = made
-    return Apart(found[id(output)], tuple(found_kept))
+    return Apart(found[id(output)], (*rows.values(), *found_kept))
 
 
 def _topmost(message: Node, share: int) -> list[Node]:
@@ -280,6 +295,15 @@ def _network_beside(node: Node) -> Node | None:
         return None
     both = [x for x in node.args if isinstance(x, Node) and x.residency == EDGE and _has_map(x)]
     return min(reversed(both), key=lambda x: x.width) if len(both) == 2 else None
+
+
+def _end_within(node: Node) -> Node | None:
+    """Values of sources or targets that are combined with those of a network that goes on, where no stage is so."""
+    if node.op not in ('add', 'mul') or not all(isinstance(x, Node) and x.shape == node.shape for x in node.args):
+        return None
+    ends = [x for x in node.args if x.residency == TARGET or (x.residency == SOURCE and node.op == 'add')]
+    is_within = len(ends) == 1 and any(x.residency == EDGE and _has_map(x) for x in node.args)
+    return ends[0] if is_within else None
 
 
 def _has_map(node: Node) -> bool:

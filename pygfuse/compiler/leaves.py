@@ -12,9 +12,10 @@ import torch_geometric.utils
 from torch.nn import BatchNorm1d
 from torch_geometric.nn.aggr import Aggregation
 
-from pygfuse.compiler.ir import SHARED, TARGET, Node
+from pygfuse.compiler.ir import SHARED, TARGET, Node, value
+from pygfuse.compiler.places import AFTER_LAST_TARGET, NUM_EDGES, NUM_OTHERS, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import NUM_EDGES, NUM_TARGETS, Place, Rows, Symbol, made
+from pygfuse.compiler.symbols import Symbol, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function
@@ -23,7 +24,7 @@ _OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determi
 _TENSOR = torch.empty(0)
 
 
-def _checked(x: Any, index: Any, dim: int, size: Any, ptr: Any = None) -> None:
+def _checked(x: Any, index: Any, dim: int, ptr: Any = None) -> None:
     """Raises `Refused` unless values of edges are grouped by their targets."""
     if not isinstance(x, Symbol) or x.rows != NUM_EDGES:
         raise Refused('a reduction of something that is no value of edges')
@@ -34,28 +35,48 @@ def _checked(x: Any, index: Any, dim: int, size: Any, ptr: Any = None) -> None:
     # of stacked values the dimension of edges is the last but one
     if not -rank <= dim < rank or dim % rank != 0 or (x.is_stacked and dim != -2):
         raise Refused(f'node_dim={dim} is not the dimension of edges')
-    if size is not None and (not isinstance(size, Rows) or int(size) != NUM_TARGETS):
-        raise Refused('a reduction to another number of rows than there are targets')
+
+
+def _is_of_targets(size: Any) -> bool:
+    return isinstance(size, Rows) and int(size) == NUM_TARGETS
+
+
+def _is_unsaid(size: Any) -> bool:
+    """Whether a result ends at the last target that has an edge."""
+    return size is None or size is AFTER_LAST_TARGET
+
+
+def _is_number(size: Any) -> bool:
+    """Whether a size is a number, or a tensor of the layer that holds one."""
+    if isinstance(size, Symbol):
+        return size.rows is None and size.node.shape == () and size.node.op == 'input' and size.dtype is torch.int64
+    return type(size) is int
 
 
 def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
     """`torch_geometric.utils.softmax` of symbols."""
     # a size of its own is never seen in the result of a softmax
-    _checked(src, index, dim, num_nodes, ptr)
+    _checked(src, index, dim, ptr)
+    if not (_is_of_targets(num_nodes) or _is_unsaid(num_nodes)):
+        raise Refused('a softmax over another number of targets than there are')
     return made('softmax', src)
 
 
 def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: str = 'sum') -> Any:
     """`torch_geometric.utils.scatter` of symbols."""
-    _checked(src, index, dim, dim_size)
+    _checked(src, index, dim)
     if reduce not in _REDUCTIONS:
         raise Refused(f'the reduction {reduce!r} has no fused form')
     if src.node.residency == SHARED or not src.dtype.is_floating_point:
         raise Refused('a reduction of something that is no floating value of edges')
-    # without a size the result ends at the last target that has an edge
-    ends = {'ends_early': True} if dim_size is None else {}
+    is_of_targets, is_unsaid = _is_of_targets(dim_size), _is_unsaid(dim_size)
+    if not (is_of_targets or is_unsaid or _is_number(dim_size)) or (src.is_stacked and not is_of_targets):
+        raise Refused('a reduction to another number of rows than there are targets')
+    ends = {'ends_early': True} if is_unsaid else {}
     found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
-    return Symbol(found.node, NUM_TARGETS, found.is_stacked)
+    if is_of_targets or is_unsaid:
+        return Symbol(found.node, NUM_TARGETS, found.is_stacked)
+    return Symbol(value('resized', found.node, dim_size.node if isinstance(dim_size, Symbol) else dim_size), NUM_OTHERS)
 
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:

@@ -10,8 +10,9 @@ from torch.nn import Module
 
 from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
 from pygfuse.compiler.ir import EDGE, SOURCE, TARGET
+from pygfuse.compiler.places import Place
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import Place, Symbol
+from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.watch import Guards
 
 

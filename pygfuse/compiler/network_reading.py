@@ -211,6 +211,8 @@ def _activation(node: Node) -> Activation:
 
 def _terms(node: Node) -> list[tuple[bool, Node]] | None:
     """The terms of a sum of values of nodes and features of edges, each with whether it is subtracted, or None."""
+    if node.op == 'on_edges':
+        (node,) = node.args
     if node.residency in (SOURCE, TARGET, SHARED) or _features(node) is not None:
         return [(False, node)]
     if node.op not in ('add', 'sub') or not all(isinstance(argument, Node) for argument in node.args):

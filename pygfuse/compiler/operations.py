@@ -139,8 +139,11 @@ OPERATIONS['columns'] = Operation(selected)
 OPERATIONS['parameter_columns'] = Operation(_parameter_columns, row_wise=False)
 OPERATIONS['placement'] = Operation(_placement, row_wise=False, residency='shared')
 # what takes the edges to compute; here for shapes alone
+OPERATIONS['on_edges'] = Operation(lambda x: x, residency='edge', selects=True)
 OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')
 OPERATIONS['reduce'] = Operation(lambda x, reduce, ends_early=False: x, residency='target')
+# to another number of rows than there are targets
+OPERATIONS['resized'] = Operation(lambda x, size: x, residency='target')

@@ -11,6 +11,19 @@ from pygfuse.compiler.ir import SHARED, Node, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, made
 
+# numbers of a matrix: a product by one of each edge with so few is a sum of products
+_MOST_OF_SMALL = 16
+
+
+def is_small(x: Symbol, matrix: Symbol) -> bool:
+    """Whether rows or columns are multiplied by matrices with so few numbers that they are there for each edge."""
+    rows, matrices = x.node.shape, matrix.node.shape
+    if len(rows) != 2 or len(matrices) != 2:
+        return False
+    is_column = matrices[1] == 1 and rows[0] != 1
+    size, inner = (x.node.width, rows[1] == matrices[0]) if is_column else (matrix.node.width, rows[1] == matrices[0])
+    return inner and (is_column or rows[0] == 1) and size <= _MOST_OF_SMALL
+
 
 def product(x: Symbol, matrix: Symbol) -> Symbol:
     """Rows ``[1, in]`` times matrices ``[in, out]`` of edges, or matrices ``[out, in]`` times columns ``[in, 1]``.

@@ -182,7 +182,7 @@ class Plan:
                 is_returned=self.returns_edges,
                 is_computed_again=is_more,
             ),
-            fewest_of_chunks(row_bytes) if self.chunked_reductions else 0,
+            fewest_of_chunks(row_bytes, is_more) if self.chunked_reductions else 0,
         )
 
     @functools.cached_property
@@ -203,6 +203,8 @@ class Plan:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
         if self.ends_early and not edges.graph().has_last_target:
             return 'a reduction without a size, along edges of which none leads to the last target'
+        if any(int(_given(size, given)) <= edges.graph().last_target for size in self.sizes):
+            return 'a reduction to fewer rows than the targets of its edges'
         for walk in self.of_so_many(edges.num_edges).walks.values():
             if not isinstance(walk, Walk):
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
@@ -235,6 +237,11 @@ class Plan:
         """Whether a result has no rows behind that of the last target that has an edge."""
         return any('ends_early' in node.attributes for node in in_order(self.captured.output))
 
+    @functools.cached_property
+    def sizes(self) -> tuple[Node | int, ...]:
+        """The numbers of rows of results that have others than there are targets."""
+        return tuple([node.args[1] for node in in_order(self.captured.output) if node.op == 'resized'])
+
     @property
     def returns_edges(self) -> bool:
         """Whether a result has a row for each edge."""
@@ -253,6 +260,11 @@ class Plan:
     @functools.cached_property
     def _written(self) -> Run:
         return written(self.steps, self.walks, self.output, self.guarded, self.captured)
+
+
+def _given(size: Node | int, given: Mapping[str, Tensor]) -> Tensor | int:
+    """A number, which a call or the layer may hold."""
+    return _of_input(size, given) if isinstance(size, Node) else size
 
 
 def _of_input(node: Node, given: Mapping[str, Tensor]) -> Tensor:

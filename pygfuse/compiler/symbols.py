@@ -10,10 +10,9 @@ from torch import Tensor
 
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
 from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.places import AFTER_LAST_TARGET, EdgeIndexRows, LastTarget, Place, Rows
 from pygfuse.compiler.refusal import Refused
 
-# rows of edges and of targets: numbers that no width of features has
-NUM_EDGES, NUM_TARGETS = 10007, 10009
 HANDLERS: dict[str, Callable] = {}
 
 
@@ -28,56 +27,6 @@ def handler(*names: str) -> Callable[[Callable], Callable]:
 
 
 _MOVING = ('reshape', 'expand', 'permute', 'index')
-
-
-class Rows(int):
-    """A number of edges or nodes: it may stand where a shape is asked for, and must not be computed with."""
-
-    def _refuse(self, *_: Any) -> Any:
-        raise Refused('it computes with the number of edges or nodes')
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __float__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = _refuse
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Rows) or other is None:
-            return other is not None and int(self) == int(other)
-        # a call without edges never comes here
-        return False if isinstance(other, int) and other == 0 and int(self) == NUM_EDGES else self._refuse()
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __bool__(self) -> bool:
-        return True if int(self) == NUM_EDGES else self._refuse()
-
-    __hash__ = int.__hash__
-
-
-class Place:
-    """The target or the source of each edge: what PyG calls ``index``, ``edge_index_i`` and ``edge_index_j``."""
-
-    def __init__(self, is_target: bool) -> None:
-        self.is_target = is_target
-
-    def numel(self) -> Rows:
-        return Rows(NUM_EDGES)
-
-    def size(self, dim: int = 0) -> Rows:
-        return Rows(NUM_EDGES)
-
-    def dim(self) -> int:
-        return 1
-
-    def __getattr__(self, name: str) -> Any:
-        raise Refused(f'it reads the edges themselves ({name})')
-
-    @classmethod
-    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function.__name__ == 'index_select' and isinstance(args[0], Symbol):
-            return HANDLERS['index_select'](*args, **(kwargs or {}))
-        raise Refused(f'it reads the edges themselves ({function.__name__})')
 
 
 class Symbol:
@@ -205,7 +154,7 @@ def replaced(arguments: Any, function: Callable[[Symbol], Any]) -> Any:
         return {name: replaced(argument, function) for name, argument in arguments.items()}
     if isinstance(arguments, Tensor):
         raise Refused('it uses a tensor that is neither an argument nor held by the layer')
-    if isinstance(arguments, Place):
+    if isinstance(arguments, (Place, EdgeIndexRows, LastTarget)) or arguments is AFTER_LAST_TARGET:
         raise Refused('it reads the edges themselves')
     return arguments
 

@@ -59,6 +59,8 @@ class Traced:
         """
         if plan.ends_early:
             raise Refused('torch compiles no reduction without a size')
+        if plan.sizes:
+            raise Refused('torch compiles no reduction to another number of rows than there are targets')
         for form in plan.walks.values():
             if isinstance(form, Network):
                 _check_network(form)
@@ -96,7 +98,7 @@ class Traced:
                 return False
         for place, name, shape, dtype in self.tensors:
             found = getattr(_at(layer, place), name, None)
-            if found is None or tuple(found.shape) != shape or found.dtype != dtype:
+            if not isinstance(found, Tensor) or tuple(found.shape) != shape or found.dtype != dtype:
                 return False
         return not any(is_changed(_at(layer, place)) for place in self.unhooked)
 

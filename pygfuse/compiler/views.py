@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, in_order, mapped, value
+from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import HANDLERS, NUM_EDGES, NUM_TARGETS, Place, Symbol, handler, made
+from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made
 
 _INTEGERS = (torch.int64, torch.int32)
 

@@ -62,7 +62,7 @@ class Guards:
                 return False
         for owner, name, shape, dtype in self.tensors:
             found = getattr(owner, name, None)
-            if found is None or found.shape != shape or found.dtype != dtype:
+            if not isinstance(found, Tensor) or found.shape != shape or found.dtype != dtype:
                 return False
         return not any(is_changed(module) for module in self.unhooked)
 

@@ -85,6 +85,7 @@ class _Lines:
         self._scope |= {
             'with_edges_only': with_edges_only,
             'degree_of': _degree,
+            'resized': _resized,
             'multiplied': _multiplied,
             'gathered': _gathered,
             'parts': parts,
@@ -123,6 +124,8 @@ class _Lines:
             return self._names[id(node.attributes['of'])]
         if node.op == 'degree':
             return f'degree_of(edges, given, {self._kept(node.dtype)})'
+        if node.op == 'resized':
+            return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'columns' and id(node.args[0]) in self._split:
             return self._part(node)
         arguments = ', '.join(map(self._argument, node.args))
@@ -297,6 +300,12 @@ def _gathered(x: Tensor, edges: Edges, residency: str) -> Tensor:
     """The rows of nodes for each edge of an ``edge_index``."""
     row = target_row_of(edges.flow)
     return x.index_select(0, edges.token[row if residency == TARGET else 1 - row])
+
+
+def _resized(x: Tensor, size: int | Tensor) -> Tensor:
+    """So many rows, of which those behind the targets are zero."""
+    size = int(size)
+    return x[:size] if size <= x.shape[0] else torch.cat([x, x.new_zeros(size - x.shape[0], *x.shape[1:])])
 
 
 def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any) -> Tensor:

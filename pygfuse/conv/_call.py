@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
-from pygfuse.compiler import Given, Plan, Refused
+from pygfuse.compiler import EdgeIndexRows, Given, Plan, Refused
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import is_template
@@ -44,6 +44,11 @@ class Call(NamedTuple):
     given: dict[str, Any]
     of_update: dict[str, Any]
     stacks: dict[str, Tensor]
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether rows of its tensors may be chosen by those of ``edge_index``."""
+        return 'edge_index' in self.given
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -120,6 +125,8 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
     sources = first if first is not None else second
     if targets is None:
         raise Refused('nothing tells the number of nodes')
+    if 'edge_index' in wanted and is_edge_index(adjacency):
+        found['edge_index'] = EdgeIndexRows(i)
     graph, _ = graph_of(conv, adjacency, sources, targets)
     # few edges are walked as they come, in this call as in those that are known
     token = savable(adjacency) if stand_for_themselves(adjacency) else graph.token
@@ -130,7 +137,12 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
         if name not in found and name not in _SPECIAL:
             argument = given.get(name, default)
             is_whole = f'{name}_i' in wanted or f'{name}_j' in wanted
-            if is_whole and isinstance(argument, Tensor) and argument.shape[:1] == (sources,) == (targets,):
+            if isinstance(argument, Tensor) and argument.shape[:1] == (sources,) == (targets,):
+                # rows that are chosen by those of the edges
+                is_whole |= 'edge_index' in found and sources != graph.num_user_edges
+            else:
+                is_whole = False
+            if is_whole:
                 found[name] = Given('target', argument, is_of_all=True)
             else:
                 found[name] = _as_given(name, argument, graph.num_user_edges)

@@ -60,7 +60,7 @@ class CompiledConv(TracedByTorch, Noted):
         if kind is not None and not isinstance(plan, str):
             known = remember(self, kind, call, plan, kwargs)
             plan = plan if known is None else known.why_not(edge_index.shape[1]) or plan
-        elif kind is not None and (guards := self._guards_of_refusal(plan)) is not None:
+        elif kind is not None and (guards := self._guards_of_refusal(call, plan)) is not None:
             remember_refusal(self, kind, guards, plan)
         if not self.runs_fused(plan if isinstance(plan, str) else None):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
@@ -147,8 +147,11 @@ class CompiledConv(TracedByTorch, Noted):
         run = capture_edge_update if of_edges else capture
         return planned(self._plans, (of_edges, key_of(given)), lambda guards: run(self, given, guards))
 
-    def _guards_of_refusal(self, plan: str) -> Guards | None:
-        """What was read for a message that was refused for this reason; None if that was not the message's."""
+    def _guards_of_refusal(self, call: Call | None, plan: str) -> Guards | None:
+        """What was read for a message that was refused for this reason; None if that was not the message's, or might be
+        that of the numbers of rows alone."""
+        if call is not None and call.reads_rows:
+            return None
         known = (pair for pairs in (self._plans or {}).values() for pair in pairs)
         return next((guards for guards, found in known if found is plan), None)
 

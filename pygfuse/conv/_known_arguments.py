@@ -54,6 +54,7 @@ class KnownArguments:
         for name in call.given:
             if name in items and items[name].is_of_all:
                 of_nodes.append((name, name, None))
+                counted |= {(name, None, side): items[name].value.dim() for side in (0, 1)}
             argument, side = kwargs.get(name[:-2]), _SUFFIXES.get(name[-2:])
             if side is None or not isinstance(argument, (Tensor, tuple)):
                 continue

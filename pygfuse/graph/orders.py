@@ -32,7 +32,7 @@ class EdgeOrders:
     """
 
     # of those that an earlier version pickled, too
-    _has_last_target: bool | None = None
+    _last_target: int | None = None
 
     def __init__(
         self,
@@ -165,21 +165,27 @@ class EdgeOrders:
 
     @property
     def has_last_target(self) -> bool:
-        """Whether an edge leads to the last target; asked once, which waits for a GPU.
+        """Whether an edge leads to the last target; errors as of `last_target`."""
+        return self.last_target == self.num_targets - 1 >= 0
+
+    @property
+    def last_target(self) -> int:
+        """The last target that an edge leads to, -1 without edges; asked once, which waits for a GPU.
 
         Raises:
             ValueError: If an edge names a node that does not exist.
             RuntimeError: If the adjacency was written to before the edges were first looked at.
         """
-        if self._has_last_target is None:
+        if self._last_target is None:
             coo = self.unsorted()
             if self.num_targets == 0 or self.num_edges == 0:
-                self._has_last_target = False
+                self._last_target = -1
             elif coo is not None:
-                self._has_last_target = int(coo.rows.max()) == self.num_targets - 1
+                self._last_target = int(coo.rows.max())
             else:
-                self._has_last_target = bool(self.csr.indptr[-1] > self.csr.indptr[-2])
-        return self._has_last_target
+                # rows that begin before the last edge ends, of which the last is no target
+                self._last_target = int((self.csr.indptr < self.csr.indptr[-1]).sum()) - 1
+        return self._last_target
 
     def coo(self) -> Tensor:
         """The edges as two rows, in the order and with the orientation of PyG.

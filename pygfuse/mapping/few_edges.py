@@ -25,6 +25,8 @@ MOST_OF_COMPUTED_AGAIN = 2**12
 MOST_OF_MATRICES = 2**18
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
 MOST_OF_CHUNKED_BYTES = 2**27
+# how many times as many where operators on chunks compute much of it more often still
+_CHUNKED_AGAIN = 8
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
 # the same of what torch.compile makes of PyG's operators
@@ -185,17 +187,18 @@ def fewest_of_matrices(numbers: int, is_differentiated: bool) -> int:
     return (min(edges, most) if is_differentiated else min(4 * edges, 2 * most)) + 1
 
 
-def fewest_of_chunks(row_bytes: int) -> int:
+def fewest_of_chunks(row_bytes: int, is_computed_again: bool = False) -> int:
     """From how many edges on PyG's operators take more than operators on chunks of edges, for the memory they take.
 
     Args:
         row_bytes: Of all values of an edge that PyG's have in memory.
+        is_computed_again: Whether chunks compute much of what PyG's compute once for several values.
 
     Example:
-        >>> fewest_of_chunks(4 * 1024)
-        32769
+        >>> fewest_of_chunks(4 * 1024), fewest_of_chunks(4 * 1024, is_computed_again=True)
+        (32769, 262145)
     """
-    return MOST_OF_CHUNKED_BYTES // max(row_bytes, 1) + 1
+    return MOST_OF_CHUNKED_BYTES * (_CHUNKED_AGAIN if is_computed_again else 1) // max(row_bytes, 1) + 1
 
 
 def fewest_compiled(is_much_work: bool) -> int:

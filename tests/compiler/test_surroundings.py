@@ -118,6 +118,19 @@ def test_a_function_that_the_layer_holds_is_watched(monkeypatch):
     check(conv, lambda: monkeypatch.setitem(globals(), 'SCALE', 3.0))
 
 
+def test_a_name_that_is_nowhere_is_read_where_its_branch_is_taken(monkeypatch):
+    def message(self, x_j):
+        return x_j * NOWHERE if self.by > 2 else x_j * SCALE  # noqa: F821
+
+    conv = layer(message)
+    check(conv, lambda: monkeypatch.setitem(globals(), 'SCALE', 3.0))
+    conv.by = 3
+    with pytest.raises(NameError, match='NOWHERE'):
+        conv(**given())
+    monkeypatch.setitem(globals(), 'NOWHERE', 5.0)
+    torch.testing.assert_close(conv(**given()), conv.plain.propagate(conv, given()['edge_index'], x=given()['x']))
+
+
 def test_softmax_within_a_function_is_fused():
     check(layer(lambda self, x_j, index, size_i: normalised(x_j, index, size_i) * x_j), lambda: None)
 

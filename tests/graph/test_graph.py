@@ -175,6 +175,7 @@ def test_the_last_target(num_targets, is_sorted):
     if is_sorted:
         graph.csr  # noqa: B018
     assert graph.has_last_target == (num_targets == 3)
+    assert graph.last_target == (2 if num_targets > 2 else -1)
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)

@@ -1,0 +1,134 @@
+"""What stands for the edges themselves while a message function is captured: the ends of each, and numbers of rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pygfuse.compiler.refusal import Refused
+
+# rows of edges, of targets, of sources and of a result of another size: numbers that no width of features has
+NUM_EDGES, NUM_TARGETS, NUM_SOURCES, NUM_OTHERS = 10007, 10009, 10037, 10039
+# the size that a reduction has without one
+AFTER_LAST_TARGET = object()
+
+
+class Rows(int):
+    """A number of edges or nodes: it may stand where a shape is asked for, and must not be computed with."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise Refused('it computes with the number of edges or nodes')
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __float__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Rows) or other is None:
+            return other is not None and int(self) == int(other)
+        # a call without edges never comes here
+        return False if isinstance(other, int) and other == 0 and int(self) == NUM_EDGES else self._refuse()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        return True if int(self) == NUM_EDGES else self._refuse()
+
+    __hash__ = int.__hash__
+
+
+class Place:
+    """The target or the source of each edge: what PyG calls ``index``, ``edge_index_i`` and ``edge_index_j``."""
+
+    def __init__(self, is_target: bool) -> None:
+        self.is_target = is_target
+
+    @property
+    def shape(self) -> tuple[Rows]:
+        return (Rows(NUM_EDGES),)
+
+    def numel(self) -> Rows:
+        return Rows(NUM_EDGES)
+
+    def size(self, dim: int = 0) -> Rows:
+        return Rows(NUM_EDGES)
+
+    def dim(self) -> int:
+        return 1
+
+    def max(self) -> LastTarget:
+        if not self.is_target:
+            raise Refused('it reads the edges themselves (max)')
+        return LastTarget()
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refused(f'it reads the edges themselves ({name})')
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise Refused(f'it reads the edges themselves ({function.__name__})')
+
+
+class LastTarget:
+    """The last target that has an edge: it may be asked for as the size of a reduction that ends behind it."""
+
+    def __add__(self, other: Any) -> Any:
+        return AFTER_LAST_TARGET if type(other) is int and other == 1 else self._refuse()
+
+    __radd__ = __add__
+
+    def _refuse(self, *_: Any) -> Any:
+        raise Refused('it computes with the number of the last target')
+
+    __int__ = __index__ = __float__ = __bool__ = __sub__ = __mul__ = __eq__ = __lt__ = __gt__ = _refuse
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refused(f'it reads the edges themselves ({name})')
+
+
+@dataclasses.dataclass(frozen=True)
+class EdgeIndexRows:
+    """The argument ``edge_index`` of a message: targets and sources of the edges, which are its rows.
+
+    Attributes:
+        target_row: The row of targets.
+    """
+
+    target_row: int
+
+    @property
+    def shape(self) -> tuple[int, Rows]:
+        return 2, Rows(NUM_EDGES)
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return 2
+
+    def unbind(self, dim: int = 0) -> tuple[Place, Place]:
+        if dim not in (0, -2):
+            raise Refused('it reads the edges themselves (unbind)')
+        return self[0], self[1]
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self.unbind())
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, key: Any) -> Place:
+        row, *others = key if isinstance(key, tuple) else (key,)
+        if type(row) is not int or not -2 <= row < 2 or others not in ([], [slice(None)]):
+            raise Refused('it reads the edges themselves')
+        return Place(row % 2 == self.target_row)
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refused(f'it reads the edges themselves ({name})')
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise Refused(f'it reads the edges themselves ({function.__name__})')

@@ -1,0 +1,113 @@
+"""Reductions to another number of rows than there are targets."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.nn import LayerNorm, Linear, SiLU
+from torch_geometric.utils import scatter
+
+import pygfuse
+from tests.compiler.as_pyg import assert_as_pyg
+from tests.compiler.own_convs import Own
+from tests.support.parity import random_edges
+
+WIDTH, NODES, EDGES, LAST = 8, 20, 90, 12
+REASON = 'a reduction to fewer rows than the targets of its edges'
+
+
+class Receiving(Own):
+    """Sums of messages for the first nodes alone, which receive them, and the messages; `size` is a tensor or a number.
+
+    As weather models on meshes do, whose nodes that send stand behind those that receive.
+    """
+
+    def __init__(self, size, aggr='sum', more=None):
+        super().__init__(aggr)
+        self.size, self.more = size, more
+        self.nn = torch.nn.Sequential(Linear(2 * WIDTH, WIDTH), SiLU(), Linear(WIDTH, WIDTH), LayerNorm(WIDTH))
+
+    def message(self, x_i, x_j):
+        return self.nn(torch.cat([x_i, x_j], dim=-1))
+
+    def aggregate(self, inputs, index, ptr):
+        found = super().aggregate(inputs, index, ptr, self.size)
+        return (found if self.more is None else self.more(found)), inputs
+
+
+def given(last: int = LAST) -> dict[str, torch.Tensor]:
+    edge_index = random_edges(NODES, last, EDGES)
+    edge_index[1, 5] = last - 1
+    return {'edge_index': edge_index, 'x': torch.randn(NODES, WIDTH)}
+
+
+@pytest.mark.parametrize('aggr', ['sum', 'mean', 'max'])
+@pytest.mark.parametrize('size', [LAST, torch.tensor(LAST), NODES, torch.tensor(NODES + 4)], ids=str)
+def test_outputs_and_gradients_are_those_of_pyg(size, aggr):
+    torch.manual_seed(0)
+    assert_as_pyg(Receiving(size, aggr), given())
+
+
+def test_what_is_computed_of_them():
+    torch.manual_seed(0)
+    assert_as_pyg(Receiving(LAST, more=lambda found: found.tanh() * 2.0), given())
+
+
+def test_a_number_that_a_call_brings():
+    class Sized(Own):
+        def message(self, x_j):
+            return x_j.tanh()
+
+        def aggregate(self, inputs, index, count):
+            return scatter(inputs, index, 0, count, 'sum')
+
+    torch.manual_seed(0)
+    assert_as_pyg(Sized(), {**given(), 'count': LAST + 1})
+
+
+def test_sizes_that_change():
+    conv = Receiving(torch.tensor(LAST))
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    for size in (LAST, LAST + 1, NODES + 2, LAST):
+        conv.size, fused.size = torch.tensor(size), torch.tensor(size)
+        arguments = given()
+        torch.testing.assert_close(fused(**arguments), conv(**arguments))
+        assert fused.note.reason is None
+    conv.size, fused.size = LAST, LAST
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    conv.size, fused.size = LAST + 3, LAST + 3
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason is None
+
+
+@pytest.mark.parametrize('size', [LAST, torch.tensor(LAST)], ids=str)
+def test_edges_to_targets_behind_the_last_row(size):
+    conv = Receiving(size)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    fused(**given())
+    for layer in (conv, fused):
+        with pytest.raises((RuntimeError, IndexError, ValueError)):
+            layer(**given(LAST + 1))
+    assert fused.note.reason == REASON
+    arguments = given()
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+
+
+def test_combinations_with_values_of_targets_are_refused():
+    class Added(Receiving):
+        def aggregate(self, inputs, index, dim_size):
+            return scatter(inputs, index, 0, self.size, 'sum') + scatter(inputs, index, 0, dim_size, 'mean')
+
+    conv, arguments = Added(NODES), given()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason == 'add of values of edges and of nodes'
+
+
+def test_torch_compile_traces_pyg_s_operators():
+    conv, arguments = Receiving(NODES + 600), given()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(torch.compile(fused, backend='eager')(**arguments), conv(**arguments))
+    assert fused.note.reason == 'torch compiles no reduction to another number of rows than there are targets'
