@@ -287,7 +287,10 @@ def _einsum(equation: str, *tensors: Any) -> Symbol:
 
 @handler('cat', 'concat', 'concatenate')
 def _cat(parts: Any, dim: int = 0) -> Symbol:
-    return made('cat', tuple(_of_rows(parts)), dim=inner_dim(parts[0], dim))
+    first, *others = _of_rows(parts)
+    if any(part.is_stacked != first.is_stacked for part in others):
+        raise Refused('a concatenation of features of two and of more dimensions')
+    return made('cat', (first, *others), dim=inner_dim(first, dim))
 
 
 @handler('stack')

@@ -70,13 +70,14 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     if src.node.residency == SHARED or not src.dtype.is_floating_point:
         raise Refused('a reduction of something that is no floating value of edges')
     is_of_targets, is_unsaid = _is_of_targets(dim_size), _is_unsaid(dim_size)
-    if not (is_of_targets or is_unsaid or _is_number(dim_size)) or (src.is_stacked and not is_of_targets):
+    if not (is_of_targets or is_unsaid or _is_number(dim_size)) or (src.is_stacked and is_unsaid):
         raise Refused('a reduction to another number of rows than there are targets')
     ends = {'ends_early': True} if is_unsaid else {}
     found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
     if is_of_targets or is_unsaid:
         return Symbol(found.node, NUM_TARGETS, found.is_stacked)
-    return Symbol(value('resized', found.node, dim_size.node if isinstance(dim_size, Symbol) else dim_size), NUM_OTHERS)
+    size = dim_size.node if isinstance(dim_size, Symbol) else dim_size
+    return Symbol(value('resized', found.node, size), NUM_OTHERS, found.is_stacked)
 
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:

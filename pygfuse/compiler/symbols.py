@@ -26,6 +26,8 @@ def handler(*names: str) -> Callable[[Callable], Callable]:
     return register
 
 
+# operators beside elementwise ones that are the same for each of several values in one tensor
+_OF_STACKS = ('reduce', 'linear', 'layer_norm', 'cat')
 _MOVING = ('reshape', 'expand', 'permute', 'index')
 
 
@@ -244,6 +246,6 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
         # the code has a `with` block of its own
         node = value('detach', node)
     is_stacked = any(symbol.is_stacked for symbol in symbols_in(args))
-    if is_stacked and not (OPERATIONS[op].elementwise or op == 'reduce'):
+    if is_stacked and not (OPERATIONS[op].elementwise or op in _OF_STACKS):
         raise Refused(f'{op} of features of more than two dimensions')
     return Symbol(node, None if node.residency == SHARED else rows.pop(), is_stacked)

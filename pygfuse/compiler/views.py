@@ -18,7 +18,9 @@ _INTEGERS = (torch.int64, torch.int32)
 
 
 def inner_dim(x: Symbol, dim: int) -> int:
-    """A dimension that is not the one of rows."""
+    """A dimension that is not the one of rows; of stacked values the last."""
+    if x.is_stacked and dim == -1 and len(x.node.shape) == 1:
+        return 1
     if not isinstance(dim, int) or not -x.dim() <= dim < x.dim() or dim % x.dim() == 0:
         raise Refused('an operator over the dimension of edges')
     return dim % x.dim()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -37,7 +37,8 @@ class Call(NamedTuple):
         edges: The edges.
         given: What the layer's methods take, by name, as the compiler takes it.
         of_update: The arguments of ``update``.
-        stacks: Features of more than two dimensions, ``[*, nodes, channels]``, by name; `given` has the first of each.
+        stacks: Features of more than two dimensions by name, ``[*, nodes, channels]`` or ``[*, edges, channels]``;
+            `given` has the first of each.
     """
 
     edges: Edges
@@ -63,7 +64,12 @@ class Call(NamedTuple):
         for k in range(next(iter(self.stacks.values())).shape[0]):
             one = {name: stack[k] for name, stack in self.stacks.items()}
             found.append(plan.run(self.edges, {**self.tensors, **one}))
-        return torch.stack(found)
+        return stacked(found)
+
+
+def stacked(found: Sequence[Any]) -> Any:
+    """The results of each of several features in one tensor, or in one for each that there are."""
+    return tuple(map(stacked, zip(*found, strict=True))) if isinstance(found[0], tuple) else torch.stack(list(found))
 
 
 @functools.lru_cache(maxsize=512)
@@ -144,6 +150,9 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
                 is_whole = False
             if is_whole:
                 found[name] = Given('target', argument, is_of_all=True)
+            elif stacks and _is_stack_of_edges(argument, graph.num_user_edges):
+                stacks[name] = argument
+                found[name] = Given('edge', argument[0], is_stacked=True)
             else:
                 found[name] = _as_given(name, argument, graph.num_user_edges)
     arguments = {}
@@ -198,9 +207,15 @@ def _place_in_pair(conv: Any, sizes: list[int | None], pair: Any, dim: int, sour
 
 
 def _all_stacked(found: Mapping[str, Any]) -> bool:
-    """Whether all features of nodes are stacked, and nothing of edges has a dimension before that of edges."""
-    given = [item for item in found.values() if isinstance(item, Given)]
-    return all(item.is_stacked if item.residency in ('source', 'target') else item.value.dim() <= 2 for item in given)
+    """Whether all features of nodes are stacked, and nothing else of edges has a dimension before that of edges."""
+    given = [item for item in found.values() if isinstance(item, Given) and not item.is_stacked]
+    return all(item.residency not in ('source', 'target') and item.value.dim() <= 2 for item in given)
+
+
+def _is_stack_of_edges(argument: Any, num_edges: int) -> bool:
+    """Whether an argument has values of each edge for each of several features of nodes in one tensor."""
+    is_stack = isinstance(argument, Tensor) and argument.dim() == 3 and argument.shape[0] > 0
+    return is_stack and argument.shape[1] == num_edges
 
 
 def _as_given(name: str, argument: Any, num_edges: int) -> Any:

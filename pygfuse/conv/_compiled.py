@@ -131,8 +131,8 @@ class CompiledConv(TracedByTorch, Noted):
         plan = self.plan_of(call.given, of_edges)
         if isinstance(plan, str):
             return plan
-        if call.stacks and (plan.returns_edges or plan.captured.stored):
-            return 'values of edges of features of more than two dimensions'
+        if call.stacks and plan.captured.stored:
+            return 'values that are stored of features of more than two dimensions'
         return plan.why_not(call.edges, call.tensors) or plan
 
     def plan_of(self, given: Mapping[str, Any], of_edges: bool = False) -> Plan | str:

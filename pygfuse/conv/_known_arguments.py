@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.compiler import Given
-from pygfuse.conv._call import Call
+from pygfuse.conv._call import Call, stacked
 
 _SUFFIXES = {'_j': 0, '_i': 1}
 
@@ -27,6 +27,7 @@ class KnownArguments:
         of_update: The names and defaults of what ``update`` takes.
         num_stacked: How many features of nodes each argument holds, ``[*, nodes, channels]``; None for one without that
             dimension.
+        stacks_of_edges: The names of those that have a row for each edge for each of these.
     """
 
     of_nodes: tuple[tuple[str, str, int | None], ...]
@@ -35,6 +36,7 @@ class KnownArguments:
     counted: tuple[tuple[str, int | None, int], ...]
     of_update: tuple[tuple[str, Any], ...]
     num_stacked: int | None
+    stacks_of_edges: tuple[str, ...] = ()
 
     @staticmethod
     def of(layer: Any, call: Call, kwargs: Mapping[str, Any]) -> KnownArguments | None:
@@ -66,11 +68,12 @@ class KnownArguments:
                     counted[name[:-2], place, side if place is None else place] = part.dim()
         if any(dims != 3 if stacked else layer.node_dim % dims for dims in counted.values()):
             return None
-        edges = tuple(name for name in others if items[name].residency == 'edge')
-        shared = tuple((name, items[name].value.shape) for name in others if name not in edges)
+        of_stacks = tuple(name for name in others if items[name].is_stacked)
+        edges = tuple(name for name in others if items[name].residency == 'edge' and name not in of_stacks)
+        shared = tuple((name, items[name].value.shape) for name in others if name not in (*edges, *of_stacks))
         update = tuple((name, None if name in kwargs else value) for name, value in call.of_update.items())
         num_stacked = stacked.pop() if stacked else None
-        return KnownArguments(tuple(of_nodes), edges, shared, tuple(counted), update, num_stacked)
+        return KnownArguments(tuple(of_nodes), edges, shared, tuple(counted), update, num_stacked, of_stacks)
 
     def tensors(self, num_edges: int | None, kwargs: Mapping[str, Any]) -> dict[str, Tensor] | None:
         """The tensors of a call by name; None if one has other rows than it should.
@@ -85,6 +88,10 @@ class KnownArguments:
         for name in self.of_edges:
             found[name] = kwargs[name]
             if num_edges is not None and kwargs[name].shape[0] != num_edges:
+                return None
+        for name in self.stacks_of_edges:
+            found[name] = kwargs[name]
+            if num_edges is not None and kwargs[name].shape[1] != num_edges:
                 return None
         for name, shape in self.shared:
             found[name] = kwargs[name]
@@ -113,9 +120,9 @@ class KnownArguments:
         """What a function gives of the tensors, of features that are stacked one after the other."""
         if self.num_stacked is None:
             return run(tensors)
-        stacks = {name: tensors[name] for name, *_ in self.of_nodes}
+        stacks = {name: tensors[name] for name in (*[name for name, *_ in self.of_nodes], *self.stacks_of_edges)}
         each = [{name: stack[k] for name, stack in stacks.items()} for k in range(self.num_stacked)]
-        return torch.stack([run({**tensors, **one}) for one in each])
+        return stacked([run({**tensors, **one}) for one in each])
 
     def for_update(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What ``update`` takes."""

@@ -197,7 +197,7 @@ class Twice(Block):
 
 
 REFUSED = {
-    BySource: 'it reads edge_index',
+    BySource: 'a reduction of edges by something else than their target',
     Ends: 'it returns values of nodes for each edge',
     Given: 'it returns or stores what it was given',
     Twice: 'it reads a part of a Sequential',

@@ -1,0 +1,126 @@
+"""Several features of nodes and edges in one tensor, before the dimension of rows, as weather models have batches."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.nn import LayerNorm, Linear, SiLU
+
+import pygfuse
+from tests.compiler.as_pyg import assert_as_pyg
+from tests.compiler.own_convs import Own
+from tests.support.parity import random_edges
+
+WIDTH, DIM, NODES, EDGES = 8, 4, 20, 90
+
+
+class Interaction(Own):
+    """A network on both ends and features of edges, reduced and returned."""
+
+    def __init__(self, aggr='sum', size=None):
+        super().__init__(aggr)
+        self.size, width = size, 2 * WIDTH + DIM
+        self.nn = torch.nn.Sequential(Linear(width, WIDTH), SiLU(), Linear(WIDTH, WIDTH), LayerNorm(WIDTH))
+
+    def message(self, x_i, x_j, edge_attr):
+        return self.nn(torch.cat((edge_attr, x_j, x_i), dim=-1))
+
+    def aggregate(self, inputs, index, ptr, dim_size):
+        return super().aggregate(inputs, index, ptr, dim_size if self.size is None else self.size), inputs
+
+
+class Weighed(Own):
+    def message(self, x_j, edge_attr, edge_weight):
+        return torch.tanh(x_j) * edge_attr * edge_weight.view(-1, 1)
+
+
+def given(count: int = 3, num_nodes: int = NODES, num_edges: int = EDGES, dim: int = DIM) -> dict[str, torch.Tensor]:
+    x, edge_attr = torch.randn(count, num_nodes, WIDTH), torch.randn(count, num_edges, dim)
+    return {'edge_index': random_edges(num_nodes, num_nodes, num_edges), 'x': x, 'edge_attr': edge_attr}
+
+
+@pytest.mark.parametrize('aggr', ['sum', 'mean', 'max'])
+@pytest.mark.parametrize('count', [1, 3])
+def test_outputs_and_gradients_are_those_of_pyg(count, aggr):
+    torch.manual_seed(0)
+    assert_as_pyg(Interaction(aggr), given(count))
+
+
+@pytest.mark.usefixtures('at_once')
+def test_few_edges():
+    torch.manual_seed(0)
+    assert_as_pyg(Interaction(), given())
+
+
+def test_another_number_of_rows():
+    torch.manual_seed(0)
+    assert_as_pyg(Interaction(size=NODES + 2), given())
+
+
+def test_weights_that_are_those_of_all():
+    torch.manual_seed(0)
+    assert_as_pyg(Weighed(), {**given(dim=WIDTH), 'edge_weight': torch.rand(EDGES)})
+
+
+def test_calls_of_other_sizes():
+    torch.manual_seed(0)
+    conv = Interaction()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    # as many as nodes, and as many as edges, are in one tensor once
+    for sizes in ((3, 20, 90), (3, 20, 90), (3, 25, 70), (2, 20, 90), (20, 20, 90), (9, 20, 9), (3, 20, 90)):
+        arguments = given(*sizes)
+        torch.testing.assert_close(fused(**arguments), conv(**arguments))
+        assert fused.note.reason is None
+
+
+@pytest.mark.parametrize('name', ['x', 'edge_attr'])
+def test_features_of_which_there_are_others(name):
+    """torch concatenates no tensors of different sizes: PyG's error is that of the fused layer."""
+    conv, arguments = Interaction(), given()
+    arguments[name] = arguments[name][:2]
+    for layer in (conv, pygfuse.compile(copy.deepcopy(conv))):
+        with pytest.raises(RuntimeError, match='Sizes of tensors must match'):
+            layer(**arguments)
+
+
+def test_features_of_edges_that_are_those_of_all():
+    conv, arguments = Interaction(), given()
+    arguments['edge_attr'] = arguments['edge_attr'][0]
+    for layer in (conv, pygfuse.compile(copy.deepcopy(conv))):
+        with pytest.raises(RuntimeError, match='same number of dimensions'):
+            layer(**arguments)
+
+
+@pytest.mark.parametrize('dim', [1, 2])
+def test_dimensions_that_are_counted_from_the_first(dim):
+    class Counted(Own):
+        def message(self, x_i, x_j):
+            return torch.cat([x_i, x_j], dim=dim)[:, : x_i.size(1)]
+
+    conv, arguments = Counted(), given()
+    del arguments['edge_attr']
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason is not None
+
+
+def test_what_is_stored_is_refused():
+    class Stored(Own):
+        def message(self, x_i, x_j):
+            self.seen = (x_i - x_j).tanh()
+            return self.seen
+
+    conv, arguments = Stored(), given()
+    del arguments['edge_attr']
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    torch.testing.assert_close(fused.seen, conv.seen)
+    assert fused.note.reason == 'values that are stored of features of more than two dimensions'
+
+
+def test_torch_compile():
+    conv, arguments = Interaction(), given()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(torch.compile(fused, backend='eager')(**arguments), conv(**arguments))
