@@ -85,6 +85,17 @@ def test_features_of_which_there_are_others(name):
             layer(**arguments)
 
 
+def test_features_of_other_edges():
+    conv = Interaction()
+    fused, arguments = pygfuse.compile(copy.deepcopy(conv)), given()
+    # the third call is one that is known
+    fused(**arguments), fused(**arguments)
+    arguments['edge_attr'] = arguments['edge_attr'][:, 1:]
+    for layer in (conv, fused):
+        with pytest.raises(RuntimeError, match='Sizes of tensors must match'):
+            layer(**arguments)
+
+
 def test_features_of_edges_that_are_those_of_all():
     conv, arguments = Interaction(), given()
     arguments['edge_attr'] = arguments['edge_attr'][0]

@@ -11,6 +11,12 @@ _DEGREES = 'tests/compiler/test_degrees.py'
 _CONTEXTS = 'tests/compiler/test_contexts.py'
 _LAST = 'tests/graph/test_graph.py -k last_target'
 
+_EDGE_INDEX = 'tests/compiler/test_edge_index.py'
+_SIZES = 'tests/compiler/test_sizes.py'
+_WITHIN = 'tests/compiler/test_ends_within.py'
+_PILES = 'tests/compiler/test_piles.py'
+_STACKS = 'tests/compiler/test_stacks.py'
+
 OF_CODE_OF_OTHERS = (
     Mutation(
         'what is recorded without gradients',
@@ -57,15 +63,15 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'the last target of edges as they come',
         'graph/orders.py',
-        'int(coo.rows.max()) == self.num_targets - 1',
-        'True',
+        'int(coo.rows.max())',
+        'self.num_targets - 1',
         _LAST,
     ),
     Mutation(
         'the last target of sorted edges',
         'graph/orders.py',
-        'bool(self.csr.indptr[-1] > self.csr.indptr[-2])',
-        'True',
+        'int((self.csr.indptr < self.csr.indptr[-1]).sum()) - 1',
+        'self.num_targets - 1',
         _LAST,
     ),
     Mutation(
@@ -193,5 +199,124 @@ OF_CODE_OF_OTHERS = (
         'shapes = [torch.get_default_dtype(), adjacency.dtype,',
         'shapes = [adjacency.dtype,',
         f'{_DEGREES} -k another_type',
+    ),
+    Mutation(
+        'any number behind the last target',
+        'compiler/places.py',
+        'type(other) is int and other == 1',
+        'type(other) is int',
+        f'{_EDGE_INDEX} -k sizes_of_the_last',
+    ),
+    Mutation(
+        'the targets of a reversed flow',
+        'compiler/places.py',
+        'Place(row % 2 == self.target_row)',
+        'Place(row % 2 == 1)',
+        f'{_EDGE_INDEX} -k by_rows_of_the_edges',
+    ),
+    Mutation(
+        'rows that may be of edges',
+        'conv/_call.py',
+        ' and sources != graph.num_user_edges',
+        '',
+        f'{_EDGE_INDEX} -k as_many',
+    ),
+    Mutation(
+        'a refusal by numbers of rows, remembered',
+        'conv/_call.py',
+        "return 'edge_index' in self.given",
+        'return False',
+        f'{_EDGE_INDEX} -k as_many',
+    ),
+    Mutation(
+        'rows of nodes that are not counted',
+        'conv/_known_arguments.py',
+        'for side in (0, 1)}',
+        'for side in ()}',
+        f'{_EDGE_INDEX} -k other_numbers',
+    ),
+    Mutation(
+        'edges to the row behind the last',
+        'compiler/plan.py',
+        '<= edges.graph().last_target',
+        '< edges.graph().last_target',
+        f'{_SIZES} -k behind_the_last',
+    ),
+    Mutation(
+        'rows behind the targets',
+        'compiler/written.py',
+        'return x[:size] if size <= x.shape[0] else',
+        'return x[:size] if True else',
+        f'{_SIZES} -k those_of_pyg',
+    ),
+    Mutation(
+        'a tensor of the layer that becomes a number',
+        'compiler/watch.py',
+        'not isinstance(found, Tensor) or',
+        '',
+        f'{_SIZES} -k change',
+    ),
+    Mutation(
+        'values of sources that are added within a network',
+        'compiler/kept.py',
+        "or (x.residency == SOURCE and node.op == 'add')",
+        'or False',
+        f'{_WITHIN} -k those_of_pyg',
+    ),
+    Mutation(
+        'values of targets within a network',
+        'compiler/kept.py',
+        'x.residency == TARGET or',
+        'False or',
+        f'{_WITHIN} -k those_of_pyg',
+    ),
+    Mutation(
+        'a pile of different shapes',
+        'compiler/handlers.py',
+        'part.node.shape != first.node.shape or',
+        'False or',
+        f'{_PILES} -k different',
+    ),
+    Mutation(
+        'the mean of a pile',
+        'compiler/piles.py',
+        'self.sum(dim, keepdim), len(self._parts))',
+        'self.sum(dim, keepdim), 2)',
+        f'{_PILES} -k those_of_pyg',
+    ),
+    Mutation(
+        'a pile that keeps its dimension',
+        'compiler/piles.py',
+        ' or keepdim:',
+        ':',
+        f'{_PILES} -k refused',
+    ),
+    Mutation(
+        'a small matrix times a column',
+        'compiler/handlers.py',
+        "made('permute', x, dims=(0, 2, 1))",
+        'x',
+        f'{_EDGE_INDEX} -k rows_of_nodes',
+    ),
+    Mutation(
+        'a name that was nowhere',
+        'compiler/surroundings.py',
+        'guards.add(owner, name, None)',
+        'pass',
+        'tests/compiler/test_surroundings.py -k nowhere',
+    ),
+    Mutation(
+        'a concatenation with features of all',
+        'compiler/handlers.py',
+        'part.is_stacked != first.is_stacked for part in others',
+        'False for part in others',
+        f'{_STACKS} -k those_of_all',
+    ),
+    Mutation(
+        'a stack of other edges',
+        'conv/_known_arguments.py',
+        'kwargs[name].shape[1] != num_edges',
+        'False',
+        f'{_STACKS} -k other_sizes',
     ),
 )

@@ -39,8 +39,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'values kept for what a message reads of targets',
         'compiler/kept.py',
-        'return _apart(message, found.values(), order)\n\n\ndef wordless',
-        'return _apart(message, found.values(), in_order(message))\n\n\ndef wordless',
+        'return _apart(message, found.values(), order, of_nodes)',
+        'return _apart(message, found.values(), in_order(message), of_nodes)',
         f'{PUBLISHED} -k reductions_within',
     ),
     Mutation(
