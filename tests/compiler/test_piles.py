@@ -23,7 +23,7 @@ REDUCED = {
 REFUSED = {
     'every number': lambda parts: torch.stack(parts).sum() * parts[0],
     'another dimension': lambda parts: torch.stack(parts).sum(dim=-1).sum(0).unsqueeze(-1),
-    'its dimension kept': lambda parts: torch.stack(parts).sum(0, keepdim=True).flatten(1).sum(-1, keepdim=True) * parts[0],
+    'its dimension kept': lambda parts: parts[0] * torch.stack(parts).sum(0, keepdim=True).flatten(1).sum(-1, True),
     'an extreme': lambda parts: torch.amax(torch.stack(parts), dim=0),
     'an extreme with its place': lambda parts: torch.stack(parts).max(dim=0).values,
     'a product': lambda parts: torch.prod(torch.stack(parts), 0),

@@ -317,6 +317,6 @@ OF_CODE_OF_OTHERS = (
         'conv/_known_arguments.py',
         'kwargs[name].shape[1] != num_edges',
         'False',
-        f'{_STACKS} -k other_sizes',
+        f'{_STACKS} -k other_edges',
     ),
 )
