@@ -35,7 +35,6 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.words import WORDS
 from pygfuse.ops.edge_values import DTYPES
 
-_NONE: Mapping[int, Node] = {}
 # what takes long on edges
 _MAPS = ('linear', 'matmul', 'einsum')
 
@@ -212,7 +211,9 @@ def dropouts_in(message: Node) -> list[Node]:
     return [node for node in computed_on_edges(message) if node.op == 'dropout']
 
 
-def _apart(message: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] = _NONE) -> Apart:
+def _apart(
+    message: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] | None = None
+) -> Apart:
     """`_with_kept` of a message; each of its values is drawn once.
 
     Raises:
@@ -226,7 +227,7 @@ def _apart(message: Node, kept: Collection[Node], order: Iterable[Node], of_node
 
 
 def _with_kept(
-    output: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] = _NONE
+    output: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] | None = None
 ) -> Apart:
     """A value that reads some of those that it is computed of from memory.
 
@@ -237,7 +238,7 @@ def _with_kept(
             message, which have forms of their own.
         of_nodes: By what reads them, values of nodes that are in memory for each edge.
     """
-    ids = {id(node) for node in kept}
+    ids, of_nodes = {id(node) for node in kept}, of_nodes or {}
     found: dict[int, Node] = {}
     found_kept = []
     rows = {id(end): value('on_edges', end) for end in of_nodes.values()}

@@ -32,6 +32,8 @@ BY_CHUNKS = 'GINEConv, mapped edges', 'CGConv, mapped edges'
 def _threads(monkeypatch):
     # a GINE would run operators of torch
     monkeypatch.setattr(few_edges, 'MOST_TINY_BYTES', 0)
+    # and features would be mapped before
+    monkeypatch.setattr(few_edges, 'MOST_MAPPED_FIRST', 0)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
