@@ -147,6 +147,7 @@ KINDS: dict[str, Kind] = {
             'dropout': named(0.0, 0.5, 1.0), 'edge_dim': EDGES, 'bias': BOTH, 'aggr': SUMS,
         },
         edge='edge_attr', edge_width='edge_dim', lazy=False, takes_size=True, attention=True, edge_types=True,
+        ties_differ=True,
     ),
     'FiLMConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
