@@ -10,7 +10,7 @@ import torch
 
 from pygfuse.compiler.ir import EDGE
 from pygfuse.compiler.operations import OPERATIONS
-from pygfuse.compiler.own_matrices import is_small, product
+from pygfuse.compiler.own_matrices import product, product_of_small
 from pygfuse.compiler.piles import Pile
 from pygfuse.compiler.places import NUM_EDGES
 from pygfuse.compiler.refusal import Refused
@@ -249,20 +249,13 @@ def _refuse_rows(*weights: Any) -> None:
 @handler('matmul', 'mm', 'bmm')
 def _matmul(x: Any, weight: Any) -> Symbol:
     if isinstance(x, Symbol) and isinstance(weight, Symbol) and weight.rows is not None:
-        return _product_of_small(x, weight) if is_small(x, weight) else product(x, weight)
+        with contextlib.suppress(Refused):
+            return product(x, weight)
+        return product_of_small(x, weight)
     _refuse_rows(weight)
     if not isinstance(weight, Symbol) or weight.dim() not in (1, 2):
         raise Refused('a product of matrices of each edge')
     return made('matmul', x, weight) if weight.dim() == 1 else made('linear', x, recorded(torch.t, (weight,)))
-
-
-def _product_of_small(x: Symbol, matrix: Symbol) -> Symbol:
-    """Rows ``[1, in]`` times matrices ``[in, out]``, or matrices ``[out, in]`` times columns ``[in, 1]``, as a sum."""
-    is_column = matrix.node.shape[1:] == (1,) and x.node.shape[:1] != (1,)
-    row, matrix = (matrix, made('permute', x, dims=(0, 2, 1))) if is_column else (x, matrix)
-    column = made('reshape', row, shape=(row.node.width, 1))
-    out = made('sum', made('mul', column, matrix), dims=(1,), keepdim=False)
-    return made('reshape', out, shape=(out.node.width, 1) if is_column else (1, out.node.width))
 
 
 @handler('einsum')

@@ -15,16 +15,6 @@ from pygfuse.compiler.symbols import Symbol, made
 _MOST_OF_SMALL = 16
 
 
-def is_small(x: Symbol, matrix: Symbol) -> bool:
-    """Whether rows or columns are multiplied by matrices with so few numbers that they are there for each edge."""
-    rows, matrices = x.node.shape, matrix.node.shape
-    if len(rows) != 2 or len(matrices) != 2:
-        return False
-    is_column = matrices[1] == 1 and rows[0] != 1
-    size, inner = (x.node.width, rows[1] == matrices[0]) if is_column else (matrix.node.width, rows[1] == matrices[0])
-    return inner and (is_column or rows[0] == 1) and size <= _MOST_OF_SMALL
-
-
 def product(x: Symbol, matrix: Symbol) -> Symbol:
     """Rows ``[1, in]`` times matrices ``[in, out]`` of edges, or matrices ``[out, in]`` times columns ``[in, 1]``.
 
@@ -35,6 +25,22 @@ def product(x: Symbol, matrix: Symbol) -> Symbol:
         out = _row_times(made('reshape', matrix, shape=(1, matrix.node.width)), x, is_transposed=True)
         return made('reshape', out, shape=(out.node.width, 1))
     return _row_times(x, matrix)
+
+
+def product_of_small(x: Symbol, matrix: Symbol) -> Symbol:
+    """The same of matrices of at most 16 numbers, whatever these are, as a sum of products.
+
+    Raises:
+        Refused: If there are more.
+    """
+    is_column = matrix.node.shape[1:] == (1,) and x.node.shape[:1] != (1,)
+    row, of_edges = (matrix, made('permute', x, dims=(0, 2, 1))) if is_column else (x, matrix)
+    is_known = len(row.node.shape) == len(of_edges.node.shape) == 2 and row.node.width == of_edges.node.shape[0]
+    if not is_known or row.node.shape[is_column] != 1 or of_edges.node.width > _MOST_OF_SMALL:
+        raise Refused('a linear map of each edge of its own')
+    column = made('reshape', row, shape=(row.node.width, 1))
+    out = made('sum', made('mul', column, of_edges), dims=(1,), keepdim=False)
+    return made('reshape', out, shape=(out.node.width, 1) if is_column else (1, out.node.width))
 
 
 def _row_times(x: Symbol, matrix: Symbol, is_transposed: bool = False) -> Symbol:

@@ -293,7 +293,7 @@ OF_CODE_OF_OTHERS = (
     ),
     Mutation(
         'a small matrix times a column',
-        'compiler/handlers.py',
+        'compiler/own_matrices.py',
         "made('permute', x, dims=(0, 2, 1))",
         'x',
         f'{_EDGE_INDEX} -k rows_of_nodes',
