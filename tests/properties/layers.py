@@ -152,7 +152,7 @@ KINDS: dict[str, Kind] = {
     'FiLMConv': Kind(
         {**WIDTHS, 'out_channels': CHANNELS},
         {
-            'num_relations': named(3, 1, 140),
+            'num_relations': named(3, 1, 20),
             'nn': {'map': None, 'own map': lambda: Linear(FEATURES, 2 * CHANNELS, bias=False), 'network': film_network},
             'act': {
                 'ReLU': ABSENT, 'none': None, 'tanh': torch.nn.Tanh, 'PReLU': lambda: PReLU(CHANNELS),
