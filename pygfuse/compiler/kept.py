@@ -109,11 +109,11 @@ def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
             if readers[id(node)] > 1 and _has_map(node):
                 found[id(node)] = node
             beside = _network_beside(node)
+            if beside is not None:
+                found[id(beside)] = beside
             end = _end_within(node)
             if end is not None:
                 of_nodes[id(node)] = end
-            if beside is not None:
-                found[id(beside)] = beside
         elif _is_end(node):
             found[id(node)] = node
         else:

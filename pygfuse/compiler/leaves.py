@@ -55,7 +55,6 @@ def _is_number(size: Any) -> bool:
 
 def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
     """`torch_geometric.utils.softmax` of symbols."""
-    # a size of its own is never seen in the result of a softmax
     _checked(src, index, dim, ptr)
     if not (_is_of_targets(num_nodes) or _is_unsaid(num_nodes)):
         raise Refused('a softmax over another number of targets than there are')
@@ -82,7 +81,7 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:
     """`torch_geometric.utils.degree` of symbols."""
-    if not (isinstance(index, Place) and index.is_target and isinstance(num_nodes, Rows)):
+    if not (isinstance(index, Place) and index.is_target and _is_of_targets(num_nodes)):
         raise Refused('degrees of something else than targets')
     dtype = torch.get_default_dtype() if dtype is None else dtype
     return Symbol(Node('degree', (), {}, TARGET, (), dtype), NUM_TARGETS)

@@ -10,8 +10,6 @@ from pygfuse.compiler.refusal import Refused
 
 # rows of edges, of targets, of sources and of a result of another size: numbers that no width of features has
 NUM_EDGES, NUM_TARGETS, NUM_SOURCES, NUM_OTHERS = 10007, 10009, 10037, 10039
-# the size that a reduction has without one
-AFTER_LAST_TARGET = object()
 
 
 class Rows(int):
@@ -25,8 +23,11 @@ class Rows(int):
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Rows) or other is None:
-            return other is not None and int(self) == int(other)
+        if other is None:
+            return False
+        if isinstance(other, Rows):
+            # of two kinds there may be as many
+            return True if int(self) == int(other) else self._refuse()
         # a call without edges never comes here
         return False if isinstance(other, int) and other == 0 and int(self) == NUM_EDGES else self._refuse()
 
@@ -39,7 +40,22 @@ class Rows(int):
     __hash__ = int.__hash__
 
 
-class Place:
+class OfEdges:
+    """What only the edges themselves tell, of which nothing is read but what a class says."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refused(f'it reads the edges themselves ({name})')
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise Refused(f'it reads the edges themselves ({function.__name__})')
+
+
+# the size that a reduction has without one
+AFTER_LAST_TARGET = OfEdges()
+
+
+class Place(OfEdges):
     """The target or the source of each edge: what PyG calls ``index``, ``edge_index_i`` and ``edge_index_j``."""
 
     def __init__(self, is_target: bool) -> None:
@@ -63,15 +79,8 @@ class Place:
             raise Refused('it reads the edges themselves (max)')
         return LastTarget()
 
-    def __getattr__(self, name: str) -> Any:
-        raise Refused(f'it reads the edges themselves ({name})')
 
-    @classmethod
-    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise Refused(f'it reads the edges themselves ({function.__name__})')
-
-
-class LastTarget:
+class LastTarget(OfEdges):
     """The last target that has an edge: it may be asked for as the size of a reduction that ends behind it."""
 
     def __add__(self, other: Any) -> Any:
@@ -85,12 +94,9 @@ class LastTarget:
     __int__ = __index__ = __float__ = __bool__ = __sub__ = __mul__ = __eq__ = __lt__ = __gt__ = _refuse
     __hash__ = object.__hash__
 
-    def __getattr__(self, name: str) -> Any:
-        raise Refused(f'it reads the edges themselves ({name})')
-
 
 @dataclasses.dataclass(frozen=True)
-class EdgeIndexRows:
+class EdgeIndexRows(OfEdges):
     """The argument ``edge_index`` of a message: targets and sources of the edges, which are its rows.
 
     Attributes:
@@ -125,10 +131,3 @@ class EdgeIndexRows:
         if type(row) is not int or not -2 <= row < 2 or others not in ([], [slice(None)]):
             raise Refused('it reads the edges themselves')
         return Place(row % 2 == self.target_row)
-
-    def __getattr__(self, name: str) -> Any:
-        raise Refused(f'it reads the edges themselves ({name})')
-
-    @classmethod
-    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise Refused(f'it reads the edges themselves ({function.__name__})')

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
 from pygfuse.compiler.operations import OPERATIONS
-from pygfuse.compiler.places import AFTER_LAST_TARGET, EdgeIndexRows, LastTarget, Place, Rows
+from pygfuse.compiler.places import OfEdges, Rows
 from pygfuse.compiler.refusal import Refused
 
 HANDLERS: dict[str, Callable] = {}
@@ -156,7 +156,7 @@ def replaced(arguments: Any, function: Callable[[Symbol], Any]) -> Any:
         return {name: replaced(argument, function) for name, argument in arguments.items()}
     if isinstance(arguments, Tensor):
         raise Refused('it uses a tensor that is neither an argument nor held by the layer')
-    if isinstance(arguments, (Place, EdgeIndexRows, LastTarget)) or arguments is AFTER_LAST_TARGET:
+    if isinstance(arguments, OfEdges):
         raise Refused('it reads the edges themselves')
     return arguments
 

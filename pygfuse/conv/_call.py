@@ -143,12 +143,10 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
         if name not in found and name not in _SPECIAL:
             argument = given.get(name, default)
             is_whole = f'{name}_i' in wanted or f'{name}_j' in wanted
-            if isinstance(argument, Tensor) and argument.shape[:1] == (sources,) == (targets,):
-                # rows that are chosen by those of the edges
-                is_whole |= 'edge_index' in found and sources != graph.num_user_edges
-            else:
-                is_whole = False
-            if is_whole:
+            # its rows may be read by those of the edges
+            is_read = 'edge_index' in found and sources != graph.num_user_edges
+            has_row = isinstance(argument, Tensor) and argument.shape[:1] == (sources,) == (targets,)
+            if has_row and (is_whole or is_read):
                 found[name] = Given('target', argument, is_of_all=True)
             elif stacks and _is_stack_of_edges(argument, graph.num_user_edges):
                 stacks[name] = argument

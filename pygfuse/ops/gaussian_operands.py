@@ -51,10 +51,9 @@ def gaussians(dimensions: int) -> Derived:
 
     def compute(rows: Found, given: Sequence[Tensor]) -> Sequence[Tensor]:
         features, mu, sigma = rows[EDGE], given[_MU], given[_SIGMA]
-        # who follows the operators wants gradients of these
-        kernels = None if torch.is_grad_enabled() else gaussians_of(features.device)
-        if kernels is not None:
-            return kernels.operands(features.contiguous(), mu.contiguous(), sigma.contiguous(), _EPSILON)
+        if not torch.is_grad_enabled():
+            given = features.contiguous(), mu.contiguous(), sigma.contiguous()
+            return gaussians_of(features.device).operands(*given, _EPSILON)
         both = torch.stack((mu, factors_of(sigma))).mT.contiguous()
         return *features.t().contiguous().unsqueeze(2).unbind(), *both.view(2 * dimensions, 1, -1).unbind()
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from torch.nn import LayerNorm, Linear, SiLU
-from torch_geometric.utils import scatter
+from torch_geometric.utils import degree, scatter
 
 import pygfuse
 from tests.compiler.as_pyg import assert_as_pyg
@@ -104,6 +104,34 @@ def test_combinations_with_values_of_targets_are_refused():
     fused = pygfuse.compile(copy.deepcopy(conv))
     torch.testing.assert_close(fused(**arguments), conv(**arguments))
     assert fused.note.reason == 'add of values of edges and of nodes'
+
+
+@pytest.mark.parametrize('num_sources', [NODES, NODES + 3])
+def test_numbers_of_sources_and_targets_that_are_compared(num_sources):
+    class Compared(Own):
+        def message(self, x_j, size_i, size_j):
+            return x_j.tanh() if size_i == size_j else x_j.relu()
+
+    conv, edge_index = Compared(), random_edges(num_sources, NODES, EDGES)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    x = torch.randn(num_sources, WIDTH), torch.randn(NODES, WIDTH)
+    torch.testing.assert_close(fused(edge_index, x=x), conv(edge_index, x=x))
+    assert fused.note.reason == 'it computes with the number of edges or nodes'
+
+
+def test_degrees_for_as_many_rows_as_sources():
+    class Counted(Own):
+        def message(self, x_j):
+            return x_j.tanh()
+
+        def aggregate(self, inputs, index, dim_size, size_j):
+            return scatter(inputs, index, 0, dim_size, 'sum'), degree(index, size_j)
+
+    conv, edge_index = Counted(), random_edges(NODES + 3, NODES, EDGES)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    x = torch.randn(NODES + 3, WIDTH), torch.randn(NODES, WIDTH)
+    torch.testing.assert_close(fused(edge_index, x=x), conv(edge_index, x=x))
+    assert fused.note.reason == 'degrees of something else than targets'
 
 
 def test_torch_compile_traces_pyg_s_operators():

@@ -43,7 +43,7 @@ from tests.support.real_sizes import million_edges
 
 pytestmark = pytest.mark.slow
 
-# of layers that take features of edges and none, the walks are those of both: each is on one of the two graphs
+# a layer with features of edges launches what it does without: with them on a million edges, without on a hub
 ON_A_MILLION = [layer for layer in (GAT_EDGES, GCN, SAGE, GIN, EDGE_CONV, AGNN, *EDGES) if layer is not NN]
 ON_A_HUB = (GAT, *PLAIN)
 # what none of these layers launches; of activations those with a parameter, and the longest

@@ -319,4 +319,18 @@ OF_CODE_OF_OTHERS = (
         'False',
         f'{_STACKS} -k other_edges',
     ),
+    Mutation(
+        'numbers of two kinds that are not equal',
+        'compiler/places.py',
+        'return True if int(self) == int(other) else self._refuse()',
+        'return int(self) == int(other)',
+        f'{_SIZES} -k compared',
+    ),
+    Mutation(
+        'degrees for as many rows as sources',
+        'compiler/leaves.py',
+        'index.is_target and _is_of_targets(num_nodes)',
+        'index.is_target and isinstance(num_nodes, Rows)',
+        f'{_SIZES} -k degrees',
+    ),
 )
