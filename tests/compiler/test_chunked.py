@@ -8,10 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.nn import Dropout
+from torch_geometric.utils import softmax
 
 import pygfuse
 from pygfuse.compiler.chunked import Chunked
+from pygfuse.compiler.cost import cost_as_written
 from pygfuse.compiler.refusal import Refused
+from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of_chunks
 from pygfuse.memory import peak_bytes, saved_bytes
 from tests.compiler.as_pyg import assert_as_pyg
 from tests.compiler.own_convs import Own
@@ -131,3 +134,28 @@ def test_features_of_nodes_that_are_computed_for_active_rows_alone():
         found.append((out[mask], x.grad))
     assert conv.note.reason is None
     torch.testing.assert_close(*found)
+
+
+class Again(Own):
+    """Attention over values that its scores, their maximum and their sum are computed of."""
+
+    def __init__(self):
+        super().__init__(node_dim=0)
+        self.lin, self.score = torch.nn.Linear(3, 8), torch.nn.Linear(8, 8)
+
+    def message(self, x_j, edge_attr, index, ptr, size_i):
+        found = torch.atan(self.lin(edge_attr))
+        return softmax(torch.atan(self.score(found)), index, ptr, size_i) * found
+
+
+@pytest.mark.parametrize(('make', 'is_again'), [(Again, True), (CONVS['distances'], False)], ids=['again', 'once'])
+def test_chunks_that_compute_much_again_are_for_more_edges(make, is_again, monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_CHUNKED_BYTES', 2**20)
+    conv, example = pygfuse.compile(make()), GRAPHS['random']()
+    edge_attr = torch.randn(example.edge_index.shape[1], 3)
+    given = {'edge_index': example.edge_index, 'x': torch.randn(60, 8), 'edge_attr': edge_attr}
+    conv(**(given if is_again else arguments(example)))
+    (plan,) = conv.plans()
+    held = cost_as_written(plan.captured.output).held
+    assert plan.fewest_edges == fewest_of_chunks(4 * held, is_computed_again=is_again)
+    assert conv.note.reason == SO_FEW_EDGES

@@ -333,4 +333,11 @@ OF_CODE_OF_OTHERS = (
         'index.is_target and isinstance(num_nodes, Rows)',
         f'{_SIZES} -k degrees',
     ),
+    Mutation(
+        'chunks that compute much again, for as few edges',
+        'compiler/plan.py',
+        'fewest_of_chunks(row_bytes, is_more)',
+        'fewest_of_chunks(row_bytes)',
+        'tests/compiler/test_chunked.py -k much_again',
+    ),
 )
