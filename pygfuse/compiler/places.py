@@ -44,6 +44,8 @@ class OfEdges:
     """What only the edges themselves tell, of which nothing is read but what a class says."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):
+            raise AttributeError(name)
         raise Refused(f'it reads the edges themselves ({name})')
 
     @classmethod
