@@ -24,6 +24,18 @@ def aggregate(call: Call, kept: Tensor | None = None) -> Tensor:
         call: The call; its tensors may require gradients.
         kept: The factors of dropout ``[edge ids, H]``, if there is any.
     """
+    targets, _, message = _messages(call, kept)
+    return scatter(message, targets, 0, call.graph.num_targets, reduce=call.reduce)
+
+
+def messages(call: Call) -> Tensor:
+    """The message of each edge, ``[edge ids, H * C]``; 0 for ids of edges that are not walked."""
+    _, ids, found = _messages(call, None)
+    return found.new_zeros(call.graph.num_edge_ids, call.width).index_put((ids,), found)
+
+
+def _messages(call: Call, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The target, the id and the message of each edge."""
     targets, ids, values = _edges(call)
     if call.bound.score is not None:
         weight = _weight(call, targets, values)
@@ -31,8 +43,7 @@ def aggregate(call: Call, kept: Tensor | None = None) -> Tensor:
             weight = weight * kept[ids].unsqueeze(-1)
         values['weight'] = weight
     message = _apply(call.bound.program.message, values)
-    message = message.expand(len(ids), call.heads, call.channels).reshape(len(ids), call.width)
-    return scatter(message, targets, 0, call.graph.num_targets, reduce=call.reduce)
+    return targets, ids, message.expand(len(ids), call.heads, call.channels).reshape(len(ids), call.width)
 
 
 def weights(call: Call) -> Tensor:

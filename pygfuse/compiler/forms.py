@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
+from pygfuse.compiler.along_edges import AlongEdges, along_edges
 from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.ir import Node
 from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart, wordless_apart
@@ -17,7 +18,7 @@ from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.refusal import Refused
 
 T = TypeVar('T')
-Form: TypeAlias = Walk | Network | Chunked
+Form: TypeAlias = Walk | Network | Chunked | AlongEdges
 # by the identity of the value
 Forms: TypeAlias = dict[int, Form]
 
@@ -64,6 +65,7 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
         Refused: If there is none; why there is no network.
     """
     return _first(
+        lambda: {id(message): along_edges(message)},
         lambda: _values_of_network(message, keeps_wide),
         *([functools.partial(_values_of_networks, message)] if keeps_wide else []),
         lambda: {id(message): chunked(message)},
@@ -86,6 +88,7 @@ def reduced_and_returned(reduction: Node, message: Node, keeps_wide: bool = True
         Refused: If there is none; why there is no network.
     """
     return _first(
+        lambda: {id(message): along_edges(message), **forms_of(reduction, keeps_wide)},
         lambda: dict.fromkeys((id(reduction), id(message)), _returned(message, reduction)),
         *_attempts_with_kept(message, reduction, _returned, keeps_wide),
     )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.note import Note
+from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of
@@ -170,6 +171,7 @@ class Plan:
         looks_up = any(node.op == 'lookup' for node in self.steps)
         is_long = operators > _MANY_OPERATORS or has_network or looks_up
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
+        returned = [self.walks.get(id(node)) for node in results_of(self.output) if node.residency == EDGE]
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
         row_bytes = written.held * self.captured.output.dtype.itemsize
@@ -178,8 +180,8 @@ class Plan:
                 is_long=is_long,
                 is_short=self._is_short,
                 is_normalised=any(form.is_normalised for form in networks),
-                is_several=has_network and len(forms) > _FEW_FORMS,
-                is_returned=self.returns_edges,
+                is_several=has_network and (len(forms) > _FEW_FORMS or returned != []),
+                is_returned=not all(isinstance(form, AlongEdges) for form in returned),
                 is_computed_again=is_more,
             ),
             fewest_of_chunks(row_bytes, is_more) if self.chunked_reductions else 0,
@@ -217,9 +219,9 @@ class Plan:
         return None
 
     def _why_edges_tie(
-        self, network: Network | Chunked, edges: Edges, given: Mapping[str, Tensor], dtype: torch.dtype
+        self, network: Network | Chunked | AlongEdges, edges: Edges, given: Mapping[str, Tensor], dtype: torch.dtype
     ) -> str | None:
-        if isinstance(network, Chunked) or network.reduce != 'max' or network.is_at_once(edges, dtype):
+        if not isinstance(network, Network) or network.reduce != 'max' or network.is_at_once(edges, dtype):
             return None
         found: dict[int, Any] = {}
         with torch.no_grad():
@@ -241,11 +243,6 @@ class Plan:
     def sizes(self) -> tuple[Node | int, ...]:
         """The numbers of rows of results that have others than there are targets."""
         return tuple([node.args[1] for node in in_order(self.captured.output) if node.op == 'resized'])
-
-    @property
-    def returns_edges(self) -> bool:
-        """Whether a result has a row for each edge."""
-        return any(node.residency == EDGE for node in results_of(self.output))
 
     def run(self, edges: Edges, given: Mapping[str, Tensor], note: Note | None = None) -> Any:
         """The results of a call, with a row for each target or each edge.

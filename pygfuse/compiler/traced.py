@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.ir import Node
 from pygfuse.compiler.network import Network
@@ -64,8 +65,8 @@ class Traced:
         for form in plan.walks.values():
             if isinstance(form, Network):
                 _check_network(form)
-            elif isinstance(form, Chunked):
-                _check_values(form)
+            elif isinstance(form, (Chunked, AlongEdges)):
+                _check_values(form.others if isinstance(form, AlongEdges) else form)
         _check_attributes(plan.steps)
         places = {id(module): _place(name) for name, module in layer.named_modules()}
         values, kinds, around = [], [], []

@@ -13,6 +13,7 @@ from torch.nn import Module
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
+from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
@@ -158,8 +159,13 @@ class _Lines:
                 x, weights = (None if name is None else self._operand(form.operands[name]) for name in names)
                 return f'summed({self._kept(form.arguments)}, edges, note, {x}, {weights}, {{{operands}}}, {shape})'
             return f'walked({self._kept(form.arguments)}, edges, note, {{{operands}}}, {shape})'
-        if self._places is not None and isinstance(form, Chunked):
-            return self._row_of_each_edge(form)
+        rows = form.others if isinstance(form, AlongEdges) else form
+        if self._places is not None and isinstance(rows, Chunked):
+            return self._row_of_each_edge(rows)
+        if isinstance(form, AlongEdges):
+            of_program = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.of_program.items())
+            of_others = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.others.operands.items())
+            return f'{self._kept(form.call)}.run(edges, {{{of_program}}}, {{{of_others}}})[1]'
         found = self._passes.get(id(form))
         if found is None:
             # one pass gives a reduction and what it reduces

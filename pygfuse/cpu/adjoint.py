@@ -170,15 +170,16 @@ def _walk(
     found: dict[str, Tensor | Product] = {}
     for name in (*plan.heads, *plan.channels):
         found[name] = on_huge_pages(result(*call.tensors[name].shape))
+    # edges of the user that are not walked (self-loops that were replaced) have no gradient
+    new_of_edges = like.new_empty if edges.num_edges == graph.num_edge_ids else functools.partial(zeros, like)
     rows = [name for name in plan.edge_channels if name in bound.edge_rows]
-    for name in (*plan.edges, *rows):
-        # edges of the user that are not walked (self-loops that were replaced) have no gradient
+    for name in plan.edges:
         found[name] = zeros(like, *call.tensors[name].shape)
+    for name in rows:
+        found[name] = on_huge_pages(new_of_edges(*call.tensors[name].shape))
     products = [name for name in plan.edge_channels if name in bound.edge_products]
     weight_sums = _each(products, lambda name: zeros(like, pieces, *call.products[name].weight.shape))
-    # edges of the user that are not walked have no gradient
-    features_like = like.new_empty if edges.num_edges == graph.num_edge_ids else functools.partial(zeros, like)
-    features = _each(plan.features, lambda name: _for_features(call.products[name], tiling.count, features_like))
+    features = _each(plan.features, lambda name: _for_features(call.products[name], tiling.count, new_of_edges))
     passed = _each(plan.passed, lambda _: on_huge_pages(like.new_empty(edges.num_edges, call.heads)))
     added = _each(plan.added, lambda _: zeros(like, pieces, num_others, call.heads))
     sums = _each(plan.parameters, lambda _: zeros(like, pieces, call.width))

@@ -88,13 +88,10 @@ def edge_row_loader(layout: Layout, rows: int, products: int) -> Callable:
     return compiled(text, load_row=layout.load_row)
 
 
-def edge_row_prefetcher(rows: int) -> Callable:
-    """``fetch(operands, row, width)``: asks for what `edge_row_loader` will read of an edge's rows.
-
-    Edges are walked in another order than their features lie in memory, so that no processor guesses the place.
-    """
-    lines = [f'    prefetch(operands.edge_rows[{i}], row * width)' for i in range(rows)]
-    text = '\n'.join(['def fetch(operands, row, width):', *lines, '    return'])
+def edge_line_prefetcher(rows: int) -> Callable:
+    """``fetch(operands, first)``: asks for the first cache line of what `edge_row_loader` will read of an edge."""
+    lines = [f'    prefetch(operands.edge_rows[{i}], first)' for i in range(rows)]
+    text = '\n'.join(['def fetch(operands, first):', *lines, '    return'])
     return compiled(text, prefetch=prefetch)
 
 

@@ -29,6 +29,8 @@ from pygfuse.program.expansion import EXPANSIONS
 SCALAR, HEADS, CHANNELS = 'scalar', 'heads', 'channels'
 _LEVELS = (SCALAR, HEADS, CHANNELS)
 _INFIX = {'add': '+', 'sub': '-', 'mul': '*', 'div': '/'}
+# words that are tens of instructions each
+_LONG = {'exp', 'expm1', 'tail', 'log', 'log1p', 'tanh', 'sech_squared', 'sigmoid', 'sigmoid_slope', 'softplus'}
 
 
 def _operator(word: str) -> tuple[Callable, Callable]:
@@ -227,6 +229,11 @@ class Trace:
         writer = _Writer('v', expanded)
         result = writer.write(self.output)
         return writer.function(name, self.names(), result)
+
+    @functools.cached_property
+    def is_long(self) -> bool:
+        """Whether so much is computed of a row that a processor does not look ahead to what the next ones read."""
+        return any(value.word in _LONG and value.level == CHANNELS for value in _in_order(self.output))
 
     def before_sum(self) -> Trace | None:
         """What the sum over channels is taken of in which this ends, if it ends in one."""

@@ -7,14 +7,7 @@ from collections.abc import Callable
 from pygfuse.codegen.combination import writers
 from pygfuse.codegen.precision import SETTLED_AFTER
 from pygfuse.cpu.edge_products import EdgeProducts
-from pygfuse.cpu.inlining import (
-    add_tuples,
-    compiled,
-    copies,
-    edge_row_loader,
-    edge_row_prefetcher,
-    spread,
-)
+from pygfuse.cpu.inlining import add_tuples, compiled, copies, edge_row_loader, spread
 from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.layout import Layout
 from pygfuse.cpu.memory import place_at
@@ -22,7 +15,15 @@ from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.walks.arguments import BACKWARD
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, head_fetcher, head_values, row_fetcher, summed_later
+from pygfuse.cpu.walks.score import (
+    above,
+    edge_row_fetcher,
+    edge_scorer,
+    head_fetcher,
+    head_values,
+    row_fetcher,
+    summed_later,
+)
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_SOURCE, BY_TARGET, BackwardPlan, used_by
 from pygfuse.program.program import TARGET, BoundProgram
@@ -168,7 +169,8 @@ def backward_body(
     score = edge_scorer(bound, layout, sides) if has_score else None
     gradients_buffer, keep_gradient, load_gradients = head_values(layout, unsummed)
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
-    with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
+    with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_fetcher(bound, layout)
+    is_long = bound.message.is_long and not has_score
     with_products, products = len(bound.edge_products) > 0, edge_products_of(layout, bound, plan)
     room, gradient_room, fill, differentiate = (
         products.room, products.gradient_room, products.fill, products.differentiate,
@@ -269,9 +271,8 @@ def backward_body(
                         store_edges(weights, 0, alpha)
                 for k in range(count):
                     if with_edge_rows:
-                        ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
-                        fetch_edge_rows(operands, ahead, width)
-                    if of_heads or edge_alpha is not None:
+                        fetch_edge_rows(q + k, last_edge, walked, operands, width, channel)
+                    if of_heads or edge_alpha is not None or is_long:
                         fetch_rows(q + k, last_edge, walked, fetched, width, channel)
                     elif has_score:
                         fetch_rows(q + k, last_edge, walked, of_others, width, channel)

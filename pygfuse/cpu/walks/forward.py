@@ -9,13 +9,13 @@ import numpy as np
 from pygfuse.codegen.combination import combiner, finisher, leaver, resumer
 from pygfuse.codegen.precision import SLACK, lowest
 from pygfuse.cpu.edge_products import EdgeProducts
-from pygfuse.cpu.inlining import compiled, edge_row_loader, edge_row_prefetcher
+from pygfuse.cpu.inlining import compiled, edge_row_loader
 from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.walks.arguments import COMBINE, FORWARD, SETTLE
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
-from pygfuse.cpu.walks.score import AHEAD, above, edge_scorer, head_fetcher, row_fetcher
+from pygfuse.cpu.walks.score import above, edge_row_fetcher, edge_scorer, head_fetcher, row_fetcher
 from pygfuse.program import vocabulary
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram
@@ -59,10 +59,11 @@ def forward_body(
     score = edge_scorer(bound, layout, BY_TARGET) if has_score else None
     message = compiled(bound.text(bound.message, 'message', BY_TARGET))
     load_edge_rows = edge_row_loader(layout, len(bound.edge_rows), len(bound.edge_products))
-    with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_prefetcher(len(bound.edge_rows))
+    with_edge_rows, fetch_edge_rows = len(bound.edge_rows) > 0, edge_row_fetcher(bound, layout)
     with_products, products = len(bound.edge_products) > 0, EdgeProducts(layout, len(bound.edge_products))
     room, fill = products.room, products.fill
     fetches, fetch_rows, fetch_heads = bound.score_is_of_heads, row_fetcher(layout), head_fetcher(layout)
+    is_long = bound.message.is_long and not has_score
     finish, leave = finisher(layout, reduce, softmax, sums), leaver(layout, reduce, softmax)
     resume = resumer(layout, str(layout.element), reduce, softmax)
     least = lowest(str(layout.element))
@@ -130,10 +131,10 @@ def forward_body(
                     store_edges(weights, 0, s)
                 for k in range(count if sums else 0):
                     if with_edge_rows:
-                        ahead = place_at(walked.edge_id, min(q + k + AHEAD, last_edge - 1))
-                        fetch_edge_rows(operands, ahead, width)
-                    if fetches:
+                        fetch_edge_rows(q + k, last_edge, walked, operands, width, channel)
+                    if fetches or is_long:
                         fetch_rows(q + k, last_edge, walked, operands.gathered_channels, width, channel)
+                    if fetches:
                         fetch_heads(q + k, last_edge, walked, operands.gathered_heads, total_heads, head)
                     if with_products and not has_score and q + k >= chunk_last:
                         chunk_first = q + k
