@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -130,7 +130,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
     targets = second if second is not None else first
     sources = first if first is not None else second
     if targets is None:
-        raise Refused('nothing tells the number of nodes')
+        sources, targets = _last_nodes(adjacency, {*wanted, *of_update}, j)
     if 'edge_index' in wanted and is_edge_index(adjacency):
         found['edge_index'] = EdgeIndexRows(i)
     graph, _ = graph_of(conv, adjacency, sources, targets)
@@ -163,6 +163,16 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
     call = Call(edges, {name: found[name] for name in wanted if name in found}, arguments, stacks)
     check_call(call)
     return call
+
+
+def _last_nodes(adjacency: Any, wanted: Collection[str], source_dim: int) -> tuple[int, int]:
+    """The numbers of sources and of targets where nobody says them: PyG aggregates to the last one that has an edge."""
+    if torch.compiler.is_compiling() or not is_edge_index(adjacency) or not adjacency.numel():
+        raise Refused('nothing tells the number of nodes')
+    if read := sorted({'size', 'size_i', 'size_j'} & {*wanted}):
+        raise Refused(f'it reads {read[0]}, and nothing tells the number of nodes')
+    counts = (adjacency.amax(dim=1) + 1).tolist()
+    return counts[source_dim], counts[1 - source_dim]
 
 
 def _with_values(given: dict[str, Any], adjacency: Any) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class KnownArguments:
         return found
 
     def num_nodes(self, size: Any, kwargs: Mapping[str, Any], is_checked: bool = False) -> tuple[int, int] | None:
-        """The numbers of sources and targets of a call; None if its tensors do not agree on them.
+        """The numbers of sources and targets of a call; None if its tensors do not agree on them, or do not say them.
 
         Args:
             size, kwargs: What ``propagate`` was given.
@@ -114,6 +114,8 @@ class KnownArguments:
                 return None
             rows[side] = count
         sources, targets = rows
+        if sources is None and targets is None:
+            return None
         return (targets if sources is None else sources), (sources if targets is None else targets)
 
     def over_stacks(self, run: Callable[[dict[str, Tensor]], Any], tensors: dict[str, Tensor]) -> Any:

@@ -111,3 +111,65 @@ def test_torch_compile_traces_pyg_s_operators():
     found = torch.compile(fused, backend='eager')(**arguments)
     torch.testing.assert_close(found, conv(**arguments))
     assert fused.note.reason == 'torch compiles no reduction without a size'
+
+
+# Messages of features of edges alone, which tell no number of nodes
+
+
+class OfEdges(Own):
+    def __init__(self, aggr='add'):
+        super().__init__(aggr=aggr)
+        self.nn = Sequential(Linear(WIDTH, WIDTH), ReLU(), Linear(WIDTH, WIDTH))
+
+    def forward(self, edge_index, edge_attr, size=None):
+        return self.propagate(edge_index, size=size, edge_attr=edge_attr)
+
+    def message(self, edge_attr):
+        return self.nn(edge_attr).tanh()
+
+
+class OfSizes(OfEdges):
+    def message(self, edge_attr, size_i):
+        return edge_attr if size_i is None else 2 * edge_attr
+
+
+@pytest.mark.parametrize('aggr', ['add', 'mean', 'max'])
+@pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
+def test_the_last_target_ends_the_result(flow, aggr):
+    conv = OfEdges(aggr)
+    conv.flow = flow
+    assert_as_pyg(conv, {'edge_index': edges(), 'edge_attr': torch.randn(EDGES, WIDTH)})
+
+
+def test_each_call_s_last_target_ends_its_result():
+    conv = OfEdges()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    for last in (NODES - 1, NODES - 1, NODES - 2, NODES + 7, 3, 3):
+        arguments = {'edge_index': edges(last), 'edge_attr': torch.randn(EDGES, WIDTH)}
+        found, expected = fused(**arguments), conv(**arguments)
+        assert found.shape == (last + 1, WIDTH)
+        torch.testing.assert_close(found, expected)
+        sized = {**arguments, 'size': (NODES + 8, NODES + 8)}
+        torch.testing.assert_close(fused(**sized), conv(**sized))
+    assert fused.note.reason is None
+
+
+def test_sizes_that_nobody_says():
+    conv, arguments = OfSizes(), {'edge_index': edges(), 'edge_attr': torch.randn(EDGES, WIDTH)}
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason == 'it reads size_i, and nothing tells the number of nodes'
+
+
+def test_torch_compiles_no_result_of_unknown_rows():
+    conv, arguments = OfEdges(), {'edge_index': edges(), 'edge_attr': torch.randn(EDGES, WIDTH)}
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(torch.compile(fused, backend='eager')(**arguments), conv(**arguments))
+    assert fused.note.reason == 'nothing tells the number of nodes'
+
+
+def test_no_edges_tell_no_number_of_nodes():
+    conv, arguments = OfEdges(), {'edge_index': edges()[:, :0], 'edge_attr': torch.randn(0, WIDTH)}
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    assert fused(**arguments).shape == conv(**arguments).shape
+    assert fused.note.reason == 'nothing tells the number of nodes'
