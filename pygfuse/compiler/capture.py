@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 import pygfuse.compiler.handlers  # noqa: F401  registers the handlers
-from pygfuse.compiler.ir import EDGE, SHARED, Node, leaf, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, leaf, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol
@@ -73,6 +73,8 @@ def parameters_of(conv: Module) -> tuple[dict[str, inspect.Parameter], dict[str,
     """The arguments of ``message`` and of ``aggregate`` without the messages."""
     message = dict(inspect.signature(conv.message).parameters)
     aggregate = dict(list(inspect.signature(conv.aggregate).parameters.items())[1:])
+    # which PyG never passes
+    aggregate.pop('aggr', None)
     return message, aggregate
 
 
@@ -88,13 +90,15 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
         Refused: If it has no intermediate representation; the text says why.
     """
     message, aggregate = parameters_of(conv)
+    # both are given the same tensors, into which a message may have written
+    symbols: dict[str, Any] = {}
 
     def run(watched: Watched) -> Any:
-        out = watched.message(**_arguments(message, given))
+        out = watched.message(**_arguments(message, given, symbols))
         # several values are for an ``aggregate`` of the layer's own
         if not isinstance(out, (Symbol, tuple)):
             raise Refused(f'message returns a {type(out).__name__}')
-        return watched.aggregate(out, **_arguments(aggregate, given))
+        return watched.aggregate(out, **_arguments(aggregate, given, symbols))
 
     return captured(run, conv, guards)
 
@@ -102,7 +106,7 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
 def capture_edge_update(conv: Module, given: Mapping[str, Any], guards: Guards | None = None) -> Captured:
     """Captures ``edge_update`` of a layer; arguments and errors are those of `capture`."""
     parameters = inspect.signature(conv.edge_update).parameters
-    return captured(lambda watched: watched.edge_update(**_arguments(parameters, given)), conv, guards)
+    return captured(lambda watched: watched.edge_update(**_arguments(parameters, given, {})), conv, guards)
 
 
 def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None) -> Captured:
@@ -147,7 +151,10 @@ def _result(out: Any, how: str = 'returns') -> Node:
     return out.node
 
 
-def _arguments(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(
+    parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any], symbols: dict[str, Any]
+) -> dict[str, Any]:
+    """What a method is called with; what stands for an argument is kept among the symbols."""
     found = {}
     for name, parameter in parameters.items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
@@ -161,7 +168,7 @@ def _arguments(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, 
         elif name in ('edge_index', 'adj_t', 'size') and name not in given:
             raise Refused(f'it reads {name}')
         elif name in given:
-            found[name] = symbol_of(name, given[name])
+            found[name] = symbols.setdefault(name, symbol_of(name, given[name]))
         elif parameter.default is parameter.empty:
             raise Refused(f'no {name} is given')
     return found
@@ -177,4 +184,5 @@ def symbol_of(name: str, argument: Any) -> Any:
     if argument.is_of_all:
         node.attributes['of_all_nodes'] = True
         return Symbol(node, NUM_TARGETS)
-    return Symbol(node, None if residency == SHARED else NUM_EDGES, argument.is_stacked)
+    is_gathered = residency in (SOURCE, TARGET) and name[-2:] in ('_i', '_j')
+    return Symbol(node, None if residency == SHARED else NUM_EDGES, argument.is_stacked, is_gathered)

@@ -57,7 +57,9 @@ class Chunked:
         widest = max(one.width for one in self.order)
         seed = int(new_seed()) if draws else None
         function = self._negated if reduce == 'min' else self._values
-        out = edge_values(function, edges, sides, self.message.width, widest, _BY.get(reduce, reduce), seed)
+        out = edge_values(
+            function, edges, sides, self.message.width, widest, _BY.get(reduce, reduce), seed, self.message.dtype
+        )
         if reduce == 'mean':
             out = mean_of(out, edges)
         if reduce == 'min':

@@ -89,6 +89,21 @@ def _where(condition: Any, x: Any, y: Any) -> Symbol:
     return made('where', condition, x, y)
 
 
+@handler('zeros_like')
+def _zeros_like(x: Symbol, *, dtype: Any = None) -> Symbol:
+    _check_dtype(x, dtype)
+    if not x.dtype.is_floating_point:
+        raise Refused('zeros that are no floating numbers')
+    # whatever x holds
+    equal = made('indicator', made('eq', x, x), dtype=x.dtype)
+    return made('sub', equal, equal)
+
+
+@handler('ones_like')
+def _ones_like(x: Symbol, *, dtype: Any = None) -> Symbol:
+    return made('add', _zeros_like(x, dtype=dtype), 1)
+
+
 @handler('prelu')
 def _prelu(x: Symbol, weight: Symbol) -> Symbol:
     if weight.node.width != 1 and x.dim() > 2:

@@ -154,9 +154,8 @@ def wordless_apart(message: Node) -> Apart:
 
 
 def _is_wordless(node: Node) -> bool:
-    is_exact = node.op == 'gelu' and node.attributes.get('approximate') != 'tanh'
     is_said = node.op in WORDS or node.op in ('where', 'masked_fill', 'indicator')
-    return OPERATIONS[node.op].elementwise and _may_be_kept(node) and (is_exact or not is_said)
+    return OPERATIONS[node.op].elementwise and _may_be_kept(node) and not is_said
 
 
 def returned_values_kept(output: Node) -> Node:

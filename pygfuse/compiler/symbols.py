@@ -38,12 +38,14 @@ class Symbol:
         node: The value.
         rows: What its first dimension counts: `NUM_EDGES`, `NUM_TARGETS`, or None for a shared value.
         is_stacked: Whether it stands for several values that PyG has in one tensor, before the dimension of rows.
+        is_copy: Whether it is given, but as a copy that nobody else has, as PyG gathers for each call.
     """
 
-    def __init__(self, node: Node, rows: int | None, is_stacked: bool = False) -> None:
+    def __init__(self, node: Node, rows: int | None, is_stacked: bool = False, is_copy: bool = False) -> None:
         self.node = node
         self.rows = rows
         self.is_stacked = is_stacked
+        self.is_copy = is_copy
         self.is_viewed = False
 
     # What the code may read of a tensor
@@ -81,7 +83,7 @@ class Symbol:
             raise AttributeError(name)
         function = getattr(Tensor, name)
         if not callable(function):
-            if name in ('T', 'mT') and self.rows is None:
+            if name in ('T', 'mT') and (self.rows is None or (name == 'mT' and self.dim() > 2)):
                 return recorded(torch.transpose, (self, -1, -2))
             raise Refused(f'it reads .{name} of a value')
         return lambda *args, **kwargs: recorded(function, (self, *args), kwargs)
@@ -96,7 +98,15 @@ class Symbol:
     __len__ = __int__ = __float__ = __index__ = __iter__ = __contains__ = __bool__
 
     def __setitem__(self, key: Any, item: Any) -> None:
-        raise Refused('it writes into a tensor')
+        is_mask = isinstance(key, Symbol) and key.dtype is torch.bool and key.rows == self.rows
+        if not is_mask or type(item) not in (int, float):
+            raise Refused('it writes into a tensor')
+        inner, shape = self.node.shape, key.node.shape
+        if self.rows is None or self.is_stacked or inner[: len(shape)] != shape:
+            raise Refused('it writes into a tensor by a mask of another shape')
+        # the dimensions of a mask are the first
+        mask = made('reshape', key, shape=(*shape, *[1] * (len(inner) - len(shape)))) if shape != inner else key
+        _written(self, made('masked_fill', self, mask, item))
 
     def __getitem__(self, key: Any) -> Any:
         return recorded(Tensor.__getitem__, (self, key))
@@ -135,7 +145,8 @@ for _name, _function in _FOUR.items():
 
 def _written(symbol: Symbol, result: Symbol) -> Symbol:
     """A symbol after a write in place; what was captured of it before keeps the value of then."""
-    if symbol.is_viewed or symbol.node.op in (*_MOVING, 'input') or result.node.shape != symbol.node.shape:
+    shares = symbol.is_viewed or symbol.node.op in _MOVING or (symbol.node.op == 'input' and not symbol.is_copy)
+    if shares or result.node.shape != symbol.node.shape:
         raise Refused('it writes into a tensor that something else may share')
     symbol.node = result.node
     return symbol

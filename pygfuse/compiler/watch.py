@@ -18,6 +18,7 @@ from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.ir import SHARED, leaf
 from pygfuse.compiler.leaves import METHODS, aggregation_call, batch_norm_call
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.settings import HELD, Settings
 from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, watched_value
 from pygfuse.compiler.symbols import Symbol
 
@@ -146,8 +147,9 @@ class Watched:
             return Unwritten(name, found) if isinstance(found, list) else found
         if name in ('_modules', '_parameters', '_buffers'):
             return {key: None if item is None else self._seen(key, item) for key, item in found.items()}
-        if isinstance(found, dict):
-            raise Refused(f'it reads the dict {name} of the layer')
+        if isinstance(found, HELD):
+            guards.add(module, name, found)
+            return Settings(name, found, guards)
         if callable(found) and (isinstance(found, types.FunctionType) or is_known(found)):
             guards.add(module, name, found)
             return watched_value(name, found, guards)

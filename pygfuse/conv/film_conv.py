@@ -15,7 +15,7 @@ from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tens
 from pygfuse.conv._edge_mlp.network import Slope, UnsupportedNetwork, activation_of
 from pygfuse.conv._few_edges import FewWalk, weights_of
 from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import LOOKED_AT, gathered, relations_of, walked, why_no_relations, why_not_stacked
+from pygfuse.conv._relations import gathered, relations_of, walked, why_no_relations, why_not_stacked
 from pygfuse.conv._spec import Spec
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate
@@ -43,7 +43,7 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
     One walk over all edges aggregates for each relation and target; its results are then added up. A network `nn` of
     one's own is called for each relation, as in PyG, and the rows that have edges are taken.
 
-    Activations that have no form on edges (``GELU`` without approximation, functions of one's own) run PyG's path.
+    Activations that have no form on edges (``ShiftedSoftplus``, functions of one's own) run PyG's path.
 
     Args:
         in_channels: The width of the features, or :obj:`-1` to derive the size from the first input(s).
@@ -64,18 +64,21 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         """Runs the layer; arguments and results are those of PyG's ``FiLMConv.forward``."""
         return self.fused(x, edge_index, edge_type=edge_type)
 
-    def prepare(self) -> str | tuple[()]:
+    def prepare(self) -> str | tuple[Any]:
         try:
             act = activation_of(self.act, 'act')
         except UnsupportedNetwork as reason:
             return reason.args[0]
         if act is not None and _name_of(act) not in FILM:
             return f'the activation {act.name} has no form on edges'
-        return LOOKED_AT
+        return (act,)
 
-    def kind_of_prepared(self, prepared: str | tuple[()]) -> tuple[tuple, tuple] | None:
+    def kind_of_prepared(self, prepared: str | tuple[Any]) -> tuple[tuple, tuple] | None:
         # of several relations, each call's types of edges are looked at
-        return ((), ()) if prepared == LOOKED_AT and self.num_relations <= 1 else None
+        if isinstance(prepared, str) or self.num_relations > 1:
+            return None
+        # a slope is read in each call
+        return (), tuple([type(act) if isinstance(act, Slope) else act for act in prepared])
 
     def why_not_call(self, inputs: Inputs) -> str | None:
         if self.num_relations <= 1:
@@ -96,8 +99,8 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         out = gamma * self.lin_skip(target) + beta
         return out if self.act is None else self.act(out)
 
-    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
-        act = activation_of(self.act, 'act')
+    def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: tuple[Any]) -> tuple[Tensor, OptTensor]:
+        (act,) = prepared
         program = FILM['none' if act is None else _name_of(act)]
         operands = {} if act is None else self._of_activation(act)
         if self.num_relations <= 1:
@@ -133,8 +136,8 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
         beta, gamma = film.split(self.out_channels, dim=-1)
         return {'x': mapped, 'gamma': gamma, 'beta': beta}
 
-    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
-        act, channels = activation_of(self.act, 'act'), self.out_channels
+    def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: tuple[Any]) -> FewWalk | None:
+        (act,), channels = prepared, self.out_channels
         if self.num_relations > 1 or isinstance(act, Slope):
             return None
         beta, gamma = (Part(TARGET, 1, outputs=(first, channels)) for first in (0, channels))

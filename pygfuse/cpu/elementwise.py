@@ -15,6 +15,7 @@ from pygfuse.cpu.elementary import (
     exponential_minus_one,
     logarithm,
     logarithm_above_one,
+    normal_tail,
     tail,
 )
 from pygfuse.cpu.simd import SimdType, broadcast, common_type, pack
@@ -59,6 +60,7 @@ ELEMENTWISE = {
     vocabulary.log: logarithm,
     vocabulary.sqrt: _square_root,
     vocabulary.tail: tail,
+    vocabulary.normal_tail: normal_tail,
     vocabulary.log1p: logarithm_above_one,
     vocabulary.tanh: _tanh,
     vocabulary.sech_squared: llvm.sech_squared(exponential),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 from collections.abc import Callable, Sequence
 
@@ -126,6 +127,12 @@ def _tail(builder, x: ir.Value) -> ir.Value:
     return exponential(builder, llvm.negate(builder, llvm.magnitude(builder, x)))
 
 
+def _normal_tail(builder, x: ir.Value) -> ir.Value:
+    """Half of the scaled complementary error function of ``|x|``, in units of its deviation."""
+    scaled = llvm.multiply(builder, llvm.magnitude(builder, x), llvm.constant(x.type, math.sqrt(0.5)))
+    return llvm.multiply(builder, _from_library('erfcx')(builder, scaled), llvm.constant(x.type, 0.5))
+
+
 ELEMENTWISE = {
     **llvm.ELEMENTWISE,
     vocabulary.exp: exponential,
@@ -133,6 +140,7 @@ ELEMENTWISE = {
     vocabulary.log: logarithm,
     vocabulary.sqrt: square_root,
     vocabulary.tail: _tail,
+    vocabulary.normal_tail: _normal_tail,
     vocabulary.log1p: _from_library('log1p'),
     vocabulary.tanh: _from_library('tanh'),
     vocabulary.sech_squared: llvm.sech_squared(exponential),

@@ -40,6 +40,7 @@ def edge_values(
     widest: int,
     reduce: str,
     seed: int | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The values that a function gives for all edges, or their sum or maximum over the edges of each target.
 
@@ -55,6 +56,7 @@ def edge_values(
         widest: Numbers of an edge in the widest value that it computes.
         reduce: ``'sum'``, ``'max'`` or ``'none'``.
         seed: Of random numbers; without one, the function gets no generator.
+        dtype: The type of its result, if that is not the type of operands.
 
     Returns:
         ``[num_targets, width]``, or ``[edges, width]`` in the user's order.
@@ -69,12 +71,13 @@ def edge_values(
                 [0.]])
     """
     tensors = [tensor for _, tensor in operands]
-    if are_taken_at_once(edges, max(widest, width), _floating(tensors).element_size()) and not is_watched(tensors):
+    dtype = next(tensor.dtype for tensor in tensors if tensor.is_floating_point()) if dtype is None else dtype
+    if are_taken_at_once(edges, max(widest, width), dtype.itemsize) and not is_watched(tensors):
         return _at_once(function, edges, operands, width, reduce, seed)
     # what all edges share has a gradient that is a sum over the edges of a chunk
     is_summed = any(side not in _OF_ROWS and tensor.requires_grad for side, tensor in operands)
     most = ROWS_AT_ONCE if is_summed else None
-    work = _Work(function, edges, tuple(side for side, _ in operands), width, widest, reduce, seed, most)
+    work = _Work(function, edges, tuple(side for side, _ in operands), width, widest, reduce, seed, most, dtype)
     return _EdgeValues.apply(work, edges.token, *tensors)[0]
 
 
@@ -104,6 +107,11 @@ class _Work:
     reduce: str
     seed: int | None
     most: int | None
+    dtype: torch.dtype
+
+    def like(self, tensors: Sequence[Tensor]) -> Tensor:
+        """No values, of the result's type and device."""
+        return tensors[0].new_empty(0, dtype=self.dtype)
 
     @property
     def csr(self) -> Csr:
@@ -165,7 +173,7 @@ class _Work:
 
     def reference(self, tensors: Sequence[Tensor], winners: Tensor) -> Tensor:
         """The result with values of all edges at once, to be differentiated as often as one likes."""
-        csr, like = self.csr, _floating(tensors)
+        csr, like = self.csr, self.like(tensors)
         found = [self.values(self.rows(chunk, tensors), chunk) for chunk in self.chunks(like)]
         values = torch.cat(found) if found else like.new_zeros(0, self.width)
         if self.reduce == 'none':
@@ -174,16 +182,12 @@ class _Work:
         return out.index_add(0, csr.rows(), values) if self.reduce == 'sum' else largest_at(winners, values, csr, out)
 
 
-def _floating(tensors: Sequence[Tensor]) -> Tensor:
-    return next(tensor for tensor in tensors if tensor.is_floating_point())
-
-
 class _EdgeValues(torch.autograd.Function):
     """The values or what they are reduced to, and of a maximum where it is."""
 
     @staticmethod
     def forward(ctx, work: _Work, token: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        like, csr = _floating(tensors), work.csr
+        like, csr = work.like(tensors), work.csr
         kernels = edge_chunks_of(like.device)
         out = like.new_zeros(csr.num_edges if work.reduce == 'none' else work.edges.num_targets, work.width)
         winners = out.new_zeros(out.shape if work.reduce == 'max' else 0)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
+from pygfuse._lib.row_products import sum_over_rows
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.intercepted import are_plain_on_cpu, is_watched
-from pygfuse.ops.product_lines import ProductLines, matrix
-from pygfuse.ops.sum_maps import is_mapped_by_list
+from pygfuse.ops.product_lines import ProductLines, is_mapped_by_list, matrix
 
 
 def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -66,6 +66,23 @@ def added_product(to: Tensor | None, first: Tensor, second: Tensor) -> Tensor:
     if fits and to.is_contiguous() and is_listed(first, second.t()):
         return _by_list(first, second, to=to)
     return to.addmm_(first, second)
+
+
+def product_over_rows(first: Tensor, second: Tensor) -> Tensor:
+    """``first.t() @ second``: a sum over many rows.
+
+    Args:
+        first: ``[rows, M]``.
+        second: ``[rows, N]``.
+
+    Example:
+        >>> product_over_rows(torch.ones(5, 1), torch.ones(5, 2))
+        tensor([[5., 5.]])
+    """
+    is_plain = first.dim() == 2 == second.dim() and len(first) == len(second) and second.stride(1) == 1
+    if is_plain and is_listed(first, first.new_empty((second.shape[1], first.shape[1]))):
+        return _listed_sum()(first, second)
+    return sum_over_rows(first, second)
 
 
 def is_listed(first: Tensor, *weights: Tensor) -> bool:
@@ -118,3 +135,13 @@ def _listed_product(is_turned: bool, biased: bool, is_added: bool) -> Callable[.
     bias = 'bias.data_ptr()' if biased else 0
     lines.product(('rows', 'inner', 'width'), left, right, out, bias, addend=out if is_added else None)
     return lines.function('first, second, bias, to', 'out', {'on_huge_pages': on_huge_pages})
+
+
+@functools.cache
+def _listed_sum() -> Callable[[Tensor, Tensor], Tensor]:
+    lines = ProductLines('first')
+    lines.prepare('(rows, height), width = first.shape, second.shape[1]')
+    lines.prepare('out = first.new_empty((height, width))')
+    left, right = matrix('first', 'first.stride(0)').turned, matrix('second', 'second.stride(0)')
+    lines.product(('height', 'rows', 'width'), left, right, matrix('out', 'width'))
+    return lines.function('first, second', 'out')

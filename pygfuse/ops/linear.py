@@ -20,7 +20,8 @@ from pygfuse._lib.row_products import ROWS_AT_ONCE, sum_over_rows
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.intercepted import PLAIN, are_plain, is_transformed
 from pygfuse.ops.large_products import added_product, is_adjoint_listed, product
-from pygfuse.ops.sum_maps import adjoint_of_maps, is_mapped_by_list, map_by_list
+from pygfuse.ops.product_lines import is_mapped_by_list
+from pygfuse.ops.sum_maps import adjoint_of_maps, map_by_list
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20

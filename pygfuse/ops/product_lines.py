@@ -114,6 +114,19 @@ def contiguous(names: Sequence[str]) -> str:
     return f'{", ".join(names)} = {", ".join(f"{name}.contiguous()" for name in names)}'
 
 
+def is_mapped_by_list(x: Tensor, *weights: Tensor) -> bool:
+    """Whether products of a list take less than torch's for rows on a CPU and weights of their type.
+
+    Args:
+        x: ``[rows, in]``.
+        weights: ``[out, in]`` each.
+    """
+    listed = product_list_of(x.device)
+    if listed is None:
+        return False
+    return all(listed.is_faster(x.dtype, *x.shape, weight.shape[0]) for weight in weights)
+
+
 def _refuse(**tensors: Tensor | None) -> None:
     shapes = ', '.join(f'{name} {list(tensor.shape)}' for name, tensor in tensors.items() if tensor is not None)
     raise ValueError(f'Expected rows and the weights and biases of linear maps to fit one another (got {shapes})')

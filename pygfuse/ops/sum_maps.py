@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse._lib.backends import product_list_of
 from pygfuse._lib.functions import applied
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.ops.autograd import differentiable
@@ -95,19 +94,6 @@ def adjoint_of_maps(
     found = ', '.join(name if is_there else 'None' for name, is_there in zip(names, there, strict=True))
     functions = {'empty_like': torch.empty_like, 'on_huge_pages': on_huge_pages}
     return lines.function('grad, sums, own, weight, root, to=None', f'({found})', functions)
-
-
-def is_mapped_by_list(x: Tensor, *weights: Tensor) -> bool:
-    """Whether `map_by_list` takes less than torch's products for rows on a CPU and weights of their type.
-
-    Args:
-        x: ``[rows, in]``.
-        weights: ``[out, in]`` each.
-    """
-    listed = product_list_of(x.device)
-    if listed is None:
-        return False
-    return all(listed.is_faster(x.dtype, *x.shape, weight.shape[0]) for weight in weights)
 
 
 def map_by_list(

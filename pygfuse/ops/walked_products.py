@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import forms_products_by_chunks
-from pygfuse._lib.row_products import sum_over_rows
+from pygfuse.ops.large_products import product as product_of
+from pygfuse.ops.large_products import product_over_rows
 from pygfuse.program.products import Product
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import CHANNELS
@@ -37,7 +38,12 @@ def as_walked(program: EdgeProgram, name: str, product: Product, forms: bool = F
     if not forms and not is_formed(program, name, product):
         return in_parts(product)
     features, weight, loops = product
-    return (features if loops is None else torch.cat([features, loops])) @ weight
+    if loops is None:
+        return product_of(features, weight)
+    if features.shape[1] > weight.shape[1]:
+        # the narrower rows are copied
+        return torch.cat([product_of(features, weight), product_of(loops, weight)])
+    return product_of(torch.cat([features, loops]), weight)
 
 
 def in_parts(product: Product) -> Product:
@@ -65,17 +71,20 @@ def gradient_of(product: Product, found: Tensor | Product, needed: Product) -> P
     """
     if isinstance(found, Product):
         of_features, of_weight, of_loops = found
+        if product.loops is not None and of_loops is None and of_features is not None:
+            # copies: the gradients of an operator's arguments may not share memory
+            of_features, of_loops = (part.clone() for part in of_features.tensor_split([len(product.features)]))
     else:
-        of_features = found @ product.weight.t() if needed.features or needed.loops else None
-        of_weight, of_loops = _gradient_of_weight(product, found) if needed.weight else None, None
-    if product.loops is not None and of_loops is None and of_features is not None:
-        # copies: the gradients of an operator's arguments may not share memory
-        of_features, of_loops = (part.clone() for part in of_features.tensor_split([len(product.features)]))
+        of_edges, of_own = found.tensor_split([len(product.features)])
+        turned = product.weight.t()
+        of_features = product_of(of_edges, turned) if needed.features else None
+        of_loops = product_of(of_own, turned) if needed.loops else None
+        of_weight = _gradient_of_weight(product, found) if needed.weight else None
     found = Product(of_features, of_weight, of_loops)
     return Product(*(part if is_needed else None for part, is_needed in zip(found, needed, strict=True)))
 
 
 def _gradient_of_weight(product: Product, grad: Tensor) -> Tensor:
     rows = product.features.shape[0]
-    found = sum_over_rows(product.features, grad[:rows])
-    return found if product.loops is None else found + sum_over_rows(product.loops, grad[rows:])
+    found = product_over_rows(product.features, grad[:rows])
+    return found if product.loops is None else found + product_over_rows(product.loops, grad[rows:])

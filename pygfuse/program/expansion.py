@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pygfuse.program.vocabulary import log1p, positive, relu, tail
+from pygfuse.program.vocabulary import exp, log1p, normal_tail, positive, relu, tail
 
 
 def _sigmoids(x: Any) -> tuple[Any, Any]:
@@ -29,4 +29,15 @@ def _softplus(x: Any) -> Any:
     return relu(x) + log1p(tail(x))
 
 
-EXPANSIONS: dict[str, Callable] = {'sigmoid': _sigmoid, 'sigmoid_slope': _sigmoid_slope, 'softplus': _softplus}
+def _normal_cdf(x: Any) -> Any:
+    # the exponential is that of the derivative
+    beyond = exp(x * x * -0.5) * normal_tail(x)
+    return positive(x, 1.0 - beyond, beyond)
+
+
+EXPANSIONS: dict[str, Callable] = {
+    'sigmoid': _sigmoid,
+    'sigmoid_slope': _sigmoid_slope,
+    'softplus': _softplus,
+    'normal_cdf': _normal_cdf,
+}

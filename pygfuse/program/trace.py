@@ -30,7 +30,12 @@ SCALAR, HEADS, CHANNELS = 'scalar', 'heads', 'channels'
 _LEVELS = (SCALAR, HEADS, CHANNELS)
 _INFIX = {'add': '+', 'sub': '-', 'mul': '*', 'div': '/'}
 # words that are tens of instructions each
-_LONG = {'exp', 'expm1', 'tail', 'log', 'log1p', 'tanh', 'sech_squared', 'sigmoid', 'sigmoid_slope', 'softplus'}
+_LONG = {
+    *('exp', 'expm1', 'tail', 'log', 'log1p', 'tanh', 'sech_squared', 'sigmoid', 'sigmoid_slope', 'softplus'),
+    'normal_cdf',
+}
+# of a normal distribution, where it is greatest
+_NORMAL_DENSITY = 0.3989422804014327
 
 
 def _operator(word: str) -> tuple[Callable, Callable]:
@@ -140,6 +145,10 @@ def _reverse_sigmoid(grad, out, x):
 
 def _reverse_sigmoid_slope(grad, out, x):
     return (-(grad * (_record('tanh', (x * 0.5,)) * out)),)
+
+
+def _reverse_normal_cdf(grad, out, x):
+    return (grad * (_record('exp', (x * x * -0.5,)) * _NORMAL_DENSITY),)
 
 
 def _reverse_tanh(grad, out, x):

@@ -15,6 +15,7 @@ Example:
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,19 @@ def tail(x: Any) -> Any:
 def log1p(x: Any) -> Any:
     """``log(1 + x)`` of an x from 0 to 1, with all digits of a small one."""
     return torch.log1p(x)
+
+
+@word
+def normal_cdf(x: Any) -> Any:
+    """The share of a normal distribution that is less than x."""
+    # not ndtr, which loses the digits of what is small
+    return 0.5 * torch.erfc(x * -math.sqrt(0.5))
+
+
+@word
+def normal_tail(x: Any) -> Any:
+    """The share of a normal distribution beyond ``|x|``, over ``exp(-x^2 / 2)``."""
+    return 0.5 * torch.special.erfcx(x.abs() * math.sqrt(0.5))
 
 
 @word

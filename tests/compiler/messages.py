@@ -22,7 +22,7 @@ UNARY = (
     'torch.relu({})', 'F.leaky_relu({}, 0.1)', 'torch.sigmoid({})', 'torch.tanh({})', '{}.abs()', 'F.silu({})',
     'F.elu({})', 'F.softplus({})', '{}.clamp(-0.5, 0.7)', '{}.square()', '(-{})', '({} * 0.5)', '(1 - {})',
     'torch.exp(torch.tanh({}))', '(torch.sigmoid({}) + 0.5).log()', '(torch.sigmoid({}) + 0.1).sqrt()', '({} ** 2)',
-    'F.relu6({})', "F.gelu({}, approximate='tanh')", 'F.selu({})',
+    'F.relu6({})', "F.gelu({}, approximate='tanh')", 'F.selu({})', 'F.gelu({})',
 )  # fmt: skip
 BINARY = (
     '({} + {})', '({} - {})', '({} * {})', 'torch.maximum({}, {})', 'torch.minimum({}, {})',

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch.nn import ELU, GELU, BatchNorm1d, LeakyReLU, Linear, PReLU, Sequential, SiLU, Softplus, Tanh
+from torch_geometric.nn.models.schnet import ShiftedSoftplus
 from torch_geometric.typing import SparseTensor
 
 import pygfuse
@@ -142,7 +143,7 @@ def test_active_rows():
 @pytest.mark.parametrize(
     ('options', 'reason'),
     [
-        ({'act': GELU()}, 'the activation gelu has no form on edges'),
+        ({'act': ShiftedSoftplus()}, 'the activation shifted_softplus has no form on edges'),
         ({'act': torch.square}, "act is 'square'"),
         ({'act': Sequential(Tanh(), SiLU())}, 'act is a Sequential'),
         ({'aggr': 'mul'}, "aggr='mul' has no fused form here"),
@@ -165,8 +166,33 @@ def test_an_activation_that_changes_after_a_call():
         torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index))
     assert conv.note.reason is None
     act.approximate = 'none'
+    torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index))
+    conv.act = plain.act = ShiftedSoftplus()
     assert torch.equal(conv(x, edge_index), plain(x, edge_index))
-    assert conv.note.reason == 'the activation gelu has no form on edges'
+    assert conv.note.reason == 'the activation shifted_softplus has no form on edges'
+
+
+@pytest.mark.parametrize(
+    ('act', 'name', 'values'),
+    [
+        (LeakyReLU(0.1), 'negative_slope', (0.1, 0.7, 0.1)),
+        (ELU(), 'alpha', (1.0, 0.3)),
+        (PReLU(), 'weight', (0.2, -3.0)),
+    ],
+)
+@pytest.mark.usefixtures('by_pyg')
+def test_numbers_of_an_activation_that_change_after_a_call(act, name, values):
+    conv, plain = FiLMConv(FEATURES, OUT, act=act), pyg.FiLMConv(FEATURES, OUT, act=act)
+    plain.load_state_dict(conv.state_dict())
+    x, edge_index = torch.randn(9, FEATURES), random_edges(9, 9, 40)
+    for value in values:
+        if name == 'weight':
+            act.weight = torch.nn.Parameter(torch.tensor([value]))
+        else:
+            setattr(act, name, value)
+        for _ in range(3):
+            torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index))
+    assert conv.note.reason is None
 
 
 def test_bad_input():

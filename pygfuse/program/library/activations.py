@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pygfuse.program.vocabulary import expm1, leaky_relu, positive, relu, sigmoid, softplus, tanh
+from pygfuse.program.vocabulary import expm1, leaky_relu, normal_cdf, positive, relu, sigmoid, softplus, tanh
 
 
 def _elu(z: Any, alpha: Any, scale: Any, slope: Any) -> Any:
@@ -27,6 +27,7 @@ ACTIVATIONS: dict[str, Callable] = {
     'prelu': lambda z, first, second, slope: positive(z, z, positive(z, 0.0, z) * slope),
     'elu': _elu,
     'silu': lambda z, first, second, slope: z * sigmoid(z),
+    'gelu': lambda z, first, second, slope: z * normal_cdf(z),
     'gelu_tanh': _gelu_tanh,
     'tanh': lambda z, first, second, slope: tanh(z),
     'sigmoid': lambda z, first, second, slope: sigmoid(z),

@@ -1,0 +1,242 @@
+"""Messages that write into what PyG gathers for them, by masks too, and layers that hold their settings by name."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_geometric.utils import scatter
+
+import pygfuse
+from tests.compiler.as_pyg import assert_as_pyg
+from tests.compiler.own_convs import Own
+from tests.support.parity import random_edges
+
+WIDTH, NODES, EDGES = 6, 11, 50
+
+
+class InPlace(Own):
+    def message(self, x_j, edge_weight):
+        x_j *= edge_weight.view(-1, 1)
+        x_j += 1
+        x_j.mul_(0.5)
+        return x_j.tanh()
+
+
+class SeenByAggregate(Own):
+    """What a message has written is what ``aggregate`` is given."""
+
+    def message(self, x_i, x_j):
+        x_j *= 2
+        return x_j + x_i
+
+    def aggregate(self, inputs, index, x_j, dim_size):
+        return super().aggregate(inputs * x_j, index, dim_size=dim_size)
+
+
+class Masked(Own):
+    def message(self, x_i, x_j):
+        d = x_j - x_i
+        d[d < 0] = 0.5
+        d[(x_i.sum(dim=-1) > 0)] = -1
+        return torch.where(d > 1, torch.zeros_like(d), d) + torch.ones_like(x_j)
+
+
+class MaskOfEdges(Own):
+    def message(self, x_j, mask):
+        y = x_j.clone()
+        y[mask] = 0
+        return y.view(-1, 2, WIDTH // 2).mT.flatten(1).sigmoid()
+
+
+class NumbersOfTypes(Own):
+    def message(self, x_j, edge_type):
+        return x_j.tanh() * (edge_type == 1).unsqueeze(-1).float()
+
+
+GIVEN = {
+    InPlace: lambda: {'edge_weight': torch.rand(EDGES)},
+    SeenByAggregate: dict,
+    Masked: dict,
+    MaskOfEdges: lambda: {'mask': torch.rand(EDGES) > 0.5},
+    NumbersOfTypes: lambda: {'edge_type': torch.randint(0, 3, (EDGES,))},
+}
+
+
+def given(kind) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {'edge_index': random_edges(NODES, NODES, EDGES), 'x': torch.randn(NODES, WIDTH), **GIVEN[kind]()}
+
+
+@pytest.mark.parametrize('kind', GIVEN)
+@pytest.mark.parametrize('aggr', ['sum', 'max'])
+def test_outputs_and_gradients_are_those_of_pyg(kind, aggr):
+    assert_as_pyg(kind(aggr=aggr), given(kind))
+
+
+@pytest.mark.parametrize('kind', [NumbersOfTypes, MaskOfEdges])
+@pytest.mark.usefixtures('at_once')
+def test_few_edges(kind):
+    assert_as_pyg(kind(), given(kind))
+
+
+class OfFeatures(Own):
+    def message(self, x_j, edge_attr):
+        edge_attr *= 2
+        return x_j * edge_attr
+
+
+class OfAView(Own):
+    def message(self, x_j):
+        rows = x_j.view(-1, 2, WIDTH // 2)
+        x_j *= 2
+        return rows.flatten(1) + x_j
+
+
+class ByRows(Own):
+    def message(self, x_j):
+        x_j[:, 0] = 0
+        return x_j
+
+
+class ByValues(Own):
+    def message(self, x_i, x_j):
+        x_j[x_j > 0] = x_i[x_j > 0]
+        return x_j
+
+
+class OfAnotherShape(Own):
+    def message(self, x_j):
+        x_j = x_j.view(-1, 2, WIDTH // 2) * 1
+        x_j[x_j.sum(dim=1) > 0] = 1
+        return x_j.flatten(1)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'reason'),
+    [
+        (OfFeatures, 'it writes into a tensor that something else may share'),
+        (OfAView, 'it writes into a tensor that something else may share'),
+        (ByRows, 'it writes into a tensor'),
+        (ByValues, 'an index by values'),
+    ],
+)
+def test_other_writes_are_left_to_pyg(kind, reason):
+    conv, tensors = kind(), {'edge_index': random_edges(NODES, NODES, EDGES), 'x': torch.randn(NODES, WIDTH)}
+    if kind is OfFeatures:
+        tensors['edge_attr'] = torch.randn(EDGES, WIDTH)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    expected = conv(**{name: tensor.clone() for name, tensor in tensors.items()})
+    torch.testing.assert_close(fused(**tensors), expected)
+    assert fused.note.reason == reason
+
+
+# Settings
+
+
+class Configured(Own):
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+
+    def message(self, x_i, x_j):
+        if isinstance(self.settings, dict):
+            slope, act = self.settings['slope'], self.settings.get('act', None)
+            nested = self.settings['inner']['scale']
+        else:
+            slope, act, nested = self.settings.slope, self.settings.act, self.settings.inner['scale']
+        return act(F.leaky_relu(x_i - x_j, slope)) * nested
+
+
+class Settings(dict):
+    def __getattr__(self, name):
+        if name.startswith('__'):
+            raise AttributeError(name)
+        return self[name]
+
+
+def settings(kind):
+    return kind(slope=0.1, act=F.elu, inner={'scale': 2.0})
+
+
+KINDS = {'dict': dict, 'namespace': types.SimpleNamespace, 'arguments': argparse.Namespace, 'of its own': Settings}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_settings_are_read_and_guarded(kind):
+    conv = Configured(settings(KINDS[kind]))
+    fused, arguments = pygfuse.compile(copy.deepcopy(conv)), {**given(SeenByAggregate)}
+    for change in (None, ('slope', 0.7), ('act', torch.tanh), ('scale', 3.0), ('slope', 0.1), 'all'):
+        for layer in (conv, fused):
+            held = layer.settings
+            if change == 'all':
+                layer.settings = settings(KINDS[kind])
+            elif change is not None and change[0] == 'scale':
+                (held['inner'] if isinstance(held, dict) else held.inner)['scale'] = change[1]
+            elif change is not None and isinstance(held, dict):
+                held[change[0]] = change[1]
+            elif change is not None:
+                setattr(held, *change)
+        for _ in range(3):
+            torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason is None
+
+
+class Surprising(dict):
+    def __getitem__(self, key):
+        return 2.0 * super().__getitem__(key)
+
+
+class OfADict(Own):
+    def __init__(self, held, read):
+        super().__init__()
+        self.held, self.read = held, read
+
+    def message(self, x_j):
+        return x_j * self.read(self.held)
+
+
+def _written(held):
+    held['a'] = 3.0
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ('held', 'read', 'reason'),
+    [
+        (Surprising(a=1.0), lambda held: held['a'], 'it reads the dict held of the layer'),
+        ({'a': torch.ones(1)}, lambda held: held['a'], 'it reads a of held, a Tensor'),
+        ({'a': 1.0}, lambda held: held.get('b', 2.0), 'it reads the dict held of the layer'),
+        ({'a': 1.0}, _written, 'it writes into held of the layer'),
+        ({'a': 1.0}, lambda held: held.pop('a'), 'capturing it failed: AttributeError: pop'),
+    ],
+)
+def test_what_else_is_done_with_settings_is_left_to_pyg(held, read, reason):
+    conv = OfADict(copy.deepcopy(held), read)
+    fused, arguments = pygfuse.compile(OfADict(copy.deepcopy(held), read)), given(SeenByAggregate)
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason == reason
+
+
+# An argument of ``aggregate`` that PyG never passes
+
+
+class NamedAggr(Own):
+    def message(self, x_j, norm):
+        return norm.view(-1, 1) * x_j
+
+    def aggregate(self, inputs, index, dim_size=None, aggr='sum'):
+        return scatter(inputs, index, 0, dim_size, reduce=aggr)
+
+
+@pytest.mark.parametrize('aggr', ['mean', 'max'])
+def test_aggr_is_not_passed_on(aggr):
+    conv, tensors = NamedAggr(), {**given(SeenByAggregate), 'norm': torch.rand(EDGES)}
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    for _ in range(3):
+        torch.testing.assert_close(fused(**tensors, aggr=aggr), conv(**tensors, aggr=aggr))
+    assert fused.note.reason is None
