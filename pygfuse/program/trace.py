@@ -25,15 +25,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pygfuse.program.expansion import EXPANSIONS
+from pygfuse.program.vocabulary import LONG
 
 SCALAR, HEADS, CHANNELS = 'scalar', 'heads', 'channels'
 _LEVELS = (SCALAR, HEADS, CHANNELS)
 _INFIX = {'add': '+', 'sub': '-', 'mul': '*', 'div': '/'}
-# words that are tens of instructions each
-_LONG = {
-    *('exp', 'expm1', 'tail', 'log', 'log1p', 'tanh', 'sech_squared', 'sigmoid', 'sigmoid_slope', 'softplus'),
-    'normal_cdf',
-}
 # of a normal distribution, where it is greatest
 _NORMAL_DENSITY = 0.3989422804014327
 
@@ -242,7 +238,7 @@ class Trace:
     @functools.cached_property
     def is_long(self) -> bool:
         """Whether so much is computed of a row that a processor does not look ahead to what the next ones read."""
-        return any(value.word in _LONG and value.level == CHANNELS for value in _in_order(self.output))
+        return any(value.word in LONG and value.level == CHANNELS for value in _in_order(self.output))
 
     def before_sum(self) -> Trace | None:
         """What the sum over channels is taken of in which this ends, if it ends in one."""

@@ -125,3 +125,10 @@ def leaky_relu(x: Any, negative_slope: Any) -> Any:
 def sum_channels(x: Any) -> Any:
     """The sum of a channels value over each head's channels: a heads value."""
     return x.sum(dim=-1, keepdim=True)
+
+
+# words that are tens of instructions each
+LONG = frozenset(
+    function.__name__
+    for function in (exp, expm1, log, sigmoid, tanh, softplus, tail, log1p, normal_cdf, sigmoid_slope, sech_squared)
+)
