@@ -16,9 +16,10 @@ from pygfuse.compiler.network import Network
 from pygfuse.compiler.network_reading import network_of
 from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.weighed import Weighed
 
 T = TypeVar('T')
-Form: TypeAlias = Walk | Network | Chunked | AlongEdges
+Form: TypeAlias = Walk | Network | Chunked | AlongEdges | Weighed
 # by the identity of the value
 Forms: TypeAlias = dict[int, Form]
 

@@ -84,9 +84,48 @@ def _softplus(x: Any, beta: float = 1, threshold: float = 20) -> Symbol:
     return made('softplus', x, beta=beta, threshold=threshold)
 
 
+def _chosen_by(condition: Any, *values: Any) -> Any:
+    """A condition on truth values or integers as a comparison of floating numbers, as programs have it."""
+    floating = [x.dtype for x in values if isinstance(x, Symbol) and x.dtype.is_floating_point]
+    if not isinstance(condition, Symbol) or condition.rows is None or condition.dtype is not torch.bool or not floating:
+        return condition
+    compared = [node for node in condition.node.parents() if node.dtype.is_floating_point]
+    return condition if compared else made('gt', made('indicator', condition, dtype=floating[0]), 0.5)
+
+
+def _of_truth(op: str) -> Callable:
+    def record(*values: Any) -> Symbol:
+        if any(not isinstance(x, Symbol) or x.dtype is not torch.bool for x in values):
+            raise Refused(f'{op} of something else than truth values')
+        return made(op, *values)
+
+    return record
+
+
+for _bits, _op in (('and', 'logical_and'), ('or', 'logical_or'), ('not', 'logical_not')):
+    HANDLERS[f'bitwise_{_bits}'] = HANDLERS[_op] = _of_truth(_op)
+
+
 @handler('where')
 def _where(condition: Any, x: Any, y: Any) -> Symbol:
-    return made('where', condition, x, y)
+    return made('where', _chosen_by(condition, x, y), x, y)
+
+
+@handler('masked_fill')
+def _masked_fill(x: Symbol, mask: Any, value: Any) -> Symbol:
+    return made('masked_fill', x, _chosen_by(mask, x), value)
+
+
+@handler('mul', 'multiply')
+def _mul(x: Any, y: Any) -> Symbol:
+    return made('mul', _as_number(x, y), _as_number(y, x))
+
+
+def _as_number(x: Any, beside: Any) -> Any:
+    """A truth value that floating numbers are multiplied with as such a number."""
+    is_truth = isinstance(x, Symbol) and x.dtype is torch.bool and x.rows is not None
+    is_beside = isinstance(beside, Symbol) and beside.dtype.is_floating_point
+    return made('indicator', x, dtype=beside.dtype) if is_truth and is_beside else x
 
 
 @handler('zeros_like')
@@ -121,8 +160,8 @@ def _same(x: Symbol, **_: Any) -> Symbol:
 def _convert(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
     wanted = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)]
     wanted += [a.dtype for a in args if isinstance(a, Symbol)]
-    if len(wanted) == 1 and x.dtype == torch.bool and wanted[0].is_floating_point:
-        return made('indicator', x, dtype=wanted[0])
+    if len(wanted) == 1 and not x.dtype.is_floating_point and wanted[0].is_floating_point:
+        return made('indicator' if x.dtype == torch.bool else 'converted', x, dtype=wanted[0])
     if len(wanted) != 1 or wanted[0] != x.dtype:
         raise Refused('a conversion to another type')
     return x

@@ -72,6 +72,7 @@ _elementwise('clamp', torch.clamp)
 _elementwise('masked_fill', torch.masked_fill)
 # 1 where a condition holds, 0 elsewhere
 _elementwise('indicator', lambda x, dtype: x.to(dtype))
+_elementwise('converted', lambda x, dtype: x.to(dtype))
 _elementwise('prelu', lambda x, weight: torch.where(x > 0, x, x * weight))
 
 

@@ -31,6 +31,7 @@ from pygfuse.compiler.passes.subexpressions import share_subexpressions, shared
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
+from pygfuse.compiler.weighed import RETURNED_WEIGHTS, Weighed, weighed_of
 from pygfuse.compiler.written import Run, summed, written
 from pygfuse.mapping.edge_chunks import are_too_many_to_keep
 from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks
@@ -116,7 +117,7 @@ class Plan:
     ) -> Plan:
         output = optimised(captured.output, without, more)
         output = shared_networks_kept(output) if keeps_shared else output
-        output, walks = _lowered(output, keeps_wide)
+        output, walks = _lowered(output, keeps_wide, RETURNED_WEIGHTS not in without)
         walks = _with_shared_products(walks)
         if not walks:
             raise Refused('it reduces nothing')
@@ -181,7 +182,7 @@ class Plan:
                 is_short=self._is_short,
                 is_normalised=any(form.is_normalised for form in networks),
                 is_several=has_network and (len(forms) > _FEW_FORMS or returned != []),
-                is_returned=not all(isinstance(form, AlongEdges) for form in returned),
+                is_returned=not all(isinstance(form, (AlongEdges, Weighed)) for form in returned),
                 is_computed_again=is_more,
             ),
             fewest_of_chunks(row_bytes, is_more) if self.chunked_reductions else 0,
@@ -219,7 +220,11 @@ class Plan:
         return None
 
     def _why_edges_tie(
-        self, network: Network | Chunked | AlongEdges, edges: Edges, given: Mapping[str, Tensor], dtype: torch.dtype
+        self,
+        network: Network | Chunked | AlongEdges | Weighed,
+        edges: Edges,
+        given: Mapping[str, Tensor],
+        dtype: torch.dtype,
     ) -> str | None:
         if not isinstance(network, Network) or network.reduce != 'max' or network.is_at_once(edges, dtype):
             return None
@@ -275,19 +280,24 @@ def _computed(node: Node, found: Mapping[int, Any]) -> Any:
     return OPERATIONS[node.op].run(*mapped(node.args, lambda parent: found[id(parent)]), **node.attributes)
 
 
-def _lowered(output: Node, keeps_wide: bool) -> tuple[Node, dict[int, Form]]:
+def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Node, dict[int, Form]]:
     """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
-    output = returned_values_kept(_without_softmax_in_returned(output))
+    weighed: dict[int, Form] = {}
+    if returns_weights:
+        with contextlib.suppress(Refused):
+            weighed = weighed_of(output)
+    if not weighed:
+        output = returned_values_kept(_without_softmax_in_returned(output))
     while True:
-        walks: dict[int, Form] = {}
+        walks = dict(weighed)
         _check_drawn_once(output)
         try:
             for node in in_order(output):
-                if node.op == 'reduce':
+                if node.op == 'reduce' and id(node) not in walks:
                     walks |= _forms_of_reduction(node, walks, keeps_wide)
         except Refused:
             found = softmaxes_in(node.args[0])
-            if not found:
+            if not found or weighed:
                 raise
             output = share_subexpressions(softmax_taken_apart(output, found))
         else:

@@ -106,7 +106,7 @@ class Symbol:
             raise Refused('it writes into a tensor by a mask of another shape')
         # the dimensions of a mask are the first
         mask = made('reshape', key, shape=(*shape, *[1] * (len(inner) - len(shape)))) if shape != inner else key
-        _written(self, made('masked_fill', self, mask, item))
+        _written(self, HANDLERS['masked_fill'](self, mask, item))
 
     def __getitem__(self, key: Any) -> Any:
         return recorded(Tensor.__getitem__, (self, key))
@@ -128,6 +128,9 @@ for _name, _function in {**_FOUR, 'pow': torch.pow, 'matmul': torch.matmul}.item
     setattr(Symbol, f'__r{_name}__', _operator(_name, _function, True))
 for _name in ('gt', 'lt', 'ge', 'le', 'eq', 'ne'):
     setattr(Symbol, f'__{_name}__', _operator(_name, getattr(torch, _name)))
+for _name in ('and', 'or'):
+    setattr(Symbol, f'__{_name}__', _operator(_name, getattr(torch, f'bitwise_{_name}')))
+Symbol.__invert__ = _operator('invert', torch.bitwise_not)
 Symbol.__neg__ = _operator('neg', torch.neg)
 Symbol.__abs__ = _operator('abs', torch.abs)
 

@@ -24,6 +24,7 @@ from pygfuse.compiler.plan import Plan
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.surroundings import NUMBERS
 from pygfuse.compiler.watch import file_of, is_changed
+from pygfuse.compiler.weighed import RETURNED_WEIGHTS, Weighed
 from pygfuse.compiler.written import written
 from pygfuse.ops import Edges
 
@@ -62,6 +63,8 @@ class Traced:
             raise Refused('torch compiles no reduction without a size')
         if plan.sizes:
             raise Refused('torch compiles no reduction to another number of rows than there are targets')
+        if any(isinstance(form, Weighed) for form in plan.walks.values()):
+            plan = Plan.of(plan.captured, without=(RETURNED_WEIGHTS,))
         for form in plan.walks.values():
             if isinstance(form, Network):
                 _check_network(form)

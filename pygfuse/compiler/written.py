@@ -24,6 +24,7 @@ from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.selections import parts
 from pygfuse.compiler.untouched import with_edges_only
+from pygfuse.compiler.weighed import Weighed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
@@ -162,6 +163,13 @@ class _Lines:
         rows = form.others if isinstance(form, AlongEdges) else form
         if self._places is not None and isinstance(rows, Chunked):
             return self._row_of_each_edge(rows)
+        if isinstance(form, Weighed):
+            found = self._passes.get(id(form))
+            if found is None:
+                found = self._passes[id(form)] = f'pass_{len(self._passes)}'
+                operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
+                self._lines.append(f'{found} = {self._kept(form.call)}.run(edges, {{{operands}}})')
+            return f'{found}[{int(node is not form.reduction)}]'
         if isinstance(form, AlongEdges):
             of_program = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.of_program.items())
             of_others = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.others.operands.items())

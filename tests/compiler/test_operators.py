@@ -29,6 +29,10 @@ FUSED: dict[str, Callable] = {
     'add with alpha': lambda x_j: torch.add(x_j, x_j, alpha=0.5),
     'masked_fill': lambda x_j: x_j.masked_fill(x_j > 0, 0.0),
     'softplus': lambda x_j: F.softplus(x_j, beta=2.0, threshold=1.0),
+    'gelu': lambda x_j: F.gelu(x_j),
+    'write in place': lambda x_j: x_j.mul_(2),
+    'zeros and ones': lambda x_j: torch.maximum(x_j, torch.zeros_like(x_j)) * torch.ones_like(x_j, dtype=x_j.dtype),
+    'truth values': lambda x_j: torch.where(~(x_j > 0.5) & (x_j > -0.5) | (x_j < -1), x_j, 2.0),
 }
 REFUSED: dict[str, Callable] = {
     'sum of another type': lambda x_j: x_j.sum(-1, keepdim=True, dtype=torch.float64),
@@ -38,9 +42,10 @@ REFUSED: dict[str, Callable] = {
     'norm of another type': lambda x_j: x_j.norm(dim=-1, keepdim=True, dtype=torch.float64),
     'an index by a bool': lambda x_j: x_j[:, True].flatten(1),
     'cosine similarity of other rows': lambda x_j: F.cosine_similarity(x_j, x_j[:, :1]).unsqueeze(-1),
+    'zeros of another type': lambda x_j: x_j * torch.zeros_like(x_j, dtype=torch.float64).to(x_j.dtype),
+    'truth of numbers': lambda x_j: torch.where(torch.logical_not(x_j), x_j, 2.0),
     'sort': lambda x_j: x_j.sort(-1)[0],
     'rounded division': lambda x_j: torch.div(x_j, 2, rounding_mode='floor'),
-    'write in place': lambda x_j: x_j.mul_(2),
 }
 
 

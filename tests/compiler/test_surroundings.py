@@ -3,6 +3,7 @@
 import copy
 import functools
 import types
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ SCALE = 2.0
 LISTED = [2.0]
 WEIGHTS = torch.ones(8)
 SETTINGS = types.SimpleNamespace(scale=2.0)
+THIRD = Fraction(1, 3)
 
 
 class Constants:
@@ -238,7 +240,11 @@ def _counts(self, x_j):
         (around(np.float32(2))[0], 'it reads value from around it', {}),
         (around(torch.ones(8))[0], 'it reads value from around it', {}),
         (lambda self, x_j: listed(x_j), 'a default of listed is a list', {}),
-        (lambda self, x_j: x_j * self.by.scale, 'it reads by of the layer, a SimpleNamespace', {'by': SETTINGS}),
+        (
+            lambda self, x_j: x_j * float(self.by),
+            'it reads by of the layer, a Fraction',
+            {'by': THIRD},
+        ),
         (lambda self, x_j: x_j * self.by[0][0], 'it reads by of the layer, a tuple', {'by': (LISTED,)}),
         (
             lambda self, x_j: self.act(x_j),

@@ -55,7 +55,16 @@ class MaskOfEdges(Own):
 
 class NumbersOfTypes(Own):
     def message(self, x_j, edge_type):
-        return x_j.tanh() * (edge_type == 1).unsqueeze(-1).float()
+        return x_j.tanh() * (edge_type == 1).unsqueeze(-1).float() + edge_type.unsqueeze(-1).to(x_j.dtype)
+
+
+class Conditions(Own):
+    def message(self, x_i, x_j, mask, edge_type):
+        first = torch.where(mask.unsqueeze(-1), x_j.sin(), torch.zeros_like(x_j)) * (edge_type != 2).view(-1, 1)
+        second = x_i.masked_fill((edge_type == 0).unsqueeze(-1), 0.25).masked_fill(
+            ~mask.unsqueeze(-1) & (x_j > 0), -1.0
+        )
+        return first + second * torch.where(x_i > x_j, x_i, 1.0)
 
 
 GIVEN = {
@@ -64,6 +73,7 @@ GIVEN = {
     Masked: dict,
     MaskOfEdges: lambda: {'mask': torch.rand(EDGES) > 0.5},
     NumbersOfTypes: lambda: {'edge_type': torch.randint(0, 3, (EDGES,))},
+    Conditions: lambda: {'mask': torch.rand(EDGES) > 0.5, 'edge_type': torch.randint(0, 3, (EDGES,))},
 }
 
 
@@ -78,7 +88,7 @@ def test_outputs_and_gradients_are_those_of_pyg(kind, aggr):
     assert_as_pyg(kind(aggr=aggr), given(kind))
 
 
-@pytest.mark.parametrize('kind', [NumbersOfTypes, MaskOfEdges])
+@pytest.mark.parametrize('kind', [NumbersOfTypes, MaskOfEdges, Conditions])
 @pytest.mark.usefixtures('at_once')
 def test_few_edges(kind):
     assert_as_pyg(kind(), given(kind))

@@ -60,8 +60,8 @@ OF_PRODUCTS = (
     Mutation(
         'rows of a product that lie farther apart than they are long',
         'ops/large_products.py',
-        "matrix('first', 'first.stride(0)')",
-        "matrix('first', 'inner')",
+        "left, out = matrix('first', 'first.stride(0)'), matrix('out', 'width')",
+        "left, out = matrix('first', 'inner'), matrix('out', 'width')",
         'tests/ops/test_large_products.py -k by_a_list',
     ),
     Mutation(

@@ -61,8 +61,8 @@ OF_TYPED_LAYERS = (
     Mutation(
         'a layer that has no form any more',
         'conv/film_conv.py',
-        'return ((), ()) if prepared == LOOKED_AT and self.num_relations <= 1 else None',
-        'return ((), ()) if self.num_relations <= 1 else None',
+        'if isinstance(prepared, str) or self.num_relations > 1:',
+        'if self.num_relations > 1:',
         f'{FILM} -k changes_after',
     ),
     Mutation(
