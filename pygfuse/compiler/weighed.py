@@ -115,7 +115,8 @@ def weighed_of(output: Node) -> dict[int, Weighed]:
             raise Refused('values of edges that are no weights of a reduction')
         (reduction, *_) = of_softmax
         walk = lowered(reduction)
-        if not walk.program.softmax or len(softmaxes_in(reduction.args[0])) > 1:
+        is_weight = walk.program.softmax and softmax.width == walk.heads
+        if not is_weight or len(softmaxes_in(reduction.args[0])) > 1:
             raise Refused('a softmax that is no weight of a program')
         form = Weighed(walk, reduction, weights)
         found |= {id(reduction): form, id(weights): form}
