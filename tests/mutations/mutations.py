@@ -23,6 +23,7 @@ from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
 from tests.mutations.in_traced_calls import OF_TRACED_CALLS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 from tests.mutations.in_types import OF_TYPES
+from tests.mutations.in_values_of_edges import OF_VALUES_OF_EDGES
 
 MUTATIONS = (
     *OF_PROGRAMS,
@@ -35,6 +36,7 @@ MUTATIONS = (
     *OF_COMPILED_MESSAGES,
     *OF_COMPILED_CALLS,
     *OF_CODE_OF_OTHERS,
+    *OF_VALUES_OF_EDGES,
     *OF_TRACED_CALLS,
     *OF_MATRICES_OF_EDGES,
     *OF_FEW_EDGE_STAGES,

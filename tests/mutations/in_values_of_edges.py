@@ -1,0 +1,125 @@
+"""What is broken in values of edges that walks write, in writes and settings of messages, and in narrow products."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+_VALUES = 'tests/ops/test_values_along_edges.py'
+_WRITES = 'tests/compiler/test_writes_and_settings.py'
+_WEIGHTS = 'tests/compiler/test_returned_weights.py'
+_WORDS = 'tests/cpu/test_elementary.py'
+
+OF_VALUES_OF_EDGES = (
+    Mutation(
+        'gradients of what is added that are walked',
+        'ops/values_along_edges.py',
+        'if _is_of_factor(of, factor)])',
+        'if False])',
+        f'{_VALUES} -k saves_nothing',
+    ),
+    Mutation(
+        'gradients that are handed on though they are scaled',
+        'ops/values_along_edges.py',
+        "return sorted(name for _, name in read) == sorted(['grad', factor]) and all(word is None for word, _ in read)",
+        'return True',
+        f'{_VALUES} -k values_and_gradients',
+    ),
+    Mutation(
+        'edges that were written to since',
+        'ops/values_along_edges.py',
+        'ctx.save_for_backward(work.edges.token, *saved)',
+        'ctx.save_for_backward(work.edges.token.clone(), *saved)',
+        f'{_VALUES} -k may_not_write',
+    ),
+    Mutation(
+        'a batch of gradients whose ones are a batch',
+        'ops/values_along_edges.py',
+        'ones = tensors[0].new_ones(self.edges.num_edges, plan.width)',
+        'ones = grad.new_ones(self.edges.num_edges, plan.width)',
+        f'{_VALUES} -k batches',
+    ),
+    Mutation(
+        'weights in the shape that walks give',
+        'compiler/weighed.py',
+        'weights.view(weights.shape[0], *self.weight_shape)',
+        'weights',
+        f'{_WEIGHTS} -k outputs_weights',
+    ),
+    Mutation(
+        'weights beside other values that are returned',
+        'compiler/weighed.py',
+        "raise Refused('values of edges that are no weights of a reduction')",
+        'continue',
+        f'{_WEIGHTS} -k outputs_weights',
+    ),
+    Mutation(
+        'writes to features that the user holds',
+        'compiler/symbols.py',
+        "(symbol.node.op == 'input' and not symbol.is_copy)",
+        'False',
+        f'{_WRITES} -k other_writes',
+    ),
+    Mutation(
+        'what a message has written, for aggregate',
+        'compiler/capture.py',
+        'symbols.setdefault(name, symbol_of(name, given[name]))',
+        'symbol_of(name, given[name])',
+        f'{_WRITES} -k SeenByAggregate',
+    ),
+    Mutation(
+        'a mask whose dimensions are the last',
+        'compiler/symbols.py',
+        'shape=(*shape, *[1] * (len(inner) - len(shape)))',
+        'shape=(*[1] * (len(inner) - len(shape)), *shape)',
+        f'{_WRITES} -k Mask',
+    ),
+    Mutation(
+        'settings that changed',
+        'compiler/settings.py',
+        '        guards.add(owner, key, found)\n        return watched_value',
+        '        return watched_value',
+        f'{_WRITES} -k settings_are_read',
+    ),
+    Mutation(
+        'settings of a class that gives others',
+        'compiler/settings.py',
+        'if dict.get(held, key) is not found:',
+        'if False:',
+        f'{_WRITES} -k left_to_pyg',
+    ),
+    Mutation(
+        'an aggr that PyG does not pass on',
+        'compiler/capture.py',
+        "aggregate.pop('aggr', None)",
+        'pass',
+        f'{_WRITES} -k aggr_is_not',
+    ),
+    Mutation(
+        'the sign of a normal distribution',
+        'program/expansion.py',
+        'positive(x, 1.0 - beyond, beyond)',
+        'positive(x, beyond, 1.0 - beyond)',
+        f'{_WORDS} -k normal_cdf',
+    ),
+    Mutation(
+        'gradients of features that follow one another, for those of loops',
+        'ops/walked_products.py',
+        'of_loops = product_of(of_own, turned) if needed.loops else None',
+        'of_loops = product_of(of_edges[: len(of_own)], turned) if needed.loops else None',
+        'tests/conv/gat_conv/test_parity.py -k edge',
+    ),
+    Mutation(
+        'numbers of edges alone, without a type of their own',
+        'compiler/chunked.py',
+        'seed, self.message.dtype',
+        'seed',
+        f'{_WRITES} -k NumbersOfTypes',
+    ),
+    Mutation(
+        'results to the last node of another side',
+        'conv/_call.py',
+        'return counts[source_dim], counts[1 - source_dim]',
+        'return counts[1 - source_dim], counts[source_dim]',
+        'tests/compiler/test_unsized_reductions.py -k each_call_s',
+    ),
+)
