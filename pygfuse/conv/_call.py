@@ -80,11 +80,6 @@ def _names(function: Any, first: int) -> tuple[tuple[str, Any], ...]:
     return tuple((p.name, p.default) for p in parameters)
 
 
-def _names_of_aggregate(kind: type) -> list[tuple[str, Any]]:
-    """Those of ``aggregate`` behind the messages; PyG passes it no ``aggr``, whatever ``propagate`` was given."""
-    return [(name, default) for name, default in _names(kind.aggregate, 2) if name != 'aggr']
-
-
 def takes_weights(kind: type) -> bool:
     """Whether the messages of a class are given ``edge_weight``."""
     return any(name == 'edge_weight' for name, _ in _names(kind.message, 1))
@@ -97,7 +92,7 @@ def names_read(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Raises:
         Refused: If they take any.
     """
-    names = [name for name, _ in (*_names(kind.message, 1), *_names_of_aggregate(kind)) if name not in _SPECIAL]
+    names = [name for name, _ in (*_names(kind.message, 1), *_names(kind.aggregate, 2)) if name not in _SPECIAL]
     of_nodes = tuple(dict.fromkeys(name[:-2] for name in names if name[-2:] in ('_i', '_j')))
     return of_nodes, tuple([name for name in names if name[-2:] not in ('_i', '_j') and name not in of_nodes])
 
@@ -118,7 +113,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
     """
     kind = type(conv)
     sizes = conv._check_input(adjacency, size)
-    wanted = dict(_names(kind.edge_update, 1) if of_edges else (*_names(kind.message, 1), *_names_of_aggregate(kind)))
+    wanted = dict(_names(kind.edge_update, 1) if of_edges else (*_names(kind.message, 1), *_names(kind.aggregate, 2)))
     of_update = {} if of_edges else dict(_names(kind.update, 2))
     given = _with_values({**kwargs}, adjacency)
     i, j = (1, 0) if conv.flow == 'source_to_target' else (0, 1)

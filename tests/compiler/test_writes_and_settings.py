@@ -53,6 +53,13 @@ class MaskOfEdges(Own):
         return y.view(-1, 2, WIDTH // 2).mT.flatten(1).sigmoid()
 
 
+class MaskOfRows(Own):
+    def message(self, x_j):
+        y = x_j.view(-1, 2, WIDTH // 2) * 1
+        y[y.sum(dim=-1) > 0] = 1
+        return y.flatten(1)
+
+
 class NumbersOfTypes(Own):
     def message(self, x_j, edge_type):
         return x_j.tanh() * (edge_type == 1).unsqueeze(-1).float() + edge_type.unsqueeze(-1).to(x_j.dtype)
@@ -72,6 +79,7 @@ GIVEN = {
     SeenByAggregate: dict,
     Masked: dict,
     MaskOfEdges: lambda: {'mask': torch.rand(EDGES) > 0.5},
+    MaskOfRows: dict,
     NumbersOfTypes: lambda: {'edge_type': torch.randint(0, 3, (EDGES,))},
     Conditions: lambda: {'mask': torch.rand(EDGES) > 0.5, 'edge_type': torch.randint(0, 3, (EDGES,))},
 }
@@ -117,13 +125,6 @@ class ByValues(Own):
     def message(self, x_i, x_j):
         x_j[x_j > 0] = x_i[x_j > 0]
         return x_j
-
-
-class OfAnotherShape(Own):
-    def message(self, x_j):
-        x_j = x_j.view(-1, 2, WIDTH // 2) * 1
-        x_j[x_j.sum(dim=1) > 0] = 1
-        return x_j.flatten(1)
 
 
 @pytest.mark.parametrize(

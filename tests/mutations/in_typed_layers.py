@@ -59,11 +59,11 @@ OF_TYPED_LAYERS = (
         f'{FILM} -k test_graphs',
     ),
     Mutation(
-        'a layer that has no form any more',
+        'numbers of an activation that changed',
         'conv/film_conv.py',
-        'if isinstance(prepared, str) or self.num_relations > 1:',
-        'if self.num_relations > 1:',
-        f'{FILM} -k changes_after',
+        'return (), tuple([type(act) if isinstance(act, Slope) else act for act in prepared])',
+        'return (), ()',
+        f'{FILM} -k numbers_of_an_activation',
     ),
     Mutation(
         'types beside a sparse tensor',
