@@ -56,6 +56,13 @@ class Settings:
 
     __setitem__ = __delitem__ = __setattr__
 
+    def _refuse(self, *_: Any) -> Any:
+        raise Refused(f'it reads the dict {object.__getattribute__(self, "_parts")[0]} of the layer')
+
+    # what else would tell of it without being remembered
+    __bool__ = __len__ = __iter__ = __contains__ = __eq__ = __ne__ = __repr__ = __format__ = _refuse
+    __hash__ = None
+
     def _read(self, owner: Any, key: str, found: Any) -> Any:
         name, _, guards = object.__getattribute__(self, '_parts')
         if isinstance(found, HELD):

@@ -149,7 +149,7 @@ for _name, _function in _FOUR.items():
 def _written(symbol: Symbol, result: Symbol) -> Symbol:
     """A symbol after a write in place; what was captured of it before keeps the value of then."""
     shares = symbol.is_viewed or symbol.node.op in _MOVING or (symbol.node.op == 'input' and not symbol.is_copy)
-    if shares or result.node.shape != symbol.node.shape:
+    if shares or (result.node.shape, result.node.dtype) != (symbol.node.shape, symbol.node.dtype):
         raise Refused('it writes into a tensor that something else may share')
     symbol.node = result.node
     return symbol

@@ -115,6 +115,12 @@ class OfAView(Own):
         return rows.flatten(1) + x_j
 
 
+class OfAnotherType(Own):
+    def message(self, x_j):
+        x_j *= torch.ones_like(x_j, dtype=torch.float32).double()
+        return x_j
+
+
 class ByRows(Own):
     def message(self, x_j):
         x_j[:, 0] = 0
@@ -132,6 +138,7 @@ class ByValues(Own):
     [
         (OfFeatures, 'it writes into a tensor that something else may share'),
         (OfAView, 'it writes into a tensor that something else may share'),
+        (OfAnotherType, 'a conversion to another type'),
         (ByRows, 'it writes into a tensor'),
         (ByValues, 'an index by values'),
     ],
@@ -222,6 +229,12 @@ def _written(held):
         (Surprising(a=1.0), lambda held: held['a'], 'it reads the dict held of the layer'),
         ({'a': torch.ones(1)}, lambda held: held['a'], 'it reads a of held, a Tensor'),
         ({'a': 1.0}, lambda held: held.get('b', 2.0), 'it reads the dict held of the layer'),
+        ({}, lambda held: 1.0 if held else 2.0, 'it reads the dict held of the layer'),
+        ({'a': 1.0}, lambda held: float(len(held)), 'it reads the dict held of the layer'),
+        ({'a': 1.0}, lambda held: 1.0 if held == {'a': 1.0} else 2.0, 'it reads the dict held of the layer'),
+        ({'a': 1.0}, lambda held: 1.0 if 'a' in held else 2.0, 'it reads the dict held of the layer'),
+        ({'a': 1.0}, lambda held: sum(held[name] for name in held), 'it reads the dict held of the layer'),
+        ({'a': 1.0}, lambda held: float(len(f'{held}')), 'it reads the dict held of the layer'),
         ({'a': 1.0}, _written, 'it writes into held of the layer'),
         ({'a': 1.0}, lambda held: held.pop('a'), 'capturing it failed: AttributeError: pop'),
     ],
