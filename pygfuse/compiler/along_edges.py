@@ -18,6 +18,7 @@ from pygfuse.ops.edge_mlp import why_no_edge_chunks
 from pygfuse.ops.values_along_edges import has_values_along, values_along
 from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, EdgeProgram
+from pygfuse.program.trace import CHANNELS
 
 
 class ValuesCall(NamedTuple):
@@ -122,5 +123,8 @@ def along_edges(message: Node) -> AlongEdges:
     walk = lowered(value('reduce', value('mul', message, factor), reduce='sum'))
     if walk.program.softmax or walk.dropout > 0.0:
         raise Refused('values of all edges of a target')
-    name = next(name for name, operand in walk.operands.items() if operand is factor)
-    return AlongEdges(walk, name, text, others, message)
+    for name, operand in walk.operands.items():
+        # of one number for each edge or head it may be something else
+        if operand is factor and walk.program.operands[name].level == CHANNELS:
+            return AlongEdges(walk, name, text, others, message)
+    raise Refused('values of edges that are no rows of channels')

@@ -1,0 +1,64 @@
+"""Values of edges that are stored and that a program computes, of all shapes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import pygfuse
+from tests.compiler.own_convs import Own
+from tests.support.parity import GRAPHS
+
+WIDTH = 6
+
+VALUES = {
+    'a row': (lambda x_i, x_j, e: (x_i - x_j + e).tanh(), True),
+    'heads': (lambda x_i, x_j, e: (x_i * x_j).view(-1, 2, 3) - e.view(-1, 2, 3), True),
+    'three numbers': (lambda x_i, x_j, e: x_i[:, :3] - x_j[:, 3:], True),
+    'one number': (lambda x_i, x_j, e: (x_i[:, :1] - x_j[:, :1]).sigmoid(), None),
+    'a number': (lambda x_i, x_j, e: (x_i[:, 0] - x_j[:, 1]).exp() * e[:, 2], None),
+    'a scaled row': (lambda x_i, x_j, e: e[:, :1] * (x_i + x_j), True),
+    'a sum': (lambda x_i, x_j, e: (x_i * x_j).sum(dim=-1), False),
+}
+
+
+class Stored(Own):
+    def __init__(self, values, **options):
+        super().__init__(node_dim=0, **options)
+        self.values = values
+
+    def forward(self, edge_index, x, edge_attr):
+        out = self.propagate(edge_index, x=x, edge_attr=edge_attr, size=(len(x), len(x)))
+        return out, self.stored
+
+    def message(self, x_i, x_j, edge_attr):
+        self.stored = self.values(x_i, x_j, edge_attr)
+        return x_j * edge_attr
+
+
+def results(conv, given):
+    out, stored = conv(**given)
+    wanted = [given['x'], given['edge_attr']]
+    grads = torch.autograd.grad((out.square().sum() + stored.square().sum()), wanted, create_graph=True)
+    again = torch.autograd.grad(sum(grad.square().sum() for grad in grads), wanted)
+    return out, stored, *grads, *again
+
+
+@pytest.mark.parametrize('graph', ['random', 'isolated nodes', 'hub', 'repeated edges'])
+@pytest.mark.parametrize('name', VALUES)
+def test_values_gradients_and_those_of_gradients(name, graph):
+    values, is_walk = VALUES[name]
+    edge_index = GRAPHS[graph]().edge_index
+    nodes, edges = int(edge_index.max()) + 1, edge_index.shape[1]
+    x, edge_attr = torch.randn(nodes, WIDTH).double(), torch.randn(edges, WIDTH).double()
+    given = {'edge_index': edge_index, 'x': x.requires_grad_(), 'edge_attr': edge_attr.requires_grad_()}
+    conv = Stored(values)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    for found, expected in zip(results(fused, given), results(conv, given), strict=True):
+        torch.testing.assert_close(found, expected)
+    assert fused.note.reason is None
+    (plan,) = fused.plans()
+    titles = [form.title for form in plan.walks.values()]
+    assert is_walk in (None, any('values of edges, heads' in title for title in titles))
