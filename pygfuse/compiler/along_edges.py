@@ -49,7 +49,8 @@ class ValuesCall(NamedTuple):
             operands, of_others: The operands by name, of the program and of `others`.
         """
         tensors = [part for v in operands.values() for part in (v if isinstance(v, Product) else (v,))]
-        if not has_values_along(edges, [tensor for tensor in tensors if tensor is not None]):
+        tensors = [tensor for tensor in tensors if tensor is not None]
+        if not has_values_along(edges, tensors, self.heads, self.channels):
             return self.others.run(edges, of_others)
         out = values_along(self.program, self.factor, edges, operands, self.heads, self.channels)
         return None, out.view(out.shape[0], *self.shape)

@@ -21,7 +21,7 @@ from pygfuse.call import reference
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.listed import Listed
 from pygfuse.ops import autocast
-from pygfuse.ops.aggregation import aggregate
+from pygfuse.ops.aggregation import aggregate, is_fused
 from pygfuse.ops.autograd import differentiable, is_differentiated
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
@@ -39,10 +39,11 @@ from pygfuse.program.trace import CHANNELS, Value
 _NO_FEATURES: frozenset[str] = frozenset()
 
 
-def has_values_along(edges: Edges, tensors: Sequence[Tensor]) -> bool:
+def has_values_along(edges: Edges, tensors: Sequence[Tensor], heads: int, channels: int) -> bool:
     """Whether `values_along` takes edges and tensors like these: nobody intercepts or casts, and no loops are added."""
     is_cast = autocast.is_on(tensors[0].device)
-    return not is_cast and edges.loops is None and edges.num_edges > 0 and not is_watched(tensors)
+    has_walks = is_fused(heads, channels) and edges.loops is None and edges.num_edges > 0
+    return has_walks and not is_cast and not is_watched(tensors)
 
 
 def values_along(
@@ -184,7 +185,10 @@ def _terms(bound: BoundProgram, tensors: tuple[str, ...]) -> tuple[int, ...]:
     No other gradient reads them.
     """
     *names, factor = tensors
-    rows = [name for name in names if name in bound.edge_rows]
+    of_score = [] if bound.score is None else bound.score.names()
+    rows = [
+        name for name in bound.message.names() if name in bound.edge_rows and name in names and name not in of_score
+    ]
     gradients = bound.message.gradients(rows, Value('grad', CHANNELS))
     return tuple([names.index(name) for name, of in zip(rows, gradients, strict=True) if _is_of_factor(of, factor)])
 

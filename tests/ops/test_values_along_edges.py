@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pygfuse import ablation
 from pygfuse.memory import peak_bytes, saved_bytes
 from pygfuse.ops import Edges
 from pygfuse.ops.values_along_edges import has_values_along, values_along
 from pygfuse.program.products import Product
 from pygfuse.program.program import EdgeProgram, operands
-from pygfuse.program.vocabulary import tanh
+from pygfuse.program.vocabulary import sum_channels, tanh
 from tests.ops.test_edge_values import GRAPHS
 from tests.support.parity import random_edges
 
@@ -29,12 +30,24 @@ PROGRAMS = {
         score=lambda w, s: w * s,
         message=lambda weight, x, x_dst, e, factor: weight * (x + x_dst * e) * factor,
     ),
+    'scored': EdgeProgram(
+        'test_values_scored',
+        operands(**ENDS),
+        score=lambda x, e: sum_channels(x * e),
+        message=lambda weight, x_dst, factor: weight * x_dst * factor,
+    ),
 }
 VALUES = {
     'sum': lambda x, x_dst, e, w, s: x - x_dst + e,
     'product': lambda x, x_dst, e, w, s: torch.tanh(x * x_dst + 0.5 * e),
+    'scored': lambda x, x_dst, e, w, s: _summed(x * e) * x_dst,
     'weighed': lambda x, x_dst, e, w, s: (w * s).repeat_interleave(CHANNELS, dim=1) * (x + x_dst * e),
 }
+
+
+def _summed(x):
+    """The sum over the channels of each head, for each of these."""
+    return x.view(-1, HEADS, CHANNELS).sum(dim=-1).repeat_interleave(CHANNELS, dim=1)
 
 
 @pytest.fixture(params=[True, False], ids=['as they come', 'sorted'])
@@ -175,8 +188,12 @@ def test_operands_of_other_shapes():
 def test_what_has_no_such_values():
     edge_index, sizes = GRAPHS['random']
     x = torch.ones(1)
-    assert has_values_along(Edges(edge_index, *sizes), [x])
-    assert not has_values_along(Edges(edge_index[:, :0], *sizes), [x])
-    assert not has_values_along(Edges(edge_index, 7, 7, loops=7), [x])
+    form = [x], 1, 1
+    assert has_values_along(Edges(edge_index, *sizes), *form)
+    assert not has_values_along(Edges(edge_index, *sizes), [x], 1, 0)
+    assert not has_values_along(Edges(edge_index[:, :0], *sizes), *form)
+    assert not has_values_along(Edges(edge_index, 7, 7, loops=7), *form)
     with torch.autocast('cpu', torch.bfloat16):
-        assert not has_values_along(Edges(edge_index, *sizes), [x])
+        assert not has_values_along(Edges(edge_index, *sizes), *form)
+    with ablation(fusion=False):
+        assert not has_values_along(Edges(edge_index, *sizes), *form)
