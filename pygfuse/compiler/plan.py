@@ -181,7 +181,7 @@ class Plan:
                 is_long=is_long,
                 is_short=self._is_short,
                 is_normalised=any(form.is_normalised for form in networks),
-                is_several=has_network and (len(forms) > _FEW_FORMS or returned != []),
+                is_several=has_network and (len(forms) > _FEW_FORMS or bool(returned)),
                 is_returned=not all(isinstance(form, (AlongEdges, Weighed)) for form in returned),
                 is_computed_again=is_more,
             ),
@@ -219,20 +219,14 @@ class Plan:
                     return reason
         return None
 
-    def _why_edges_tie(
-        self,
-        network: Network | Chunked | AlongEdges | Weighed,
-        edges: Edges,
-        given: Mapping[str, Tensor],
-        dtype: torch.dtype,
-    ) -> str | None:
-        if not isinstance(network, Network) or network.reduce != 'max' or network.is_at_once(edges, dtype):
+    def _why_edges_tie(self, form: Form, edges: Edges, given: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
+        if not isinstance(form, Network) or form.reduce != 'max' or form.is_at_once(edges, dtype):
             return None
         found: dict[int, Any] = {}
         with torch.no_grad():
-            for node in in_order(network.weights):
+            for node in in_order(form.weights):
                 found[id(node)] = _of_input(node, given) if node.op == 'input' else _computed(node, found)
-        return network.why_edges_tie([found[id(weight)] for weight in network.weights])
+        return form.why_edges_tie([found[id(weight)] for weight in form.weights])
 
     @property
     def is_much_work(self) -> bool:

@@ -41,7 +41,8 @@ class Settings:
         return self._read(guards.namespace(held), key, found)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return self[key]
+        held = object.__getattribute__(self, '_parts')[1]
+        return self[key] if getattr(type(held), 'get', None) is dict.get else self._refuse()
 
     def __getattr__(self, name: str) -> Any:
         of, held, _ = object.__getattribute__(self, '_parts')

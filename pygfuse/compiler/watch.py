@@ -39,7 +39,7 @@ class Guards:
         self._namespaces: dict[int, Namespace] = {}
 
     def namespace(self, found: dict[str, Any]) -> Namespace:
-        """The globals of a module as something that is guarded: always the same for the same."""
+        """The globals of a module, or a dict, as something that is guarded: always the same for the same."""
         return self._namespaces.setdefault(id(found), Namespace(found))
 
     def add(self, owner: Any, name: str, found: Any) -> None:
@@ -212,7 +212,7 @@ def _parts(watched: Watched) -> tuple[Module, Guards]:
 
 
 class Namespace:
-    """A file's globals, whose values are read as attributes."""
+    """A dict, as a file's globals are one, whose values are read as attributes."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace

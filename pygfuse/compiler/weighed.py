@@ -11,7 +11,6 @@ from torch import Tensor
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, results_of
 from pygfuse.compiler.lowering import Walk, WalkArguments, lowered, softmaxes_in
-from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges, aggregate_with_weights, new_seed
 from pygfuse.ops.edge_mlp import why_no_edge_chunks
@@ -127,6 +126,6 @@ def weighed_of(output: Node) -> dict[int, Weighed]:
 
 def _looked_through(node: Node) -> Node:
     """What a value has another shape of."""
-    while node.op == 'reshape' and OPERATIONS[node.op].selects:
+    while node.op == 'reshape':
         node = node.args[0]
     return node

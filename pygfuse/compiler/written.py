@@ -163,25 +163,22 @@ class _Lines:
         rows = form.others if isinstance(form, AlongEdges) else form
         if self._places is not None and isinstance(rows, Chunked):
             return self._row_of_each_edge(rows)
-        if isinstance(form, Weighed):
-            found = self._passes.get(id(form))
-            if found is None:
-                found = self._passes[id(form)] = f'pass_{len(self._passes)}'
-                operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
-                self._lines.append(f'{found} = {self._kept(form.call)}.run(edges, {{{operands}}})')
-            return f'{found}[{int(node is not form.reduction)}]'
-        if isinstance(form, AlongEdges):
-            of_program = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.of_program.items())
-            of_others = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.others.operands.items())
-            return f'{self._kept(form.call)}.run(edges, {{{of_program}}}, {{{of_others}}})[1]'
         found = self._passes.get(id(form))
         if found is None:
-            # one pass gives a reduction and what it reduces
+            # one pass gives a reduction and values of edges
             found = self._passes[id(form)] = f'pass_{len(self._passes)}'
-            operands = ', '.join(f'{name!r}: all_rows({self._operand(value)})' for name, value in form.operands.items())
-            run = self._kept(form.call if isinstance(form, Network) else form)
-            self._lines.append(f'{found} = {run}.run(edges, {{{operands}}})')
+            self._lines.append(f'{found} = {self._pass_of(form)}')
         return f'{found}[{int(node is not form.reduction)}]'
+
+    def _pass_of(self, form: Network | Chunked | AlongEdges | Weighed) -> str:
+        """What runs a form that reads all rows of its operands."""
+        groups = [form.of_program, form.others.operands] if isinstance(form, AlongEdges) else [form.operands]
+        operands = [
+            ', '.join(f'{name!r}: all_rows({self._operand(value)})' for name, value in group.items())
+            for group in groups
+        ]
+        run = self._kept(form if isinstance(form, Chunked) else form.call)
+        return f'{run}.run(edges, {", ".join(f"{{{given}}}" for given in operands)})'
 
     def _row_of_each_edge(self, form: Chunked) -> str:
         """The lines of values that torch computes of all edges at once: for a trace, of which it makes few loops."""
@@ -305,9 +302,9 @@ def _weighed(
     return out if shape is None else out.view(out.shape[0], *shape)
 
 
-def _all_rows(x: Tensor) -> Tensor:
-    """A tensor with all its rows, if they were deferred: a chunk reads any of them."""
-    return x if are_plain((x,)) or x.dim() == 0 else x[:]
+def _all_rows(x: Tensor | Product) -> Tensor | Product:
+    """A tensor with all its rows, if they were deferred: a chunk reads any of them. Features of edges never are."""
+    return x if isinstance(x, Product) or are_plain((x,)) or x.dim() == 0 else x[:]
 
 
 def _gathered(x: Tensor, edges: Edges, residency: str) -> Tensor:

@@ -101,11 +101,6 @@ def _run(body: Callable, act: Activation, values: Tensor, other: Tensor) -> None
         _kernel(body, act, layout)(parts, starts, edges, _EDGES_A_PART, width, values, other)
 
 
-def has_tangent(act: Activation) -> bool:
-    """Whether there are kernels for an activation."""
-    return act.name in _FUNCTIONS
-
-
 def activated(act: Activation, values: Tensor, out: Tensor) -> None:
     """Writes an activation of values ``[edges, width]`` to `out`, which may be `values`."""
     if act.name in _SLOW_IN_TORCH:

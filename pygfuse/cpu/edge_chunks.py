@@ -18,7 +18,6 @@ from pygfuse.cpu.activation_tangents import (  # noqa: F401  for stages
     activated,
     activated_with_tangent,
     activated_with_tangent_back,
-    has_tangent,
 )
 from pygfuse.cpu.edge_factors import times, times_back  # noqa: F401  for stages
 from pygfuse.cpu.kernel import Kernel
@@ -40,6 +39,8 @@ HAS_ROW_NETWORKS = True
 MAPS_WINNERS_ALONE = True
 # whether products of values and sources are added up by target (`sum_products`) before a linear map takes them
 SUMS_PRODUCTS = True
+# whether activations and their tangents are computed in one pass (`activated_with_tangent`)
+HAS_TANGENTS = True
 # parts of a chunk that sum the gradient of a weight apart
 WEIGHT_PARTS = 8
 _REGISTERS = 16

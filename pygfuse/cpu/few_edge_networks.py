@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pygfuse.cpu.activation_tangents import has_tangent, texts_of
+from pygfuse.cpu.activation_tangents import texts_of
 from pygfuse.cpu.few_edge_bodies import backward_body, forward_body
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.launch import Launch
@@ -25,8 +25,7 @@ from pygfuse.program.networks_along_edges import FewEdgeNetwork
 
 def is_taken(network: FewEdgeNetwork) -> bool:
     """Whether there are kernels for a network."""
-    acts = (stage for stage in network.stages if isinstance(stage, Activation))
-    return max(network.width, *network.widths) <= WIDEST and all(map(has_tangent, acts))
+    return max(network.width, *network.widths) <= WIDEST
 
 
 def _launch(network: FewEdgeNetwork, of_features: bool | None) -> Launch:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.cpu import simd
-from pygfuse.cpu.activation_tangents import has_tangent, texts_of
+from pygfuse.cpu.activation_tangents import texts_of
 from pygfuse.cpu.edge_products import TOGETHER, registers_of_block
 from pygfuse.cpu.kernel import Kernel
 from pygfuse.cpu.row_stages import ACTIVATION_REGISTERS, BLOCK, RowText, adjoint_of, application, outer, product, totals
@@ -66,9 +66,8 @@ class RowNetwork:
     def is_taken(self) -> bool:
         """Whether one kernel gives the same and is faster than a library's products one by one."""
         maps = [stage for stage in self.stages if isinstance(stage, LinearMap)]
-        others = [stage.activation for stage in self.stages if isinstance(stage, Applied)]
         widest = max((max(stage.before, stage.after) for stage in maps), default=0)
-        return 0 < widest <= WIDEST and len(others) > 0 and all(map(has_tangent, others))
+        return 0 < widest <= WIDEST and any(isinstance(stage, Applied) for stage in self.stages)
 
     def forward(
         self, rows: int, held: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor | None]

@@ -22,6 +22,8 @@ HAS_ROW_NETWORKS = False
 MAPS_WINNERS_ALONE = False
 # sums of products would be written and read once more
 SUMS_PRODUCTS = False
+# torch differentiates activations
+HAS_TANGENTS = False
 
 
 def chunk_size(value_bytes: int, most: int | None = None) -> int:
@@ -132,11 +134,6 @@ def mapped_back(grad: Tensor, weight: Tensor) -> Tensor:
 def add_over_rows(grad: Tensor, values: Tensor, out: Tensor) -> None:
     """Adds ``grad.t() @ values``, a sum over all rows, to `out`."""
     out.addmm_(grad.t(), values)
-
-
-def has_tangent(act: Activation) -> bool:
-    """Whether there are kernels for an activation and its tangent: torch differentiates it."""
-    return False
 
 
 def activated(act: Activation, values: Tensor, out: Tensor) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import pytest
 import torch
+from torch.nn import Linear
+from torch_geometric.utils import softmax
 
 import pygfuse
 from tests.compiler.own_convs import Own
@@ -62,3 +65,34 @@ def test_values_gradients_and_those_of_gradients(name, graph):
     (plan,) = fused.plans()
     titles = [form.title for form in plan.walks.values()]
     assert is_walk in (None, any('values of edges, heads' in title for title in titles))
+
+
+class Mapped(Stored):
+    """Linear maps of nodes, which are deferred within `pygfuse.active`."""
+
+    def __init__(self, weighs):
+        super().__init__(None)
+        self.maps, self.weighs = torch.nn.ModuleList([Linear(WIDTH, WIDTH) for _ in range(2)]), weighs
+
+    def message(self, x_i, x_j, index, size_i):
+        a, b = self.maps[0](x_i), self.maps[1](x_j)
+        self.stored = softmax((a * b).sum(dim=-1, keepdim=True), index, num_nodes=size_i) if self.weighs else a - b
+        return b * self.stored
+
+
+@pytest.mark.parametrize('weighs', [True, False], ids=['weights', 'values'])
+def test_within_active(weighs):
+    torch.manual_seed(0)
+    example, found = GRAPHS['random'](), []
+    conv = pygfuse.compile(Mapped(weighs))
+    x, edge_attr = example.x(WIDTH), torch.zeros(example.edge_index.shape[1], WIDTH)
+    mask = torch.arange(len(x)) % 3 == 0
+    for block in (contextlib.nullcontext(), pygfuse.active(mask)):
+        conv.forget_plans()
+        with block:
+            out, stored = conv(example.edge_index, x.requires_grad_(), edge_attr)
+            loss = out[mask].square().sum() + stored.square().sum()
+        found.append([out[mask], *torch.autograd.grad(loss, (x, *conv.parameters()))])
+        assert conv.note.reason is None
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want)

@@ -209,6 +209,11 @@ class Surprising(dict):
         return 2.0 * super().__getitem__(key)
 
 
+class Given(dict):
+    def get(self, key, default=None):
+        return 2.0
+
+
 class OfADict(Own):
     def __init__(self, held, read):
         super().__init__()
@@ -227,6 +232,7 @@ def _written(held):
     ('held', 'read', 'reason'),
     [
         (Surprising(a=1.0), lambda held: held['a'], 'it reads the dict held of the layer'),
+        (Given(a=1.0), lambda held: held.get('a'), 'it reads the dict held of the layer'),
         ({'a': torch.ones(1)}, lambda held: held['a'], 'it reads a of held, a Tensor'),
         ({'a': 1.0}, lambda held: held.get('b', 2.0), 'it reads the dict held of the layer'),
         ({}, lambda held: 1.0 if held else 2.0, 'it reads the dict held of the layer'),

@@ -39,6 +39,20 @@ OF_VALUES_OF_EDGES = (
         f'{_VALUES} -k batches',
     ),
     Mutation(
+        'values of edges of rows that are deferred',
+        'compiler/written.py',
+        "f'{name!r}: all_rows({self._operand(value)})'",
+        "f'{name!r}: {self._operand(value)}'",
+        'tests/compiler/test_along_edges.py -k within_active',
+    ),
+    Mutation(
+        'settings of a class with a get of its own',
+        'compiler/settings.py',
+        "return self[key] if getattr(type(held), 'get', None) is dict.get else self._refuse()",
+        'return self[key]',
+        f'{_WRITES} -k left_to_pyg',
+    ),
+    Mutation(
         'weights in the shape that walks give',
         'compiler/weighed.py',
         'weights.view(weights.shape[0], *self.weight_shape)',

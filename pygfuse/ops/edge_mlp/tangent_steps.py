@@ -116,7 +116,7 @@ class _Map(TangentStep):
 class _Activation(TangentStep):
     def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
         both, kernels = self.place(chunk), self.operands.kernels
-        if kernels.has_tangent(self.stage):
+        if kernels.HAS_TANGENTS:
             kernels.activated_with_tangent(self.stage, before, both)
             return both
         self.stage.into(before[0], both[0])
@@ -126,7 +126,7 @@ class _Activation(TangentStep):
 
     def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
         kernels = self.operands.kernels
-        if kernels.has_tangent(self.stage):
+        if kernels.HAS_TANGENTS:
             kernels.activated_with_tangent_back(self.stage, before, grad)
             return grad
         with torch.enable_grad():
