@@ -158,6 +158,8 @@ def _same(x: Symbol, **_: Any) -> Symbol:
 
 @handler('to', 'type_as', 'type')
 def _convert(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
+    if kwargs.get('copy') or any(argument is True for argument in args):
+        raise Refused('a copy of another type perhaps')
     wanted = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)]
     wanted += [a.dtype for a in args if isinstance(a, Symbol)]
     if len(wanted) == 1 and not x.dtype.is_floating_point and wanted[0].is_floating_point:

@@ -29,6 +29,8 @@ def handler(*names: str) -> Callable[[Callable], Callable]:
 # operators beside elementwise ones that are the same for each of several values in one tensor
 _OF_STACKS = ('reduce', 'linear', 'layer_norm', 'cat')
 _MOVING = ('reshape', 'expand', 'permute', 'index')
+# functions of torch whose results may be in the memory of what they are given
+_SHARING = ('detach', 'contiguous')
 
 
 class Symbol:
@@ -142,12 +144,15 @@ def _in_place(function: Callable) -> Callable:
     return apply
 
 
-for _name, _function in _FOUR.items():
+for _name, _function in {**_FOUR, 'and': torch.bitwise_and, 'or': torch.bitwise_or}.items():
     setattr(Symbol, f'__i{_name}__', _in_place(_function))
 
 
 def _written(symbol: Symbol, result: Symbol) -> Symbol:
     """A symbol after a write in place; what was captured of it before keeps the value of then."""
+    if not torch.is_grad_enabled():
+        # the gradient would be that of what was there before
+        raise Refused('it writes into a tensor without gradients')
     shares = symbol.is_viewed or symbol.node.op in _MOVING or (symbol.node.op == 'input' and not symbol.is_copy)
     if shares or (result.node.shape, result.node.dtype) != (symbol.node.shape, symbol.node.dtype):
         raise Refused('it writes into a tensor that something else may share')
@@ -201,7 +206,7 @@ def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]
     else:
         result = handler(*args, **kwargs)
     for symbol in symbols_in(result):
-        if symbol.node.op in _MOVING:
+        if symbol.node.op in _MOVING or name in _SHARING:
             for other in found:
                 other.is_viewed = True
             symbol.is_viewed = True

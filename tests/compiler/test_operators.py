@@ -30,6 +30,7 @@ FUSED: dict[str, Callable] = {
     'masked_fill': lambda x_j: x_j.masked_fill(x_j > 0, 0.0),
     'softplus': lambda x_j: F.softplus(x_j, beta=2.0, threshold=1.0),
     'gelu': lambda x_j: F.gelu(x_j),
+    'type of another': lambda x_j: x_j.type_as(x_j.sin()) * x_j.abs().to(x_j),
     'write in place': lambda x_j: x_j.mul_(2),
     'zeros and ones': lambda x_j: torch.maximum(x_j, torch.zeros_like(x_j)) * torch.ones_like(x_j, dtype=x_j.dtype),
     'truth values': lambda x_j: torch.where(~(x_j > 0.5) & (x_j > -0.5) | (x_j < -1), x_j, 2.0),

@@ -121,6 +121,41 @@ class OfAnotherType(Own):
         return x_j
 
 
+class OfDetached(Own):
+    def message(self, x_j):
+        y = x_j.detach()
+        x_j *= 2
+        return x_j * y
+
+
+class OfContiguous(Own):
+    def message(self, x_i, x_j):
+        d = x_i - x_j
+        y = d.contiguous()
+        y += 1
+        return d * d
+
+
+class WithoutGradients(Own):
+    def message(self, x_j):
+        with torch.no_grad():
+            x_j *= 2
+        return x_j.sin()
+
+
+class OfAGivenMask(Own):
+    def message(self, x_i, x_j, mask):
+        mask &= x_i[:, 0] > 0
+        return x_j.masked_fill(mask.unsqueeze(-1), 0.0)
+
+
+class OfACopy(Own):
+    def message(self, x_i, x_j):
+        y = x_j.to(x_i.dtype, copy=True)
+        y *= 2
+        return x_j * y
+
+
 class ByRows(Own):
     def message(self, x_j):
         x_j[:, 0] = 0
@@ -138,18 +173,29 @@ class ByValues(Own):
     [
         (OfFeatures, 'it writes into a tensor that something else may share'),
         (OfAView, 'it writes into a tensor that something else may share'),
+        (OfAGivenMask, 'it writes into a tensor that something else may share'),
+        (OfACopy, 'a copy of another type perhaps'),
+        (OfDetached, 'it writes into a tensor that something else may share'),
+        (OfContiguous, 'it writes into a tensor that something else may share'),
+        (WithoutGradients, 'it writes into a tensor without gradients'),
         (OfAnotherType, 'a conversion to another type'),
         (ByRows, 'it writes into a tensor'),
         (ByValues, 'an index by values'),
     ],
 )
 def test_other_writes_are_left_to_pyg(kind, reason):
-    conv, tensors = kind(), {'edge_index': random_edges(NODES, NODES, EDGES), 'x': torch.randn(NODES, WIDTH)}
+    conv, x = kind(), torch.randn(NODES, WIDTH, requires_grad=True)
+    tensors, found = {'edge_index': random_edges(NODES, NODES, EDGES), 'x': x}, []
     if kind is OfFeatures:
         tensors['edge_attr'] = torch.randn(EDGES, WIDTH)
+    if kind is OfAGivenMask:
+        tensors['mask'] = torch.rand(EDGES) > 0.5
     fused = pygfuse.compile(copy.deepcopy(conv))
-    expected = conv(**{name: tensor.clone() for name, tensor in tensors.items()})
-    torch.testing.assert_close(fused(**tensors), expected)
+    for layer in (fused, conv):
+        out = layer(**{name: tensor.clone() for name, tensor in tensors.items()})
+        found.append((out, *torch.autograd.grad(out.square().sum(), x)))
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want)
     assert fused.note.reason == reason
 
 

@@ -74,6 +74,13 @@ OF_VALUES_OF_EDGES = (
         f'{_WRITES} -k other_writes',
     ),
     Mutation(
+        'writes to what shares its memory',
+        'compiler/symbols.py',
+        'if symbol.node.op in _MOVING or name in _SHARING:',
+        'if symbol.node.op in _MOVING:',
+        f'{_WRITES} -k other_writes',
+    ),
+    Mutation(
         'what a message has written, for aggregate',
         'compiler/capture.py',
         'symbols.setdefault(name, symbol_of(name, given[name]))',
