@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pygfuse.program.expansion import EXPANSIONS
+from pygfuse.program.vocabulary import WORDS
+from tests.support import emulation
+
 
 @pytest.mark.slow
 def test_walks_in_the_simulator():
@@ -15,3 +19,7 @@ def test_walks_in_the_simulator():
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout[-5000:]
     assert ' passed' in done.stdout
+
+
+def test_the_emulation_has_every_word_of_kernels():
+    assert {*WORDS} - {*EXPANSIONS} - {'sum_channels'} <= {*emulation.WORDS}

@@ -7,6 +7,7 @@ the lanes of a team. The walks above it are the ones that are compiled for a GPU
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from numba import cuda
 from numba.cuda.simulator.kernel import BlockThread
+from scipy.special import erfcx
 
 from pygfuse.codegen.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 from pygfuse.cuda.layout import Layout
@@ -49,6 +51,7 @@ WORDS: dict[str, Callable] = {
     'tanh': np.tanh,
     'tail': lambda x: np.exp(-np.abs(x)),
     'log1p': np.log1p,
+    'normal_tail': lambda x: 0.5 * erfcx(np.abs(x) * math.sqrt(0.5)),
     'sigmoid_slope': lambda x: 0.25 / np.cosh(0.5 * x) ** 2,
     'sech_squared': lambda x: 1.0 / np.cosh(x) ** 2,
     'softplus': lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
