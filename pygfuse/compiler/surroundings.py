@@ -44,6 +44,7 @@ def watched_value(name: str, found: Any, guards: Any) -> Any:
     Raises:
         Refused: If the value may become another without notice.
     """
+    found = unscripted(found)
     if isinstance(found, types.FunctionType):
         return _watched_function(found, guards)
     if isinstance(found, types.ModuleType) and _root(found.__name__) in _RECORDED:
@@ -51,6 +52,14 @@ def watched_value(name: str, found: Any, guards: Any) -> Any:
     if is_constant(found) or is_known(found):
         return found
     raise Refused(f'it reads {name} from around it')
+
+
+def unscripted(found: Any) -> Any:
+    """The function of Python that `torch.jit.script` compiled, or anything else as it is."""
+    if not isinstance(found, torch.jit.ScriptFunction):
+        return found
+    # what torch.compile traces in its place
+    return getattr(found, '_torchdynamo_inline', found)
 
 
 class _Library:

@@ -19,7 +19,7 @@ from pygfuse.compiler.ir import SHARED, leaf
 from pygfuse.compiler.leaves import METHODS, aggregation_call, batch_norm_call
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.settings import HELD, Settings
-from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, watched_value
+from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, unscripted, watched_value
 from pygfuse.compiler.symbols import Symbol
 
 
@@ -150,7 +150,7 @@ class Watched:
         if isinstance(found, HELD):
             guards.add(module, name, found)
             return Settings(name, found, guards)
-        if callable(found) and (isinstance(found, types.FunctionType) or is_known(found)):
+        if callable(found) and (isinstance(unscripted(found), types.FunctionType) or is_known(found)):
             guards.add(module, name, found)
             return watched_value(name, found, guards)
         raise Refused(f'it reads {name} of the layer, a {type(found).__name__}')

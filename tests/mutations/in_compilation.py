@@ -8,6 +8,7 @@ TRANSLATION = 'tests/cpu/test_translation.py'
 LAUNCH = 'tests/cpu/test_launch.py'
 GIVEN = 'tests/ops/test_given.py'
 EAGER = 'tests/ops/test_eager.py'
+WRITTEN_SOFTMAX = 'tests/compiler/passes/test_written_softmax.py'
 
 OF_COMPILATION = (
     # translation
@@ -24,6 +25,27 @@ OF_COMPILATION = (
         "            above = value('clamp', above, None, 1.0)",
         '            pass',
         'tests/compiler/test_own_convs.py -k isolated_nodes_alone',
+    ),
+    Mutation(
+        'a written softmax with an epsilon that is seen',
+        'compiler/passes/written_softmax.py',
+        'eps / 2 if',
+        'eps * 1e12 if',
+        f'{WRITTEN_SOFTMAX} -k what_is_none',
+    ),
+    Mutation(
+        'a written softmax of targets without edges',
+        'compiler/passes/written_softmax.py',
+        'total is not node.args[1] and ',
+        '',
+        f'{WRITTEN_SOFTMAX} -k what_is_none',
+    ),
+    Mutation(
+        'the highest of other scores',
+        'compiler/passes/written_softmax.py',
+        'return score if inner is score or (inner.op ==',
+        'return score if True or (inner.op ==',
+        f'{WRITTEN_SOFTMAX} -k what_is_none',
     ),
     Mutation(
         'a chain of comparisons',

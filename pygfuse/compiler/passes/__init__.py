@@ -14,6 +14,7 @@ from pygfuse.compiler.passes.split_concatenation import split_concatenations
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.passes.tables import tables_first
+from pygfuse.compiler.passes.written_softmax import softmaxes_recognised
 
 # in the order in which they run
 PASSES: dict[str, Callable[[Node], Node]] = {
@@ -22,6 +23,7 @@ PASSES: dict[str, Callable[[Node], Node]] = {
         remove_no_operations,
         own_matrices_after_sums,
         split_concatenations,
+        softmaxes_recognised,
         reorder_broadcasts,
         tables_first,
         contract_edge_features,
