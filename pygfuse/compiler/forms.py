@@ -55,6 +55,15 @@ def forms_of(reduction: Node, keeps_wide: bool = True) -> Forms:
     )
 
 
+def why_no_kernel(reduction: Node) -> str:
+    """Why a reduction that runs by operators on chunks has neither a program nor a network."""
+    try:
+        _direct(reduction.args[0], reduction)
+    except Refused as refusal:
+        return str(refusal)
+    raise ValueError('Expected a reduction without a kernel')
+
+
 def values_of(message: Node, keeps_wide: bool = True) -> Forms:
     """The form of values of edges that are wanted themselves, and those of others that are kept for them.
 

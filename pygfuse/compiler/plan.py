@@ -17,7 +17,7 @@ from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of
 from pygfuse.compiler.emission import Factors, is_features
-from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of
+from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, results_of
 from pygfuse.compiler.kept import dropouts_in, returned_values_kept, shared_networks_kept
 from pygfuse.compiler.lowering import Walk, softmaxes_in
@@ -34,7 +34,7 @@ from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, Weighed, weighed_of
 from pygfuse.compiler.written import Run, summed, written
 from pygfuse.mapping.edge_chunks import are_too_many_to_keep
-from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks
+from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of, fewest_of_chunks
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import SUMS
 
@@ -187,6 +187,12 @@ class Plan:
             ),
             fewest_of_chunks(row_bytes, is_more) if self.chunked_reductions else 0,
         )
+
+    @functools.cached_property
+    def why_few(self) -> str:
+        """Why PyG's operators run along fewer edges than `fewest_edges`."""
+        forms = [form for form in self.walks.values() if isinstance(form, Chunked) and form.reduction is not None]
+        return f'{why_no_kernel(forms[0].reduction)} has no kernel, and there are {SO_FEW_EDGES}' if forms else SO_FEW_EDGES
 
     @functools.cached_property
     def cost(self) -> Cost:

@@ -19,7 +19,6 @@ from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.graph.adjacency import FLOWS
-from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import Edges
 from pygfuse.ops.intercepted import PLAIN
 from pygfuse.ops.listed import savable
@@ -106,7 +105,7 @@ class KnownCall:
 
     def why_not(self, num_edges: int) -> str | None:
         """The reason, if any, for which PyG's operators run along so many edges."""
-        return SO_FEW_EDGES if num_edges < self.fewest_edges else None
+        return self.plan.why_few if num_edges < self.fewest_edges else None
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Tensor | None:
         """The aggregated messages of a call of this kind; None if it is not like the one before after all.

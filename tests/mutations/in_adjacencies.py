@@ -57,8 +57,8 @@ OF_ADJACENCIES = (
     Mutation(
         'many edges in place of few',
         'conv/_known_calls.py',
-        'return SO_FEW_EDGES if num_edges < self.fewest_edges else None',
-        'return SO_FEW_EDGES if self.fewest_edges else None',
+        'return self.plan.why_few if num_edges < self.fewest_edges else None',
+        'return self.plan.why_few if self.fewest_edges else None',
         'tests/conv/test_by_pyg.py -k "many_fused and network"',
     ),
     Mutation(
