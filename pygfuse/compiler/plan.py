@@ -192,7 +192,8 @@ class Plan:
     def why_few(self) -> str:
         """Why PyG's operators run along fewer edges than `fewest_edges`."""
         forms = [form for form in self.walks.values() if isinstance(form, Chunked) and form.reduction is not None]
-        return f'{why_no_kernel(forms[0].reduction)} has no kernel, and there are {SO_FEW_EDGES}' if forms else SO_FEW_EDGES
+        without = f'{why_no_kernel(forms[0].reduction)} has no kernel, and there are ' if forms else ''
+        return f'{without}{SO_FEW_EDGES}'
 
     @functools.cached_property
     def cost(self) -> Cost:
