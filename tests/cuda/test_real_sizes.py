@@ -1,4 +1,4 @@
-"""Layers and programs on a million edges and on hubs, by a GPU's kernels on this machine's processor, beside the CPU
+"""Layers and programs on 700,000 edges and on hubs, by a GPU's kernels on this machine's processor, beside the CPU
 backend.
 
 Each kernel is the PTX that a GPU would get, see `tests.support.processor`.
@@ -39,12 +39,12 @@ from tests.support.cases import (
 from tests.support.comparison import WITH_EDGE_ROWS, check, random_call, random_graph
 from tests.support.in_place import in_place_of_the_cpu
 from tests.support.parity import GRAPHS, assert_close, results
-from tests.support.real_sizes import million_edges
+from tests.support.real_sizes import many_edges
 
 pytestmark = pytest.mark.slow
 
-# a layer with features of edges launches what it does without: with them on a million edges, without on a hub
-ON_A_MILLION = [layer for layer in (GAT_EDGES, GCN, SAGE, GIN, EDGE_CONV, AGNN, *EDGES) if layer is not NN]
+# a layer with features of edges launches what it does without: with them on 700,000 edges, without on a hub
+ON_MANY_EDGES = [layer for layer in (GAT_EDGES, GCN, SAGE, GIN, EDGE_CONV, AGNN, *EDGES) if layer is not NN]
 ON_A_HUB = (GAT, *PLAIN)
 # what none of these layers launches; of activations those with a parameter, and the longest
 PROGRAMS_OF_OTHERS = (
@@ -86,9 +86,9 @@ def check_layer(layer, example):
         assert_close(found(torch.float32), reference, plain)
 
 
-@pytest.mark.parametrize('layer', ON_A_MILLION, ids=str)
-def test_layers_on_a_million_edges(processor, layer):
-    check_layer(layer, million_edges())
+@pytest.mark.parametrize('layer', ON_MANY_EDGES, ids=str)
+def test_layers_on_many_edges(processor, layer):
+    check_layer(layer, many_edges())
     names = [launch.name for launch in processor.launches]
     assert any('backward' in name for name in names) or names.count(names[0]) > 1
     # rows with more pieces than one team combines, in both directions
@@ -97,8 +97,8 @@ def test_layers_on_a_million_edges(processor, layer):
 
 @pytest.mark.parametrize('name', ['SAGEConv', 'GCNConv', 'CGConv'])
 @pytest.mark.usefixtures('processor')
-def test_maxima_on_a_million_edges(name):
-    check_layer(EVERY[f'{name}, max'], million_edges())
+def test_maxima_on_many_edges(name):
+    check_layer(EVERY[f'{name}, max'], many_edges())
 
 
 @pytest.mark.parametrize('layer', ON_A_HUB, ids=str)
@@ -129,21 +129,21 @@ def test_programs_of_other_layers_on_a_hub(name):
     ('dtype', 'tolerance'), [(torch.float64, 1e-10), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)]
 )
 @pytest.mark.usefixtures('processor')
-def test_types_on_a_million_edges(dtype, tolerance):
-    call = random_call(PROGRAMS['gat'], graph_of(million_edges()), 2, 8, dtype)
+def test_types_on_many_edges(dtype, tolerance):
+    call = random_call(PROGRAMS['gat'], graph_of(many_edges()), 2, 8, dtype)
     with pygfuse.execution_paths(False):
         check(backend, call, tolerance, against=by_cpu)
 
 
 @pytest.mark.usefixtures('processor')
-def test_dropout_on_a_million_edges():
-    call = random_call(PROGRAMS['gat'], graph_of(million_edges()), 2, 8, torch.float32, dropout=0.4)
+def test_dropout_on_many_edges():
+    call = random_call(PROGRAMS['gat'], graph_of(many_edges()), 2, 8, torch.float32, dropout=0.4)
     check(backend, call, TOLERANCE, against=by_cpu)
 
 
 @pytest.mark.usefixtures('processor')
-def test_rows_of_602_channels_on_a_million_edges():
-    call = random_call(PROGRAMS['neighbours'], graph_of(million_edges()), 1, 602, torch.float32)
+def test_rows_of_602_channels_on_many_edges():
+    call = random_call(PROGRAMS['neighbours'], graph_of(many_edges()), 1, 602, torch.float32)
     check(backend, call, TOLERANCE, against=by_cpu)
 
 
@@ -169,7 +169,7 @@ def test_heads_that_are_dealt_to_a_block(name, products, channels, dtype):
 
 
 def test_the_same_bits_in_any_order_of_warps(processor):
-    call, runs = random_call(PROGRAMS['gat'], graph_of(million_edges()), 2, 8, torch.float32), []
+    call, runs = random_call(PROGRAMS['gat'], graph_of(many_edges()), 2, 8, torch.float32), []
     for _ in range(2):
         out, statistics = backend.forward(call)
         asked = Gradient(call, out, statistics, torch.ones_like(out), list(call.tensors))

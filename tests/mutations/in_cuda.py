@@ -193,7 +193,7 @@ OF_CUDA = (
         'cuda/walks/backward.py',
         'range(team_number(), parts, team_count())',
         'range(team_number(), min(parts, team_number() + 1))',
-        f'{REAL_SIZES} -k "layers_on_a_million_edges and GATv2Conv"',
+        f'{REAL_SIZES} -k "layers_on_many_edges and GATv2Conv"',
     ),
     Mutation(
         'kernels that spill',

@@ -1,6 +1,6 @@
 """Kernels as a GPU would get them, on this machine's processor: PTX translated, compiled and run.
 
-It walks a million edges while `tests.support.interpreter` walks dozens, and sees less: neither races, nor loads of what
+It walks 700,000 edges while `tests.support.interpreter` walks dozens, and sees less: neither races, nor loads of what
 nobody has written, nor accesses beyond the end of a tensor that end in another.
 """
 
