@@ -28,8 +28,8 @@ from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import ITEM_BYTES, LOAD_BYTES
 
 ARCHITECTURES = ((8, 0), (9, 0), (10, 0))
-# with --quick: what is compiled for every architecture and for offsets of 64 bits, and what is not compiled at all as it
-# differs in an activation only
+# with --quick: what is compiled for every architecture and offsets of 64 bits, and what is not, of programs that differ
+# in an activation only
 QUICK_EVERYWHERE = re.compile('gat .*, 8 x 32, ')
 QUICK_NOWHERE = re.compile(r'(edge_conv|film)_(?!none |prelu |gelu_tanh )|res_gated_(?!sigmoid )')
 
