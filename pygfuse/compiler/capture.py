@@ -144,6 +144,8 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
 
 
 def _result(out: Any, how: str = 'returns') -> Node:
+    if how == 'stores' and isinstance(out, Symbol) and out.node.residency == SHARED:
+        return out.node
     if not isinstance(out, Symbol) or out.rows is None:
         raise Refused('aggregate returns something else than a row for each target or edge')
     if (out.rows == NUM_EDGES) != (out.node.residency == EDGE):

@@ -90,7 +90,7 @@ def cost_of(output: Node, steps: Collection[Node], walks: Mapping[int, Form]) ->
 
 def _is_made(node: Node, walks: Mapping[int, Form]) -> bool:
     """Whether a value of edges is written to memory: kept, looked up, or copied to where a walk reads it."""
-    if node.residency != EDGE or node.op in ('input', 'kept'):
+    if node.residency != EDGE or node.op in ('input', 'kept', 'detach'):
         return False
     is_copy = node.op == 'columns' and node.attributes['take'] != everything(node.args[0].width)
     return id(node) in walks or is_brought(node) or is_copy

@@ -173,6 +173,8 @@ def is_brought(node: Node) -> bool:
     It is one of nodes, or shared, or in memory for each edge: what a call brings, rows of a table by such numbers or
     sums of them, and what is kept.
     """
+    if node.op == 'detach':
+        return is_brought(node.args[0])
     return node.residency != EDGE or node.op in ('input', 'kept') or _is_looked_up(node)
 
 

@@ -25,6 +25,7 @@ from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
+from pygfuse.compiler.passes.detached import detached_first
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions, shared
@@ -41,7 +42,12 @@ from pygfuse.ops.few_edges import SUMS
 # passes that are left out, and added, where a reduction has neither a program nor a network: a map that is taken after
 # a sum leaves its bias behind, which may ask for the same values a second time
 _AFTER_SUMS = (linear_maps_after_sums.__name__,)
-_OTHER_PASSES = ((_AFTER_SUMS, ()), ((), (sums_taken_apart.__name__,)), ((reorder_broadcasts.__name__,), ()))
+_OTHER_PASSES = (
+    (_AFTER_SUMS, ()),
+    ((), (sums_taken_apart.__name__,)),
+    ((reorder_broadcasts.__name__,), ()),
+    ((), (detached_first.__name__,)),
+)
 # of so many operators on nodes, PyG's, on edges that are few, are as many and take less
 _MANY_OPERATORS = 8
 # each of several forms is a function in Python, forward and backward

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn import Embedding, LayerNorm, Linear, ModuleList, Parameter, ReLU, Sequential, SiLU, Softplus, Tanh
 from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import scatter, softmax
+from torch_geometric.utils import degree, scatter, softmax
 
 NODES, EDGES, RELATIONS = 8, 6, 5
 
@@ -81,6 +81,27 @@ class StoredAttention(MessagePassing):
         alpha = softmax(alpha, index, ptr, size_i)
         self.attention = alpha
         return x_j * F.dropout(alpha, 0.0, self.training).unsqueeze(-1)
+
+
+class SemiGradient(MessagePassing):
+    """DeepGCNs' aggregation: weights without gradients, and a stored power of degrees."""
+
+    def __init__(self):
+        super().__init__(aggr='add')
+        self.lin, self.y, self.power = Linear(EDGES, NODES), Parameter(torch.tensor(0.3)), None
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.propagate(edge_index, x=x, edge_attr=self.lin(edge_attr)), self.power
+
+    def message(self, x_j, edge_attr):
+        return F.relu(x_j + edge_attr) + 1e-7
+
+    def aggregate(self, inputs, index, dim_size):
+        with torch.no_grad():
+            weight = softmax(inputs * 0.5, index, num_nodes=dim_size)
+        out = scatter(inputs * weight, index, dim=0, dim_size=dim_size, reduce='sum')
+        self.power = torch.sigmoid(self.y)
+        return degree(index, dim_size).unsqueeze(1).to(out.dtype).pow(self.power) * out
 
 
 class Composition(MessagePassing):
@@ -328,6 +349,7 @@ LAYERS = {
     'interaction': (Interaction, _with_features),
     'interaction, max': (lambda: Interaction('max'), _with_features),
     'stored attention': (StoredAttention, _x),
+    'semi-gradient': (SemiGradient, _with_features),
     'difference of a relation': (Composition, lambda e: {**_with_types(e), 'norm': e.edge_attr()}),
     'product with a relation': (lambda: Composition(True), lambda e: {**_with_types(e), 'norm': e.edge_attr()}),
     'embedded': (Embedded, _with_types),

@@ -48,6 +48,13 @@ OF_COMPILATION = (
         f'{WRITTEN_SOFTMAX} -k what_is_none',
     ),
     Mutation(
+        'gradients of what is detached',
+        'compiler/passes/detached.py',
+        "value('detach', argument) if argument.dtype.is_floating_point else argument",
+        'argument',
+        'tests/compiler/test_published_convs.py -k semi-gradient',
+    ),
+    Mutation(
         'a chain of comparisons',
         'cpu/translation/expressions.py',
         'self.builder.and_(self.as_bit(found), self.as_bit(holds))',

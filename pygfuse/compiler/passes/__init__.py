@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from pygfuse.compiler.ir import Node
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.contraction import contract_edge_features
+from pygfuse.compiler.passes.detached import detached_first
 from pygfuse.compiler.passes.no_operation import remove_no_operations
 from pygfuse.compiler.passes.own_matrices import own_matrices_after_sums
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
@@ -33,8 +34,10 @@ PASSES: dict[str, Callable[[Node], Node]] = {
 }
 
 
-# for what has no program: a network is left then
-MORE_PASSES: dict[str, Callable[[Node], Node]] = {sums_taken_apart.__name__: sums_taken_apart}
+# for what has no program: of the first a network is left then, of the other a program
+MORE_PASSES: dict[str, Callable[[Node], Node]] = {
+    function.__name__: function for function in (sums_taken_apart, detached_first)
+}
 
 
 def optimised(output: Node, without: Collection[str] = (), more: Collection[str] = ()) -> Node:

@@ -6,6 +6,7 @@ from pygfuse.compiler.ir import in_order, value
 from pygfuse.compiler.passes import PASSES, optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.contraction import contract_edge_features
+from pygfuse.compiler.passes.detached import detached_first
 from pygfuse.compiler.passes.no_operation import remove_no_operations
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.small_sums import small_sums_written_out
@@ -135,6 +136,18 @@ def test_a_softmax_taken_apart():
     score = value('add', source(2), target(2))
     output = value('reduce', value('mul', value('softmax', score), value('softmax', score)), reduce='sum')
     assert not on_edges(check(softmax_taken_apart, output), 'softmax')
+
+
+def test_what_is_detached_is_computed_of_detached_values():
+    score = value('sum', value('relu', value('mul', source(2, 4), edge(2, 4))), dims=(2,), keepdim=False)
+    output = value('detach', value('softmax', value('detach', score)))
+    found = check(detached_first, value('mul', output, value('sigmoid', edge(2))))
+    assert {node.args[0].op for node in in_order(found) if node.op == 'detach'} == {'input'}
+
+
+def test_dropout_that_is_detached_stays():
+    output = value('detach', value('dropout', value('add', source(4), target(4)), p=0.5))
+    assert detached_first(output) is output
 
 
 def test_short_sums_are_written_out():
