@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pygfuse.compiler.equations import written_out
 from pygfuse.compiler.ir import EDGE
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
@@ -331,7 +332,8 @@ def _einsum(equation: str, *tensors: Any) -> Symbol:
             return made('reshape', found, shape=(found.node.width,))
     if '.' in equation or len(of_rows) != 1 or result[:1] not in of_rows or result[:1] in shared or repeated:
         raise Refused('einsum over the dimension of edges')
-    return made('einsum', *tensors, equation=equation)
+    found = written_out(terms, result, tensors)
+    return made('einsum', *tensors, equation=equation) if found is None else found
 
 
 @handler('cat', 'concat', 'concatenate')

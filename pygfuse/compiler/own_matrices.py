@@ -12,7 +12,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, made
 
 # numbers of a matrix: a product by one of each edge with so few is a sum of products
-_MOST_OF_SMALL = 16
+MOST_OF_SMALL = 16
 
 
 def product(x: Symbol, matrix: Symbol) -> Symbol:
@@ -36,7 +36,7 @@ def product_of_small(x: Symbol, matrix: Symbol) -> Symbol:
     is_column = matrix.node.shape[1:] == (1,) and x.node.shape[:1] != (1,)
     row, of_edges = (matrix, made('permute', x, dims=(0, 2, 1))) if is_column else (x, matrix)
     is_known = len(row.node.shape) == len(of_edges.node.shape) == 2 and row.node.width == of_edges.node.shape[0]
-    if not is_known or row.node.shape[is_column] != 1 or of_edges.node.width > _MOST_OF_SMALL:
+    if not is_known or row.node.shape[is_column] != 1 or of_edges.node.width > MOST_OF_SMALL:
         raise Refused('a linear map of each edge of its own')
     column = made('reshape', row, shape=(row.node.width, 1))
     out = made('sum', made('mul', column, of_edges), dims=(1,), keepdim=False)

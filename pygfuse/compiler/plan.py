@@ -15,7 +15,7 @@ from pygfuse._lib.note import Note
 from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
-from pygfuse.compiler.cost import Cost, cost_as_written, cost_of
+from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, results_of
@@ -54,6 +54,8 @@ _MANY_OPERATORS = 8
 _FEW_FORMS = 2
 # times the numbers computed on an edge as the message is written: a walk multiplies features again for each place
 _MUCH_MORE = 1.5
+# times the same: so much on chunks, which compute it twice, is most of a step
+_MUCH_ON_CHUNKS = 0.25
 # as many numbers computed on an edge as where values of networks are kept
 _MUCH_LESS = 1.2
 # a message's own one to three, and its sum
@@ -181,6 +183,8 @@ class Plan:
         returned = [self.walks.get(id(node)) for node in results_of(self.output) if node.residency == EDGE]
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
+        on_chunks = sum(operations_of(n) for form in forms if isinstance(form, Chunked) for n in form.order)
+        is_chunked = on_chunks > _MUCH_ON_CHUNKS * written.operations[EDGE]
         row_bytes = written.held * self.captured.output.dtype.itemsize
         return max(
             fewest_of(
@@ -191,7 +195,7 @@ class Plan:
                 is_returned=not all(isinstance(form, (AlongEdges, Weighed)) for form in returned),
                 is_computed_again=is_more,
             ),
-            fewest_of_chunks(row_bytes, is_more) if self.chunked_reductions else 0,
+            fewest_of_chunks(row_bytes, is_more or is_chunked) if self.chunked_reductions or is_chunked else 0,
         )
 
     @functools.cached_property

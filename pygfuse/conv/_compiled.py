@@ -17,7 +17,7 @@ from pygfuse.conv._as_list import over_lists
 from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import function_of
-from pygfuse.conv._known_calls import call_like, kind_of_call, remember, remember_refusal
+from pygfuse.conv._known_calls import call_like, fewest_edges_of, kind_of_call, remember, remember_refusal
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
@@ -84,7 +84,7 @@ class CompiledConv(TracedByTorch, Noted):
     def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``edge_updater``, fused where its result is a network's; else `propagate` alone says why it is not."""
         call, plan = self._planned(edge_index, size, kwargs, of_edges=True)
-        if isinstance(plan, str):
+        if isinstance(plan, str) or call.edges.num_edges < fewest_edges_of(plan, call):
             return super().edge_updater(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         with self.noted():
             return call.run(plan)

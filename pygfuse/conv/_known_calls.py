@@ -77,6 +77,12 @@ def _shape_of_stack(tensor: Tensor) -> tuple:
     return tensor.dtype, tensor.device, count, channels, rows > 0
 
 
+def fewest_edges_of(plan: Plan, call: Call) -> int:
+    """Along how many edges of a call a plan takes less than PyG's operators, as measured on a CPU."""
+    is_measured = not call.stacks and few_edges_of(call.edges.walked.device) is not None
+    return plan.fewest_edges if is_measured else 0
+
+
 @dataclasses.dataclass(frozen=True)
 class KnownCall:
     """A call, and what ran it.
@@ -99,9 +105,7 @@ class KnownCall:
         arguments = KnownArguments.of(layer, call, kwargs)
         if arguments is None:
             return None
-        # measured on a CPU
-        is_measured = not call.stacks and few_edges_of(call.edges.walked.device) is not None
-        return KnownCall(kind, plan, arguments, plan.fewest_edges if is_measured else 0)
+        return KnownCall(kind, plan, arguments, fewest_edges_of(plan, call))
 
     def why_not(self, num_edges: int) -> str | None:
         """The reason, if any, for which PyG's operators run along so many edges."""

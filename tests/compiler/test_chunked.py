@@ -18,7 +18,7 @@ from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of_chunks
 from pygfuse.memory import peak_bytes, saved_bytes
 from tests.compiler.as_pyg import assert_as_pyg
 from tests.compiler.own_convs import Own
-from tests.compiler.values_of_edges import CHUNKED, CONVS, FORMED, Distances, arguments
+from tests.compiler.values_of_edges import CHUNKED, CONVS, FORMED, Distances, Updated, arguments
 from tests.support.parity import GRAPHS, random_edges
 
 
@@ -159,3 +159,14 @@ def test_chunks_that_compute_much_again_are_for_more_edges(make, is_again, monke
     held = cost_as_written(plan.captured.output).held
     assert plan.fewest_edges == fewest_of_chunks(4 * held, is_computed_again=is_again)
     assert conv.note.reason.endswith(f' has no kernel, and there are {SO_FEW_EDGES}')
+
+
+@pytest.mark.parametrize('are_few', [False, True])
+def test_values_of_few_edges_are_updated_by_pyg(are_few, request, monkeypatch):
+    if are_few:
+        request.getfixturevalue('by_pyg')
+    runs = []
+    monkeypatch.setattr('pygfuse.conv._call.Call.run', lambda call, plan: runs.append(plan))
+    example = GRAPHS['random']()
+    pygfuse.compile(Updated())(example.edge_index, x=example.x(8), pos=example.x(3))
+    assert len(runs) == (not are_few)

@@ -1,0 +1,60 @@
+"""``einsum`` of two values as a linear map, or as a product and a sum, for which programs have words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from pygfuse.compiler.own_matrices import MOST_OF_SMALL
+from pygfuse.compiler.symbols import Symbol, recorded
+
+
+def written_out(terms: Sequence[str], result: str, tensors: Sequence[Symbol]) -> Symbol | None:
+    """What an equation of two values gives, without ``einsum``; None where an edge has a matrix of more than a
+    few numbers, or letters are in no order that one of the two has.
+
+    Args:
+        terms: The letters of each value's dimensions; of values of edges or nodes the first is that of rows, which is
+            the first of the result's and in no term twice.
+        result: The letters of the result's.
+        tensors: The values.
+    """
+    if len(terms) != 2 or any(len(set(term)) < len(term) for term in (*terms, result)):
+        return None
+    if any(tensor.is_stacked for tensor in tensors) or not {*result} <= {*''.join(terms)}:
+        return None
+    (first, x), (second, y) = sorted(zip(terms, tensors, strict=True), key=lambda pair: pair[1].rows is None)
+    if y.rows is None:
+        second, y = _summed(second, y, {*first, *result})
+        if len(second) == 2 and second.replace(first[-1], '') == result[-1:] and result[:-1] == first[:-1]:
+            return recorded(torch.matmul, (x, y if second[0] == first[-1] else y.t()))
+    for order, others in ((first, second), (second, first), (result, first + second)):
+        # letters that the result lacks stand where they are in a value, and are added up
+        kept = ''.join(letter for letter in order if letter in result)
+        dims = tuple(k for k, letter in enumerate(order) if letter not in result)
+        is_by_matrix = y.rows is not None and dims and {*others} < {*order}
+        if {*others} <= {*order} and kept == result:
+            product = recorded(torch.mul, (_aligned(first, x, order), _aligned(second, y, order)))
+            if is_by_matrix and product.node.width > MOST_OF_SMALL:
+                return None
+            return recorded(torch.sum, (product, dims)) if dims else product
+    return None
+
+
+def _summed(term: str, x: Symbol, wanted: set[str]) -> tuple[str, Symbol]:
+    """A value without the dimensions that nothing else has."""
+    dims = tuple(k for k, letter in enumerate(term) if letter not in wanted)
+    kept = ''.join(letter for letter in term if letter in wanted)
+    return (kept, recorded(torch.sum, (x, dims))) if dims else (term, x)
+
+
+def _aligned(term: str, x: Symbol, order: str) -> Symbol:
+    """A value with its dimensions in an order, and dimensions of 1 for letters that it lacks."""
+    found = [letter for letter in order if letter in term]
+    if ''.join(found) != term:
+        x = recorded(torch.permute, (x, tuple(term.index(letter) for letter in found)))
+    for k, letter in enumerate(order):
+        if letter not in term:
+            x = recorded(torch.unsqueeze, (x, k))
+    return x

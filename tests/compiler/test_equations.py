@@ -1,0 +1,73 @@
+"""Equations of `torch.einsum` in messages: outputs and gradients are PyG's, and those that can be have a kernel."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import pygfuse
+from pygfuse.compiler.chunked import Chunked
+from tests.compiler.own_convs import Own
+from tests.support.parity import random_edges
+
+# an equation, the shape of a row of the first value, that of a parameter, or that of a row of another
+WITH_KERNELS = [
+    ('ij,jk->ik', (6,), (6, 5), None),
+    ('ij,kj->ik', (6,), (5, 6), None),
+    ('jk,ij->ik', (6,), (6, 5), None),
+    ('ehf,fo->eho', (2, 3), (3, 4), None),
+    ('ehf,of->eho', (2, 3), (4, 3), None),
+    ('ehf,xhf->eh', (2, 3), (1, 2, 3), None),
+    ('ehf,hf->eh', (2, 3), (2, 3), None),
+    ('ehf,fh->eh', (2, 3), (3, 2), None),
+    ('ehf,f->ehf', (2, 3), (3,), None),
+    ('ei,i->e', (3,), (3,), None),
+    ('ei,j->eij', (3,), (4,), None),
+    ('ei,xyi->ei', (3,), (2, 2, 3), None),
+    ('ei,jk->ei', (3,), (2, 4), None),
+    ('ehf,ehf->eh', (2, 3), None, (2, 3)),
+    ('ei,ei->e', (3,), None, (3,)),
+    ('ei,ej->eij', (3,), None, (4,)),
+    ('ei,ej->eji', (3,), None, (4,)),
+    ('eij,ej->ei', (3, 4), None, (4,)),
+    ('eij,ei->ej', (3, 4), None, (3,)),
+    ('ei,eij->ej', (3,), None, (3, 4)),
+]
+WITHOUT = [
+    ('ei,eij->ej', (4,), None, (4, 5)),
+    ('ehf,hfo->eho', (2, 3), (2, 3, 4), None),
+    ('eij,ejk->eik', (2, 3), None, (3, 4)),
+    ('ei,ej->ei', (3,), None, (4,)),
+    ('eii,i->e', (3, 3), (3,), None),
+]
+
+
+class Equation(Own):
+    def __init__(self, equation, weight):
+        super().__init__(node_dim=0)
+        self.equation = equation
+        self.weight = None if weight is None else torch.nn.Parameter(torch.randn(weight))
+
+    def message(self, x_i, x_j, z_j):
+        first, second = x_i * x_j, z_j if self.weight is None else self.weight
+        return torch.einsum(self.equation, *((second, first) if self.equation.startswith('jk') else (first, second)))
+
+
+@pytest.mark.parametrize(('equation', 'row', 'weight', 'other'), [*WITH_KERNELS, *WITHOUT])
+def test_outputs_and_gradients_are_those_of_pyg(equation, row, weight, other):
+    torch.manual_seed(0)
+    conv, found = Equation(equation, weight).double(), []
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    edge_index = random_edges(20, 20, 90)
+    x, z = torch.randn(20, *row, dtype=torch.float64), torch.randn(20, *(other or (1,)), dtype=torch.float64)
+    for layer in (conv, fused):
+        leaves = [x.clone().requires_grad_(), z.clone().requires_grad_(), *layer.parameters()]
+        out = layer(edge_index, x=leaves[0], z=leaves[1])
+        found.append((out, *torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True)))
+    torch.testing.assert_close(found[1], found[0])
+    assert fused.note.reason is None
+    (plan,) = fused.plans()
+    has_kernel = not any(isinstance(form, Chunked) for form in plan.walks.values())
+    assert has_kernel == ((equation, row, weight, other) in WITH_KERNELS)
