@@ -148,7 +148,22 @@ class Again(Own):
         return softmax(torch.atan(self.score(found)), index, ptr, size_i) * found
 
 
-@pytest.mark.parametrize(('make', 'is_again'), [(Again, True), (CONVS['distances'], False)], ids=['again', 'once'])
+class Mapped(Own):
+    """Nearly all that it computes is a map on chunks."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(8, 8)
+
+    def message(self, x_i, x_j, edge_attr):
+        return torch.erf(self.lin(torch.cumsum(x_i * x_j, dim=-1)))
+
+
+@pytest.mark.parametrize(
+    ('make', 'is_again'),
+    [(Again, True), (Mapped, True), (CONVS['distances'], False)],
+    ids=['again', 'mapped', 'once'],
+)
 def test_chunks_that_compute_much_again_are_for_more_edges(make, is_again, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_CHUNKED_BYTES', 2**20)
     conv, example = pygfuse.compile(make()), GRAPHS['random']()

@@ -8,6 +8,7 @@ _VALUES = 'tests/ops/test_values_along_edges.py'
 _WRITES = 'tests/compiler/test_writes_and_settings.py'
 _WEIGHTS = 'tests/compiler/test_returned_weights.py'
 _WORDS = 'tests/cpu/test_elementary.py'
+_EQUATIONS = 'tests/compiler/test_equations.py'
 
 OF_VALUES_OF_EDGES = (
     Mutation(
@@ -142,5 +143,41 @@ OF_VALUES_OF_EDGES = (
         'return counts[source_dim], counts[1 - source_dim]',
         'return counts[1 - source_dim], counts[source_dim]',
         'tests/compiler/test_unsized_reductions.py -k each_call_s',
+    ),
+    # equations, and what runs along few edges
+    Mutation(
+        'an equation by a turned matrix',
+        'compiler/equations.py',
+        'y if second[0] == first[-1] else y.t()',
+        'y',
+        _EQUATIONS,
+    ),
+    Mutation(
+        'an equation by a wide matrix of each edge',
+        'compiler/equations.py',
+        'if is_by_matrix and product.node.width > MOST_OF_SMALL:',
+        'if False:',
+        _EQUATIONS,
+    ),
+    Mutation(
+        'dimensions in the order of another value',
+        'compiler/equations.py',
+        "if ''.join(found) != term:",
+        'if False:',
+        _EQUATIONS,
+    ),
+    Mutation(
+        'values of few edges that kernels update',
+        'conv/_compiled.py',
+        ' or call.edges.num_edges < fewest_edges_of(plan, call)',
+        '',
+        'tests/compiler/test_chunked.py -k updated_by_pyg',
+    ),
+    Mutation(
+        'chunks that compute much',
+        'compiler/plan.py',
+        'is_more or is_chunked)',
+        'is_more)',
+        'tests/compiler/test_chunked.py -k compute_much',
     ),
 )
