@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from torch.nn import BatchNorm1d
 from torch_geometric.nn.aggr import Aggregation
 
 from pygfuse.compiler.ir import SHARED, TARGET, Node, value
-from pygfuse.compiler.places import AFTER_LAST_TARGET, NUM_EDGES, NUM_OTHERS, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.places import AFTER_LAST_TARGET, NUM_EDGES, NUM_OTHERS, NUM_TARGETS, OfEdges, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, made
 
@@ -148,20 +149,31 @@ def _scattered(reduce: str | None = None) -> Callable:
     return of_symbols
 
 
+def _scattered_max(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: Any = None) -> tuple[Any, Any]:
+    """`torch_scatter.scatter_max` of symbols: its gradient goes to one of several that tie, which no form has."""
+    found = _scattered('max')(src, index, dim, out, dim_size)
+    if 'detach' in (src.node.op, found.node.op):
+        return found, OfEdges()
+    if found.node.op != 'reduce':
+        raise Refused('a maximum of another number of rows than there are targets')
+    node = dataclasses.replace(found.node, attributes={**found.node.attributes, 'of_one': True})
+    return Symbol(node, found.rows, found.is_stacked), OfEdges()
+
+
 def _scattered_softmax(src: Any, index: Any, dim: int = -1, dim_size: Any = None) -> Any:
     """`torch_scatter.scatter_softmax` of symbols."""
     return softmax(src, index, None, dim_size, dim)
 
 
 def _of_torch_scatter() -> dict[Callable, Callable]:
-    """Its functions that give what PyG's give; maxima give a gradient to another of several that tie."""
+    """Its functions that give what PyG's give, and maxima, of which a softmax may be made."""
     try:
         import torch_scatter
     except (ImportError, OSError):
         return {}
     reductions = {'scatter': None, 'scatter_sum': 'sum', 'scatter_add': 'sum', 'scatter_mean': 'mean'}
     found = {getattr(torch_scatter, name): _scattered(reduce) for name, reduce in reductions.items()}
-    return {**found, torch_scatter.scatter_softmax: _scattered_softmax}
+    return {**found, torch_scatter.scatter_max: _scattered_max, torch_scatter.scatter_softmax: _scattered_softmax}
 
 
 FUNCTIONS = {

@@ -302,6 +302,8 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
     while True:
         walks = dict(weighed)
         _check_drawn_once(output)
+        if any('of_one' in node.attributes for node in in_order(output)):
+            raise Refused('a maximum whose gradient goes to one of those that tie')
         try:
             for node in in_order(output):
                 if node.op == 'reduce' and id(node) not in walks:

@@ -48,6 +48,13 @@ OF_COMPILATION = (
         f'{WRITTEN_SOFTMAX} -k what_is_none',
     ),
     Mutation(
+        'gradients of maxima of torch_scatter',
+        'compiler/plan.py',
+        "if any('of_one' in node.attributes for node in in_order(output)):",
+        'if False:',
+        f'{WRITTEN_SOFTMAX} -k maxima_of_torch_scatter',
+    ),
+    Mutation(
         'gradients of what is detached',
         'compiler/passes/detached.py',
         "value('detach', argument) if argument.dtype.is_floating_point else argument",

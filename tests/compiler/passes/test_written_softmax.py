@@ -103,3 +103,36 @@ def test_in_layers(kind):
     conv = kind()
     assert_as_pyg(conv, given)
     assert ' softmax(' in str(pygfuse.explain(conv))
+
+
+def layer_of_torch_scatter(kind):
+    import torch_scatter
+
+    class ByScatter(Own):
+        def message(self, x_i, x_j, index, size_i):
+            score = x_i * x_j
+            if kind == 'without gradients':
+                with torch.no_grad():
+                    highest, _ = torch_scatter.scatter_max(score, index, dim=0, dim_size=size_i)
+            else:
+                highest = torch_scatter.scatter_max(score, index, dim=0, dim_size=size_i)[0]
+            if kind == 'maximum alone':
+                return x_j - highest[index]
+            e = (score - highest[index]).exp()
+            return e / (torch_scatter.scatter_add(e, index, dim=0, dim_size=size_i)[index] + 1e-16) * x_j
+
+    return ByScatter()
+
+
+@pytest.mark.parametrize('kind', ['softmax', 'without gradients', 'maximum alone'])
+def test_maxima_of_torch_scatter(kind, needs_torch_sparse):
+    torch.manual_seed(0)
+    conv = layer_of_torch_scatter(kind)
+    given = {'edge_index': random_edges(NODES, NODES, EDGES), 'x': torch.randn(NODES, WIDTH)}
+    if kind != 'maximum alone':
+        assert_as_pyg(conv, given)
+        assert ' softmax(' in str(pygfuse.explain(conv))
+    else:
+        conv = pygfuse.compile(conv)
+        conv(**given)
+        assert conv.note.reason == 'a maximum whose gradient goes to one of those that tie'
