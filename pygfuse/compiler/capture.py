@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 import pygfuse.compiler.handlers  # noqa: F401  registers the handlers
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, leaf, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, leaf, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol
@@ -54,6 +55,12 @@ class Captured:
     guards: Guards
     stored: tuple[tuple[Module, str], ...] = ()
     returns_several: bool = False
+
+    @functools.cached_property
+    def has_one_set(self) -> bool:
+        """Whether sources and targets have to be the same nodes, whose degrees are read at both ends."""
+        found = [node for node in in_order(self.output) if node.op == 'degree']
+        return any('side' in node.attributes or node.residency != TARGET for node in found)
 
 
 class _WithoutNumbers(TorchFunctionMode):

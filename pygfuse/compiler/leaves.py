@@ -13,8 +13,17 @@ import torch_geometric.utils
 from torch.nn import BatchNorm1d
 from torch_geometric.nn.aggr import Aggregation
 
-from pygfuse.compiler.ir import SHARED, TARGET, Node, value
-from pygfuse.compiler.places import AFTER_LAST_TARGET, NUM_EDGES, NUM_OTHERS, NUM_TARGETS, OfEdges, Place, Rows
+from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, value
+from pygfuse.compiler.places import (
+    AFTER_LAST_TARGET,
+    NUM_EDGES,
+    NUM_OTHERS,
+    NUM_SOURCES,
+    NUM_TARGETS,
+    OfEdges,
+    Place,
+    Rows,
+)
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, made
 
@@ -82,10 +91,14 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:
     """`torch_geometric.utils.degree` of symbols."""
-    if not (isinstance(index, Place) and index.is_target and _is_of_targets(num_nodes)):
-        raise Refused('degrees of something else than targets')
+    is_known = isinstance(num_nodes, Rows) and int(num_nodes) in (NUM_SOURCES, NUM_TARGETS)
+    if not isinstance(index, Place) or not is_known:
+        raise Refused('degrees of something else than the ends of edges')
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    return Symbol(Node('degree', (), {}, TARGET, (), dtype), NUM_TARGETS)
+    # those of sources are read as if they were of targets, which asks for one set of nodes
+    is_usual = index.is_target and _is_of_targets(num_nodes)
+    attributes = {} if is_usual else {'side': TARGET if index.is_target else SOURCE}
+    return Symbol(Node('degree', (), attributes, TARGET, (), dtype), NUM_TARGETS)
 
 
 def reduce(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_size: Any = None, dim: int = -2,

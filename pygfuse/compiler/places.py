@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pygfuse.compiler.refusal import Refused
@@ -38,6 +38,17 @@ class Rows(int):
         return True if int(self) == NUM_EDGES else self._refuse()
 
     __hash__ = int.__hash__
+
+
+def rows_of(sizes: Sequence[int | None], source_dim: int) -> tuple[Rows | None, ...]:
+    """The argument ``size`` of a message: numbers of sources and targets in the order of `sizes`, where there are any.
+
+    Args:
+        sizes: The numbers.
+        source_dim: Which of them is that of sources.
+    """
+    kinds = (NUM_SOURCES if k == source_dim else NUM_TARGETS for k in range(2))
+    return tuple([None if size is None else Rows(kind) for size, kind in zip(sizes, kinds, strict=True)])
 
 
 class OfEdges:

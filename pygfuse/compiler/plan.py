@@ -223,6 +223,8 @@ class Plan:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
         if self.ends_early and not edges.graph().has_last_target:
             return 'a reduction without a size, along edges of which none leads to the last target'
+        if self.captured.has_one_set and edges.num_sources != edges.num_targets:
+            return 'degrees that are read at the other ends, which are other nodes'
         if any(int(_given(size, given)) <= edges.graph().last_target for size in self.sizes):
             return 'a reduction to fewer rows than the targets of its edges'
         for walk in self.of_so_many(edges.num_edges).walks.values():

@@ -61,6 +61,8 @@ class Traced:
         """
         if plan.ends_early:
             raise Refused('torch compiles no reduction without a size')
+        if plan.captured.has_one_set:
+            raise Refused('torch compiles no degrees that are read at the other ends')
         if plan.sizes:
             raise Refused('torch compiles no reduction to another number of rows than there are targets')
         if any(isinstance(form, Weighed) for form in plan.walks.values()):

@@ -194,9 +194,9 @@ def _of_sources(output: Node) -> Node:
     for node in in_order(output):
         if node.residency == SHARED:
             found[id(node)] = node
-        elif node.op == 'input' and node.attributes.get('of_all_nodes'):
+        elif node.op == 'degree' or (node.op == 'input' and node.attributes.get('of_all_nodes')):
             found[id(node)] = dataclasses.replace(node, residency=SOURCE)
-        elif node.op in ('input', 'reduce', 'degree'):
+        elif node.op in ('input', 'reduce'):
             raise Refused('an index by values')
         else:
             args = mapped(node.args, lambda parent: found[id(parent)])

@@ -125,7 +125,8 @@ class _Lines:
         if node.op == 'kept':
             return self._names[id(node.attributes['of'])]
         if node.op == 'degree':
-            return f'degree_of(edges, given, {self._kept(node.dtype)})'
+            side = node.attributes.get('side', TARGET)
+            return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'columns' and id(node.args[0]) in self._split:
@@ -319,6 +320,6 @@ def _resized(x: Tensor, size: int | Tensor) -> Tensor:
     return x[:size] if size <= x.shape[0] else torch.cat([x, x.new_zeros(size - x.shape[0], *x.shape[1:])])
 
 
-def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any) -> Tensor:
-    """The numbers of edges into targets."""
-    return degrees(edges, next(iter(given.values())).new_empty(0, dtype=dtype))[0]
+def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) -> Tensor:
+    """The numbers of edges into targets, or out of sources."""
+    return degrees(edges, next(iter(given.values())).new_empty(0, dtype=dtype))[side == SOURCE]

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
-from pygfuse.compiler import EdgeIndexRows, Given, Plan, Refused
+from pygfuse.compiler import EdgeIndexRows, Given, Plan, Refused, rows_of
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import is_template
@@ -133,6 +133,8 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
         sources, targets = _last_nodes(adjacency, {*wanted, *of_update}, j)
     if 'edge_index' in wanted and is_edge_index(adjacency):
         found['edge_index'] = EdgeIndexRows(i)
+    if 'size' in wanted:
+        found['size'] = rows_of(sizes, j)
     graph, _ = graph_of(conv, adjacency, sources, targets)
     # few edges are walked as they come, in this call as in those that are known
     token = savable(adjacency) if stand_for_themselves(adjacency) else graph.token

@@ -55,6 +55,20 @@ OF_COMPILATION = (
         f'{WRITTEN_SOFTMAX} -k maxima_of_torch_scatter',
     ),
     Mutation(
+        'degrees of both ends that are one',
+        'compiler/passes/subexpressions.py',
+        'attributes, node.dtype, node.residency',
+        'attributes, node.dtype',
+        'tests/compiler/test_degrees_of_both_ends.py',
+    ),
+    Mutation(
+        'degrees of other nodes',
+        'compiler/capture.py',
+        "any('side' in node.attributes or node.residency != TARGET for node in found)",
+        'False',
+        'tests/compiler/test_degrees_of_both_ends.py -k two_sets',
+    ),
+    Mutation(
         'gradients of what is detached',
         'compiler/passes/detached.py',
         "value('detach', argument) if argument.dtype.is_floating_point else argument",

@@ -52,7 +52,7 @@ def _key(node: Node, args: tuple) -> Any:
         place = (id(source[0]), source[1]) if isinstance(source, tuple) else source
         return node.op, place, node.residency
     attributes = tuple((name, _hashable(item)) for name, item in node.attributes.items())
-    return node.op, _arguments(args), attributes, node.dtype
+    return node.op, _arguments(args), attributes, node.dtype, node.residency
 
 
 def _arguments(args: Any) -> Any:
