@@ -58,8 +58,10 @@ def unscripted(found: Any) -> Any:
     """The function of Python that `torch.jit.script` compiled, or anything else as it is."""
     if not isinstance(found, torch.jit.ScriptFunction):
         return found
-    # what torch.compile traces in its place
-    return getattr(found, '_torchdynamo_inline', found)
+    # what torch.compile traces in its place; it would be told that it is not compiled
+    function = getattr(found, '_torchdynamo_inline', None)
+    is_plain = isinstance(function, types.FunctionType) and 'is_scripting' not in function.__code__.co_names
+    return function if is_plain else found
 
 
 class _Library:

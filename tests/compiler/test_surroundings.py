@@ -301,3 +301,45 @@ def test_a_parametrization_is_read_as_often_as_by_pyg(called_before):
     conv(**given())
     assert conv.note.reason == 'weight is parametrized'
     assert len(counts) == 1
+
+
+# Functions of torch.jit.script
+
+
+@torch.jit.script
+def gated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.sigmoid(x) * y
+
+
+@torch.jit.script
+def unlike_python(x: torch.Tensor) -> torch.Tensor:
+    if torch.jit.is_scripting():
+        x = 2 * x
+    return x
+
+
+class Scripted(Own):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def message(self, x_i, x_j):
+        return self.function(x_i, gated(x_i, x_j))
+
+
+def test_a_function_that_is_scripted_is_read_as_it_was_written():
+    conv = Scripted(gated)
+    fused = pygfuse.compile(copy.copy(conv))
+    torch.testing.assert_close(fused(**given()), conv(**given()))
+    assert fused.note.reason is None
+
+
+class AsksWhetherItIsScripted(Own):
+    def message(self, x_j):
+        return unlike_python(x_j)
+
+
+def test_a_function_that_asks_whether_it_is_scripted_is_left():
+    conv, fused = AsksWhetherItIsScripted(), pygfuse.compile(AsksWhetherItIsScripted())
+    assert torch.equal(fused(**given()), conv(**given()))
+    assert fused.note.reason == 'it reads unlike_python from around it'
