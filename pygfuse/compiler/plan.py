@@ -183,8 +183,12 @@ class Plan:
         returned = [self.walks.get(id(node)) for node in results_of(self.output) if node.residency == EDGE]
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
-        on_chunks = sum(operations_of(n) for form in forms if isinstance(form, Chunked) for n in form.order)
-        is_chunked = on_chunks > _MUCH_ON_CHUNKS * written.operations[EDGE]
+        on_chunks = [node for form in forms if isinstance(form, Chunked) for node in form.order]
+        much = _MUCH_ON_CHUNKS * written.operations[EDGE]
+        is_chunked = sum(map(operations_of, on_chunks)) > much
+        # maps that are computed again take longer than memory does
+        maps = sum(operations_of(node) for node in on_chunks if node.op == 'linear')
+        is_again = is_more or (self.chunked_reductions > 0 and maps > much)
         row_bytes = written.held * self.captured.output.dtype.itemsize
         return max(
             fewest_of(
@@ -195,7 +199,7 @@ class Plan:
                 is_returned=not all(isinstance(form, (AlongEdges, Weighed)) for form in returned),
                 is_computed_again=is_more,
             ),
-            fewest_of_chunks(row_bytes, is_more or is_chunked) if self.chunked_reductions or is_chunked else 0,
+            fewest_of_chunks(row_bytes, is_again) if self.chunked_reductions or is_chunked else 0,
         )
 
     @functools.cached_property

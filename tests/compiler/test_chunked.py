@@ -149,14 +149,15 @@ class Again(Own):
 
 
 class Mapped(Own):
-    """Nearly all that it computes is a map on chunks."""
+    """Nearly all that chunks compute are maps."""
 
     def __init__(self):
         super().__init__()
-        self.lin = torch.nn.Linear(8, 8)
+        self.lin, self.gate, self.activation = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1), torch.nn.PReLU()
 
     def message(self, x_i, x_j, edge_attr):
-        return torch.erf(self.lin(torch.cumsum(x_i * x_j, dim=-1)))
+        found = torch.cumsum(self.lin(self.activation(x_i + x_j)), dim=-1)
+        return self.gate(found).sigmoid() * found
 
 
 @pytest.mark.parametrize(
@@ -169,11 +170,20 @@ def test_chunks_that_compute_much_again_are_for_more_edges(make, is_again, monke
     conv, example = pygfuse.compile(make()), GRAPHS['random']()
     edge_attr = torch.randn(example.edge_index.shape[1], 3)
     given = {'edge_index': example.edge_index, 'x': torch.randn(60, 8), 'edge_attr': edge_attr}
-    conv(**(given if is_again else arguments(example)))
+    conv(**(arguments(example) if make is CONVS['distances'] else given))
     (plan,) = conv.plans()
     held = cost_as_written(plan.captured.output).held
     assert plan.fewest_edges == fewest_of_chunks(4 * held, is_computed_again=is_again)
     assert conv.note.reason.endswith(f' has no kernel, and there are {SO_FEW_EDGES}')
+
+
+def test_values_on_chunks_are_for_more_edges(monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_CHUNKED_BYTES', 2**20)
+    example = GRAPHS['random']()
+    conv = pygfuse.compile(Updated())
+    conv(example.edge_index, x=example.x(8), pos=example.x(3))
+    (plan,) = conv.plans()
+    assert plan.fewest_edges == fewest_of_chunks(4 * cost_as_written(plan.captured.output).held)
 
 
 @pytest.mark.parametrize('are_few', [False, True])

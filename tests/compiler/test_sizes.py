@@ -131,7 +131,7 @@ def test_degrees_for_as_many_rows_as_sources():
     fused = pygfuse.compile(copy.deepcopy(conv))
     x = torch.randn(NODES + 3, WIDTH), torch.randn(NODES, WIDTH)
     torch.testing.assert_close(fused(edge_index, x=x), conv(edge_index, x=x))
-    assert fused.note.reason == 'degrees of something else than targets'
+    assert fused.note.reason == 'degrees that are read at the other ends, which are other nodes'
 
 
 def test_torch_compile_traces_pyg_s_operators():

@@ -336,7 +336,7 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'chunks that compute much again, for as few edges',
         'compiler/plan.py',
-        'fewest_of_chunks(row_bytes, is_more)',
+        'fewest_of_chunks(row_bytes, is_again)',
         'fewest_of_chunks(row_bytes)',
         'tests/compiler/test_chunked.py -k much_again',
     ),

@@ -176,8 +176,8 @@ OF_VALUES_OF_EDGES = (
     Mutation(
         'chunks that compute much',
         'compiler/plan.py',
-        'is_more or is_chunked)',
-        'is_more)',
-        'tests/compiler/test_chunked.py -k compute_much',
+        'self.chunked_reductions or is_chunked else 0',
+        'self.chunked_reductions else 0',
+        'tests/compiler/test_chunked.py -k values_on_chunks',
     ),
 )
