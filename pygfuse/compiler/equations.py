@@ -11,8 +11,9 @@ from pygfuse.compiler.symbols import Symbol, recorded
 
 
 def written_out(terms: Sequence[str], result: str, tensors: Sequence[Symbol]) -> Symbol | None:
-    """What an equation of two values gives, without ``einsum``; None where an edge has a matrix of more than a
-    few numbers, or letters are in no order that one of the two has.
+    """What an equation of two values gives, without ``einsum``; None where no other operators are better.
+
+    So it is where an edge has a matrix of more than a few numbers, or letters are in no order that one of the two has.
 
     Args:
         terms: The letters of each value's dimensions; of values of edges or nodes the first is that of rows, which is

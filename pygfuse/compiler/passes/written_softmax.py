@@ -8,11 +8,10 @@ from pygfuse.compiler.ir import EDGE, TARGET, Node, rewritten, value
 
 
 def softmaxes_recognised(output: Node) -> Node:
-    """Replaces ``e / (sum of e + epsilon)`` by a softmax, where e is ``exp(score - its maximum)``; the reverse of
-    `pygfuse.compiler.passes.softmax`.
+    """Replaces ``e / (sum of e + epsilon)`` by a softmax, where e is ``exp(score - its maximum)``.
 
     So it does where rows are weighted by e and their sum is divided. The sum of e is 1 at least, so that an epsilon
-    below the rounding of the type changes nothing.
+    below the rounding of the type changes nothing. `pygfuse.compiler.passes.softmax` is the reverse.
 
     Example:
         >>> from pygfuse.compiler.ir import leaf
