@@ -39,6 +39,9 @@ def operations_of(node: Node) -> int:
     if node.op == 'own_matrix':
         x, numbers = node.args[:2]
         return 2 * x.width * numbers.width * node.width
+    if node.op in ('typed_map', 'typed_product'):
+        x, table = node.args[:2]
+        return 2 * x.width * table.shape[-1]
     if node.op in ('sum', 'reduce', 'softmax'):
         return node.args[0].width * (4 if node.op == 'softmax' else 1)
     is_counted = node.op in OPERATIONS and OPERATIONS[node.op].elementwise

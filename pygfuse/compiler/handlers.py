@@ -16,6 +16,7 @@ from pygfuse.compiler.piles import Pile
 from pygfuse.compiler.places import NUM_EDGES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
+from pygfuse.compiler.typed_maps import typed_product, typed_product_by
 from pygfuse.compiler.views import inner_dim
 
 
@@ -306,9 +307,10 @@ def _refuse_rows(*weights: Any) -> None:
 @handler('matmul', 'mm', 'bmm')
 def _matmul(x: Any, weight: Any) -> Symbol:
     if isinstance(x, Symbol) and isinstance(weight, Symbol) and weight.rows is not None:
-        with contextlib.suppress(Refused):
-            return product(x, weight)
-        return product_of_small(x, weight)
+        for take in (product, product_of_small):
+            with contextlib.suppress(Refused):
+                return take(x, weight)
+        return typed_product(x, weight)
     _refuse_rows(weight)
     if not isinstance(weight, Symbol) or weight.dim() not in (1, 2):
         raise Refused('a product of matrices of each edge')
@@ -330,6 +332,8 @@ def _einsum(equation: str, *tensors: Any) -> Symbol:
         with contextlib.suppress(Refused):
             found = product(made('reshape', x, shape=(1, x.node.width)), matrix)
             return made('reshape', found, shape=(found.node.width,))
+    with contextlib.suppress(Refused):
+        return typed_product_by(terms, result, tensors)
     if '.' in equation or len(of_rows) != 1 or result[:1] not in of_rows or result[:1] in shared or repeated:
         raise Refused('einsum over the dimension of edges')
     found = written_out(terms, result, tensors)

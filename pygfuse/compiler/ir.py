@@ -8,7 +8,7 @@ where it meets one of another residency. Residencies and movements are those of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -140,6 +140,12 @@ def leaf(name: str, residency: str, shape: Iterable[int], dtype: torch.dtype, so
     return Node('input', (), {'name': name, 'source': source}, residency, tuple(shape), dtype)
 
 
+def of_input(node: Node, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """What a call or the layer holds."""
+    source = node.attributes['source']
+    return given[source] if isinstance(source, str) else getattr(*source)
+
+
 def kept(node: Node) -> Node:
     """A value of edges as one that is in memory: what is computed of it does not ask how it came there.
 
@@ -181,6 +187,9 @@ def is_brought(node: Node) -> bool:
 def _is_looked_up(node: Node) -> bool:
     if node.op in ('add', 'sub'):
         return all(isinstance(x, Node) and x.shape == node.shape and _is_looked_up(x) for x in node.args)
+    if node.op == 'typed_map':
+        x, _, types = node.args
+        return x.residency == TARGET or (is_seen(x) and is_seen(types))
     return node.op == 'lookup' and node.residency == EDGE and is_seen(node.args[1])
 
 

@@ -23,6 +23,7 @@ from pygfuse.compiler.ir import (
     computed_on_edges,
     in_order,
     is_brought,
+    is_seen,
     mapped,
     nodes_in,
     results_of,
@@ -169,6 +170,41 @@ def returned_values_kept(output: Node) -> Node:
         return output
     apart = _with_kept(output, returned, in_order(output)).message
     return dataclasses.replace(apart, args=tuple(node.attributes.get('of', node) for node in apart.args))
+
+
+def mapped_by_type_kept(output: Node) -> Node:
+    """The results of a layer, whose products by matrices of types read from memory what they multiply.
+
+    The rows of a type are multiplied together, so they all have to be there.
+
+    Args:
+        output: The results.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> x_i, x_j = (leaf('x', side, (4,), torch.float32) for side in ('target', 'source'))
+        >>> table, types = (
+        ...     leaf('weight', 'shared', (5, 4, 2), torch.float32),
+        ...     leaf('edge_type', 'edge', (), torch.int64),
+        ... )
+        >>> found = mapped_by_type_kept(value('typed_map', value('mul', x_i, x_j), table, types))
+        >>> [node.op for node in found.parents()]
+        ['kept', 'input', 'input']
+    """
+    read = [node.args[0] for node in in_order(output) if node.op == 'typed_map']
+    computed = [node for node in read if node.residency == EDGE and not is_seen(node) and _may_be_kept(node)]
+    return _with_kept(output, computed, in_order(output)).message if computed else output
+
+
+def read_by_typed_maps(output: Node) -> list[Node]:
+    """What products by matrices of types read from memory."""
+    found, unseen = [], [output]
+    while unseen:
+        maps = [node for node in in_order(unseen.pop()) if node.op == 'typed_map' and node.args[0].op == 'kept']
+        unseen += [node.args[0].attributes['of'] for node in maps]
+        found += [node.args[0].attributes['of'] for node in maps]
+    return found
 
 
 def shared_networks_kept(output: Node) -> Node:

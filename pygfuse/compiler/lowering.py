@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from pygfuse.compiler import positions
 from pygfuse.compiler.emission import Factors, Function, Operands, contains, is_leaf
 from pygfuse.compiler.ir import EDGE, SHARED, Node, in_order
 from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.passes.subexpressions import shared
 from pygfuse.compiler.positions import Places
 from pygfuse.compiler.refusal import Refused
 from pygfuse.program.program import PROGRAMS, EdgeProgram
@@ -209,6 +210,20 @@ class _Lowering:
             padded = tuple(place for k in places for place in (k, *[-1] * (self.channels - 1)))
             return function.line(f'sum_channels({function.leaf(node, padded)})')
         return None
+
+
+def with_shared_products(forms: Mapping[int, Any]) -> dict[int, Any]:
+    """The same forms; operands that are the same features times the same weight are the same values in all walks."""
+    found = [f for walk in forms.values() if isinstance(walk, Walk) for f in walk.operands.values()]
+    found = [factors for factors in found if isinstance(factors, Factors)]
+    parts = iter(shared([part for factors in found for part in (factors.features, factors.weight)]))
+    known = {id(factors): Factors(next(parts), next(parts)) for factors in found}
+    return {
+        key: dataclasses.replace(walk, operands={name: known.get(id(o), o) for name, o in walk.operands.items()})
+        if isinstance(walk, Walk)
+        else walk
+        for key, walk in forms.items()
+    }
 
 
 def softmaxes_in(message: Node) -> list[Node]:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pygfuse.compiler.selections import selected
+from pygfuse.ops.typed_product import TypedRows, typed_product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +104,17 @@ def _own_matrix(x: Tensor, numbers: Tensor, weight: Tensor, bias: Tensor | None)
     return found if bias is None else found + x @ bias.view(weight.shape[:2])
 
 
+def _typed_map(x: Tensor, table: Tensor, types: Tensor) -> Tensor:
+    """Each row times the matrix of its type, ``table[types]``, or block-diagonal ones."""
+    width = table[0, ..., 0, :].numel()
+    if x.device.type == 'meta':
+        return x.new_empty(x.shape[0], width)
+    types = torch.where(types < 0, types + table.shape[0], types)
+    order = types.argsort(stable=True)
+    bounds = [0, *torch.bincount(types, minlength=table.shape[0]).cumsum(0).tolist()]
+    return typed_product(x, table, TypedRows(tuple(bounds), order, order, x.shape[0]))
+
+
 def _placement(x: Tensor, take: Sequence[int], width: int) -> Tensor:
     """The matrix by which rows of `width` numbers are multiplied to give the numbers at places `take`."""
     places = torch.tensor(take, device=x.device)
@@ -131,6 +143,12 @@ for _name in ('amax', 'amin', 'prod', 'norm', 'softmax_of_row', 'log_softmax_of_
 for _name in ('cross', 'cumsum', 'cumprod'):
     OPERATIONS[_name] = Operation(getattr(torch, _name))
 OPERATIONS['own_matrix'] = Operation(_own_matrix)
+OPERATIONS['typed_map'] = Operation(_typed_map)
+# a row for each pair of a type of edges and a source; here for shapes alone
+OPERATIONS['typed_product'] = Operation(
+    lambda x, table, types, is_of_pairs: _typed_map(x, table, types), residency='source'
+)
+OPERATIONS['of_pairs'] = Operation(lambda x, types, count: x, residency='source')
 OPERATIONS['einsum'] = Operation(lambda *tensors, equation: torch.einsum(equation, *tensors))
 # over all edges, wherever its argument resides
 OPERATIONS['batch_norm'] = Operation(lambda x, module: x, residency='edge')

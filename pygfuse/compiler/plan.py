@@ -13,14 +13,21 @@ from torch import Tensor
 
 from pygfuse._lib.note import Note
 from pygfuse.compiler.along_edges import AlongEdges
+from pygfuse.compiler.by_type import types_in, why_no_types
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of, why_no_kernel
-from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, results_of
-from pygfuse.compiler.kept import dropouts_in, returned_values_kept, shared_networks_kept
-from pygfuse.compiler.lowering import Walk, softmaxes_in
+from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of
+from pygfuse.compiler.kept import (
+    dropouts_in,
+    mapped_by_type_kept,
+    read_by_typed_maps,
+    returned_values_kept,
+    shared_networks_kept,
+)
+from pygfuse.compiler.lowering import Walk, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
@@ -28,7 +35,7 @@ from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.detached import detached_first
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
-from pygfuse.compiler.passes.subexpressions import share_subexpressions, shared
+from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
@@ -124,9 +131,10 @@ class Plan:
         keeps_shared: bool = False,
     ) -> Plan:
         output = optimised(captured.output, without, more)
+        output = mapped_by_type_kept(output) if keeps_wide else output
         output = shared_networks_kept(output) if keeps_shared else output
         output, walks = _lowered(output, keeps_wide, RETURNED_WEIGHTS not in without)
-        walks = _with_shared_products(walks)
+        walks = with_shared_products(walks)
         if not walks:
             raise Refused('it reduces nothing')
         _check_normalised_once(walks)
@@ -173,6 +181,9 @@ class Plan:
     @functools.cached_property
     def fewest_edges(self) -> int:
         """From how many edges on it takes less than PyG's operators on edges."""
+        if any(node.op in ('typed_map', 'typed_product') for node in self.steps):
+            # PyG's copy a matrix for each edge
+            return fewest_of(is_long=True)
         operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
         forms = {id(form): form for form in self.walks.values()}.values()
         has_network = not all(isinstance(form, Walk) for form in forms)
@@ -231,6 +242,9 @@ class Plan:
             return 'degrees that are read at the other ends, which are other nodes'
         if any(int(_given(size, given)) <= edges.graph().last_target for size in self.sizes):
             return 'a reduction to fewer rows than the targets of its edges'
+        reason = why_no_types(self._types, edges, given)
+        if reason is not None:
+            return reason
         for walk in self.of_so_many(edges.num_edges).walks.values():
             if not isinstance(walk, Walk):
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
@@ -242,13 +256,17 @@ class Plan:
                     return reason
         return None
 
+    @functools.cached_property
+    def _types(self) -> tuple[tuple[Node, int], ...]:
+        return types_in(self.steps)
+
     def _why_edges_tie(self, form: Form, edges: Edges, given: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
         if not isinstance(form, Network) or form.reduce != 'max' or form.is_at_once(edges, dtype):
             return None
         found: dict[int, Any] = {}
         with torch.no_grad():
             for node in in_order(form.weights):
-                found[id(node)] = _of_input(node, given) if node.op == 'input' else _computed(node, found)
+                found[id(node)] = of_input(node, given) if node.op == 'input' else _computed(node, found)
         return form.why_edges_tie([found[id(weight)] for weight in form.weights])
 
     @property
@@ -283,13 +301,7 @@ class Plan:
 
 def _given(size: Node | int, given: Mapping[str, Tensor]) -> Tensor | int:
     """A number, which a call or the layer may hold."""
-    return _of_input(size, given) if isinstance(size, Node) else size
-
-
-def _of_input(node: Node, given: Mapping[str, Tensor]) -> Tensor:
-    """What a call or the layer holds."""
-    source = node.attributes['source']
-    return given[source] if isinstance(source, str) else getattr(*source)
+    return of_input(size, given) if isinstance(size, Node) else size
 
 
 def _computed(node: Node, found: Mapping[int, Any]) -> Any:
@@ -321,7 +333,7 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
             output = share_subexpressions(softmax_taken_apart(output, found))
         else:
             break
-    for node in _returned_of_edges(output):
+    for node in (*_returned_of_edges(output), *read_by_typed_maps(output)):
         if id(node) not in walks:
             walks |= values_of(node, keeps_wide)
     return output, walks
@@ -352,20 +364,6 @@ def _without_softmax_in_returned(output: Node) -> Node:
     """Values of edges that are returned have no form where a softmax is part of them, which is taken apart there."""
     found = [softmax for node in _returned_of_edges(output) for softmax in softmaxes_in(node)]
     return share_subexpressions(softmax_taken_apart(output, found)) if found else output
-
-
-def _with_shared_products(walks: Mapping[int, Form]) -> dict[int, Form]:
-    """The same walks; operands that are the same features times the same weight are the same values in all of them."""
-    found = [f for walk in walks.values() if isinstance(walk, Walk) for f in walk.operands.values()]
-    found = [factors for factors in found if isinstance(factors, Factors)]
-    parts = iter(shared([part for factors in found for part in (factors.features, factors.weight)]))
-    known = {id(factors): Factors(next(parts), next(parts)) for factors in found}
-    return {
-        key: dataclasses.replace(walk, operands={name: known.get(id(o), o) for name, o in walk.operands.items()})
-        if isinstance(walk, Walk)
-        else walk
-        for key, walk in walks.items()
-    }
 
 
 def _check_normalised_once(walks: Mapping[int, Form]) -> None:

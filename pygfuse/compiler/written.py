@@ -13,6 +13,7 @@ from torch.nn import Module
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
+from pygfuse.compiler import by_type
 from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
@@ -83,6 +84,9 @@ class _Lines:
         self._products: dict[tuple[int, int], str] = {}
         # forms, and values with parts, that several values come from
         self._passes: dict[int, str] = {}
+        # types of edges, and what walks take for the edges
+        self._types: dict[tuple[int, int], str] = {}
+        self._edges = 'edges', 'note'
         self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows}
         self._scope |= {
             'with_edges_only': with_edges_only,
@@ -90,6 +94,7 @@ class _Lines:
             'resized': _resized,
             'multiplied': _multiplied,
             'gathered': _gathered,
+            'by_type': by_type,
             'parts': parts,
         }
 
@@ -129,6 +134,8 @@ class _Lines:
             return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
+        if by_type.types_in([node]):
+            return self._typed(node)
         if node.op == 'columns' and id(node.args[0]) in self._split:
             return self._part(node)
         arguments = ', '.join(map(self._argument, node.args))
@@ -145,6 +152,24 @@ class _Lines:
             self._lines.append(f'{name} = parts({self._names[id(whole)]}, {takes})')
         return f'{self._passes[id(whole)]}[{[id(one) for one in all_parts].index(id(node))}]'
 
+    def _typed(self, node: Node) -> str:
+        """What belongs to pairs of a type and a node; from then on edges lead from pairs of sources."""
+        ((types, count),) = by_type.types_in([node])
+        key = id(types), count
+        if key not in self._types:
+            relations = self._types[key] = f'relations_{len(self._types)}'
+            self._lines.append(f'{relations} = by_type.relations_of(edges, {self._names[id(types)]}, {count})')
+        relations, of_nodes = self._types[key], ', '.join(map(self._argument, node.args[:-1]))
+        if node.op == 'typed_map':
+            return f'by_type.product_on_edges({relations}, {of_nodes})'
+        if self._edges[0] == 'edges':
+            self._lines.append(f'edges_of_pairs = by_type.edges_of_pairs({relations})')
+            # the note is that of the edges of the call
+            self._edges = 'edges_of_pairs', 'None'
+        if node.op == 'of_pairs':
+            return f'by_type.of_pairs({relations}, {of_nodes})'
+        return f'by_type.product_of_pairs({relations}, {of_nodes}, {node.attributes["is_of_pairs"]})'
+
     def _argument(self, argument: Any) -> str:
         if isinstance(argument, Node):
             return self._names[id(argument)]
@@ -156,11 +181,12 @@ class _Lines:
         if isinstance(form, Walk):
             operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
             shape = self._kept(node.shape if len(node.shape) != 1 else None)
+            edges, note = self._edges
             names = summed(form)
             if names is not None:
                 x, weights = (None if name is None else self._operand(form.operands[name]) for name in names)
-                return f'summed({self._kept(form.arguments)}, edges, note, {x}, {weights}, {{{operands}}}, {shape})'
-            return f'walked({self._kept(form.arguments)}, edges, note, {{{operands}}}, {shape})'
+                return f'summed({self._kept(form.arguments)}, {edges}, {note}, {x}, {weights}, {{{operands}}}, {shape})'
+            return f'walked({self._kept(form.arguments)}, {edges}, {note}, {{{operands}}}, {shape})'
         rows = form.others if isinstance(form, AlongEdges) else form
         if self._places is not None and isinstance(rows, Chunked):
             return self._row_of_each_edge(rows)
@@ -179,7 +205,7 @@ class _Lines:
             for group in groups
         ]
         run = self._kept(form if isinstance(form, Chunked) else form.call)
-        return f'{run}.run(edges, {", ".join(f"{{{given}}}" for given in operands)})'
+        return f'{run}.run({self._edges[0]}, {", ".join(f"{{{given}}}" for given in operands)})'
 
     def _row_of_each_edge(self, form: Chunked) -> str:
         """The lines of values that torch computes of all edges at once: for a trace, of which it makes few loops."""

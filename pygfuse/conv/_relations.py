@@ -12,10 +12,8 @@ from torch.nn import Module, UninitializedParameter
 from pygfuse._lib.hooks import LINEAR, why_not_linear
 from pygfuse.conv._checks import Inputs, is_edge_index
 from pygfuse.graph.adjacency import INDEX_DTYPES, values_of
-from pygfuse.graph.graph import Graph
-from pygfuse.graph.relations import Pairs, Relations
+from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges
-from pygfuse.ops.typed_product import TypedRows
 
 # what `FusedConv.prepare` returns of layers each of whose calls is looked at: what their indices hold decides, too
 LOOKED_AT = ()
@@ -51,21 +49,6 @@ def why_no_relations() -> str | None:
 def type_of_edges(adjacency: Any, edge_type: Tensor | None) -> Tensor | None:
     """The relation of each edge as it was given."""
     return values_of(adjacency) if edge_type is None and not is_edge_index(adjacency) else edge_type
-
-
-def walked(graph: Graph) -> Edges:
-    """A graph of pairs as operators take it."""
-    return Edges(graph.token, graph.num_sources, graph.num_targets, walked=graph)
-
-
-def gathered(pairs: Pairs) -> TypedRows:
-    """A product of each pair's node, with a row for each pair."""
-    return TypedRows(pairs.bounds, pairs.nodes, None, pairs.count, pairs.padded)
-
-
-def scattered(pairs: Pairs, num_nodes: int) -> TypedRows:
-    """A product of each pair's row, added up by nodes."""
-    return TypedRows(pairs.bounds, None, pairs.nodes, num_nodes, pairs.padded)
 
 
 def why_not_stacked(maps: Sequence[Module]) -> str | None:

@@ -15,12 +15,13 @@ from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tens
 from pygfuse.conv._edge_mlp.network import Slope, UnsupportedNetwork, activation_of
 from pygfuse.conv._few_edges import FewWalk, weights_of
 from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import gathered, relations_of, walked, why_no_relations, why_not_stacked
+from pygfuse.conv._relations import relations_of, why_no_relations, why_not_stacked
 from pygfuse.conv._spec import Spec
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.few_edges import FewEdges
 from pygfuse.ops.mapped_walk import Form, Part, Weights
+from pygfuse.ops.pairs import gathered, walked
 from pygfuse.ops.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.film import FILM

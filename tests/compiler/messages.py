@@ -18,6 +18,13 @@ from pygfuse._lib.modes import changed
 WIDTH, EDGE_DIM, TYPES = 4, 3, 5
 ROWS = ('x_i', 'x_j', 'z_j', 'y_i')
 TABLES = ('self.table[edge_type]', 'self.table[edge_type - 2]', 'self.table.index_select(0, edge_type)')
+# products by the matrix of a type
+MATRICES = (
+    "torch.einsum('ei,eio->eo', {}, self.matrices[edge_type])",
+    'torch.bmm({}.unsqueeze(1), self.matrices[edge_type]).squeeze(1)',
+    '(self.matrices.index_select(0, edge_type).mT @ {}.unsqueeze(-1)).squeeze(-1)',
+    '({}.view(-1, 2, 1, 2) @ self.matrices[:, :2].view(-1, 2, 2, 2)[edge_type]).flatten(1)',
+)
 UNARY = (
     'torch.relu({})', 'F.leaky_relu({}, 0.1)', 'torch.sigmoid({})', 'torch.tanh({})', '{}.abs()', 'F.silu({})',
     'F.elu({})', 'F.softplus({})', '{}.clamp(-0.5, 0.7)', '{}.square()', '(-{})', '({} * 0.5)', '(1 - {})',
@@ -83,7 +90,9 @@ class Writer:
         if depth == 0:
             of_edges = [f'{self._map(EDGE_DIM, WIDTH)}(edge_attr)', choose.choice(TABLES)]
             return choose.choice([*self.rows, *self.rows, *of_edges, self._vector()])
-        kind = choose.randrange(14)
+        kind = choose.randrange(15)
+        if kind == 14:
+            return choose.choice(MATRICES).format(self.row(depth - 1))
         if kind == 13:
             return f'frozen(lambda: {self.row(depth - 1)})'
         if kind < 2:
@@ -147,6 +156,7 @@ class RandomConv(MessagePassing):
     def __init__(self, maps: list[tuple[int, int]], vectors: int, aggr) -> None:
         super().__init__(aggr)
         self.table, self.scale = (torch.nn.Parameter(torch.randn(TYPES, *width)) for width in ((WIDTH,), ()))
+        self.matrices = torch.nn.Parameter(torch.randn(TYPES, WIDTH, WIDTH))
         self.maps = torch.nn.ModuleList(torch.nn.Linear(*widths, bias=k % 2 == 0) for k, widths in enumerate(maps))
         self.vectors = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(WIDTH)) for _ in range(vectors))
 

@@ -22,6 +22,7 @@ from tests.mutations.in_programs import OF_PROGRAMS
 from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
 from tests.mutations.in_traced_calls import OF_TRACED_CALLS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
+from tests.mutations.in_typed_maps import OF_TYPED_MAPS
 from tests.mutations.in_types import OF_TYPES
 from tests.mutations.in_values_of_edges import OF_VALUES_OF_EDGES
 
@@ -32,6 +33,7 @@ MUTATIONS = (
     *OF_LAYERS,
     *OF_TYPED_LAYERS,
     *OF_TYPES,
+    *OF_TYPED_MAPS,
     *OF_ADJACENCIES,
     *OF_COMPILED_MESSAGES,
     *OF_COMPILED_CALLS,

@@ -15,6 +15,7 @@ from pygfuse.compiler.passes.split_concatenation import split_concatenations
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.passes.tables import tables_first
+from pygfuse.compiler.passes.typed_maps import typed_maps_of_pairs
 from pygfuse.compiler.passes.written_softmax import softmaxes_recognised
 
 # in the order in which they run
@@ -22,6 +23,7 @@ PASSES: dict[str, Callable[[Node], Node]] = {
     function.__name__: function
     for function in (
         remove_no_operations,
+        typed_maps_of_pairs,
         own_matrices_after_sums,
         split_concatenations,
         softmaxes_recognised,

@@ -38,7 +38,9 @@ def _rule(node: Node) -> Node | None:
     if node.residency != EDGE or operation is None or node.op in _OF_EDGES or not operation.row_wise:
         return None
     rows = [parent for parent in node.parents() if parent.residency != SHARED]
-    if not rows or any(parent.op != 'lookup' or parent.args[0].shape[0] > _MOST_ROWS for parent in rows):
+    if not rows or any(parent.op != 'lookup' for parent in rows):
+        return None
+    if not operation.selects and any(parent.args[0].shape[0] > _MOST_ROWS for parent in rows):
         return None
     if may_be_singular(node):
         return None

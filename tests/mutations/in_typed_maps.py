@@ -1,0 +1,73 @@
+"""What is broken in messages that multiply by a matrix of each edge's type."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+_LAYERS = 'tests/compiler/test_typed_maps.py'
+
+OF_TYPED_MAPS = (
+    Mutation(
+        'other sources than those that are mapped by types',
+        'compiler/passes/typed_maps.py',
+        'if made.residency != SOURCE or id(made) in of_pairs:',
+        'if True:',
+        f'{_LAYERS} -k "pyg_s and equation"',
+    ),
+    Mutation(
+        'what is mapped by types once more',
+        'compiler/passes/typed_maps.py',
+        'is_of_pairs=id(args[0]) in of_pairs',
+        'is_of_pairs=False',
+        f'{_LAYERS} -k "pyg_s and twice"',
+    ),
+    Mutation(
+        'sources by two types',
+        'compiler/passes/typed_maps.py',
+        'if node.args[2] is not numbers or',
+        'if',
+        f'{_LAYERS} -k refused',
+    ),
+    Mutation(
+        'degrees of sources that are pairs',
+        'compiler/passes/typed_maps.py',
+        "return node.op == 'degree' and",
+        'return False and',
+        f'{_LAYERS} -k refused',
+    ),
+    Mutation(
+        'matrices that are turned',
+        'compiler/typed_maps.py',
+        "'boi' if blocks else 'oi'",
+        "'bio' if blocks else 'io'",
+        f'{_LAYERS} -k "pyg_s and columns"',
+    ),
+    Mutation(
+        'computed values that types map',
+        'compiler/plan.py',
+        'output = mapped_by_type_kept(output) if keeps_wide else output',
+        'output = output',
+        f'{_LAYERS} -k together',
+    ),
+    Mutation(
+        'types that are no rows of a table',
+        'compiler/plan.py',
+        'reason = why_no_types(self._types, edges, given)',
+        'reason = None',
+        f'{_LAYERS} -k negative',
+    ),
+    Mutation(
+        'views of rows of a large table',
+        'compiler/passes/tables.py',
+        'if not operation.selects and any(',
+        'if any(',
+        f'{_LAYERS} -k "many and types"',
+    ),
+    Mutation(
+        'targets that types map, by edges',
+        'compiler/by_type.py',
+        'pairs = relations.targets',
+        'pairs = relations.sources',
+        f'{_LAYERS} -k "pyg_s and attention"',
+    ),
+)
