@@ -48,12 +48,14 @@ class Captured:
             that are returned.
         guards: What was read of the layer.
         stored: Where the values are stored that are: a module, and the name of its attribute.
+        constants: The same of numbers, texts and None, and these.
         returns_several: Whether the layer returns a tuple.
     """
 
     output: Node
     guards: Guards
     stored: tuple[tuple[Module, str], ...] = ()
+    constants: tuple[tuple[Module, str, Any], ...] = ()
     returns_several: bool = False
 
     @functools.cached_property
@@ -61,6 +63,20 @@ class Captured:
         """Whether sources and targets have to be the same nodes, whose degrees are read at both ends."""
         found = [node for node in in_order(self.output) if node.op == 'degree']
         return any('side' in node.attributes or node.residency != TARGET for node in found)
+
+    @functools.cached_property
+    def ends_early(self) -> bool:
+        """Whether a result has no rows behind that of the last target that has an edge."""
+        return any('ends_early' in node.attributes for node in in_order(self.output))
+
+    @functools.cached_property
+    def sizes(self) -> tuple[Node | int, ...]:
+        """The numbers of rows that reductions were asked for which are others than that of the targets."""
+        found = in_order(self.output)
+        return tuple(
+            [node.args[1] for node in found if node.op == 'resized']
+            + [node.attributes['rows'] for node in found if 'rows' in node.attributes]
+        )
 
 
 class _WithoutNumbers(TorchFunctionMode):
@@ -140,14 +156,15 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
         except Exception as error:
             raise Refused(f'capturing it failed: {type(error).__name__}: {error}') from error
     returned = out if isinstance(out, tuple) else (out,)
-    stored = guards.stored.values()
+    stored = [one for one in guards.stored.values() if isinstance(one[-1], Symbol)]
+    constants = tuple(one for one in guards.stored.values() if not isinstance(one[-1], Symbol))
     if len(returned) == 1 and not stored and out is not returned:
-        return Captured(_result(out), guards)
+        return Captured(_result(out), guards, constants=constants)
     found = [_result(one) for one in returned] + [_result(symbol, 'stores') for *_, symbol in stored]
     if any(node.op == 'input' for node in found):
         raise Refused('it returns or stores what it was given')
     places = tuple((module, name) for module, name, _ in stored)
-    return Captured(value('results', *found), guards, places, out is returned)
+    return Captured(value('results', *found), guards, places, constants, out is returned)
 
 
 def _result(out: Any, how: str = 'returns') -> Node:
@@ -155,6 +172,8 @@ def _result(out: Any, how: str = 'returns') -> Node:
         return out.node
     if not isinstance(out, Symbol) or out.rows is None:
         raise Refused('aggregate returns something else than a row for each target or edge')
+    if out.rows == NUM_EDGES and out.node.residency in (SOURCE, TARGET) and not out.is_stacked:
+        return value('on_edges', out.node)
     if (out.rows == NUM_EDGES) != (out.node.residency == EDGE):
         raise Refused(f'it {how} values of nodes for each edge')
     return out.node

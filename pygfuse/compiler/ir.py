@@ -245,7 +245,7 @@ def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
         output = found[id(output)]
 
 
-_UNSAID = ('name', 'source', 'of')
+_UNSAID = ('name', 'source', 'of', 'rows')
 
 
 def text(output: Node) -> str:

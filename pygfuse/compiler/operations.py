@@ -163,6 +163,6 @@ OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')
-OPERATIONS['reduce'] = Operation(lambda x, reduce, ends_early=False, of_one=False: x, residency='target')
+OPERATIONS['reduce'] = Operation(lambda x, reduce, **attributes: x, residency='target')
 # to another number of rows than there are targets
 OPERATIONS['resized'] = Operation(lambda x, size: x, residency='target')

@@ -236,11 +236,11 @@ class Plan:
 
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""
-        if self.ends_early and not edges.graph().has_last_target:
+        if self.captured.ends_early and not edges.graph().has_last_target:
             return 'a reduction without a size, along edges of which none leads to the last target'
         if self.captured.has_one_set and edges.num_sources != edges.num_targets:
             return 'degrees that are read at the other ends, which are other nodes'
-        if any(int(_given(size, given)) <= edges.graph().last_target for size in self.sizes):
+        if any(int(_given(size, given)) <= edges.graph().last_target for size in self.captured.sizes):
             return 'a reduction to fewer rows than the targets of its edges'
         reason = why_no_types(self._types, edges, given)
         if reason is not None:
@@ -273,16 +273,6 @@ class Plan:
     def is_much_work(self) -> bool:
         """Whether an edge is much work, by a softmax or a network."""
         return any(not isinstance(form, Walk) or form.program.softmax for form in self.walks.values())
-
-    @functools.cached_property
-    def ends_early(self) -> bool:
-        """Whether a result has no rows behind that of the last target that has an edge."""
-        return any('ends_early' in node.attributes for node in in_order(self.captured.output))
-
-    @functools.cached_property
-    def sizes(self) -> tuple[Node | int, ...]:
-        """The numbers of rows of results that have others than there are targets."""
-        return tuple([node.args[1] for node in in_order(self.captured.output) if node.op == 'resized'])
 
     def run(self, edges: Edges, given: Mapping[str, Tensor], note: Note | None = None) -> Any:
         """The results of a call, with a row for each target or each edge.

@@ -60,11 +60,11 @@ class Traced:
         Raises:
             Refused: If torch cannot trace it.
         """
-        if plan.ends_early:
+        if plan.captured.ends_early:
             raise Refused('torch compiles no reduction without a size')
         if plan.captured.has_one_set:
             raise Refused('torch compiles no degrees that are read at the other ends')
-        if plan.sizes:
+        if plan.captured.sizes:
             raise Refused('torch compiles no reduction to another number of rows than there are targets')
         if any(isinstance(form, Weighed) for form in plan.walks.values()):
             plan = Plan.of(plan.captured, without=(RETURNED_WEIGHTS,))

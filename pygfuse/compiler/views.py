@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, in_order, mapped, value
-from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place
+from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, in_order, mapped, rewritten, value
+from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, NUM_TARGETS, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made
 
@@ -168,10 +168,21 @@ def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
 def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
     if dim == 0 and _is_lookup(x, index):
         return made('lookup', x, index, counts_back=False)
-    of_targets = x.node.residency == TARGET and x.rows == NUM_TARGETS
+    of_targets = x.node.residency == TARGET and x.rows in (NUM_TARGETS, NUM_OTHERS)
     if not isinstance(index, Place) or not of_targets or dim not in (0, -x.dim()):
         raise Refused('an index by values')
-    return Symbol(x.node if index.is_target else _of_sources(x.node), NUM_EDGES)
+    if x.rows == NUM_OTHERS and not index.is_target:
+        raise Refused('an index by values')
+    node = rewritten(x.node, _of_targets) if x.rows == NUM_OTHERS else x.node
+    return Symbol(node if index.is_target else _of_sources(node), NUM_EDGES)
+
+
+def _of_targets(node: Node) -> Node | None:
+    """A reduction to a number of rows as one to the targets, of which those that have edges are read."""
+    if node.op != 'resized':
+        return None
+    reduction, size = node.args
+    return dataclasses.replace(reduction, attributes={**reduction.attributes, 'rows': size})
 
 
 def _is_lookup(table: Any, rows: Any) -> bool:

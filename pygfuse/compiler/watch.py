@@ -27,11 +27,11 @@ class Guards:
     """What a capture read, and whether it still holds; and what it stored in the layer.
 
     Attributes:
-        stored: What holds an attribute, the attribute's name, and the symbol that was stored there last.
+        stored: What holds an attribute, the attribute's name, and the symbol or constant that was stored there last.
     """
 
     def __init__(self) -> None:
-        self.stored: dict[tuple[int, str], tuple[Module, str, Symbol]] = {}
+        self.stored: dict[tuple[int, str], tuple[Module, str, Any]] = {}
         self.attributes: list[tuple[Any, str, Any]] = []
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
@@ -51,6 +51,10 @@ class Guards:
             self.tensors.append((owner, name, found.shape, found.dtype))
         else:
             self.attributes.append((owner, name, tuple(found) if isinstance(found, list) else found))
+
+    def has_seen(self, owner: Any, name: str) -> bool:
+        """Whether something was read."""
+        return (id(owner), name) in self._seen
 
     def hold(self) -> bool:
         """Whether everything would be read again."""
@@ -84,8 +88,12 @@ class Watched:
         module, guards = _parts(self)
         held = any(name in names for names in (module._parameters, module._buffers, module._modules))
         is_property = hasattr(type(inspect.getattr_static(type(module), name, None)), '__set__')
-        if not isinstance(found, Symbol) or held or is_property:
+        is_constant_or_symbol = isinstance(found, (Symbol, *NUMBERS))
+        if not is_constant_or_symbol or held or is_property:
             raise Refused(f'it stores a value in {name}')
+        if not isinstance(found, Symbol) and guards.has_seen(module, name):
+            # a counter, which the next call would read
+            raise Refused(f'it reads {name} and stores another value there')
         guards.stored[id(module), name] = module, name, found
 
     def __delattr__(self, name: str) -> None:

@@ -108,6 +108,8 @@ class _Lines:
     def function(self, output: Node, captured: Captured) -> Run:
         """The function of the lines, whose result is this value, without what is stored."""
         name = result = self._names[id(output)]
+        for owner, attribute, constant in captured.constants:
+            self._lines.append(f'setattr({self._module(owner)}, {attribute!r}, {self._kept(constant)})')
         if output.op == 'results':
             count = len(output.args) - len(captured.stored)
             for k, (owner, attribute) in enumerate(captured.stored, count):

@@ -69,8 +69,9 @@ class Writer:
     def expression(self) -> Expression:
         stored = second = None
         if self.random.randrange(4) == 0:
-            # no value of nodes alone
-            stored = f'{self.row(self.random.randint(0, 3))} + 0 * edge_weight.view(-1, 1)'
+            # perhaps of nodes alone, but not what is given
+            more = self.random.choice(('0 * edge_weight.view(-1, 1)', '1'))
+            stored = f'{self.row(self.random.randint(0, 3))} + {more}'
             self.rows += ['self.stored'] * 2
         text = self.row(self.random.randint(1, 4))
         if self.random.randrange(4) == 0:

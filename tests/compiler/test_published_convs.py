@@ -167,12 +167,6 @@ class Counted(Published):
         return x_j
 
 
-class StoresWhatIsGiven(Published):
-    def message(self, x_i, x_j):
-        self.seen = x_j
-        return x_i * x_j
-
-
 class StoresAParameter(Published):
     def __init__(self):
         super().__init__()
@@ -184,8 +178,7 @@ class StoresAParameter(Published):
 
 
 REFUSED = {
-    Counted: 'it stores a value in calls',
-    StoresWhatIsGiven: 'it stores values of nodes for each edge',
+    Counted: 'it reads calls and stores another value there',
     StoresAParameter: 'it stores a value in weight',
 }
 
@@ -270,6 +263,49 @@ class StoresInAProperty(Property):
     def message(self, x_i, x_j):
         self.seen = x_i * x_j
         return x_j
+
+
+class StoresNodes(Published):
+    """Values of nodes, as they are given and computed, with a row for each edge; and what is no tensor."""
+
+    def message(self, x_i, x_j):
+        self.seen, self.mapped = x_j, x_i.tanh() * 2
+        self.score, self.kind, self.count = None, 'nodes', 3
+        return x_i * x_j
+
+
+def test_what_is_stored_of_nodes_has_a_row_for_each_edge():
+    torch.manual_seed(0)
+    conv, edge_index = StoresNodes().double(), random_edges(20, 20, 90)
+    fused, found = pygfuse.compile(copy.deepcopy(conv)), []
+    for layer in (conv, fused):
+        x = torch.randn(20, NODES, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        for _ in range(3):
+            layer.score = 1
+            out = layer(edge_index, x=x)
+        parts = out, layer.seen, layer.mapped
+        found.append([*parts, *torch.autograd.grad(sum(part.sin().sum() for part in parts), [x])])
+        assert (layer.score, layer.kind, layer.count) == (None, 'nodes', 3)
+    torch.testing.assert_close(found[1], found[0])
+    assert fused.note.reason is None
+
+
+def test_what_is_returned_of_nodes_has_a_row_for_each_edge():
+    class Returns(Published):
+        def message(self, x_j):
+            return x_j.tanh()
+
+        def aggregate(self, inputs, index, dim_size=None):
+            return scatter(inputs, index, 0, dim_size), inputs
+
+        def update(self, inputs):
+            return inputs
+
+    torch.manual_seed(0)
+    conv, edge_index, x = Returns(), random_edges(20, 20, 90), torch.randn(20, NODES)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(edge_index, x=x), conv(edge_index, x=x))
+    assert fused.note.reason is None
 
 
 def test_what_is_stored_in_a_property_is_refused():

@@ -95,6 +95,53 @@ def test_edges_to_targets_behind_the_last_row(size):
     torch.testing.assert_close(fused(**arguments), conv(**arguments))
 
 
+class SoftmaxByHand(Own):
+    """The sums over the edges of a target are read by edges; how many there are is an argument of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = Linear(2 * WIDTH, 1)
+
+    def message(self, x_i, x_j, index, count):
+        weight = torch.tanh(self.score(torch.cat([x_i, x_j], dim=-1))).exp()
+        total = (scatter(weight, index, 0, count, 'sum') + 1e-10).reciprocal()
+        return weight * total[index] * x_j
+
+
+@pytest.mark.parametrize('count', [LAST, NODES])
+def test_rows_that_edges_read(count):
+    torch.manual_seed(0)
+    assert_as_pyg(SoftmaxByHand(), {**given(), 'count': count})
+
+
+def test_rows_that_edges_read_and_do_not_exist():
+    conv, arguments = SoftmaxByHand(), {**given(), 'count': LAST - 1}
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    fused(**{**arguments, 'count': LAST})
+    for layer in (conv, fused):
+        with pytest.raises((RuntimeError, IndexError)):
+            layer(**arguments)
+    assert fused.note.reason == REASON
+
+
+def test_such_rows_are_not_read_by_sources():
+    class OfSources(SoftmaxByHand):
+        def message(self, x_j, edge_index, index, count):
+            return x_j * scatter(x_j.tanh(), index, 0, count, 'sum')[edge_index[0]]
+
+    torch.manual_seed(0)
+    conv, arguments = OfSources(), {**given(), 'count': NODES}
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason == 'an index by values'
+
+
+def test_torch_compile_of_rows_that_edges_read():
+    conv, arguments = SoftmaxByHand(), {**given(), 'count': NODES}
+    fused = torch.compile(pygfuse.compile(copy.deepcopy(conv)), backend='eager')
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+
+
 def test_combinations_with_values_of_targets_are_refused():
     class Added(Receiving):
         def aggregate(self, inputs, index, dim_size):

@@ -49,14 +49,14 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'results that end early',
         'compiler/plan.py',
-        'if self.ends_early and not edges.graph().has_last_target:',
+        'if self.captured.ends_early and not edges.graph().has_last_target:',
         'if False:',
         _UNSIZED,
     ),
     Mutation(
         'results that end early within torch.compile',
         'compiler/traced.py',
-        'if plan.ends_early:',
+        'if plan.captured.ends_early:',
         'if False:',
         f'{_UNSIZED} -k torch_compile',
     ),
