@@ -17,7 +17,7 @@ from pygfuse.ops.edge_mlp import why_no_edge_chunks
 from pygfuse.ops.edge_values import DTYPES, edge_values
 
 # what a chunk does not hold all edges of
-OF_ALL_EDGES = ('softmax', 'reduce', 'batch_norm')
+OF_ALL_EDGES = ('softmax', 'softmax_of_sources', 'reduce', 'batch_norm')
 # a reduction by another one
 _BY = {'sum': 'sum', 'mean': 'sum', 'max': 'max', 'min': 'max'}
 

@@ -187,6 +187,8 @@ def is_brought(node: Node) -> bool:
 def _is_looked_up(node: Node) -> bool:
     if node.op in ('add', 'sub'):
         return all(isinstance(x, Node) and x.shape == node.shape and _is_looked_up(x) for x in node.args)
+    if node.op == 'softmax_of_sources':
+        return is_seen(node.args[0])
     if node.op == 'typed_map':
         x, _, types = node.args
         return x.residency == TARGET or (is_seen(x) and is_seen(types))

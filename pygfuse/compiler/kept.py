@@ -38,6 +38,8 @@ from pygfuse.ops.edge_values import DTYPES
 
 # what takes long on edges
 _MAPS = ('linear', 'matmul', 'einsum')
+# what takes rows of several edges together
+_TOGETHER = ('softmax_of_sources', 'typed_map')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,38 +174,35 @@ def returned_values_kept(output: Node) -> Node:
     return dataclasses.replace(apart, args=tuple(node.attributes.get('of', node) for node in apart.args))
 
 
-def mapped_by_type_kept(output: Node) -> Node:
-    """The results of a layer, whose products by matrices of types read from memory what they multiply.
+def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
+    """The results of a layer, whose operators on rows of several edges read from memory what they take.
 
-    The rows of a type are multiplied together, so they all have to be there.
+    These are products by matrices of types, which multiply the rows of a type together, and softmaxes of sources.
 
     Args:
         output: The results.
+        keeps_wide: Whether values may be kept that are as wide as messages: of the latter any are.
 
     Example:
         >>> import torch
         >>> from pygfuse.compiler.ir import leaf, value
         >>> x_i, x_j = (leaf('x', side, (4,), torch.float32) for side in ('target', 'source'))
-        >>> table, types = (
-        ...     leaf('weight', 'shared', (5, 4, 2), torch.float32),
-        ...     leaf('edge_type', 'edge', (), torch.int64),
-        ... )
-        >>> found = mapped_by_type_kept(value('typed_map', value('mul', x_i, x_j), table, types))
+        >>> found = taken_together_kept(value('softmax_of_sources', value('mul', x_i, x_j)))
         >>> [node.op for node in found.parents()]
-        ['kept', 'input', 'input']
+        ['kept']
     """
-    read = [node.args[0] for node in in_order(output) if node.op == 'typed_map']
-    computed = [node for node in read if node.residency == EDGE and not is_seen(node) and _may_be_kept(node)]
+    read = [node.args[0] for node in in_order(output) if node.op in (_TOGETHER if keeps_wide else _TOGETHER[:1])]
+    computed = [node for node in read if node.residency == EDGE and not _is_there(node) and _may_be_kept(node)]
     return _with_kept(output, computed, in_order(output)).message if computed else output
 
 
-def read_by_typed_maps(output: Node) -> list[Node]:
-    """What products by matrices of types read from memory."""
+def taken_together(output: Node) -> list[Node]:
+    """What operators on rows of several edges read from memory."""
     found, unseen = [], [output]
     while unseen:
-        maps = [node for node in in_order(unseen.pop()) if node.op == 'typed_map' and node.args[0].op == 'kept']
-        unseen += [node.args[0].attributes['of'] for node in maps]
-        found += [node.args[0].attributes['of'] for node in maps]
+        read = [node.args[0] for node in in_order(unseen.pop()) if node.op in _TOGETHER]
+        found += [node.attributes['of'] for node in read if node.op == 'kept']
+        unseen += [node.attributes['of'] for node in read if node.op == 'kept']
     return found
 
 
@@ -306,6 +305,10 @@ def _topmost(message: Node, share: int) -> list[Node]:
         for parent in node.parents():
             widest[id(parent)] = max(above, node.width, widest.get(id(parent), 0))
     return list(found.values())
+
+
+def _is_there(node: Node) -> bool:
+    return is_seen(node) and not any(inner.op == 'on_edges' for inner in in_order(node))
 
 
 def _may_be_kept(node: Node) -> bool:

@@ -13,7 +13,7 @@ import torch_geometric.utils
 from torch.nn import BatchNorm1d
 from torch_geometric.nn.aggr import Aggregation
 
-from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.places import (
     AFTER_LAST_TARGET,
     NUM_EDGES,
@@ -30,6 +30,9 @@ from pygfuse.compiler.symbols import Symbol, made
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function
 _OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determinism_check', 'debug', 'early_stop')
+_BY_OTHERS = 'a reduction of edges by something else than their target'
+# numbers of an edge of which PyTorch's operators take a softmax of sources: those of a message take them longer
+_MOST_SCORES = 16
 # what symbols of no parameter and no buffer are instances of
 _TENSOR = torch.empty(0)
 
@@ -40,7 +43,7 @@ def _checked(x: Any, index: Any, dim: int, ptr: Any = None) -> None:
         raise Refused('a reduction of something that is no value of edges')
     by_target = isinstance(index, Place) and index.is_target
     if not by_target or ptr is not None:
-        raise Refused('a reduction of edges by something else than their target')
+        raise Refused(_BY_OTHERS)
     rank = len(x.node.shape) + 1
     # of stacked values the dimension of edges is the last but one
     if not -rank <= dim < rank or dim % rank != 0 or (x.is_stacked and dim != -2):
@@ -65,10 +68,24 @@ def _is_number(size: Any) -> bool:
 
 def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
     """`torch_geometric.utils.softmax` of symbols."""
+    if isinstance(index, Place) and not index.is_target:
+        return _softmax_of_sources(src, num_nodes, dim, ptr)
     _checked(src, index, dim, ptr)
     if not (_is_of_targets(num_nodes) or _is_unsaid(num_nodes)):
         raise Refused('a softmax over another number of targets than there are')
     return made('softmax', src)
+
+
+def _softmax_of_sources(src: Any, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
+    """A softmax over the edges that leave a source."""
+    _checked(src, Place(True), dim, ptr)
+    is_of_sources = isinstance(num_nodes, Rows) and int(num_nodes) == NUM_SOURCES
+    if not (is_of_sources or num_nodes is None):
+        raise Refused(_BY_OTHERS)
+    if src.node.width > _MOST_SCORES:
+        raise Refused('a softmax of many numbers of an edge over the edges of sources')
+    each = src if src.node.residency == EDGE else Symbol(value('on_edges', src.node), src.rows)
+    return made('softmax_of_sources', each)
 
 
 def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: str = 'sum') -> Any:

@@ -160,6 +160,7 @@ OPERATIONS['placement'] = Operation(_placement, row_wise=False, residency='share
 # what takes the edges to compute; here for shapes alone
 OPERATIONS['on_edges'] = Operation(lambda x: x, residency='edge', selects=True)
 OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
+OPERATIONS['softmax_of_sources'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')

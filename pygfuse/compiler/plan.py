@@ -22,10 +22,10 @@ from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of
 from pygfuse.compiler.kept import (
     dropouts_in,
-    mapped_by_type_kept,
-    read_by_typed_maps,
     returned_values_kept,
     shared_networks_kept,
+    taken_together,
+    taken_together_kept,
 )
 from pygfuse.compiler.lowering import Walk, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
@@ -131,7 +131,7 @@ class Plan:
         keeps_shared: bool = False,
     ) -> Plan:
         output = optimised(captured.output, without, more)
-        output = mapped_by_type_kept(output) if keeps_wide else output
+        output = taken_together_kept(output, keeps_wide)
         output = shared_networks_kept(output) if keeps_shared else output
         output, walks = _lowered(output, keeps_wide, RETURNED_WEIGHTS not in without)
         walks = with_shared_products(walks)
@@ -189,6 +189,7 @@ class Plan:
         has_network = not all(isinstance(form, Walk) for form in forms)
         # rows of a table are computed for nodes and for the table, which PyG's compute once an edge
         looks_up = any(node.op == 'lookup' for node in self.steps)
+        of_sources = any(node.op == 'softmax_of_sources' for node in self.steps)
         is_long = operators > _MANY_OPERATORS or has_network or looks_up
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
         returned = [self.walks.get(id(node)) for node in results_of(self.output) if node.residency == EDGE]
@@ -206,7 +207,7 @@ class Plan:
                 is_long=is_long,
                 is_short=self._is_short,
                 is_normalised=any(form.is_normalised for form in networks),
-                is_several=has_network and (len(forms) > _FEW_FORMS or bool(returned)),
+                is_several=of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
                 is_returned=not all(isinstance(form, (AlongEdges, Weighed)) for form in returned),
                 is_computed_again=is_more,
             ),
@@ -323,7 +324,7 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
             output = share_subexpressions(softmax_taken_apart(output, found))
         else:
             break
-    for node in (*_returned_of_edges(output), *read_by_typed_maps(output)):
+    for node in (*_returned_of_edges(output), *taken_together(output)):
         if id(node) not in walks:
             walks |= values_of(node, keeps_wide)
     return output, walks

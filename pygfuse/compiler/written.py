@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
+import torch_geometric.utils
 from torch import Tensor
 from torch.nn import Module
 
@@ -95,6 +96,7 @@ class _Lines:
             'multiplied': _multiplied,
             'gathered': _gathered,
             'by_type': by_type,
+            'softmax_of_sources': _softmax_of_sources,
             'parts': parts,
         }
 
@@ -136,6 +138,8 @@ class _Lines:
             return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
+        if node.op == 'softmax_of_sources':
+            return f'softmax_of_sources({self._names[id(node.args[0])]}, edges)'
         if by_type.types_in([node]):
             return self._typed(node)
         if node.op == 'columns' and id(node.args[0]) in self._split:
@@ -334,6 +338,11 @@ def _weighed(
 def _all_rows(x: Tensor | Product) -> Tensor | Product:
     """A tensor with all its rows, if they were deferred: a chunk reads any of them. Features of edges never are."""
     return x if isinstance(x, Product) or are_plain((x,)) or x.dim() == 0 else x[:]
+
+
+def _softmax_of_sources(x: Tensor, edges: Edges) -> Tensor:
+    graph = edges.graph()
+    return torch_geometric.utils.softmax(x, graph.ends()[1 - graph.target_row], num_nodes=graph.num_sources)
 
 
 def _gathered(x: Tensor, edges: Edges, residency: str) -> Tensor:

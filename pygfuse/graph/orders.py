@@ -202,6 +202,14 @@ class EdgeOrders:
         dtype = self.user_dtype if self.num_loops is None else torch.int64
         return torch.stack(pair if self.target_row == 1 else pair[::-1]).to(dtype)
 
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """The rows of `coo`, int64, without sorting edges that are not sorted yet."""
+        edges = self.unsorted()
+        if edges is None:
+            first, second = self.coo().long().unbind()
+            return first, second
+        return (edges.rows, edges.index) if self.target_row == 0 else (edges.index, edges.rows)
+
     def edge_ids_in_coo_order(self) -> Tensor:
         """The id of each edge in the order of `coo`, [num_edges], int64."""
         places = self._coo_places()

@@ -156,7 +156,7 @@ class Relations:
 
     def _pairs(self, row: int) -> Pairs:
         graph = self._of()
-        ends, size = self._ends()[row], max(graph.num_sources, graph.num_targets)
+        ends, size = graph.ends()[row], max(graph.num_sources, graph.num_targets)
         kernels = pairs_of(ends.device)
         if kernels is not None and kernels.fits_table(len(ends), self.num_relations, size):
             bounds, nodes, of_edges = kernels.pairs(self.types, ends, self.num_relations, size)
@@ -166,17 +166,9 @@ class Relations:
         bounds = torch.searchsorted(numbers, starts)
         return Pairs(tuple(bounds.tolist()), numbers % max(size, 1), of_edges)
 
-    def _ends(self) -> tuple[Tensor, Tensor]:
-        """Both ends of the edges by edge id, int64, in the order in which the user gives them."""
-        graph = self._of()
-        edges = graph.unsorted()
-        if edges is None:
-            return tuple(graph.coo().long().unbind())
-        return (edges.rows, edges.index) if graph.target_row == 0 else (edges.index, edges.rows)
-
     def _between(self, sources: Pairs | None, targets: Pairs | None) -> Graph:
         graph = self._of()
-        pair = self._ends()
+        pair = graph.ends()
         first = pair[1 - graph.target_row] if sources is None else sources.of_edges
         second = pair[graph.target_row] if targets is None else targets.of_edges
         sizes = (

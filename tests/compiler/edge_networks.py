@@ -176,13 +176,6 @@ class BySource(Block):
         return scatter(inputs, edge_index[0], dim=0, dim_size=dim_size, reduce='sum'), inputs
 
 
-class Ends(Block):
-    """It returns values of nodes, a row for each edge."""
-
-    def message(self, x_i, x_j):
-        return x_j[:, :EDGES].relu()
-
-
 class Given(Block):
     def message(self, x_i, x_j, edge_attr):
         return edge_attr
@@ -198,7 +191,6 @@ class Twice(Block):
 
 REFUSED = {
     BySource: 'a reduction of edges by something else than their target',
-    Ends: 'it returns values of nodes for each edge',
     Given: 'it returns or stores what it was given',
     Twice: 'it reads a part of a Sequential',
 }

@@ -54,6 +54,25 @@ class ByTargets(Own):
         return scatter(inputs, edge_index[1, :], 0, dim_size, 'sum'), inputs
 
 
+class BySources(Own):
+    """A softmax over the edges that leave a node, as pre-trained networks of molecules have it."""
+
+    def __init__(self, **options):
+        super().__init__(node_dim=0, **options)
+        self.score = Parameter(torch.randn(2, WIDTH))
+
+    def message(self, x_i, x_j, edge_index):
+        source = edge_index[0 if self.flow == 'source_to_target' else 1]
+        score = (torch.cat([x_i.view(-1, 2, WIDTH // 2), x_j.view(-1, 2, WIDTH // 2)], dim=-1) * self.score).sum(-1)
+        weight = softmax(score.tanh(), source)
+        return (weight.unsqueeze(-1) * x_j.view(-1, 2, WIDTH // 2)).flatten(1)
+
+
+class ByScoresOfSources(Own):
+    def message(self, x_j, edge_index, size_j):
+        return x_j * softmax(x_j.sum(dim=-1, keepdim=True), edge_index[0], num_nodes=size_j)
+
+
 def frames(num_nodes: int) -> torch.Tensor:
     return torch.randn(num_nodes, 2, 2)
 
@@ -76,6 +95,42 @@ def test_rows_of_nodes_by_rows_of_the_edges(graph, flow):
 def test_reductions_by_rows_of_the_edges(graph):
     torch.manual_seed(0)
     assert_as_pyg(ByTargets(), given(graph))
+
+
+@pytest.mark.parametrize('graph', [graph for graph in GRAPHS if graph not in ('no edges', 'one node')])
+@pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
+def test_a_softmax_over_the_edges_of_sources(graph, flow):
+    torch.manual_seed(0)
+    example = GRAPHS[graph]()
+    edge_index = example.edge_index if flow == 'source_to_target' else example.edge_index.flip(0)
+    sizes = example.num_sources, example.num_targets
+    x = tuple(torch.randn(size, WIDTH) for size in (sizes if flow == 'source_to_target' else sizes[::-1]))
+    assert_as_pyg(BySources(flow=flow), {'edge_index': edge_index, 'x': x})
+
+
+@pytest.mark.parametrize('graph', ['random', 'bipartite, more sources'])
+def test_a_softmax_of_scores_of_sources(graph):
+    torch.manual_seed(0)
+    example = GRAPHS[graph]()
+    x = tuple(torch.randn(size, WIDTH) for size in (example.num_sources, example.num_targets))
+    assert_as_pyg(ByScoresOfSources(), {'edge_index': example.edge_index, 'x': x})
+
+
+def test_a_softmax_of_whole_messages_over_the_edges_of_sources_is_refused():
+    class Whole(Own):
+        def message(self, x_j, edge_index):
+            return softmax(x_j.repeat(1, 3), edge_index[0])
+
+    conv, arguments = Whole(), given('random')
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert 'a softmax of many numbers of an edge' in fused.note.reason
+
+
+def test_torch_compile_of_a_softmax_of_sources():
+    conv, arguments = ByScoresOfSources(), given('random')
+    fused = torch.compile(pygfuse.compile(copy.deepcopy(conv)), backend='eager', fullgraph=True)
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
 
 
 def test_an_edge_index_of_its_own_class():

@@ -281,5 +281,5 @@ def test_what_is_refused_runs_pyg_s_operators(kind, reason):
 
 def test_torch_compile_runs_pyg_s_operators():
     given, conv = example(), Typed()
-    fused = torch.compile(pygfuse.compile(copy.deepcopy(conv)), backend='eager')
+    fused = torch.compile(pygfuse.compile(copy.deepcopy(conv)), backend='eager', fullgraph=True)
     torch.testing.assert_close(fused(**given), conv(**given))

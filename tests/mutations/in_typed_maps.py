@@ -45,8 +45,8 @@ OF_TYPED_MAPS = (
     Mutation(
         'computed values that types map',
         'compiler/plan.py',
-        'output = mapped_by_type_kept(output) if keeps_wide else output',
-        'output = output',
+        'output = taken_together_kept(output, keeps_wide)',
+        'output = taken_together_kept(output, False)',
         f'{_LAYERS} -k together',
     ),
     Mutation(
@@ -69,5 +69,12 @@ OF_TYPED_MAPS = (
         'pairs = relations.targets',
         'pairs = relations.sources',
         f'{_LAYERS} -k "pyg_s and attention"',
+    ),
+    Mutation(
+        'products by types within torch.compile',
+        'compiler/by_type.py',
+        'if torch.compiler.is_compiling():',
+        'if False:',
+        f'{_LAYERS} -k torch_compile',
     ),
 )
