@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
+from torch import Size
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing, PNAConv
 
@@ -18,6 +19,7 @@ from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import function_of
 from pygfuse.conv._known_calls import call_like, fewest_edges_of, kind_of_call, remember, remember_refusal
+from pygfuse.conv._leading_dimensions import as_before, as_one, leading_dimensions
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
@@ -47,6 +49,9 @@ class CompiledConv(TracedByTorch, Noted):
             return self._propagate_traced(edge_index, size, kwargs)
         if self.fuse and fallback.is_small_matrix(edge_index):
             return self._by_pyg(edge_index, size, kwargs, SO_FEW_EDGES)
+        leading = leading_dimensions(self, kwargs)
+        if leading is not None:
+            return self._propagate_as_one(edge_index, size, kwargs, leading)
         kind = kind_of_call(self, edge_index, size, kwargs)
         known = None if kind is None or self._note is None else call_like(kind, self._note)
         reason = None if known is None else known.why_not(edge_index.shape[1])
@@ -75,6 +80,15 @@ class CompiledConv(TracedByTorch, Noted):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         out, of_update = found
         return self.update(out, **of_update)
+
+    def _propagate_as_one(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any], leading: Size) -> Any:
+        """The same of features of four and more dimensions."""
+        call, plan = self._planned(edge_index, size, as_one(kwargs))
+        if not self.runs_fused(plan if isinstance(plan, str) else None):
+            return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
+        with self.noted():
+            out = as_before(call.run(plan), leading)
+        return self.update(out, **{name: kwargs.get(name, value) for name, value in call.of_update.items()})
 
     def _by_pyg(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any], reason: str) -> Any:
         """PyG's operators, for a reason that is no layer's as it stands."""

@@ -1,4 +1,4 @@
-"""Features of several copies of a graph, ``[copies, nodes, channels]``: walks for many copies at once.
+"""Features of several copies of a graph, ``[..., nodes, channels]``: walks for many copies at once, or for each.
 
 To a reduction of neighbours, the channels of other copies are more channels of the same nodes.
 """
@@ -10,16 +10,43 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import (
+    CELU,
+    ELU,
+    GELU,
+    SELU,
+    Dropout,
+    Identity,
+    LeakyReLU,
+    Mish,
+    Module,
+    ModuleList,
+    ReLU,
+    ReLU6,
+    Sequential,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
+from torch_geometric.nn.aggr import Aggregation
 
+from pygfuse._lib.hooks import LINEAR
+from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import REDUCTIONS
+from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.partial.rows.session import is_deferring
 
 # numbers in a row that is walked at once: kernels are compiled for each width
 _WIDEST = 512
+_ROW_WISE = {
+    *LINEAR, Identity, Sequential, ModuleList, Dropout,
+    ReLU, LeakyReLU, ELU, GELU, SiLU, Tanh, Sigmoid, Softplus, SELU, CELU, ReLU6, Mish,
+}  # fmt: skip
 
 
 class OverCopies(FusedConv):
@@ -39,16 +66,16 @@ class OverCopies(FusedConv):
 
     def fused(self, x: Any, edge_index: Any, **given: Any) -> Any:
         """As of `FusedConv`, also of features of several copies of the graph."""
-        if isinstance(x, Tensor) and x.dim() == 3:
-            out = self._over_copies(x, edge_index, given)
+        if isinstance(x, Tensor) and x.dim() > 2:
+            out = self._over_copies(x.flatten(0, -3), edge_index, given)
             if out is not None:
-                return out
+                return out.unflatten(0, x.shape[:-2])
         return super().fused(x, edge_index, **given)
 
     def _over_copies(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> Tensor | None:
         """The output of several copies; None where they run as one did that is refused."""
-        is_known = isinstance(self.aggr, str) and self.aggr in REDUCTIONS and self.node_dim == -2
-        if not is_known or x.numel() == 0 or is_intercepted() or is_deferring() or autocast.is_on(x.device):
+        is_known = isinstance(self.aggr, str) and self.aggr in REDUCTIONS
+        if not is_known or not _are_plain(self, x):
             return None
         prepared, inputs = self.prepare(), self._inputs(x[0], edge_index, given, False)
         if isinstance(prepared, str) or self._why_not(inputs, prepared) is not None:
@@ -67,6 +94,42 @@ class OverCopies(FusedConv):
         row = x.transpose(0, 1).reshape(nodes, copies * channels)
         out = self.sums_of(inputs._replace(x=(row, row)), edges, prepared)
         return out.view(len(out), copies, channels).transpose(0, 1)
+
+
+class EachCopy(FusedConv):
+    """A mixin for layers whose copies of a graph are walked one after the other."""
+
+    def fused(self, x: Any, edge_index: Any, **given: Any) -> Any:
+        """As of `FusedConv`, also of features of several copies of the graph."""
+        if isinstance(x, Tensor) and x.dim() > 2 and self._takes_each(x.flatten(0, -3), edge_index, given):
+            found = [super(EachCopy, self).fused(one, edge_index, **given) for one in x.flatten(0, -3)]
+            return torch.stack(found).unflatten(0, x.shape[:-2])
+        return super().fused(x, edge_index, **given)
+
+    def _takes_each(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> bool:
+        """Whether copies are walked: of few edges, PyG's operators take all copies in less time."""
+        are_few = fallback.are_fewer(edge_index, fewest_of(is_short=True))
+        if are_few or torch.compiler.is_compiling() or not _are_plain(self, x):
+            return False
+        if any(isinstance(value, Tensor) and value.dim() > 2 for value in given.values()):
+            return False
+        if not all(_is_row_wise(module) for module in self.modules() if module is not self):
+            return False
+        prepared, inputs = self.prepare(), self._inputs(x[0], edge_index, given, False)
+        return not isinstance(prepared, str) and self._why_not(inputs, prepared) is None
+
+
+def _are_plain(conv: FusedConv, x: Tensor) -> bool:
+    """Whether nodes are the last dimension but one, and nothing looks at the layer or computes it another way."""
+    is_watched = is_intercepted() or is_deferring() or autocast.is_on(x.device)
+    return conv.node_dim == -2 and x.numel() > 0 and not is_watched
+
+
+def _is_row_wise(module: Module) -> bool:
+    """Whether what a module computes of a row does not depend on what is before the last dimension."""
+    if isinstance(module, torch.nn.LayerNorm):
+        return type(module) is torch.nn.LayerNorm and len(module.normalized_shape) == 1
+    return type(module) in _ROW_WISE or isinstance(module, Aggregation)
 
 
 def _parts(x: Tensor) -> Iterator[Tensor]:

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
 from pygfuse.conv._checks import NodePair
+from pygfuse.conv._copies import EachCopy
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
@@ -25,7 +25,7 @@ from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 
-class CGConv(FusedConv, torch_geometric.nn.CGConv):
+class CGConv(EachCopy, torch_geometric.nn.CGConv):
     r"""`torch_geometric.nn.CGConv`, fused: the same parameters, options and numbers.
 
     From the `"Crystal Graph Convolutional Neural Networks for an Accurate and Interpretable Prediction of Material

@@ -11,6 +11,7 @@ from torch_geometric.typing import PairTensor
 
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs
+from pygfuse.conv._copies import EachCopy
 from pygfuse.conv._edge_mlp.along_few_edges import few_edge_network_of
 from pygfuse.conv._edge_mlp.network import (
     Linear,
@@ -24,7 +25,6 @@ from pygfuse.conv._edge_mlp.network import (
     tensors_of_stages,
 )
 from pygfuse.conv._edge_mlp.values import EdgeValues
-from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EXTREMES, Spec
 from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
@@ -35,7 +35,7 @@ from pygfuse.program.library.edge_values import EDGE_VALUES
 from pygfuse.program.networks_along_edges import FewEdgeNetwork
 
 
-class EdgeConv(FusedConv, torch_geometric.nn.EdgeConv):
+class EdgeConv(EachCopy, torch_geometric.nn.EdgeConv):
     r"""`torch_geometric.nn.EdgeConv`, fused: the same parameters, options and numbers.
 
     From the `"Dynamic Graph CNN for Learning on Point Clouds" <https://arxiv.org/abs/1801.07829>`_ paper.

@@ -12,9 +12,9 @@ from torch_geometric.typing import OptTensor
 
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
+from pygfuse.conv._copies import EachCopy
 from pygfuse.conv._edge_mlp.network import Slope, UnsupportedNetwork, activation_of
 from pygfuse.conv._few_edges import FewWalk, weights_of
-from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._relations import relations_of, why_no_relations, why_not_stacked
 from pygfuse.conv._spec import Spec
 from pygfuse.graph.relations import Relations
@@ -30,7 +30,7 @@ from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE, TARGET
 
 
-class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
+class FiLMConv(EachCopy, torch_geometric.nn.FiLMConv):
     r"""`torch_geometric.nn.FiLMConv`, fused: the same parameters, options and numbers, no loop over relations.
 
     From the `"GNN-FiLM: Graph Neural Networks with Feature-wise Linear Modulation" <https://arxiv.org/abs/1906.12192>`_
@@ -59,7 +59,7 @@ class FiLMConv(FusedConv, torch_geometric.nn.FiLMConv):
     """
 
     propagate_type: ClassVar = {'x': Tensor, 'beta': Tensor, 'gamma': Tensor}
-    spec = Spec(None, in_channels='in_channels', parameter='lin_skip', needs_targets=True)
+    spec = Spec(None, in_channels='in_channels', parameter='lin_skip', needs_targets=True, static=True)
 
     def forward(self, x: Any, edge_index: Any, edge_type: OptTensor = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``FiLMConv.forward``."""

@@ -14,10 +14,9 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair
-from pygfuse.conv._copies import OverCopies
+from pygfuse.conv._copies import EachCopy, OverCopies
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._few_edges import FewWalk, is_plain_like, weights_of
-from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._map_first import has_a_choice, mapped_sources, mapped_width, order_of
 from pygfuse.conv._spec import SUMS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import target_row_of
@@ -156,7 +155,7 @@ def _number_of_times(eps: Tensor, x: Tensor) -> float | None:
     return 1.0 + eps.item()
 
 
-class GINEConv(FusedConv, torch_geometric.nn.GINEConv):
+class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
     r"""`torch_geometric.nn.GINEConv`, fused: the same parameters, options and numbers.
 
     From the `"Strategies for Pre-training Graph Neural Networks" <https://arxiv.org/abs/1905.12265>`_ paper.

@@ -12,10 +12,10 @@ from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_as_it_is
 from pygfuse.conv._checks import NodePair
+from pygfuse.conv._copies import EachCopy
 from pygfuse.conv._edges import EdgeInput
 from pygfuse.conv._fallback import why_not_maps
 from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
@@ -30,7 +30,7 @@ from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram
 _ACTIVATIONS = {torch.nn.Sigmoid: 'sigmoid', torch.nn.Tanh: 'tanh', torch.nn.ReLU: 'relu'}
 
 
-class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
+class ResGatedGraphConv(EachCopy, torch_geometric.nn.ResGatedGraphConv):
     r"""`torch_geometric.nn.ResGatedGraphConv`, fused: the same parameters, options and numbers.
 
     From the `"Residual Gated Graph ConvNets" <https://arxiv.org/abs/1711.07553>`_ paper.
@@ -57,7 +57,7 @@ class ResGatedGraphConv(FusedConv, torch_geometric.nn.ResGatedGraphConv):
     propagate_type: ClassVar = {'k': Tensor, 'q': Tensor, 'v': Tensor, 'edge_attr': OptTensor}
     spec = Spec(
         None, edge=EdgeFeatures('edge_dim', required=True), in_channels='in_channels', parameter='lin_key',
-        needs_targets=True, sparse=True,
+        needs_targets=True, static=True, sparse=True,
     )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None) -> Tensor:

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+import torch_geometric.nn as pyg
 from torch.nn import LayerNorm, Linear, SiLU
 
 import pygfuse
@@ -46,6 +47,67 @@ def given(count: int = 3, num_nodes: int = NODES, num_edges: int = EDGES, dim: i
 def test_outputs_and_gradients_are_those_of_pyg(count, aggr):
     torch.manual_seed(0)
     assert_as_pyg(Interaction(aggr), given(count))
+
+
+class Updated(Interaction):
+    """What ``update`` is given has all dimensions."""
+
+    def update(self, inputs, x):
+        return inputs[0] + x, inputs[1]
+
+
+def of_batches_and_times(batch: int = 2, times: int = 3) -> dict[str, torch.Tensor]:
+    arguments = given(batch * times)
+    return {k: x if k == 'edge_index' else x.unflatten(0, (batch, times)) for k, x in arguments.items()}
+
+
+@pytest.mark.parametrize('kind', [Interaction, Updated])
+def test_several_dimensions_before_that_of_rows(kind):
+    torch.manual_seed(0)
+    assert_as_pyg(kind(), of_batches_and_times())
+
+
+@pytest.mark.parametrize('name', ['SimpleConv', 'ChebConv', 'ARMAConv', 'SignedConv'])
+def test_layers_of_pyg_that_take_them(name):
+    torch.manual_seed(0)
+    given = of_batches_and_times()
+    del given['edge_attr']
+    conv = {
+        'SimpleConv': lambda: pyg.SimpleConv('mean'),
+        'ChebConv': lambda: pyg.ChebConv(WIDTH, WIDTH, 3),
+        'ARMAConv': lambda: pyg.ARMAConv(WIDTH, WIDTH, num_stacks=2),
+        'SignedConv': lambda: pyg.SignedConv(WIDTH, WIDTH, True),
+    }[name]()
+    if name == 'ARMAConv':
+        # its stacks are a dimension, too
+        given['x'] = given['x'][:, :1]
+    if name == 'SignedConv':
+        given |= {'pos_edge_index': given['edge_index'], 'neg_edge_index': given.pop('edge_index').flip(0)}
+    assert_as_pyg(conv, given)
+
+
+def test_dimensions_of_edges_that_are_those_of_all():
+    conv, arguments = Interaction(), of_batches_and_times()
+    arguments['edge_attr'] = arguments['edge_attr'].unsqueeze(1).expand(-1, 3, -1, -1, -1)[:, :, 0]
+    arguments['edge_attr'] = arguments['edge_attr'][:1]
+    conv.nn[0], wide = Linear(WIDTH, WIDTH), {**arguments}
+
+    class Added(Own):
+        def message(self, x_j, edge_attr):
+            return x_j.tanh() * edge_attr.sum(dim=-1, keepdim=True)
+
+    added = Added()
+    fused = pygfuse.compile(copy.deepcopy(added))
+    torch.testing.assert_close(fused(**wide), added(**wide))
+    assert fused.note.reason is not None
+
+
+def test_no_batch():
+    conv, arguments = Weighed(), of_batches_and_times()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    arguments = {k: x if k == 'edge_index' else x[:0] for k, x in arguments.items()}
+    arguments = {**arguments, 'edge_attr': torch.randn(0, 3, EDGES, WIDTH), 'edge_weight': torch.rand(EDGES)}
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
 
 
 @pytest.mark.usefixtures('at_once')

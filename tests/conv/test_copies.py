@@ -47,6 +47,67 @@ def test_outputs_and_gradients_are_those_of_pyg(name, copies, graph):
     assert_close(results(conv, given, torch.float32, 0), reference, results(plain, given, torch.float32, 0))
 
 
+EACH = {
+    'Edge': lambda: pyg.EdgeConv(torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))),
+    'Edge, sum': lambda: pyg.EdgeConv(torch.nn.Linear(16, 4), aggr='sum'),
+    'CG': lambda: pyg.CGConv(8),
+    'GINE': lambda: pyg.GINEConv(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.LayerNorm(4)), edge_dim=4),
+    'ResGated': lambda: pyg.ResGatedGraphConv(8, 4),
+    'FiLM': lambda: pyg.FiLMConv(8, 4),
+    'FiLM, relations': lambda: pyg.FiLMConv(8, 4, num_relations=3),
+}
+
+
+@pytest.mark.parametrize('leading', [(1,), (3,), (2, 2)], ids=str)
+@pytest.mark.parametrize('name', EACH)
+def test_copies_that_are_walked_one_after_the_other(name, leading):
+    torch.manual_seed(0)
+    example = GRAPHS['random']()
+    plain = EACH[name]()
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    given = {'x': torch.randn(*leading, 60, 8), 'edge_index': example.edge_index}
+    if name == 'GINE':
+        given['edge_attr'] = torch.randn(example.num_edges, 4)
+    if name == 'FiLM, relations':
+        given['edge_type'] = torch.arange(example.num_edges) % 3
+    reference = results(copy.deepcopy(plain).double(), given, torch.float64, 0)
+    wide = copy.deepcopy(conv).double()
+    assert_close(results(wide, given, torch.float64, 0), reference)
+    assert wide.note.reason is None
+    assert_close(results(conv, given, torch.float32, 0), reference, results(plain, given, torch.float32, 0))
+
+
+@pytest.mark.parametrize('why', ['a module of its own', 'few edges', 'features of each', 'a hook', 'no features'])
+def test_copies_that_pyg_s_operators_take(why, request):
+    if why == 'few edges':
+        request.getfixturevalue('by_pyg')
+
+    class Softmax(torch.nn.Module):
+        def forward(self, x):
+            return x.softmax(dim=0)
+
+    torch.manual_seed(0)
+    example = GRAPHS['random']()
+    last = Softmax() if why == 'a module of its own' else torch.nn.ReLU()
+    plain = pyg.GINEConv(torch.nn.Sequential(torch.nn.Linear(8, 4), last), edge_dim=4)
+    conv = pygfuse.fuse(copy.deepcopy(plain))
+    if why == 'a hook':
+        for layer in (plain, conv):
+            layer.register_message_forward_hook(lambda module, inputs, out: 2 * out)
+    x = torch.randn(2, 60, 8)
+    edge_attr = torch.randn(2, example.num_edges, 4) if why == 'features of each' else torch.randn(example.num_edges, 4)
+    x = x[:0] if why == 'no features' else x
+    torch.testing.assert_close(conv(x, example.edge_index, edge_attr), plain(x, example.edge_index, edge_attr))
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_several_dimensions_before_that_of_nodes(name):
+    plain, conv = made(name)
+    x, edge_index = torch.randn(2, 3, 60, 8), GRAPHS['random']().edge_index
+    torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index), rtol=1e-4, atol=1e-5)
+    assert conv.note.reason is None
+
+
 def test_what_is_saved_does_not_grow_with_edges():
     _, conv = made('GCN')
     x = torch.randn(5, 300, 8, requires_grad=True)
