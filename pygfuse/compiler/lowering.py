@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pygfuse.compiler import positions
 from pygfuse.compiler.emission import Factors, Function, Operands, contains, is_leaf
-from pygfuse.compiler.ir import EDGE, SHARED, Node, in_order
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes.subexpressions import shared
 from pygfuse.compiler.positions import Places
@@ -54,6 +54,20 @@ class Walk:
     reduce: str
     dropout: float
     message: Node
+
+    @property
+    def takes_any_width(self) -> bool:
+        """Whether it gives each channel alone, of the same channel of what a call brings and of numbers of edges."""
+        if self.heads > 1 or self.channels == 1 or self.dropout > 0.0:
+            return False
+        bound = self.program.bind(tuple(self.operands))
+        return bound.separable and all(self._is_of_channels_alone(name) for name in self.operands)
+
+    def _is_of_channels_alone(self, name: str) -> bool:
+        declared, operand = self.program.operands[name], self.operands[name]
+        if declared.side in (SOURCE, TARGET):
+            return declared.level == CHANNELS and isinstance(operand, Node) and operand.op == 'input'
+        return declared.side == EDGE and declared.level != CHANNELS and isinstance(operand, Node) and operand.width == 1
 
     @property
     def arguments(self) -> WalkArguments:

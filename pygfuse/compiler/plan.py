@@ -21,7 +21,7 @@ from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of
 from pygfuse.compiler.kept import (
-    dropouts_in,
+    check_drawn_once,
     returned_values_kept,
     shared_networks_kept,
     taken_together,
@@ -178,6 +178,20 @@ class Plan:
             return Plan.of(self.captured, keeps_wide=False)
         return self
 
+    def of_width(self, channels: int) -> Plan | None:
+        """The plan for features of another width; None where what it computes of a channel depends on others."""
+        walk = self.walks.get(id(self.output))
+        if len(self.walks) > 1 or not isinstance(walk, Walk) or not walk.takes_any_width:
+            return None
+        if channels not in self._of_widths:
+            walks = {id(self.output): dataclasses.replace(walk, channels=channels)}
+            self._of_widths[channels] = dataclasses.replace(self, walks=walks)
+        return self._of_widths[channels]
+
+    @functools.cached_property
+    def _of_widths(self) -> dict[int, Plan]:
+        return {}
+
     @functools.cached_property
     def fewest_edges(self) -> int:
         """From how many edges on it takes less than PyG's operators on edges."""
@@ -310,7 +324,7 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
         output = returned_values_kept(_without_softmax_in_returned(output))
     while True:
         walks = dict(weighed)
-        _check_drawn_once(output)
+        check_drawn_once(output)
         if any('of_one' in node.attributes for node in in_order(output)):
             raise Refused('a maximum whose gradient goes to one of those that tie')
         try:
@@ -328,14 +342,6 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
         if id(node) not in walks:
             walks |= values_of(node, keeps_wide)
     return output, walks
-
-
-def _check_drawn_once(output: Node) -> None:
-    """Raises a Refused if values would be dropped in several forms, each of which draws other numbers."""
-    messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']
-    draws = [id(n) for root in (*messages, *_returned_of_edges(output)) for n in dropouts_in(root)]
-    if len(set(draws)) < len(draws):
-        raise Refused('dropout of values that several reductions read')
 
 
 def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form], keeps_wide: bool) -> dict[int, Form]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import is_template
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
+from pygfuse.conv._stacks import run_over_stacks
 from pygfuse.graph.adjacency import values_of
 from pygfuse.ops import Edges
 from pygfuse.ops.listed import savable
@@ -60,16 +61,7 @@ class Call(NamedTuple):
         """The aggregated messages, or whatever the layer's methods return."""
         if not self.stacks:
             return plan.run(self.edges, self.tensors)
-        found = []
-        for k in range(next(iter(self.stacks.values())).shape[0]):
-            one = {name: stack[k] for name, stack in self.stacks.items()}
-            found.append(plan.run(self.edges, {**self.tensors, **one}))
-        return stacked(found)
-
-
-def stacked(found: Sequence[Any]) -> Any:
-    """The results of each of several features in one tensor, or in one for each that there are."""
-    return tuple(map(stacked, zip(*found, strict=True))) if isinstance(found[0], tuple) else torch.stack(list(found))
+        return run_over_stacks(plan, self.edges, self.tensors, self.stacks)
 
 
 @functools.lru_cache(maxsize=512)

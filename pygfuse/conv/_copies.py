@@ -5,7 +5,6 @@ To a reduction of neighbours, the channels of other copies are more channels of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,13 +35,12 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import Inputs
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import REDUCTIONS
+from pygfuse.conv._stacks import in_rows, in_stacks, joined, parts_of
 from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges, autocast
 from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.partial.rows.session import is_deferring
 
-# numbers in a row that is walked at once: kernels are compiled for each width
-_WIDEST = 512
 _ROW_WISE = {
     *LINEAR, Identity, Sequential, ModuleList, Dropout,
     ReLU, LeakyReLU, ELU, GELU, SiLU, Tanh, Sigmoid, Softplus, SELU, CELU, ReLU6, Mish,
@@ -84,16 +82,15 @@ class OverCopies(FusedConv):
         inputs, edges = self.find_edges(inputs)
         rows = self.before_sums(x)
         with self.noted():
-            found = [self._reduced(part, inputs, edges, prepared) for part in _parts(rows)]
+            parts = parts_of(len(rows), rows.shape[2])
+            found = [self._reduced(rows[part], inputs, edges, prepared) for part in parts]
         self.runs_fused(None)
-        return self.after_sums(found[0] if len(found) == 1 else torch.cat(found), x)
+        return self.after_sums(joined(found), x)
 
     def _reduced(self, x: Tensor, inputs: Inputs, edges: Edges, prepared: Any) -> Tensor:
         """The reduced rows of some copies, whose channels are side by side."""
-        copies, nodes, channels = x.shape
-        row = x.transpose(0, 1).reshape(nodes, copies * channels)
-        out = self.sums_of(inputs._replace(x=(row, row)), edges, prepared)
-        return out.view(len(out), copies, channels).transpose(0, 1)
+        row = in_rows(x)
+        return in_stacks(self.sums_of(inputs._replace(x=(row, row)), edges, prepared), len(x))
 
 
 class EachCopy(FusedConv):
@@ -130,17 +127,3 @@ def _is_row_wise(module: Module) -> bool:
     if isinstance(module, torch.nn.LayerNorm):
         return type(module) is torch.nn.LayerNorm and len(module.normalized_shape) == 1
     return type(module) in _ROW_WISE or isinstance(module, Aggregation)
-
-
-def _parts(x: Tensor) -> Iterator[Tensor]:
-    """Copies that are walked at once: powers of two, so that any number of copies takes few kernels.
-
-    Example:
-        >>> [len(part) for part in _parts(torch.ones(13, 5, 64))]
-        [8, 4, 1]
-    """
-    first, most = 0, max(_WIDEST // max(x.shape[2], 1), 1)
-    while first < len(x):
-        count = 1 << (min(len(x) - first, most).bit_length() - 1)
-        yield x[first : first + count]
-        first += count

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pygfuse.compiler import Given
-from pygfuse.conv._call import Call, stacked
+from pygfuse.conv._call import Call
 
 _SUFFIXES = {'_j': 0, '_i': 1}
 
@@ -118,13 +118,11 @@ class KnownArguments:
             return None
         return (targets if sources is None else sources), (sources if targets is None else targets)
 
-    def over_stacks(self, run: Callable[[dict[str, Tensor]], Any], tensors: dict[str, Tensor]) -> Any:
-        """What a function gives of the tensors, of features that are stacked one after the other."""
+    def stacks_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        """Those of the tensors of a call that are stacked; None where none are."""
         if self.num_stacked is None:
-            return run(tensors)
-        stacks = {name: tensors[name] for name in (*[name for name, *_ in self.of_nodes], *self.stacks_of_edges)}
-        each = [{name: stack[k] for name, stack in stacks.items()} for k in range(self.num_stacked)]
-        return stacked([run({**tensors, **one}) for one in each])
+            return None
+        return {name: tensors[name] for name in (*[name for name, *_ in self.of_nodes], *self.stacks_of_edges)}
 
     def for_update(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What ``update`` takes."""

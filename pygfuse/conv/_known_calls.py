@@ -18,6 +18,7 @@ from pygfuse.conv._call import SIMPLE, Call
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
+from pygfuse.conv._stacks import run_over_stacks
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.ops import Edges
 from pygfuse.ops.intercepted import PLAIN
@@ -126,7 +127,10 @@ class KnownCall:
             return None
         note = layer.note
         note.reason = note.forward = None
-        return arguments.over_stacks(lambda one: self.plan.run(edges, one, note), tensors)
+        stacks = arguments.stacks_of(tensors)
+        if stacks is None:
+            return self.plan.run(edges, tensors, note)
+        return run_over_stacks(self.plan, edges, tensors, stacks, note)
 
     def edges(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Edges | None:
         """The edges of a call of this kind; None if its tensors do not agree on the numbers of nodes."""

@@ -26,6 +26,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE, collected, names_read
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._known_arguments import KnownArguments
+from pygfuse.conv._stacks import one_after_the_other
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_compiled
 from pygfuse.ops import Edges
@@ -76,7 +77,11 @@ class TracedCall:
         if tensors is None or counts is None or not self.traced.holds(layer):
             return _NOT_TRACED
         edges = Edges(adjacency, counts[0], counts[1])
-        out = self.arguments.over_stacks(lambda one: self.traced.run(layer, edges, one), tensors)
+        stacks = self.arguments.stacks_of(tensors)
+        if stacks is None:
+            out = self.traced.run(layer, edges, tensors)
+        else:
+            out = one_after_the_other(lambda one: self.traced.run(layer, edges, {**tensors, **one}), stacks)
         return out, self.arguments.for_update(kwargs)
 
 

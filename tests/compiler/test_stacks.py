@@ -56,6 +56,42 @@ class Updated(Interaction):
         return inputs[0] + x, inputs[1]
 
 
+class Channelwise(Own):
+    """Each channel alone: copies are walked side by side."""
+
+    def message(self, x_i, x_j, edge_weight):
+        return edge_weight.view(-1, 1) * torch.relu(x_i - x_j)
+
+
+class WithChannels(Own):
+    """A parameter for each channel, which is another one beside other copies."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.randn(WIDTH))
+
+    def message(self, x_i, x_j):
+        return ((x_i - x_j) * self.scale).relu()
+
+
+@pytest.mark.parametrize('count', [1, 3, 70])
+@pytest.mark.parametrize(('kind', 'is_side_by_side'), [(Channelwise, True), (WithChannels, False)])
+def test_copies_side_by_side(kind, is_side_by_side, count):
+    torch.manual_seed(0)
+    arguments = {**given(count), 'edge_weight': torch.rand(EDGES)}
+    del arguments['edge_attr']
+    conv = kind()
+    assert_as_pyg(conv, arguments)
+    (plan, *_) = conv.plans()
+    assert (plan.of_width(2 * WIDTH) is not None) == is_side_by_side
+
+
+def test_copies_with_features_of_edges_are_walked_one_after_the_other():
+    torch.manual_seed(0)
+    arguments = {**given(dim=WIDTH), 'edge_weight': torch.rand(EDGES)}
+    assert_as_pyg(Weighed(), arguments)
+
+
 def of_batches_and_times(batch: int = 2, times: int = 3) -> dict[str, torch.Tensor]:
     arguments = given(batch * times)
     return {k: x if k == 'edge_index' else x.unflatten(0, (batch, times)) for k, x in arguments.items()}
@@ -100,6 +136,15 @@ def test_dimensions_of_edges_that_are_those_of_all():
     fused = pygfuse.compile(copy.deepcopy(added))
     torch.testing.assert_close(fused(**wide), added(**wide))
     assert fused.note.reason is not None
+
+
+def test_dimensions_in_another_order_raise_as_in_pyg():
+    conv, arguments = Interaction(), of_batches_and_times()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    arguments['edge_attr'] = arguments['edge_attr'].transpose(0, 1)
+    for layer in (conv, fused):
+        with pytest.raises(RuntimeError):
+            layer(**arguments)
 
 
 def test_no_batch():
@@ -191,6 +236,14 @@ def test_what_is_stored_is_refused():
     torch.testing.assert_close(fused(**arguments), conv(**arguments))
     torch.testing.assert_close(fused.seen, conv.seen)
     assert fused.note.reason == 'values that are stored of features of more than two dimensions'
+
+
+def test_torch_compile_without_a_graph_break():
+    conv, arguments = Channelwise(), {**given(), 'edge_weight': torch.rand(EDGES)}
+    del arguments['edge_attr']
+    fused = torch.compile(pygfuse.compile(copy.deepcopy(conv)), backend='eager', fullgraph=True)
+    torch.testing.assert_close(fused(**arguments), conv(**arguments))
+    assert fused.note.reason is None
 
 
 def test_torch_compile():

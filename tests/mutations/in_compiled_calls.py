@@ -49,10 +49,10 @@ OF_COMPILED_CALLS = (
     ),
     Mutation(
         'features of several graphs of nodes',
-        'conv/_known_arguments.py',
-        'each = [{name: stack[k] for',
-        'each = [{name: stack[0] for',
-        'tests/compiler/test_known_calls.py -k stacked',
+        'conv/_stacks.py',
+        'run({name: stack[k] for',
+        'run({name: stack[0] for',
+        'tests/compiler/test_stacks.py',
     ),
     Mutation(
         'edges that are written to after they were looked at',

@@ -81,7 +81,7 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'a mask for each reduction',
         'compiler/plan.py',
-        '        _check_drawn_once(output)\n',
+        '        check_drawn_once(output)\n',
         '',
         f'{PUBLISHED} -k once',
     ),
