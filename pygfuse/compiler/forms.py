@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from pygfuse.compiler.along_edges import AlongEdges, along_edges
 from pygfuse.compiler.chunked import Chunked, chunked
-from pygfuse.compiler.ir import Node
+from pygfuse.compiler.ir import Node, value
 from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart, wordless_apart
 from pygfuse.compiler.lowering import Walk, lowered
 from pygfuse.compiler.network import Network
@@ -76,10 +76,31 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
     """
     return _first(
         lambda: {id(message): along_edges(message)},
+        lambda: {id(message): _with_small_sums(message)},
+        lambda: _values_without_words(message),
         lambda: _values_of_network(message, keeps_wide),
         *([functools.partial(_values_of_networks, message)] if keeps_wide else []),
         lambda: {id(message): chunked(message)},
     )
+
+
+def _with_small_sums(message: Node) -> Form:
+    """Values of edges whose sums of a few numbers are written out."""
+    found = small_sums_written_out(value('reduce', message, reduce='sum')).args[0]
+    if found is message:
+        raise Refused('no sums of a few numbers')
+    return dataclasses.replace(along_edges(found), message=message)
+
+
+def _values_without_words(message: Node) -> Forms:
+    """The forms of values of edges that read narrow ones from memory which programs have no words for."""
+    apart = wordless_apart(message)
+    if any(2 * node.width > message.width for node in apart.kept):
+        raise Refused('wide values without words')
+    found: Forms = {id(message): dataclasses.replace(along_edges(apart.message), message=message)}
+    for node in apart.kept:
+        found |= values_of(node)
+    return found
 
 
 def _values_of_network(message: Node, keeps_wide: bool = True) -> Forms:

@@ -15,8 +15,9 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
-from pygfuse.compiler.ir import SHARED, leaf
+from pygfuse.compiler.ir import EDGE, SHARED, leaf
 from pygfuse.compiler.leaves import METHODS, aggregation_call, batch_norm_call
+from pygfuse.compiler.places import NUM_EDGES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.settings import HELD, Settings
 from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, unscripted, watched_value
@@ -26,14 +27,19 @@ from pygfuse.compiler.symbols import Symbol
 class Guards:
     """What a capture read, and whether it still holds; and what it stored in the layer.
 
+    Args:
+        num_edges: Number of edges of the call; a tensor of the layer with as many rows has one for each edge.
+
     Attributes:
         stored: What holds an attribute, the attribute's name, and the symbol or constant that was stored there last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_edges: int | None = None) -> None:
+        self.num_edges = num_edges
         self.stored: dict[tuple[int, str], tuple[Module, str, Any]] = {}
         self.attributes: list[tuple[Any, str, Any]] = []
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
+        self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
         self._seen: set[tuple[int, str]] = set()
         self._namespaces: dict[int, Namespace] = {}
@@ -47,7 +53,9 @@ class Guards:
         if (id(owner), name) in self._seen:
             return
         self._seen.add((id(owner), name))
-        if isinstance(found, Tensor):
+        if isinstance(found, Tensor) and self.is_of_edges(found):
+            self.of_edges.append((owner, name, found.shape[1:], found.dtype))
+        elif isinstance(found, Tensor):
             self.tensors.append((owner, name, found.shape, found.dtype))
         else:
             self.attributes.append((owner, name, tuple(found) if isinstance(found, list) else found))
@@ -56,8 +64,12 @@ class Guards:
         """Whether something was read."""
         return (id(owner), name) in self._seen
 
-    def hold(self) -> bool:
-        """Whether everything would be read again."""
+    def is_of_edges(self, found: Tensor) -> bool:
+        """Whether a tensor of the layer has a row for each edge."""
+        return found.dim() > 0 and found.shape[0] == self.num_edges
+
+    def hold(self, num_edges: int | None = None) -> bool:
+        """Whether everything would be read again in a call with so many edges."""
         for owner, name, value in self.attributes:
             found = getattr(owner, name, None)
             if found is value:
@@ -65,11 +77,17 @@ class Guards:
             found = tuple(found) if isinstance(found, list) else found
             if type(found) is not type(value) or not isinstance(value, (*NUMBERS, tuple)) or found != value:
                 return False
-        for owner, name, shape, dtype in self.tensors:
+        for owner, name, shape, dtype in (*self.tensors, *_rows(self.of_edges, num_edges)):
             found = getattr(owner, name, None)
             if not isinstance(found, Tensor) or found.shape != shape or found.dtype != dtype:
                 return False
         return not any(is_changed(module) for module in self.unhooked)
+
+
+def _rows(of_edges: list[tuple[Any, str, tuple, torch.dtype]], num_edges: int | None) -> Iterator[tuple]:
+    """Tensors with a row for each edge as those with so many rows."""
+    for owner, name, shape, dtype in of_edges:
+        yield owner, name, (num_edges, *shape), dtype
 
 
 class Watched:
@@ -146,6 +164,8 @@ class Watched:
                 raise Refused(f'{name} is a {type(found).__name__}')
             guards.add(module, '__class__', type(module))  # another one where a parametrization is registered
             guards.add(module, name, found)
+            if guards.is_of_edges(found):
+                return Symbol(leaf(name, EDGE, found.shape[1:], found.dtype, (module, name)), NUM_EDGES)
             return Symbol(leaf(name, SHARED, found.shape, found.dtype, (module, name)), None)
         if isinstance(found, Module):
             guards.add(module, name, found)

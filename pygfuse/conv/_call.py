@@ -57,6 +57,13 @@ class Call(NamedTuple):
         """The tensors by name."""
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
 
+    @property
+    def num_rows_of_edges(self) -> int | None:
+        """Number of edges; None where as many features could be taken for them."""
+        count = self.edges.num_user_edges
+        widths = {size for item in self.given.values() if isinstance(item, Given) for size in item.value.shape[1:]}
+        return None if count in widths else count
+
     def run(self, plan: Plan) -> Any:
         """The aggregated messages, or whatever the layer's methods return."""
         if not self.stacks:

@@ -142,24 +142,25 @@ class CompiledConv(TracedByTorch, Noted):
             call: The call.
             of_edges: Whether it is one of ``edge_update``.
         """
-        plan = self.plan_of(call.given, of_edges)
+        plan = self.plan_of(call.given, of_edges, call.num_rows_of_edges)
         if isinstance(plan, str):
             return plan
         if call.stacks and plan.captured.stored:
             return 'values that are stored of features of more than two dimensions'
         return plan.why_not(call.edges, call.tensors) or plan
 
-    def plan_of(self, given: Mapping[str, Any], of_edges: bool = False) -> Plan | str:
+    def plan_of(self, given: Mapping[str, Any], of_edges: bool = False, num_edges: int | None = None) -> Plan | str:
         """The plan for arguments of these shapes, captured once, or why there is none.
 
         Args:
             given: The arguments.
             of_edges: Whether they are those of ``edge_update``.
+            num_edges: Number of edges, where tensors of the layer may have a row for each.
         """
         if self._plans is None:
             self._plans = {}
         run = capture_edge_update if of_edges else capture
-        return planned(self._plans, (of_edges, key_of(given)), lambda guards: run(self, given, guards))
+        return planned(self._plans, (of_edges, key_of(given)), lambda guards: run(self, given, guards), num_edges)
 
     def _guards_of_refusal(self, call: Call | None, plan: str) -> Guards | None:
         """What was read for a message that was refused for this reason; None if that was not the message's, or might be

@@ -5,7 +5,7 @@ To a reduction of neighbours, the channels of other copies are more channels of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -96,6 +96,9 @@ class OverCopies(FusedConv):
 class EachCopy(FusedConv):
     """A mixin for layers whose copies of a graph are walked one after the other."""
 
+    # whether a copy takes many functions in Python, of which PyG's operators take few for all copies
+    is_long_each: ClassVar[bool] = False
+
     def fused(self, x: Any, edge_index: Any, **given: Any) -> Any:
         """As of `FusedConv`, also of features of several copies of the graph."""
         if isinstance(x, Tensor) and x.dim() > 2 and self._takes_each(x.flatten(0, -3), edge_index, given):
@@ -104,8 +107,8 @@ class EachCopy(FusedConv):
         return super().fused(x, edge_index, **given)
 
     def _takes_each(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> bool:
-        """Whether copies are walked: of few edges, PyG's operators take all copies in less time."""
-        are_few = fallback.are_fewer(edge_index, fewest_of(is_short=True))
+        """Whether copies are walked."""
+        are_few = fallback.are_fewer(edge_index, fewest_of(is_short=True, is_several=self.is_long_each))
         if are_few or torch.compiler.is_compiling() or not _are_plain(self, x):
             return False
         if any(isinstance(value, Tensor) and value.dim() > 2 for value in given.values()):

@@ -119,7 +119,7 @@ class KnownCall:
             layer: The layer.
             adjacency, size, kwargs: What ``propagate`` was given.
         """
-        if not self.plan.captured.guards.hold():
+        if not self.plan.captured.guards.hold(adjacency.shape[1]):
             return None
         arguments = self.arguments
         tensors, edges = arguments.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, size, kwargs)
@@ -160,7 +160,7 @@ class KnownRefusal:
 
     def why_not(self, num_edges: int) -> str | None:
         """The reason for which PyG's operators run; None if the message may have become another."""
-        return self.reason if self.guards.hold() else None
+        return self.reason if self.guards.hold(num_edges) else None
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> None:
         """Nothing: the call has to be looked at again."""

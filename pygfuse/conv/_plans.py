@@ -16,20 +16,21 @@ _MOST_CAPTURES = 16
 Plans = dict[Any, list[tuple[Guards, Plan | str]]]
 
 
-def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured]) -> Plan | str:
+def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured], num_edges: int | None = None) -> Plan | str:
     """The plan for a kind of call, or why there is none.
 
     Args:
         known: The plans of the layer, to which a new one is added.
         key: The kind of call.
         capture: Captures the layer, and notes what it reads.
+        num_edges: Number of edges, where tensors of the layer may have a row for each.
     """
     for guards, plan in known.get(key, ()):
-        if guards.hold():
+        if guards.hold(num_edges):
             return plan
     if sum(map(len, known.values())) >= _MOST_CAPTURES:
         return f'what its message reads changed more than {_MOST_CAPTURES} times'
-    guards = Guards()
+    guards = Guards(num_edges)
     try:
         plan = Plan.of(capture(guards))
     except Refused as refusal:

@@ -60,6 +60,7 @@ class FiLMConv(EachCopy, torch_geometric.nn.FiLMConv):
 
     propagate_type: ClassVar = {'x': Tensor, 'beta': Tensor, 'gamma': Tensor}
     spec = Spec(None, in_channels='in_channels', parameter='lin_skip', needs_targets=True, static=True)
+    is_long_each = True
 
     def forward(self, x: Any, edge_index: Any, edge_type: OptTensor = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``FiLMConv.forward``."""

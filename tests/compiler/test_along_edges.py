@@ -16,6 +16,13 @@ from tests.support.parity import GRAPHS
 
 WIDTH = 6
 
+
+def _rejected(x, e):
+    """Vectors without what they have in the direction of an edge, as equivariant networks take them."""
+    x, d = x.view(-1, 3, 2), e[:, :3].unsqueeze(-1)
+    return x - (x * d).sum(dim=1, keepdim=True) * d
+
+
 VALUES = {
     'a row': (lambda x_i, x_j, e: (x_i - x_j + e).tanh(), True),
     'heads': (lambda x_i, x_j, e: (x_i * x_j).view(-1, 2, 3) - e.view(-1, 2, 3), True),
@@ -23,6 +30,9 @@ VALUES = {
     'one number': (lambda x_i, x_j, e: (x_i[:, :1] - x_j[:, :1]).sigmoid(), None),
     'a number': (lambda x_i, x_j, e: (x_i[:, 0] - x_j[:, 1]).exp() * e[:, 2], None),
     'a scaled row': (lambda x_i, x_j, e: e[:, :1] * (x_i + x_j), True),
+    'a sum over directions': (lambda x_i, x_j, e: _rejected(x_i, e).mul(_rejected(x_j, e)).sum(dim=1), True),
+    'a cut-off': (lambda x_i, x_j, e: x_i * x_j * e[:, :1].cos(), True),
+    'a cosine of a row': (lambda x_i, x_j, e: (x_i * x_j + e).cos() * x_j, False),
     'a sum': (lambda x_i, x_j, e: (x_i * x_j).sum(dim=-1), False),
 }
 

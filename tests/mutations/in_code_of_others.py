@@ -13,6 +13,7 @@ _LAST = 'tests/graph/test_graph.py -k last_target'
 
 _EDGE_INDEX = 'tests/compiler/test_edge_index.py'
 _SIZES = 'tests/compiler/test_sizes.py'
+_ROWS = 'tests/compiler/test_rows_of_the_layer.py'
 _WITHIN = 'tests/compiler/test_ends_within.py'
 _PILES = 'tests/compiler/test_piles.py'
 _STACKS = 'tests/compiler/test_stacks.py'
@@ -381,5 +382,19 @@ OF_CODE_OF_OTHERS = (
         'for owner, attribute, constant in captured.constants:',
         'for owner, attribute, constant in ():',
         'tests/compiler/test_published_convs.py -k stored_of_nodes',
+    ),
+    Mutation(
+        'rows of the layer in a call with other edges',
+        'compiler/watch.py',
+        '(*self.tensors, *_rows(self.of_edges, num_edges))',
+        'self.tensors',
+        f'{_ROWS} -k "another_length or other_numbers"',
+    ),
+    Mutation(
+        'as many edges as channels',
+        'conv/_call.py',
+        'return None if count in widths else count',
+        'return None',
+        f'{_ROWS} -k outputs',
     ),
 )
