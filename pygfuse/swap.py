@@ -220,3 +220,11 @@ def _become(module: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]
         if isinstance(module, Noted):
             del module.note
         module.__class__ = kind
+        if _has_template_of_all(kind):
+            module._set_jittable_templates()
+
+
+def _has_template_of_all(kind: type) -> bool:
+    """Whether a class has the ``propagate`` that PyG wrote for `MessagePassing` itself, as no layer of it was made."""
+    written = vars(torch_geometric.nn.MessagePassing).get('_jinja_propagate')
+    return written is not None and getattr(kind, 'propagate', None) is written

@@ -79,6 +79,9 @@ def is_template(kind: type, function: Any, name: str) -> bool:
 
 def _original(kind: type, name: str) -> Any:
     """The method of a class without PyG's templates."""
-    parents = (parent for parent in kind.__mro__ if name in vars(parent))
-    found = ((parent, vars(parent)[name]) for parent in parents)
-    return next(function for parent, function in found if not is_template(parent, function, name))
+    for parent in kind.__mro__:
+        function = vars(parent).get(name)
+        if function is not None and not is_template(parent, function, name):
+            return function
+    # somebody made a layer of the class behind all others, which has a template since
+    return getattr(MessagePassing, f'_orig_{name}')

@@ -21,8 +21,8 @@ def leading_dimensions(conv: MessagePassing, kwargs: Mapping[str, Any]) -> torch
         kwargs: What ``propagate`` was given.
 
     Example:
-        >>> x = torch.ones(2, 3, 5, 8)
-        >>> leading_dimensions(MessagePassing(), {'x': x, 'edge_weight': torch.ones(9)})
+        >>> from torch_geometric.nn import SimpleConv
+        >>> leading_dimensions(SimpleConv(), {'x': torch.ones(2, 3, 5, 8), 'edge_weight': torch.ones(9)})
         torch.Size([2, 3])
     """
     if conv.node_dim != -2:

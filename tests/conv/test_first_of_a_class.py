@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -49,3 +51,17 @@ def test_torchscript_compiles_layers_that_run_as_no_product(first, then):
     expected = conv(x, RANDOM.edge_index)
     scripted = torch.jit.script(torch.nn.ModuleDict({'conv': conv})).conv
     torch.testing.assert_close(scripted(x, RANDOM.edge_index), expected)
+
+
+def test_layers_after_one_of_the_class_behind_all_others():
+    """PyG writes a ``propagate`` for `MessagePassing` itself, once somebody makes a layer of it."""
+    code = """
+import torch
+from torch_geometric.nn import MessagePassing
+import pygfuse
+MessagePassing(aggr='mean')
+conv = pygfuse.conv.GATConv(4, 4)
+given = torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]])
+torch.testing.assert_close(conv(*given), pygfuse.unfuse(conv)(*given))
+"""
+    subprocess.run([sys.executable, '-c', code], check=True, capture_output=True)

@@ -224,6 +224,13 @@ OF_LAYERS = (
         'tests/conv/test_first_of_a_class.py -k product',
     ),
     Mutation(
+        'methods of the class behind all others',
+        'conv/_in_place_of_pyg.py',
+        "return getattr(MessagePassing, f'_orig_{name}')",
+        'raise StopIteration',
+        'tests/conv/test_first_of_a_class.py -k behind',
+    ),
+    Mutation(
         'what a script leaves out',
         'conv/_scripting.py',
         'if not fuse:',
