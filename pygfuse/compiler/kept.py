@@ -249,7 +249,7 @@ def check_drawn_once(output: Node) -> None:
     """Raises a Refused if values would be dropped in several forms, each of which draws other numbers."""
     messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']
     returned = [node for node in results_of(output) if not is_brought(node)]
-    draws = [id(n) for root in (*messages, *returned) for n in dropouts_in(root)]
+    draws = [id(n) for root in (*messages, *returned, *taken_together(output)) for n in dropouts_in(root)]
     if len(set(draws)) < len(draws):
         raise Refused('dropout of values that several reductions read')
 

@@ -104,12 +104,13 @@ def _own_matrix(x: Tensor, numbers: Tensor, weight: Tensor, bias: Tensor | None)
     return found if bias is None else found + x @ bias.view(weight.shape[:2])
 
 
-def _typed_map(x: Tensor, table: Tensor, types: Tensor) -> Tensor:
-    """Each row times the matrix of its type, ``table[types]``, or block-diagonal ones."""
+def _typed_map(x: Tensor, table: Tensor, types: Tensor, counts_back: bool = False) -> Tensor:
+    """Each row times the matrix of its type, ``table[types]``, or block-diagonal ones; `counts_back` as of lookups."""
     width = table[0, ..., 0, :].numel()
     if x.device.type == 'meta':
         return x.new_empty(x.shape[0], width)
-    types = torch.where(types < 0, types + table.shape[0], types)
+    if counts_back:
+        types = torch.where(types < 0, types + table.shape[0], types)
     order = types.argsort(stable=True)
     bounds = [0, *torch.bincount(types, minlength=table.shape[0]).cumsum(0).tolist()]
     return typed_product(x, table, TypedRows(tuple(bounds), order, order, x.shape[0]))

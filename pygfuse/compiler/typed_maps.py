@@ -70,7 +70,8 @@ def _by_type(x: Symbol, matrix: Symbol, kinds: str, shape: tuple[int, ...]) -> S
     order = tuple(kinds.index(kind) + 1 for kind in 'bio' if kind in kinds)
     table = value('call', table, function=torch.permute, keywords=(('dims', (0, *order)),))
     flat = made('reshape', x, shape=(x.node.width,))
-    return made('reshape', made('typed_map', flat, _shared(table), Symbol(numbers, x.rows)), shape=shape)
+    out = made('typed_map', flat, _shared(table), Symbol(numbers, x.rows), counts_back=row.attributes['counts_back'])
+    return made('reshape', out, shape=shape)
 
 
 def _shared(node: Node) -> Symbol:

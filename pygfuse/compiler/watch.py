@@ -106,8 +106,9 @@ class Watched:
         module, guards = _parts(self)
         held = any(name in names for names in (module._parameters, module._buffers, module._modules))
         is_property = hasattr(type(inspect.getattr_static(type(module), name, None)), '__set__')
-        is_constant_or_symbol = isinstance(found, (Symbol, *NUMBERS))
-        if not is_constant_or_symbol or held or is_property:
+        # not what stands for a number of edges
+        is_known = isinstance(found, Symbol) or type(found) in NUMBERS
+        if not is_known or held or is_property:
             raise Refused(f'it stores a value in {name}')
         if not isinstance(found, Symbol) and guards.has_seen(module, name):
             # a counter, which the next call would read

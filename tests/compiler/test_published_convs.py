@@ -177,7 +177,14 @@ class StoresAParameter(Published):
         return x_j
 
 
+class StoresANumberOfEdges(Published):
+    def message(self, x_j):
+        self.count = x_j.shape[0]
+        return x_j
+
+
 REFUSED = {
+    StoresANumberOfEdges: 'it stores a value in count',
     Counted: 'it reads calls and stores another value there',
     StoresAParameter: 'it stores a value in weight',
 }

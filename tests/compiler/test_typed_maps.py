@@ -258,6 +258,42 @@ def test_computed_values_of_a_type_are_multiplied_together():
     assert plan.chunked_reductions == 0
 
 
+@pytest.mark.parametrize('by', ['brackets', 'index_select'])
+def test_negative_types_of_values_of_edges(by):
+    class Negative(OfEdges):
+        def message(self, x_j, edge_attr, edge_type):
+            weight = self.weight[edge_type] if by == 'brackets' else self.weight.index_select(0, edge_type)
+            return x_j[:, :OUT] * torch.bmm(edge_attr.unsqueeze(1), weight).squeeze(1)
+
+    given, conv = {**example(), 'edge_attr': torch.randn(EDGES, IN)}, Negative()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    given['edge_type'] = given['edge_type'] - 2
+    if by == 'brackets':
+        torch.testing.assert_close(fused(**given), conv(**given))
+    else:
+        for layer in (conv, fused):
+            with pytest.raises((RuntimeError, IndexError)):
+                layer(**given)
+
+
+class Dropped(Typed):
+    """What is dropped is read twice: by the product, and as it is."""
+
+    def __init__(self):
+        super().__init__(TYPES, IN, IN)
+
+    def message(self, x_i, x_j, edge_type):
+        dropped = torch.nn.functional.dropout(x_i * x_j + 10.0, 0.5)
+        return torch.bmm((2 * dropped).unsqueeze(1), self.weight[edge_type]).squeeze(1) - dropped
+
+
+def test_what_is_dropped_is_drawn_once():
+    given, conv = example(), Dropped()
+    conv.weight.data = torch.eye(IN).expand(TYPES, -1, -1) / 2
+    fused = pygfuse.compile(conv)
+    assert fused(**given).abs().max() < 1e-4
+
+
 class ByTwoTypes(Typed):
     def message(self, x_j, edge_type, other_type):
         first, second = self.weight[edge_type], self.weight[other_type]
