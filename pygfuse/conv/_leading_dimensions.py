@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from pygfuse.compiler import Refused
+from pygfuse.conv._call import names_read
+
 # what compiled layers take as it is has a dimension before those of rows and channels, at most
 _MOST_DIMENSIONS = 3
 
@@ -25,9 +28,17 @@ def leading_dimensions(conv: MessagePassing, kwargs: Mapping[str, Any]) -> torch
         >>> leading_dimensions(SimpleConv(), {'x': torch.ones(2, 3, 5, 8), 'edge_weight': torch.ones(9)})
         torch.Size([2, 3])
     """
-    if conv.node_dim != -2:
+    if conv.node_dim != -2 or not any(_has_several(part) for value in kwargs.values() for part in _parts(value)):
         return None
-    found = {part.shape[:-2] for value in kwargs.values() for part in _parts(value) if _has_several(part)}
+    try:
+        of_nodes, _ = names_read(type(conv))
+    except Refused:
+        return None
+    given = {name: _parts(value) for name, value in kwargs.items()}
+    if not any(_has_several(part) for name in of_nodes for part in given.get(name, ())):
+        # of edges any number of dimensions may be
+        return None
+    found = {part.shape[:-2] for parts in given.values() for part in parts if _has_several(part)}
     return found.pop() if len(found) == 1 else None
 
 

@@ -147,6 +147,16 @@ def test_dimensions_in_another_order_raise_as_in_pyg():
             layer(**arguments)
 
 
+def test_features_of_edges_of_many_dimensions():
+    class Tensors(Own):
+        def message(self, x_j, blocks):
+            return x_j * blocks.sum(dim=(1, 2, 3)).unsqueeze(-1)
+
+    torch.manual_seed(0)
+    arguments = {'edge_index': random_edges(NODES, NODES, EDGES), 'x': torch.randn(NODES, WIDTH)}
+    assert_as_pyg(Tensors(), {**arguments, 'blocks': torch.randn(EDGES, 2, 3, 4)})
+
+
 def test_no_batch():
     conv, arguments = Weighed(), of_batches_and_times()
     fused = pygfuse.compile(copy.deepcopy(conv))

@@ -124,4 +124,11 @@ OF_ADJACENCIES = (
         'return found.pop() if found else None',
         'tests/compiler/test_stacks.py -k another_order',
     ),
+    Mutation(
+        'features of edges of many dimensions',
+        'conv/_leading_dimensions.py',
+        'if not any(_has_several(part) for name in of_nodes',
+        'if False and any(_has_several(part) for name in of_nodes',
+        'tests/compiler/test_stacks.py -k many_dimensions',
+    ),
 )

@@ -77,4 +77,18 @@ OF_TYPED_MAPS = (
         'if False:',
         f'{_LAYERS} -k torch_compile',
     ),
+    Mutation(
+        'what types map and is dropped',
+        'compiler/kept.py',
+        '(*messages, *returned, *taken_together(output))',
+        '(*messages, *returned)',
+        f'{_LAYERS} -k drawn_once',
+    ),
+    Mutation(
+        'negative types of values of edges',
+        'compiler/operations.py',
+        'if counts_back:\n        types = torch.where',
+        'if True:\n        types = torch.where',
+        f'{_LAYERS} -k negative_types_of_values',
+    ),
 )
