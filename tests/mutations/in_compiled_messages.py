@@ -60,7 +60,7 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'a refusal that is never asked again',
         'conv/_known_calls.py',
-        'return self.reason if self.guards.hold() else None',
+        'return self.reason if self.guards.hold(num_edges) else None',
         'return self.reason',
         f'{PUBLISHED} -k refusal',
     ),
