@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pygfuse.compiler.cost import cost_as_written
 from pygfuse.compiler.ir import text
+from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.passes import stages
 from pygfuse.compiler.plan import Plan
 
@@ -21,6 +22,7 @@ def explained(plan: Plan) -> str:
             parts += [f'\nafter {name}', text(output)]
         before = output
     for walk in plan.walks.values():
-        parts += [f'\n{walk.title}', walk.text]
+        runs = walk.walks[0] if isinstance(walk, Walk) else walk
+        parts += [f'\n{walk.title}', runs.text]
     parts += [f'\nas written  {cost_as_written(plan.captured.output)}', f'compiled    {plan.cost}']
     return '\n'.join(parts)

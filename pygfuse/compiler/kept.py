@@ -161,6 +161,28 @@ def _is_wordless(node: Node) -> bool:
     return OPERATIONS[node.op].elementwise and _may_be_kept(node) and not is_said
 
 
+def with_rows_of_edges(output: Node, before: Node) -> Node:
+    """The results of a layer, with a row for each edge where they had one before passes found that nodes decide them.
+
+    Args:
+        output: The results, or the only one.
+        before: The same before.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> score = value('softmax', leaf('a_i', 'target', (1,), torch.float32))
+        >>> with_rows_of_edges(leaf('share', 'target', (1,), torch.float32), score).op
+        'on_edges'
+    """
+    if output.op == 'results':
+        args = tuple(with_rows_of_edges(*pair) for pair in zip(output.args, before.args, strict=True))
+        is_same = all(a is b for a, b in zip(args, output.args, strict=True))
+        return output if is_same else dataclasses.replace(output, args=args)
+    is_of_nodes = before.residency == EDGE and output.residency in (SOURCE, TARGET)
+    return value('on_edges', output) if is_of_nodes else output
+
+
 def returned_values_kept(output: Node) -> Node:
     """The results of a layer; what is computed of values of edges that it returns reads these from memory.
 

@@ -44,6 +44,7 @@ class Walk:
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
         dropout: Probability of dropping a weight.
         message: What the program computes.
+        directions: The walks that run in place of this one, one for each row of the message; none: this one runs.
     """
 
     program: EdgeProgram
@@ -54,11 +55,17 @@ class Walk:
     reduce: str
     dropout: float
     message: Node
+    directions: tuple[Walk, ...] = ()
+
+    @property
+    def walks(self) -> tuple[Walk, ...]:
+        """What runs."""
+        return self.directions or (self,)
 
     @property
     def takes_any_width(self) -> bool:
         """Whether it gives each channel alone, of the same channel of what a call brings and of numbers of edges."""
-        if self.heads > 1 or self.channels == 1 or self.dropout > 0.0:
+        if self.heads > 1 or self.channels == 1 or self.dropout > 0.0 or self.directions:
             return False
         bound = self.program.bind(tuple(self.operands))
         return bound.separable and all(self._is_of_channels_alone(name) for name in self.operands)
@@ -77,6 +84,8 @@ class Walk:
     @property
     def title(self) -> str:
         """What it is, for people."""
+        if self.directions:
+            return f'{self.directions[0].title}, for each of {len(self.directions)} rows'
         weights = ', weights by softmax' if self.program.softmax else ''
         return f'walk: {self.reduce}, heads={self.heads}, channels={self.channels}{weights}'
 

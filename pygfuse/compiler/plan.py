@@ -17,6 +17,7 @@ from pygfuse.compiler.by_type import types_in, why_no_types
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
+from pygfuse.compiler.directions import with_directions
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of
@@ -26,6 +27,7 @@ from pygfuse.compiler.kept import (
     shared_networks_kept,
     taken_together,
     taken_together_kept,
+    with_rows_of_edges,
 )
 from pygfuse.compiler.lowering import Walk, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
@@ -130,11 +132,11 @@ class Plan:
         keeps_wide: bool,
         keeps_shared: bool = False,
     ) -> Plan:
-        output = optimised(captured.output, without, more)
+        output = with_rows_of_edges(optimised(captured.output, without, more), captured.output)
         output = taken_together_kept(output, keeps_wide)
         output = shared_networks_kept(output) if keeps_shared else output
         output, walks = _lowered(output, keeps_wide, RETURNED_WEIGHTS not in without)
-        walks = with_shared_products(walks)
+        walks = with_directions(with_shared_products(walks))
         if not walks:
             raise Refused('it reduces nothing')
         _check_normalised_once(walks)
@@ -360,7 +362,8 @@ def _returned_of_edges(output: Node) -> list[Node]:
 def _without_softmax_in_returned(output: Node) -> Node:
     """Values of edges that are returned have no form where a softmax is part of them, which is taken apart there."""
     found = [softmax for node in _returned_of_edges(output) for softmax in softmaxes_in(node)]
-    return share_subexpressions(softmax_taken_apart(output, found)) if found else output
+    apart = share_subexpressions(softmax_taken_apart(output, found)) if found else output
+    return with_rows_of_edges(apart, output)
 
 
 def _check_normalised_once(walks: Mapping[int, Form]) -> None:
@@ -390,6 +393,7 @@ def _steps(output: Node, walks: Mapping[int, Form]) -> list[Node]:
 
 def _operands(walk: Form) -> list[Node]:
     found = []
-    for operand in walk.operands.values():
+    walks = walk.walks if isinstance(walk, Walk) else (walk,)
+    for operand in (operand for one in walks for operand in one.operands.values()):
         found += [operand.features, operand.weight] if isinstance(operand, Factors) else [operand]
     return found

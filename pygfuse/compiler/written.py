@@ -95,6 +95,7 @@ class _Lines:
             'resized': _resized,
             'multiplied': _multiplied,
             'gathered': _gathered,
+            'of_directions': _of_directions,
             'by_type': by_type,
             'softmax_of_sources': _softmax_of_sources,
             'parts': parts,
@@ -185,14 +186,7 @@ class _Lines:
 
     def _result_of(self, form: Form, node: Node) -> str:
         if isinstance(form, Walk):
-            operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
-            shape = self._kept(node.shape if len(node.shape) != 1 else None)
-            edges, note = self._edges
-            names = summed(form)
-            if names is not None:
-                x, weights = (None if name is None else self._operand(form.operands[name]) for name in names)
-                return f'summed({self._kept(form.arguments)}, {edges}, {note}, {x}, {weights}, {{{operands}}}, {shape})'
-            return f'walked({self._kept(form.arguments)}, {edges}, {note}, {{{operands}}}, {shape})'
+            return self._result_of_walk(form, node.shape)
         rows = form.others if isinstance(form, AlongEdges) else form
         if self._places is not None and isinstance(rows, Chunked):
             return self._row_of_each_edge(rows)
@@ -202,6 +196,19 @@ class _Lines:
             found = self._passes[id(form)] = f'pass_{len(self._passes)}'
             self._lines.append(f'{found} = {self._pass_of(form)}')
         return f'{found}[{int(node is not form.reduction)}]'
+
+    def _result_of_walk(self, form: Walk, of_row: tuple[int, ...]) -> str:
+        if form.directions:
+            each = ', '.join(self._result_of_walk(part, (part.heads * part.channels,)) for part in form.directions)
+            return f'of_directions([{each}], {self._kept(of_row)})'
+        operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
+        shape = self._kept(of_row if len(of_row) != 1 else None)
+        edges, note = self._edges
+        names = summed(form)
+        if names is not None:
+            x, weights = (None if name is None else self._operand(form.operands[name]) for name in names)
+            return f'summed({self._kept(form.arguments)}, {edges}, {note}, {x}, {weights}, {{{operands}}}, {shape})'
+        return f'walked({self._kept(form.arguments)}, {edges}, {note}, {{{operands}}}, {shape})'
 
     def _pass_of(self, form: Network | Chunked | AlongEdges | Weighed) -> str:
         """What runs a form that reads all rows of its operands."""
@@ -273,7 +280,7 @@ def _ids_of(factors: Factors) -> tuple[int, int]:
 
 def _shared_products(forms: Collection[Form]) -> set[tuple[int, int]]:
     """The products that several walks have among their operands."""
-    walks = {id(form): form for form in forms if isinstance(form, Walk)}.values()
+    walks = {id(walk): walk for form in forms if isinstance(form, Walk) for walk in form.walks}.values()
     counts = collections.Counter(
         key for walk in walks for key in {_ids_of(o) for o in walk.operands.values() if isinstance(o, Factors)}
     )
@@ -343,6 +350,11 @@ def _all_rows(x: Tensor | Product) -> Tensor | Product:
 def _softmax_of_sources(x: Tensor, edges: Edges) -> Tensor:
     graph = edges.graph()
     return torch_geometric.utils.softmax(x, graph.ends()[1 - graph.target_row], num_nodes=graph.num_sources)
+
+
+def _of_directions(found: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
+    """The results of a walk for each row of a value, in its shape."""
+    return torch.stack(list(found), dim=1).view(-1, *shape)
 
 
 def _gathered(x: Tensor, edges: Edges, residency: str) -> Tensor:

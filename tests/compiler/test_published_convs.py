@@ -297,6 +297,23 @@ def test_what_is_stored_of_nodes_has_a_row_for_each_edge():
     assert fused.note.reason is None
 
 
+class SharesOfTargets(Published):
+    """A softmax of what is the same on all edges of a target."""
+
+    def message(self, x_i, x_j, index):
+        self.seen = softmax(x_i, index) + 1
+        return x_j * self.seen
+
+
+def test_a_softmax_of_targets_has_a_row_for_each_edge():
+    torch.manual_seed(0)
+    conv, edge_index, x = SharesOfTargets(), random_edges(20, 20, 90), torch.randn(20, NODES)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(edge_index, x=x), conv(edge_index, x=x))
+    torch.testing.assert_close(fused.seen, conv.seen)
+    assert fused.note.reason is None
+
+
 def test_what_is_returned_of_nodes_has_a_row_for_each_edge():
     class Returns(Published):
         def message(self, x_j):

@@ -294,6 +294,22 @@ def test_what_is_dropped_is_drawn_once():
     assert fused(**given).abs().max() < 1e-4
 
 
+class Stored(Typed):
+    """What a type maps is stored for each edge."""
+
+    def message(self, x_j, edge_type):
+        self.mapped = torch.bmm(x_j.unsqueeze(1), self.weight[edge_type]).squeeze(1)
+        return self.mapped.relu()
+
+
+def test_what_is_mapped_and_stored_has_a_row_for_each_edge():
+    given, conv = example(), Stored()
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    torch.testing.assert_close(fused(**given), conv(**given))
+    torch.testing.assert_close(fused.mapped, conv.mapped)
+    assert fused.note.reason is None
+
+
 class ByTwoTypes(Typed):
     def message(self, x_j, edge_type, other_type):
         first, second = self.weight[edge_type], self.weight[other_type]
