@@ -21,6 +21,7 @@ from pygfuse.graph.listed import Listed
 from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_differentiated, said_of_backward
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
+from pygfuse.ops.handed_out import HandedOut
 from pygfuse.ops.intercepted import are_plain, is_intercepted
 from pygfuse.ops.listed import as_saved, forward_of, listed_of, say_which
 from pygfuse.ops.plan import Adjoint, Plan
@@ -135,6 +136,10 @@ class _Aggregation(torch.autograd.Function):
         ctx.made, made.statistics = made, statistics
         ctx.reads_result = plan.reads_output
         ctx.note, ctx.said = made.note, said_of_backward(out.is_cuda)
+        ctx.handed_out = HandedOut(out) if plan.reads_output and not ctx.unread else None
+        if plan.reads_output:
+            # what was not saved is needed to compute the result again
+            return out.clone() if ctx.handed_out is None else ctx.handed_out.taken()
         return out
 
     @staticmethod
@@ -149,8 +154,10 @@ class _Aggregation(torch.autograd.Function):
         *tensors, seed, token, out, statistics, weights = ctx.saved_tensors
         is_plain = type(grad_out) is Tensor and not is_intercepted() and not is_differentiated(grad_out)
         is_listed, kind = type(graph) is Listed, grad_out.device.type
+        graph = as_saved(graph, token) if is_listed else graph
+        if ctx.handed_out is not None and ctx.handed_out.was_written:
+            out, _ = _forward(plan, made.edges, graph, tensors, made.numbers, made.dropout, seed)
         if is_listed:
-            graph = as_saved(graph, token)
             if is_plain and nothing_is_said() and not torch.is_autocast_enabled(kind):
                 if _is_walk_alone(plan, graph, seed) and are_plain([t for t in tensors if t is not None]):
                     shapes = {place: shape for place, shape, _ in ctx.unread}

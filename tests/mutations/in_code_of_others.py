@@ -13,6 +13,7 @@ _LAST = 'tests/graph/test_graph.py -k last_target'
 
 _EDGE_INDEX = 'tests/compiler/test_edge_index.py'
 _SIZES = 'tests/compiler/test_sizes.py'
+_DIRECTIONS = 'tests/compiler/test_directions.py'
 _ROWS = 'tests/compiler/test_rows_of_the_layer.py'
 _WITHIN = 'tests/compiler/test_ends_within.py'
 _PILES = 'tests/compiler/test_piles.py'
@@ -396,5 +397,40 @@ OF_CODE_OF_OTHERS = (
         'return None if count in widths else count',
         'return None',
         f'{_ROWS} -k outputs',
+    ),
+    Mutation(
+        'walks of each row that read a row of their own',
+        'compiler/directions.py',
+        "message = value('index', walk.message, places=(k,))",
+        "message = value('index', walk.message, places=(0,))",
+        f'{_DIRECTIONS} -k pyg',
+    ),
+    Mutation(
+        'operands of an edge for each of a few rows',
+        'compiler/directions.py',
+        'dataclasses.replace(walk, operands={**walk.operands, **{name: next(same) for name in of_edges}})',
+        'walk',
+        f'{_DIRECTIONS} -k kept',
+    ),
+    Mutation(
+        'many rows of an edge apart',
+        'compiler/directions.py',
+        'not 1 < rows <= _MOST_ROWS or',
+        '',
+        f'{_DIRECTIONS} -k few_wide',
+    ),
+    Mutation(
+        'returned softmaxes of targets',
+        'compiler/plan.py',
+        'return with_rows_of_edges(apart, output)',
+        'return apart',
+        'tests/compiler/test_published_convs.py -k softmax_of_targets',
+    ),
+    Mutation(
+        'returned values that types map',
+        'compiler/plan.py',
+        'output = with_rows_of_edges(optimised(captured.output, without, more), captured.output)',
+        'output = optimised(captured.output, without, more)',
+        'tests/compiler/test_typed_maps.py -k mapped_and_stored',
     ),
 )

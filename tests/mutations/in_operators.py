@@ -258,4 +258,25 @@ OF_OPERATORS = (
         'if isinstance(stage, Layer)]',
         'tests/compiler/test_edge_networks.py -k scale_of_zero',
     ),
+    Mutation(
+        'results that somebody has written to',
+        'ops/eager.py',
+        'if ctx.handed_out is not None and ctx.handed_out.was_written:',
+        'if False:',
+        'tests/conv/test_written_results.py -k "sorted and random"',
+    ),
+    Mutation(
+        'results of few edges that somebody has written to',
+        'ops/mapped_walk/node.py',
+        'was_written = ctx.handed_out is not None and ctx.handed_out.was_written',
+        'was_written = False',
+        'tests/conv/test_written_results.py -k "come and random"',
+    ),
+    Mutation(
+        'results of networks of few edges',
+        'ops/edge_mlp/few_edges.py',
+        'return tuple(x if x is None else x.data for x in _forward(',
+        'return tuple(x for x in _forward(',
+        'tests/conv/test_written_results.py -k "come and random and network"',
+    ),
 )

@@ -113,7 +113,8 @@ class _Network(torch.autograd.Function):
         ctx.save_for_backward(edge_index, *tensors)
         ctx.network, ctx.edges = network, (edges.num_sources, edges.num_targets, edges.flow)
         ctx.set_materialize_grads(False)
-        return _forward(network, edges, with_state, edge_index, tensors)
+        # of a view that is made within, torch lets nobody write
+        return tuple(x if x is None else x.data for x in _forward(network, edges, with_state, edge_index, tensors))
 
     @staticmethod
     def backward(ctx, of_out, of_state):

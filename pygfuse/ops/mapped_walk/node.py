@@ -19,6 +19,7 @@ from pygfuse.ops.autograd import differentiable
 from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.handed_out import HandedOut
 from pygfuse.ops.intercepted import is_intercepted
 from pygfuse.ops.listed import as_listed, as_saved
 from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
@@ -166,7 +167,8 @@ class _MappedWalk(torch.autograd.Function):
         summed = summed if wanted.of_map is not None and wanted.of_map[2] else None
         ctx.save_for_backward(edge_index, summed, walked, statistics, *operands, *given)
         ctx.said = shaped, edges, listed, itself
-        return out
+        ctx.handed_out = HandedOut(out) if out is walked else None
+        return out if ctx.handed_out is None else ctx.handed_out.taken()
 
     @staticmethod
     def backward(ctx, grad):
@@ -174,8 +176,9 @@ class _MappedWalk(torch.autograd.Function):
         edge_index, summed, walked, statistics, *saved = ctx.saved_tensors
         given = saved[len(shaped.plan.tensors) :]
         is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad) and nothing_is_said()
+        was_written = ctx.handed_out is not None and ctx.handed_out.was_written
         found = None
-        if is_plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled(grad.device.type):
+        if is_plain and not (was_written or torch.is_grad_enabled() or torch.is_autocast_enabled(grad.device.type)):
             listed = as_saved(listed, edge_index)
             found = _gradients(ctx.wanted, listed, edges, itself, grad, summed, walked, statistics, saved)
         if found is None:
