@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax
 
 import pygfuse
-from tests.support.parity import GRAPHS
+from tests.support.parity import GRAPHS, random_edges
 
 
 class Attention(MessagePassing):
@@ -38,13 +38,14 @@ class Attention(MessagePassing):
 class Network(MessagePassing):
     def __init__(self):
         super().__init__(aggr='add')
-        self.nn = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.SiLU(), torch.nn.Linear(16, 16))
+        self.nn = torch.nn.Sequential(torch.nn.Linear(33, 16), torch.nn.SiLU(), torch.nn.Linear(16, 16))
 
     def forward(self, x, edge_index):
         return self.propagate(edge_index, x=x)
 
     def message(self, x_i, x_j):
-        return self.nn(torch.cat([x_i, x_j], dim=-1))
+        distance = (x_i - x_j + 0.1).norm(dim=-1, keepdim=True)
+        return self.nn(torch.cat([x_i, x_j, distance], dim=-1))
 
 
 LAYERS = {
@@ -86,6 +87,16 @@ def test_gradients_are_those_of_a_result_that_is_left(name, few, graph, request)
         for is_in_place in (True, False):
             found = results(fused, x, example.edge_index, is_in_place)
             torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.usefixtures('at_once')
+def test_networks_along_several_parts_of_few_edges():
+    torch.manual_seed(0)
+    conv, edge_index, x = Network(), random_edges(60, 60, 6000), torch.randn(60, 16)
+    wanted = results(conv, x, edge_index, False)
+    fused = pygfuse.fuse(copy.deepcopy(conv))
+    for _ in range(3):
+        torch.testing.assert_close(results(fused, x, edge_index, True), wanted, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize('name', ['GAT', 'attention'])

@@ -233,7 +233,7 @@ OF_FEW_EDGES = (
     Mutation(
         'a list that was written to and that hooks had copied',
         'ops/eager.py',
-        'graph = as_saved(graph, token)',
+        'graph = as_saved(graph, token) if is_listed else graph',
         'pass',
         f'{LISTED} -k hooks_copied',
     ),
