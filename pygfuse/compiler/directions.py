@@ -14,7 +14,6 @@ from typing import Any
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import EDGE, Node, value
 from pygfuse.compiler.lowering import Walk, lowered
-from pygfuse.compiler.passes.subexpressions import shared
 from pygfuse.compiler.refusal import Refused
 
 # of more rows copies take less than walks that read everything for each
@@ -49,7 +48,7 @@ def _directions(walk: Walk) -> tuple[Walk, ...]:
             message = value('index', walk.message, places=(k,))
             parts.append(lowered(value('reduce', message, reduce=walk.reduce)))
     is_mapped = any(_is_mapped(operand) for part in parts for operand in part.operands.values())
-    return _sharing_operands(parts) if len(parts) == rows and not is_mapped else ()
+    return tuple(parts) if len(parts) == rows and not is_mapped else ()
 
 
 def _is_copied(operand: Node | Factors, rows: int) -> bool:
@@ -63,13 +62,3 @@ def _is_copied(operand: Node | Factors, rows: int) -> bool:
 def _is_mapped(operand: Node | Factors) -> bool:
     """Whether features of edges are multiplied by a weight, which each walk would do."""
     return isinstance(operand, Factors) and operand.weight.op != 'placement'
-
-
-def _sharing_operands(walks: list[Walk]) -> tuple[Walk, ...]:
-    """The same walks; equal operands of edges are one."""
-    names = [[n for n, o in walk.operands.items() if isinstance(o, Node) and o.residency == EDGE] for walk in walks]
-    same = iter(shared([walk.operands[name] for walk, of_edges in zip(walks, names, strict=True) for name in of_edges]))
-    return tuple(
-        dataclasses.replace(walk, operands={**walk.operands, **{name: next(same) for name in of_edges}})
-        for walk, of_edges in zip(walks, names, strict=True)
-    )

@@ -406,13 +406,6 @@ OF_CODE_OF_OTHERS = (
         f'{_DIRECTIONS} -k pyg',
     ),
     Mutation(
-        'operands of an edge for each of a few rows',
-        'compiler/directions.py',
-        'dataclasses.replace(walk, operands={**walk.operands, **{name: next(same) for name in of_edges}})',
-        'walk',
-        f'{_DIRECTIONS} -k kept',
-    ),
-    Mutation(
         'many rows of an edge apart',
         'compiler/directions.py',
         'not 1 < rows <= _MOST_ROWS or',
