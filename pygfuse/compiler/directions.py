@@ -37,8 +37,9 @@ def with_directions(forms: Mapping[int, Any]) -> dict[int, Any]:
 
 def _directions(walk: Walk) -> tuple[Walk, ...]:
     """The walks of each row of a message; none where one walk takes less."""
-    rows, *row = walk.message.shape
-    if not row or not 1 < rows <= _MOST_ROWS or walk.message.width < rows * _FEWEST_CHANNELS:
+    shape = walk.message.shape
+    rows = shape[0] if len(shape) > 1 else 1
+    if not 1 < rows <= _MOST_ROWS or walk.message.width < rows * _FEWEST_CHANNELS:
         return ()
     if walk.program.softmax or walk.dropout > 0.0 or not any(_is_copied(o, rows) for o in walk.operands.values()):
         return ()

@@ -76,7 +76,7 @@ def test_damaged_files_are_not_loaded(tmp_path, said):
     path = tmp_path / 'entry.kernel'
     stored(path)
     content = path.read_bytes()
-    for damaged in (b'', b'garbage', content[:50], content[:150] + b'!' + content[151:], content + b'!'):
+    for damaged in (b'', b'garbage', content[:50], content[:150] + bytes([content[150] ^ 1]) + content[151:], content + b'!'):
         path.write_bytes(damaged)
         assert cache.load(path) is None
     assert said.messages == [f'pygfuse compiles damaged kernels anew: {path}']
