@@ -76,7 +76,8 @@ def test_damaged_files_are_not_loaded(tmp_path, said):
     path = tmp_path / 'entry.kernel'
     stored(path)
     content = path.read_bytes()
-    for damaged in (b'', b'garbage', content[:50], content[:150] + bytes([content[150] ^ 1]) + content[151:], content + b'!'):
+    changed = content[:150] + bytes([content[150] ^ 1]) + content[151:]
+    for damaged in (b'', b'garbage', content[:50], changed, content + b'!'):
         path.write_bytes(damaged)
         assert cache.load(path) is None
     assert said.messages == [f'pygfuse compiles damaged kernels anew: {path}']
