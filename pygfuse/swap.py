@@ -13,6 +13,7 @@ from pygfuse._lib.announcement import logger
 from pygfuse._lib.selection import Chosen, Selection
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._compiled import CompiledConv, compiled_class
+from pygfuse.conv._in_place_of_pyg import has_template_of_all
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._scripting import turn_back
@@ -220,11 +221,5 @@ def _become(module: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]
         if isinstance(module, Noted):
             del module.note
         module.__class__ = kind
-        if _has_template_of_all(kind):
+        if has_template_of_all(kind):
             module._set_jittable_templates()
-
-
-def _has_template_of_all(kind: type) -> bool:
-    """Whether a class has the ``propagate`` that PyG wrote for `MessagePassing` itself, as no layer of it was made."""
-    written = vars(torch_geometric.nn.MessagePassing).get('_jinja_propagate')
-    return written is not None and getattr(kind, 'propagate', None) is written

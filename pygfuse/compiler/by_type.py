@@ -52,18 +52,28 @@ def edges_of_pairs(relations: Relations) -> Edges:
 
 
 def of_pairs(relations: Relations, x: Tensor) -> Tensor:
-    """Rows of sources, one for each pair."""
+    """Rows of sources, ``[sources, *]``, one for each pair, ``[pairs, *]``."""
     return x[:].index_select(0, relations.sources.nodes)
 
 
 def product_of_pairs(relations: Relations, x: Tensor, table: Tensor, is_of_pairs: bool) -> Tensor:
-    """Sources times the matrices of types, a row for each pair; `is_of_pairs`: `x` has such rows already."""
+    """Sources times the matrices of types.
+
+    Args:
+        relations: The types of the edges.
+        x: Features, ``[sources, in]``, or ``[pairs, in]``.
+        table: The matrices, ``[types, in, out]``, or blocks of them, as of `pygfuse.ops.typed_product.typed_product`.
+        is_of_pairs: Whether `x` has a row for each pair already.
+
+    Returns:
+        ``[pairs, out]``.
+    """
     pairs = relations.sources
     rows = TypedRows(pairs.bounds, None, None, pairs.count, pairs.padded) if is_of_pairs else gathered(pairs)
     return typed_product(x[:], table, rows)
 
 
 def product_on_edges(relations: Relations, x: Tensor, table: Tensor) -> Tensor:
-    """Targets times the matrices of types, a row for each edge."""
+    """Targets, ``[targets, in]``, times the matrices of types, ``[types, in, out]``: ``[edges, out]``."""
     pairs = relations.targets
     return typed_product(x[:], table, gathered(pairs)).index_select(0, pairs.of_edges)

@@ -15,7 +15,7 @@ import torch
 
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
-from pygfuse.program.program import EDGE, SOURCE, TARGET  # noqa: F401  the compiler reads them here
+from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 T = TypeVar('T')
 # where a value resides: with the nodes or edges of a side of operands, or with none
@@ -226,6 +226,26 @@ def computed_on_edges(output: Node, without: Container[int] = ()) -> list[Node]:
 def results_of(output: Node) -> tuple[Node, ...]:
     """The values that a layer returns."""
     return output.args if output.op == 'results' else (output,)
+
+
+def with_rows_of_edges(output: Node, before: Node) -> Node:
+    """The results of a layer, with a row for each edge where they had one before passes found that nodes decide them.
+
+    Args:
+        output: The results, or the only one.
+        before: The same before.
+
+    Example:
+        >>> score = value('softmax', leaf('a_i', 'target', (1,), torch.float32))
+        >>> with_rows_of_edges(leaf('share', 'target', (1,), torch.float32), score).op
+        'on_edges'
+    """
+    if output.op == 'results':
+        args = tuple(with_rows_of_edges(*pair) for pair in zip(output.args, before.args, strict=True))
+        is_same = all(a is b for a, b in zip(args, output.args, strict=True))
+        return output if is_same else dataclasses.replace(output, args=args)
+    is_of_nodes = before.residency == EDGE and output.residency in (SOURCE, TARGET)
+    return value('on_edges', output) if is_of_nodes else output
 
 
 def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:

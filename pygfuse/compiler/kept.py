@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pygfuse.compiler.chunked import OF_ALL_EDGES
+from pygfuse.compiler.dropouts import check_drawn_once
 from pygfuse.compiler.emission import is_leaf
 from pygfuse.compiler.ir import (
     EDGE,
@@ -161,28 +162,6 @@ def _is_wordless(node: Node) -> bool:
     return OPERATIONS[node.op].elementwise and _may_be_kept(node) and not is_said
 
 
-def with_rows_of_edges(output: Node, before: Node) -> Node:
-    """The results of a layer, with a row for each edge where they had one before passes found that nodes decide them.
-
-    Args:
-        output: The results, or the only one.
-        before: The same before.
-
-    Example:
-        >>> import torch
-        >>> from pygfuse.compiler.ir import leaf, value
-        >>> score = value('softmax', leaf('a_i', 'target', (1,), torch.float32))
-        >>> with_rows_of_edges(leaf('share', 'target', (1,), torch.float32), score).op
-        'on_edges'
-    """
-    if output.op == 'results':
-        args = tuple(with_rows_of_edges(*pair) for pair in zip(output.args, before.args, strict=True))
-        is_same = all(a is b for a, b in zip(args, output.args, strict=True))
-        return output if is_same else dataclasses.replace(output, args=args)
-    is_of_nodes = before.residency == EDGE and output.residency in (SOURCE, TARGET)
-    return value('on_edges', output) if is_of_nodes else output
-
-
 def returned_values_kept(output: Node) -> Node:
     """The results of a layer; what is computed of values of edges that it returns reads these from memory.
 
@@ -262,20 +241,6 @@ def shared_networks_kept(output: Node) -> Node:
     return _with_kept(output, last, in_order(output)).message
 
 
-def dropouts_in(message: Node) -> list[Node]:
-    """The dropouts that are drawn to compute values of edges."""
-    return [node for node in computed_on_edges(message) if node.op == 'dropout']
-
-
-def check_drawn_once(output: Node) -> None:
-    """Raises a Refused if values would be dropped in several forms, each of which draws other numbers."""
-    messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']
-    returned = [node for node in results_of(output) if not is_brought(node)]
-    draws = [id(n) for root in (*messages, *returned, *taken_together(output)) for n in dropouts_in(root)]
-    if len(set(draws)) < len(draws):
-        raise Refused('dropout of values that several reductions read')
-
-
 def _apart(
     message: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] | None = None
 ) -> Apart:
@@ -285,9 +250,7 @@ def _apart(
         Refused: If values are dropped that several forms would drop, each by other numbers.
     """
     apart = _with_kept(message, kept, order, of_nodes)
-    draws = [id(node) for root in (apart.message, *apart.kept) for node in dropouts_in(root)]
-    if len(set(draws)) < len(draws):
-        raise Refused('dropout of values that several values are computed of')
+    check_drawn_once((apart.message, *apart.kept), 'values are computed of')
     return apart
 
 

@@ -18,16 +18,15 @@ from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.directions import with_directions
+from pygfuse.compiler.dropouts import check_drawn_once
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of, why_no_kernel
-from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of
+from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of, with_rows_of_edges
 from pygfuse.compiler.kept import (
-    check_drawn_once,
     returned_values_kept,
     shared_networks_kept,
     taken_together,
     taken_together_kept,
-    with_rows_of_edges,
 )
 from pygfuse.compiler.lowering import Walk, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
@@ -182,16 +181,15 @@ class Plan:
 
     def of_width(self, channels: int) -> Plan | None:
         """The plan for features of another width; None where what it computes of a channel depends on others."""
-        walk = self.walks.get(id(self.output))
-        if len(self.walks) > 1 or not isinstance(walk, Walk) or not walk.takes_any_width:
-            return None
         if channels not in self._of_widths:
-            walks = {id(self.output): dataclasses.replace(walk, channels=channels)}
-            self._of_widths[channels] = dataclasses.replace(self, walks=walks)
+            walk = self.walks.get(id(self.output))
+            is_known = len(self.walks) == 1 and isinstance(walk, Walk) and walk.takes_any_width
+            walks = {id(self.output): dataclasses.replace(walk, channels=channels)} if is_known else {}
+            self._of_widths[channels] = dataclasses.replace(self, walks=walks) if is_known else None
         return self._of_widths[channels]
 
     @functools.cached_property
-    def _of_widths(self) -> dict[int, Plan]:
+    def _of_widths(self) -> dict[int, Plan | None]:
         return {}
 
     @functools.cached_property
@@ -326,7 +324,8 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
         output = returned_values_kept(_without_softmax_in_returned(output))
     while True:
         walks = dict(weighed)
-        check_drawn_once(output)
+        messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']
+        check_drawn_once((*messages, *_returned_of_edges(output), *taken_together(output)), 'reductions read')
         if any('of_one' in node.attributes for node in in_order(output)):
             raise Refused('a maximum whose gradient goes to one of those that tie')
         try:

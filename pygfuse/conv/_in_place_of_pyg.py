@@ -77,6 +77,12 @@ def is_template(kind: type, function: Any, name: str) -> bool:
     return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
 
 
+def has_template_of_all(kind: type) -> bool:
+    """Whether a class has the ``propagate`` that PyG wrote for `MessagePassing` itself, as no layer of it was made."""
+    written = vars(MessagePassing).get('_jinja_propagate')
+    return written is not None and getattr(kind, 'propagate', None) is written
+
+
 def _original(kind: type, name: str) -> Any:
     """The method of a class without PyG's templates."""
     for parent in kind.__mro__:

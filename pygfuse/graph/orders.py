@@ -203,7 +203,7 @@ class EdgeOrders:
         return torch.stack(pair if self.target_row == 1 else pair[::-1]).to(dtype)
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """The rows of `coo`, int64, without sorting edges that are not sorted yet."""
+        """The rows of `coo`, each ``[num_edges]``, int64, without sorting edges that are not sorted yet."""
         edges = self.unsorted()
         if edges is None:
             first, second = self.coo().long().unbind()

@@ -81,8 +81,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'a mask for each reduction',
         'compiler/plan.py',
-        '        check_drawn_once(output)\n',
-        '',
+        'check_drawn_once((*messages, *_returned_of_edges(output), *taken_together(output))',
+        'check_drawn_once(()',
         f'{PUBLISHED} -k once',
     ),
     Mutation(

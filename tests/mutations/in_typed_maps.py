@@ -79,9 +79,9 @@ OF_TYPED_MAPS = (
     ),
     Mutation(
         'what types map and is dropped',
-        'compiler/kept.py',
-        '(*messages, *returned, *taken_together(output))',
-        '(*messages, *returned)',
+        'compiler/plan.py',
+        '*_returned_of_edges(output), *taken_together(output)), ',
+        '*_returned_of_edges(output)), ',
         f'{_LAYERS} -k drawn_once',
     ),
     Mutation(
