@@ -17,10 +17,10 @@ from pygfuse._lib.kernel_counts import COUNTS, KernelCounts
 from pygfuse._lib.note import Activity, Note
 from pygfuse.compiler.explanation import explained
 from pygfuse.conv._advice import advice_for
-from pygfuse.conv._compiled import CompiledConv
 from pygfuse.conv._density import advice_for_density
 from pygfuse.conv._hag import USED
 from pygfuse.conv._noted import Noted
+from pygfuse.conv._planned import Planned
 from pygfuse.swap import layers_of, why_not
 
 # of a layer whose messages the compiler has not seen yet
@@ -232,7 +232,7 @@ def explain(conv: MessagePassing) -> Explanation:
         as written  operations: 2 for each edge, 0 for each source, 0 for each target; numbers an edge in memory: 2
         compiled    operations: 2 for each edge, 0 for each source, 0 for each target; numbers an edge in memory: 0
     """
-    if not isinstance(conv, CompiledConv):
+    if not isinstance(conv, Planned):
         raise TypeError(f"Expected 'conv' to be a layer that pygfuse.compile returned (got {type(conv).__name__})")
     plans = [explained(plan) for plan in conv.plans()]
     reason = None if plans else conv.why_not() or conv.note.reason or 'call the layer first'

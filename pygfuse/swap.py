@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable
 
 import torch
 import torch_geometric.nn
@@ -12,10 +13,12 @@ from pygfuse import conv
 from pygfuse._lib.announcement import logger
 from pygfuse._lib.selection import Chosen, Selection
 from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._compiled import CompiledConv, compiled_class
+from pygfuse.conv._compiled import compiled_class
 from pygfuse.conv._in_place_of_pyg import has_template_of_all
 from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._modules import compiled_module
 from pygfuse.conv._noted import Noted
+from pygfuse.conv._planned import Planned
 from pygfuse.conv._scripting import turn_back
 from pygfuse.conv._smearing import GaussianSmearing
 
@@ -52,7 +55,8 @@ def fuse(
         model: Any module, for example a whole model or one layer.
         compile: Whether to compile layers for which no program is written, or to leave them alone.
         include: The layers to fuse: classes (those derived from them included), names as `report` and
-            ``model.named_modules()`` have them, or patterns of names (``'encoder.*'``); default: all.
+            ``model.named_modules()`` have them, or patterns of names (``'encoder.*'``); default: all. Classes of
+            modules that gather along an ``edge_index`` themselves are compiled as by `compile`.
         exclude: Layers of these that are left alone.
         strict: Whether each chosen layer must have a fused form. Of a compiled layer that is known only once it is
             called (`pygfuse.warm`); `report` tells then.
@@ -76,7 +80,7 @@ def fuse(
         ['pygfuse', 'torch_geometric']
     """
     _check_module(model)
-    layers = layers_of(model)
+    layers = layers_of(model) | (_of_own_classes(model, include) if compile else {})
     of_edges = {name: one for name, one in model.named_modules() if type(one) in _OF_EDGES}
     chosen = _chosen(layers | of_edges, include, exclude)
     before = {name: type(layer) for name, layer in chosen.items()}
@@ -95,12 +99,20 @@ def fuse(
 
 def layers_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """The message passing layers and the ``MetaLayer`` of a model by name; the model itself is ``'(model)'``."""
-    return {name or '(model)': one for name, one in model.named_modules() if isinstance(one, _LAYERS)}
+    return {name or '(model)': one for name, one in model.named_modules() if isinstance(one, (*_LAYERS, Planned))}
+
+
+def _of_own_classes(model: torch.nn.Module, include: Chosen | None) -> dict[str, torch.nn.Module]:
+    """The modules of classes that somebody names, which are no layers of PyG's and may gather themselves."""
+    chosen = include if isinstance(include, Iterable) and not isinstance(include, str) else [include]
+    kinds = tuple([kind for kind in chosen if isinstance(kind, type)])
+    found = {name or '(model)': one for name, one in model.named_modules() if isinstance(one, kinds)}
+    return {name: one for name, one in found.items() if not isinstance(one, _LAYERS) and _may_gather(one)}
 
 
 def why_not(layer: torch.nn.Module) -> str | None:
     """The reason, if any, for which a layer as it stands does not run fused."""
-    if isinstance(layer, (FusedConv, CompiledConv, conv.MetaLayer)):
+    if isinstance(layer, (FusedConv, Planned, conv.MetaLayer)):
         return layer.why_not()
     return 'call pygfuse.fuse(model)' if type(layer) in (*FUSED_CLASSES, *_OF_MODELS) else 'call pygfuse.compile(conv)'
 
@@ -134,15 +146,20 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
     What its ``message`` and ``aggregate`` compute is captured when the layer is first called. Its ``forward`` and
     ``update`` stay as they are. What has no fused form runs as before, and `report` says why.
 
+    Any other module that takes an ``edge_index``, gathers by its rows (``x[edge_index[0]]``) and reduces to one of them
+    (``index_add``, ``scatter_add``, ``scatter_reduce``, PyG's or ``torch_scatter``'s functions) is captured whole. One
+    of its arguments, perhaps within a tuple, is the edges: ``[2, E]``, two indices of E numbers in a tuple, or two
+    arguments (``row`` and ``col``, ``src`` and ``dst``, ``idx_i`` and ``idx_j``, and the like).
+
     Args:
-        conv: A layer of any class of `torch_geometric.nn.MessagePassing`, or a `torch_geometric.nn.MetaLayer`. One
-            with a written form gets that.
+        conv: A layer of any class of `torch_geometric.nn.MessagePassing`, a `torch_geometric.nn.MetaLayer`, or a module
+            with a ``forward`` of its own. One with a written form gets that.
 
     Returns:
         The same layer.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is none of these.
 
     Example:
         >>> import torch_geometric.nn as pyg
@@ -155,10 +172,19 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
         >>> conv = compile(Distance())
         >>> conv(torch.tensor([[1.0], [5.0], [2.0]]), torch.tensor([[0, 1, 2], [1, 2, 1]])).tolist()
         [[0.0], [7.0], [3.0]]
+        >>> class Sum(torch.nn.Module):
+        ...     def forward(self, x, edge_index):
+        ...         row, col = edge_index
+        ...         return torch.zeros_like(x).index_add_(0, col, x[row])
+        >>> compile(Sum())(torch.tensor([[1.0], [5.0], [2.0]]), torch.tensor([[0, 1, 2], [1, 2, 1]])).tolist()
+        [[0.0], [3.0], [5.0]]
     """
-    if not isinstance(conv, _LAYERS):
-        raise TypeError(f"Expected 'conv' to be a MessagePassing layer or a MetaLayer (got {type(conv).__name__})")
-    if not isinstance(conv, (FusedConv, CompiledConv)):
+    if not isinstance(conv, (*_LAYERS, Planned)) and not _may_gather(conv):
+        raise TypeError(
+            "Expected 'conv' to be a MessagePassing layer, a MetaLayer or a module with a forward of its own "
+            f'(got {type(conv).__name__})'
+        )
+    if not isinstance(conv, (FusedConv, Planned)):
         conv.__class__ = _fused_class(conv, True)
     return conv
 
@@ -194,15 +220,22 @@ def _fused_class(module: torch.nn.Module, compile: bool) -> type:
         return FUSED_CLASSES[kind]
     if compile and kind in _OF_MODELS:
         return _OF_MODELS[kind]
-    is_layer = isinstance(module, torch_geometric.nn.MessagePassing)
-    if not compile or not is_layer or isinstance(module, (FusedConv, CompiledConv)):
+    if not compile or isinstance(module, (FusedConv, Planned, torch_geometric.nn.MetaLayer)):
         return kind
-    return compiled_class(kind)
+    return compiled_class(kind) if isinstance(module, torch_geometric.nn.MessagePassing) else compiled_module(kind)
+
+
+def _may_gather(module: torch.nn.Module) -> bool:
+    """Whether a module has a ``forward`` that somebody wrote, in which it may gather along edges."""
+    if not isinstance(module, torch.nn.Module):
+        return False
+    forward = type(module).forward
+    return isinstance(forward, types.FunctionType) and not forward.__module__.startswith('torch.')
 
 
 def _plain_class(module: torch.nn.Module) -> type:
     kind = type(module)
-    return kind.plain if isinstance(module, CompiledConv) else _PLAIN_CLASSES.get(kind, kind)
+    return kind.plain if isinstance(module, Planned) else _PLAIN_CLASSES.get(kind, kind)
 
 
 def _check_module(model: torch.nn.Module) -> None:
@@ -216,7 +249,7 @@ def _become(module: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]
         turn_back(module)
     kind = class_of(module)
     if kind is not type(module):
-        if isinstance(module, (CompiledConv, conv.MetaLayer)):
+        if isinstance(module, (Planned, conv.MetaLayer)):
             module.forget_plans()
         if isinstance(module, Noted):
             del module.note

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pygfuse.compiler import positions
 from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import Node, leaf, value
 from pygfuse.compiler.lowering import Walk, lowered
+from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_edge_chunks
@@ -118,7 +120,9 @@ def along_edges(message: Node) -> AlongEdges:
             v1 = relu(v0)
             return v1
     """
-    others = chunked(message)
+    others, summed = chunked(message), _summed_over_channels(message)
+    if summed is not None:
+        return _sums_along_edges(message, summed, others)
     text = lowered(value('reduce', message, reduce='sum')).text
     factor = leaf('factor', EDGE, message.shape, message.dtype)
     walk = lowered(value('reduce', value('mul', message, factor), reduce='sum'))
@@ -129,3 +133,26 @@ def along_edges(message: Node) -> AlongEdges:
         if operand is factor and walk.program.operands[name].level == CHANNELS:
             return AlongEdges(walk, name, text, others, message)
     raise Refused('values of edges that are no rows of channels')
+
+
+def _summed_over_channels(message: Node) -> Node | None:
+    """What is summed to give these values, in rows of channels for each number; None where they are no such sums."""
+    while OPERATIONS[message.op].selects and message.width == message.args[0].width and message.op == 'reshape':
+        message = message.args[0]
+    if message.op != 'sum' or message.args[0].residency != EDGE:
+        return None
+    places = positions.of_sum(message)
+    heads, channels = places.shape
+    is_in_order = channels > 1 and (places.reshape(-1) == range(heads * channels)).all()
+    return value('reshape', message.args[0], shape=(heads, channels)) if is_in_order else None
+
+
+def _sums_along_edges(message: Node, summed: Node, others: Chunked) -> AlongEdges:
+    """The form of sums over channels: of a head, whose weight is the factor."""
+    heads, _ = summed.shape
+    factor = leaf('factor', EDGE, (heads, 1), message.dtype)
+    walk = lowered(value('reduce', value('mul', summed, factor), reduce='sum'))
+    for name, operand in walk.operands.items():
+        if operand is factor and walk.program.operands[name].level != CHANNELS and walk.heads == heads:
+            return AlongEdges(walk, name, walk.text, others, message)
+    raise Refused('sums over channels that are no score')

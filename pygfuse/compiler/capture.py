@@ -13,10 +13,13 @@ from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
-import pygfuse.compiler.handlers  # noqa: F401  registers the handlers
+import pygfuse.compiler.handlers
+import pygfuse.compiler.scattering  # noqa: F401  both register handlers
+from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, leaf, value
-from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.sharing import check_current
 from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.watch import Guards, Watched
 from pygfuse.ops.autocast import off_everywhere
@@ -61,8 +64,9 @@ class Captured:
     @functools.cached_property
     def has_one_set(self) -> bool:
         """Whether sources and targets have to be the same nodes, whose degrees are read at both ends."""
-        found = [node for node in in_order(self.output) if node.op == 'degree']
-        return any('side' in node.attributes or node.residency != TARGET for node in found)
+        return any(
+            node.op in ('of_sources', 'of_targets') or 'side' in node.attributes for node in in_order(self.output)
+        )
 
     @functools.cached_property
     def ends_early(self) -> bool:
@@ -80,11 +84,13 @@ class Captured:
 
 
 class _WithoutNumbers(TorchFunctionMode):
-    """Refuses to take numbers out of tensors: in the next call they may be others."""
+    """Refuses to take numbers out of tensors, which in the next call may be others, and makes symbols of rows."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function.__name__ in _READING and any(isinstance(a, Tensor) for a in args[:1]):
             raise Refused(f'{function.__name__} of a tensor')
+        if is_made_of_rows(function, args):
+            return made_of_rows(function, args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
 
@@ -123,22 +129,31 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
             raise Refused(f'message returns a {type(out).__name__}')
         return watched.aggregate(out, **_arguments(aggregate, given, symbols))
 
-    return captured(run, conv, guards)
+    return captured(run, conv, guards, device_of(given))
 
 
 def capture_edge_update(conv: Module, given: Mapping[str, Any], guards: Guards | None = None) -> Captured:
     """Captures ``edge_update`` of a layer; arguments and errors are those of `capture`."""
     parameters = inspect.signature(conv.edge_update).parameters
-    return captured(lambda watched: watched.edge_update(**_arguments(parameters, given, {})), conv, guards)
+    made = functools.partial(_arguments, parameters, given, {})
+    return captured(lambda watched: watched.edge_update(**made()), conv, guards, device_of(given))
 
 
-def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None) -> Captured:
+def device_of(given: Mapping[str, Any]) -> torch.device | None:
+    """Where the tensors of a call are."""
+    return next((item.value.device for item in given.values() if isinstance(item, Given)), None)
+
+
+def captured(
+    run: Callable[[Watched], Any], conv: Module, guards: Guards | None, device: torch.device | None
+) -> Captured:
     """Captures what a function of a watched layer returns.
 
     Args:
         run: The function.
         conv: The layer.
         guards: Where to remember what was read of the layer, also if it is refused.
+        device: Where the tensors of the call are.
 
     Raises:
         Refused: If it has no intermediate representation.
@@ -146,6 +161,7 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
     guards = Guards() if guards is None else guards
     watched = Watched(conv, guards)
     # what is on within is the message's own
+    token = DEVICE.set(torch.device('cpu') if device is None else device)
     with torch.enable_grad(), off_everywhere(), _WithoutNumbers():
         try:
             out = run(watched)
@@ -155,6 +171,8 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
             raise Refused('it calls itself') from error
         except Exception as error:
             raise Refused(f'capturing it failed: {type(error).__name__}: {error}') from error
+        finally:
+            DEVICE.reset(token)
     returned = out if isinstance(out, tuple) else (out,)
     stored = [one for one in guards.stored.values() if isinstance(one[-1], Symbol)]
     constants = tuple(one for one in guards.stored.values() if not isinstance(one[-1], Symbol))
@@ -170,6 +188,8 @@ def captured(run: Callable[[Watched], Any], conv: Module, guards: Guards | None)
 def _result(out: Any, how: str = 'returns') -> Node:
     if how == 'stores' and isinstance(out, Symbol) and out.node.residency == SHARED:
         return out.node
+    if isinstance(out, Symbol):
+        check_current([out])
     if not isinstance(out, Symbol) or out.rows is None:
         raise Refused('aggregate returns something else than a row for each target or edge')
     if out.rows == NUM_EDGES and out.node.residency in (SOURCE, TARGET) and not out.is_stacked:

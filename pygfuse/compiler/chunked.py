@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse.compiler.ir import EDGE, Node, computed_on_edges, is_brought, mapped, text
+from pygfuse.compiler.ir import EDGE, SHARED, Node, computed_on_edges, is_brought, mapped, text
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges, new_seed
@@ -18,6 +18,8 @@ from pygfuse.ops.edge_values import DTYPES, edge_values
 
 # what a chunk does not hold all edges of
 OF_ALL_EDGES = ('softmax', 'softmax_of_sources', 'reduce', 'batch_norm')
+# numbers of an edge that are computed of others in memory without chunks
+_NARROW = 4
 # a reduction by another one
 _BY = {'sum': 'sum', 'mean': 'sum', 'max': 'max', 'min': 'max'}
 
@@ -55,6 +57,10 @@ class Chunked:
         draws = any(one.op == 'dropout' for one in self.order)
         sides = [(self.operands[name].residency, tensor) for name, tensor in operands.items()]
         widest = max(one.width for one in self.order)
+        if self.is_small:
+            # chunks would take longer than the few numbers, and keep as many
+            out = self._values(list(operands.values()), None)
+            return None, out.view(out.shape[0], *self.message.shape)
         seed = int(new_seed()) if draws else None
         function = self._negated if reduce == 'min' else self._values
         out = edge_values(
@@ -66,6 +72,13 @@ class Chunked:
             out = -out
         out = out.view(out.shape[0], *self.message.shape)
         return (None, out) if self.reduction is None else (out, None)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether these are few numbers of an edge, computed of others in memory."""
+        are_of_edges = all(operand.residency in (EDGE, SHARED) for operand in self.operands.values())
+        are_narrow = all(one.width <= _NARROW and one.op != 'dropout' for one in self.order)
+        return self.reduction is None and are_of_edges and are_narrow
 
     def _negated(self, rows: list[Tensor], generator: torch.Generator | None) -> Tensor:
         return -self._values(rows, generator)

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 from pygfuse.compiler.along_edges import AlongEdges, along_edges
 from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.ir import Node, value
-from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart, wordless_apart
+from pygfuse.compiler.kept import Apart, channel_sums_apart, narrow_values_apart, networks_apart, wordless_apart
 from pygfuse.compiler.lowering import Walk, lowered
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.network_reading import network_of
@@ -78,10 +78,16 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
         lambda: {id(message): along_edges(message)},
         lambda: {id(message): _with_small_sums(message)},
         lambda: _values_without_words(message),
+        lambda: _values_of_sums(message),
         lambda: _values_of_network(message, keeps_wide),
         *([functools.partial(_values_of_networks, message)] if keeps_wide else []),
         lambda: {id(message): chunked(message)},
     )
+
+
+def are_written_along(form: Form | None) -> bool:
+    """Whether values of edges are written by a walk, or computed of a few such numbers."""
+    return isinstance(form, (AlongEdges, Weighed)) or (isinstance(form, Chunked) and form.is_small)
 
 
 def _with_small_sums(message: Node) -> Form:
@@ -101,6 +107,14 @@ def _values_without_words(message: Node) -> Forms:
     for node in apart.kept:
         found |= values_of(node)
     return found
+
+
+def _values_of_sums(message: Node) -> Forms:
+    """The forms of values of edges that read sums over channels from memory."""
+    apart = channel_sums_apart(message)
+    sums: Forms = {id(node): along_edges(node) for node in apart.kept}
+    rest = _first(lambda: along_edges(apart.message), lambda: chunked(apart.message))
+    return {id(message): dataclasses.replace(rest, message=message) if isinstance(rest, AlongEdges) else rest, **sums}
 
 
 def _values_of_network(message: Node, keeps_wide: bool = True) -> Forms:

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from pygfuse.compiler.equations import written_out
+from pygfuse.compiler.filled import filled
 from pygfuse.compiler.ir import EDGE
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
 from pygfuse.compiler.piles import Pile
-from pygfuse.compiler.places import NUM_EDGES
+from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.typed_maps import typed_product, typed_product_by
@@ -133,16 +134,26 @@ def _as_number(x: Any, beside: Any) -> Any:
 @handler('zeros_like')
 def _zeros_like(x: Symbol, *, dtype: Any = None) -> Symbol:
     _check_dtype(x, dtype)
-    if not x.dtype.is_floating_point:
-        raise Refused('zeros that are no floating numbers')
-    # whatever x holds
-    equal = made('indicator', made('eq', x, x), dtype=x.dtype)
-    return made('sub', equal, equal)
+    return _holding(x, 0.0)
 
 
 @handler('ones_like')
 def _ones_like(x: Symbol, *, dtype: Any = None) -> Symbol:
-    return made('add', _zeros_like(x, dtype=dtype), 1)
+    _check_dtype(x, dtype)
+    return _holding(x, 1.0)
+
+
+def _holding(x: Symbol, number: float) -> Symbol:
+    """A number for each that x has, whatever it is."""
+    if not x.dtype.is_floating_point:
+        raise Refused('numbers that are no floating ones')
+    if x.rows == NUM_TARGETS:
+        return filled(x.shape, number, x.dtype)
+    equal = made('indicator', made('eq', x, x), dtype=x.dtype)
+    zeros = made('sub', equal, equal)
+    found = made('add', zeros, number) if number else zeros
+    found.constant = number
+    return found
 
 
 @handler('prelu')
@@ -179,6 +190,12 @@ def _float(x: Symbol) -> Symbol:
 @handler('double')
 def _double(x: Symbol) -> Symbol:
     return _convert(x, torch.float64)
+
+
+@handler('is_contiguous')
+def _is_contiguous(x: Symbol) -> bool:
+    # of what is read to know whether a view can be taken
+    return True
 
 
 @handler('is_floating_point')
@@ -366,10 +383,26 @@ def _of_rows(parts: Any) -> list[Symbol]:
     return list(parts)
 
 
-@handler('dropout', 'feature_dropout')
+@handler('feature_dropout')
+def _feature_dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol:
+    if x.dim() > 2:
+        raise Refused('dropout of whole channels')
+    return _dropout(x, p, training)
+
+
+@handler('dropout')
 def _dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol:
     if not training or p == 0.0:
         return x
+    if x.rows == NUM_TARGETS:
+        return made('dropout_of_nodes', x, p=float(p))
     if x.rows is None or (x.node.residency != EDGE and x.rows != NUM_EDGES):
         raise Refused('dropout of something that is no value of edges')
     return made('dropout', x, p=float(p))
+
+
+@handler('gru_cell')
+def _gru_cell(x: Symbol, state: Symbol, *weights: Any) -> Symbol:
+    if x.rows != NUM_TARGETS or state.rows != NUM_TARGETS:
+        raise Refused('a recurrent cell of something that is no value of nodes')
+    return made('gru_cell', x, state, *weights)

@@ -25,12 +25,13 @@ from pygfuse.compiler.places import (
     Rows,
 )
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.sharing import write
 from pygfuse.compiler.symbols import Symbol, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function
 _OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determinism_check', 'debug', 'early_stop')
-_BY_OTHERS = 'a reduction of edges by something else than their target'
+BY_OTHERS = 'a reduction of edges by something else than their target'
 # numbers of an edge of which PyTorch's operators take a softmax of sources: those of a message take them longer
 _MOST_SCORES = 16
 # what symbols of no parameter and no buffer are instances of
@@ -41,9 +42,9 @@ def _checked(x: Any, index: Any, dim: int, ptr: Any = None) -> None:
     """Raises `Refused` unless values of edges are grouped by their targets."""
     if not isinstance(x, Symbol) or x.rows != NUM_EDGES:
         raise Refused('a reduction of something that is no value of edges')
-    by_target = isinstance(index, Place) and index.is_target
+    by_target = isinstance(index, Place) and index.is_target and not index.inner
     if not by_target or ptr is not None:
-        raise Refused(_BY_OTHERS)
+        raise Refused(BY_OTHERS)
     rank = len(x.node.shape) + 1
     # of stacked values the dimension of edges is the last but one
     if not -rank <= dim < rank or dim % rank != 0 or (x.is_stacked and dim != -2):
@@ -68,7 +69,7 @@ def _is_number(size: Any) -> bool:
 
 def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
     """`torch_geometric.utils.softmax` of symbols."""
-    if isinstance(index, Place) and not index.is_target:
+    if isinstance(index, Place) and not index.is_target and not index.inner:
         return _softmax_of_sources(src, num_nodes, dim, ptr)
     _checked(src, index, dim, ptr)
     if not (_is_of_targets(num_nodes) or _is_unsaid(num_nodes)):
@@ -81,7 +82,7 @@ def _softmax_of_sources(src: Any, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
     _checked(src, Place(True), dim, ptr)
     is_of_sources = isinstance(num_nodes, Rows) and int(num_nodes) == NUM_SOURCES
     if not (is_of_sources or num_nodes is None):
-        raise Refused(_BY_OTHERS)
+        raise Refused(BY_OTHERS)
     if src.node.width > _MOST_SCORES:
         raise Refused('a softmax of many numbers of an edge over the edges of sources')
     each = src if src.node.residency == EDGE else Symbol(value('on_edges', src.node), src.rows)
@@ -109,7 +110,7 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:
     """`torch_geometric.utils.degree` of symbols."""
     is_known = isinstance(num_nodes, Rows) and int(num_nodes) in (NUM_SOURCES, NUM_TARGETS)
-    if not isinstance(index, Place) or not is_known:
+    if not isinstance(index, Place) or index.inner or not is_known:
         raise Refused('degrees of something else than the ends of edges')
     dtype = torch.get_default_dtype() if dtype is None else dtype
     # those of sources are read as if they were of targets, which asks for one set of nodes
@@ -132,11 +133,11 @@ def aggregation_call(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_
 
 def batch_norm_call(module: BatchNorm1d, x: Any) -> Any:
     """``BatchNorm1d.__call__`` of symbols: the module is read, and its statistics move, when the plan runs."""
-    if not isinstance(x, Symbol) or x.rows != NUM_EDGES or x.dim() != 2 or x.is_stacked:
+    if not isinstance(x, Symbol) or x.rows not in (NUM_EDGES, NUM_TARGETS) or x.dim() != 2 or x.is_stacked:
         raise Refused('a batch normalisation of something that is no row of values for each edge')
     if x.shape[1] != module.num_features:
         raise Refused(f'a batch normalisation of {module.num_features} features where there are {x.shape[1]}')
-    return made('batch_norm', x, module=module)
+    return made('batch_norm' if x.rows == NUM_EDGES else 'batch_norm_of_nodes', x, module=module)
 
 
 def checkpoint(function: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -172,9 +173,14 @@ def _scattered(reduce: str | None = None) -> Callable:
     """The functions of `torch_scatter` of symbols, whose dimension is the last one by default."""
 
     def of_symbols(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: Any = None, **given: Any) -> Any:
-        if out is not None:
+        wanted = given.get('reduce', 'sum') if reduce is None else reduce
+        if out is None:
+            return scatter(src, index, dim, dim_size, wanted)
+        if _REDUCTIONS.get(wanted) != 'sum' or dim != 0 or not isinstance(out, Symbol) or out.rows != NUM_TARGETS:
             raise Refused('a reduction that writes into a tensor')
-        return scatter(src, index, dim, dim_size, given.get('reduce', 'sum') if reduce is None else reduce)
+        found = scatter(src, index, dim, Rows(NUM_TARGETS))
+        write(out, found if out.constant == 0.0 else made('add', out, found))
+        return out
 
     return of_symbols
 

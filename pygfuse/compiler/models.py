@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from torch.nn import Module
 
-from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
+from pygfuse.compiler.capture import Captured, Given, captured, device_of, symbol_of
 from pygfuse.compiler.ir import EDGE, SOURCE, TARGET
-from pygfuse.compiler.places import Place
+from pygfuse.compiler.places import EdgeIndexRows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.watch import Guards
-
-
-class _EdgeIndex:
-    """What a model of nodes takes for ``edge_index``: the sources and the targets."""
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter((Place(False), Place(True)))
-
-    def __getitem__(self, row: Any) -> Place:
-        if row not in (0, 1, -1, -2):
-            raise Refused('it reads the edges themselves')
-        return Place(row in (1, -1))
-
-    def __getattr__(self, name: str) -> Any:
-        raise Refused(f'it reads the edges themselves ({name})')
 
 
 def capture_edge_model(model: Module, given: Mapping[str, Given | None], guards: Guards) -> Captured:
@@ -44,7 +28,7 @@ def capture_edge_model(model: Module, given: Mapping[str, Given | None], guards:
     """
     source, target = (_at_ends(given['x'], 'x', side) for side in (SOURCE, TARGET))
     rest = *_of_edges_and_graphs(given), _at_ends(given['batch'], 'batch', SOURCE)
-    found = captured(lambda watched: watched(source, target, *rest), model, guards)
+    found = captured(lambda watched: watched(source, target, *rest), model, guards, device_of(given))
     if found.output.residency != EDGE:
         raise Refused('it returns something else than a row for each edge')
     return found
@@ -57,7 +41,7 @@ def capture_node_model(model: Module, given: Mapping[str, Given | None], guards:
     """
     x, batch = (_of_nodes(given[name], name) for name in ('x', 'batch'))
     rest = _of_edges_and_graphs(given)
-    found = captured(lambda watched: watched(x, _EdgeIndex(), *rest, batch), model, guards)
+    found = captured(lambda watched: watched(x, EdgeIndexRows(1), *rest, batch), model, guards, device_of(given))
     if found.output.residency != TARGET or found.output.op == 'results':
         raise Refused('it returns something else than a row for each node')
     return found

@@ -160,9 +160,17 @@ OPERATIONS['parameter_columns'] = Operation(_parameter_columns, row_wise=False)
 OPERATIONS['placement'] = Operation(_placement, row_wise=False, residency='shared')
 # what takes the edges to compute; here for shapes alone
 OPERATIONS['on_edges'] = Operation(lambda x: x, residency='edge', selects=True)
+# a value of nodes as one of an end of the edges, where sources and targets are the same nodes
+OPERATIONS['of_sources'] = Operation(lambda x: x, residency='source')
+OPERATIONS['of_targets'] = Operation(lambda x: x, residency='target')
 OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['softmax_of_sources'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
+# of all nodes
+OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
+OPERATIONS['batch_norm_of_nodes'] = Operation(lambda x, module: x if x.device.type == 'meta' else module(x))
+OPERATIONS['gru_cell'] = Operation(torch.gru_cell)
+OPERATIONS['filled'] = Operation(lambda: None, residency='target')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')
 OPERATIONS['reduce'] = Operation(lambda x, reduce, **attributes: x, residency='target')

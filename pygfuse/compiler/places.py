@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from pygfuse.compiler.refusal import Refused
 
@@ -51,6 +54,10 @@ def rows_of(sizes: Sequence[int | None], source_dim: int) -> tuple[Rows | None, 
     return tuple([None if size is None else Rows(kind) for size, kind in zip(sizes, kinds, strict=True)])
 
 
+# where the tensors of a call are whose message is captured
+DEVICE: contextvars.ContextVar[torch.device] = contextvars.ContextVar('pygfuse_device_of_capture')
+
+
 class OfEdges:
     """What only the edges themselves tell, of which nothing is read but what a class says."""
 
@@ -69,28 +76,75 @@ AFTER_LAST_TARGET = OfEdges()
 
 
 class Place(OfEdges):
-    """The target or the source of each edge: what PyG calls ``index``, ``edge_index_i`` and ``edge_index_j``."""
+    """The target or the source of each edge: what PyG calls ``index``, ``edge_index_i`` and ``edge_index_j``.
 
-    def __init__(self, is_target: bool) -> None:
+    Args:
+        is_target: Which of the two.
+        inner: The shape of numbers for each of which the end of an edge is there again.
+    """
+
+    def __init__(self, is_target: bool, inner: tuple[int, ...] = ()) -> None:
         self.is_target = is_target
+        self.inner = inner
 
     @property
-    def shape(self) -> tuple[Rows]:
-        return (Rows(NUM_EDGES),)
+    def shape(self) -> tuple[Rows | int, ...]:
+        return (Rows(NUM_EDGES), *self.inner)
+
+    @property
+    def device(self) -> torch.device:
+        return DEVICE.get()
 
     def numel(self) -> Rows:
+        if self.inner:
+            raise Refused('it reads the edges themselves (numel)')
         return Rows(NUM_EDGES)
 
-    def size(self, dim: int = 0) -> Rows:
-        return Rows(NUM_EDGES)
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
-        return 1
+        return len(self.shape)
 
     def max(self) -> LastTarget:
         if not self.is_target:
             raise Refused('it reads the edges themselves (max)')
         return LastTarget()
+
+    def long(self) -> Place:
+        return self
+
+    def expand_as(self, other: Any) -> Place:
+        return self.seen(torch.Tensor.expand, other.shape)
+
+    def __getitem__(self, key: Any) -> Place:
+        if not isinstance(key, tuple) or any(part not in (None, slice(None)) for part in key) or key[0] is None:
+            raise Refused('it reads the edges themselves')
+        return self.seen(torch.Tensor.__getitem__, key)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _VIEWS:
+            return super().__getattr__(name)
+        return lambda *args: self.seen(getattr(torch.Tensor, name), *args)
+
+    def seen(self, view: Callable, *args: Any) -> Place:
+        """The same numbers in a view that leaves the dimension of edges where it is."""
+        try:
+            found = view(torch.empty(self.shape, device='meta'), *args)
+        except (RuntimeError, IndexError, TypeError) as error:
+            raise Refused(f'it reads the edges themselves ({view.__name__}: {error})') from error
+        if found.shape[:1] != (NUM_EDGES,) or NUM_EDGES in found.shape[1:]:
+            raise Refused(f'it reads the edges themselves ({view.__name__})')
+        return Place(self.is_target, tuple(found.shape[1:]))
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if args and isinstance(args[0], Place) and function.__name__ in _VIEWS and not kwargs:
+            return getattr(args[0], function.__name__)(*args[1:])
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+_VIEWS = 'unsqueeze', 'view', 'reshape', 'expand', 'repeat'
 
 
 class LastTarget(OfEdges):
@@ -121,6 +175,10 @@ class EdgeIndexRows(OfEdges):
     @property
     def shape(self) -> tuple[int, Rows]:
         return 2, Rows(NUM_EDGES)
+
+    @property
+    def device(self) -> torch.device:
+        return DEVICE.get()
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]

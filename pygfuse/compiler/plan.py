@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.note import Note
-from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.by_type import types_in, why_no_types
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
@@ -20,7 +19,7 @@ from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.directions import with_directions
 from pygfuse.compiler.dropouts import check_drawn_once
 from pygfuse.compiler.emission import Factors, is_features
-from pygfuse.compiler.forms import Form, forms_of, reduced_and_returned, values_of, why_no_kernel
+from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of, with_rows_of_edges
 from pygfuse.compiler.kept import (
     returned_values_kept,
@@ -40,7 +39,7 @@ from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.untouched import guarded_sides
-from pygfuse.compiler.weighed import RETURNED_WEIGHTS, Weighed, weighed_of
+from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of
 from pygfuse.compiler.written import Run, summed, written
 from pygfuse.mapping.edge_chunks import are_too_many_to_keep
 from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of, fewest_of_chunks
@@ -222,7 +221,7 @@ class Plan:
                 is_short=self._is_short,
                 is_normalised=any(form.is_normalised for form in networks),
                 is_several=of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
-                is_returned=not all(isinstance(form, (AlongEdges, Weighed)) for form in returned),
+                is_returned=not all(map(are_written_along, returned)),
                 is_computed_again=is_more,
             ),
             fewest_of_chunks(row_bytes, is_again) if self.chunked_reductions or is_chunked else 0,

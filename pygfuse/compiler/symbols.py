@@ -10,8 +10,9 @@ from torch import Tensor
 
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
 from pygfuse.compiler.operations import OPERATIONS
-from pygfuse.compiler.places import OfEdges, Rows
+from pygfuse.compiler.places import DEVICE, OfEdges, Rows
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.sharing import check_current, share, write
 
 HANDLERS: dict[str, Callable] = {}
 
@@ -28,9 +29,6 @@ def handler(*names: str) -> Callable[[Callable], Callable]:
 
 # operators beside elementwise ones that are the same for each of several values in one tensor
 _OF_STACKS = ('reduce', 'linear', 'layer_norm', 'cat')
-_MOVING = ('reshape', 'expand', 'permute', 'index')
-# functions of torch whose results may be in the memory of what they are given
-_SHARING = ('detach', 'contiguous')
 
 
 class Symbol:
@@ -41,6 +39,7 @@ class Symbol:
         rows: What its first dimension counts: `NUM_EDGES`, `NUM_TARGETS`, or None for a shared value.
         is_stacked: Whether it stands for several values that PyG has in one tensor, before the dimension of rows.
         is_copy: Whether it is given, but as a copy that nobody else has, as PyG gathers for each call.
+        constant: The number that it holds everywhere, where that is known.
     """
 
     def __init__(self, node: Node, rows: int | None, is_stacked: bool = False, is_copy: bool = False) -> None:
@@ -48,7 +47,11 @@ class Symbol:
         self.rows = rows
         self.is_stacked = is_stacked
         self.is_copy = is_copy
-        self.is_viewed = False
+        self.constant: float | None = None
+        self.is_given = node.op == 'input'
+        # of memory, as `pygfuse.compiler.sharing` says
+        self.sharing = [self]
+        self.is_changed = False
 
     # What the code may read of a tensor
 
@@ -61,6 +64,10 @@ class Symbol:
     @property
     def dtype(self) -> torch.dtype:
         return self.node.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return DEVICE.get()
 
     @property
     def ndim(self) -> int:
@@ -149,14 +156,11 @@ for _name, _function in {**_FOUR, 'and': torch.bitwise_and, 'or': torch.bitwise_
 
 
 def _written(symbol: Symbol, result: Symbol) -> Symbol:
-    """A symbol after a write in place; what was captured of it before keeps the value of then."""
+    """A symbol after a write in place."""
     if not torch.is_grad_enabled():
         # the gradient would be that of what was there before
         raise Refused('it writes into a tensor without gradients')
-    shares = symbol.is_viewed or symbol.node.op in _MOVING or (symbol.node.op == 'input' and not symbol.is_copy)
-    if shares or (result.node.shape, result.node.dtype) != (symbol.node.shape, symbol.node.dtype):
-        raise Refused('it writes into a tensor that something else may share')
-    symbol.node = result.node
+    write(symbol, result)
     return symbol
 
 
@@ -198,6 +202,7 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
 
 def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     found = list(symbols_in((args, kwargs)))
+    check_current(found)
     handler = HANDLERS.get(name.strip('_'))
     if all(symbol.rows is None for symbol in found) and name != 'dropout':
         result = _of_shared(function, name, args, kwargs)
@@ -205,11 +210,7 @@ def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]
         raise Refused(f'{name} has no fused form on edges')
     else:
         result = handler(*args, **kwargs)
-    for symbol in symbols_in(result):
-        if symbol.node.op in _MOVING or name in _SHARING:
-            for other in found:
-                other.is_viewed = True
-            symbol.is_viewed = True
+    share(symbols_in(result), found, name)
     return result if torch.is_grad_enabled() else replaced(result, lambda symbol: made('detach', symbol))
 
 
@@ -257,9 +258,12 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     """
     if torch._C._is_any_autocast_enabled():
         raise Refused('it computes under autocast of its own')
+    check_current(symbols_in(args))
     rows = {symbol.rows for symbol in symbols_in(args)} - {None}
     if len(rows) > 1:
         raise Refused(f'{op} of values of edges and of nodes')
+    if any(isinstance(argument, Rows) for argument in _flat((*args, *attributes.values()))):
+        raise Refused('it computes with the number of edges or nodes')
     node = value(op, *replaced(args, lambda symbol: symbol.node), **attributes)
     if not torch.is_grad_enabled() and op != 'detach':
         # the code has a `with` block of its own

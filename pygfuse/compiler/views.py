@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, in_order, mapped, rewritten, value
+from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, in_order, rewritten, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, NUM_TARGETS, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made
@@ -169,12 +169,12 @@ def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
     if dim == 0 and _is_lookup(x, index):
         return made('lookup', x, index, counts_back=False)
     of_targets = x.node.residency == TARGET and x.rows in (NUM_TARGETS, NUM_OTHERS)
-    if not isinstance(index, Place) or not of_targets or dim not in (0, -x.dim()):
+    if not isinstance(index, Place) or index.inner or not of_targets or dim not in (0, -x.dim()):
         raise Refused('an index by values')
     if x.rows == NUM_OTHERS and not index.is_target:
         raise Refused('an index by values')
     node = rewritten(x.node, _of_targets) if x.rows == NUM_OTHERS else x.node
-    return Symbol(node if index.is_target else _of_sources(node), NUM_EDGES)
+    return Symbol(_at_end(node, TARGET if index.is_target else SOURCE), NUM_EDGES)
 
 
 def _of_targets(node: Node) -> Node | None:
@@ -199,17 +199,16 @@ def _embedding(rows: Symbol, table: Symbol, padding_idx: int | None = None, max_
     return made('lookup', table, rows, counts_back=False)
 
 
-def _of_sources(output: Node) -> Node:
-    """A value of targets as sources have it, where both are the same nodes."""
-    found: dict[int, Node] = {}
-    for node in in_order(output):
-        if node.residency == SHARED:
-            found[id(node)] = node
-        elif node.op == 'degree' or (node.op == 'input' and node.attributes.get('of_all_nodes')):
-            found[id(node)] = dataclasses.replace(node, residency=SOURCE)
-        elif node.op in ('input', 'reduce'):
-            raise Refused('an index by values')
-        else:
-            args = mapped(node.args, lambda parent: found[id(parent)])
-            found[id(node)] = value(node.op, *args, **node.attributes)
-    return found[id(output)]
+def _at_end(node: Node, end: str) -> Node:
+    """A value of nodes as one of an end of the edges, where sources and targets are the same nodes.
+
+    It is computed once, for all nodes, as it is written: not for those with edges alone, and not for each end.
+    """
+    if node.residency == SHARED or node.op == 'input' or (end == TARGET and _is_aggregated(node)):
+        # a softmax by hand reads its sums so
+        return node if end == node.residency else dataclasses.replace(node, residency=end)
+    return value(f'of_{end}s', node)
+
+
+def _is_aggregated(node: Node) -> bool:
+    return any(found.op in ('reduce', 'degree') for found in in_order(node))

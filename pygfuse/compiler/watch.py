@@ -124,7 +124,7 @@ class Watched:
         module, guards = _parts(self)
         if (id(module), name) in guards.stored:
             return guards.stored[id(module), name][-1]
-        kind = type(module)
+        kind = written_class(type(module))
         if is_parametrized(module, name):
             guards.add(module, '__class__', kind)
             # before it is read: a parametrization may draw, or count how often it is
@@ -189,7 +189,7 @@ class Watched:
         if is_changed(module):
             raise Refused(f'a hook is registered on a {type(module).__name__}')
         guards.unhooked.append(module)
-        call = type(module).__call__
+        call = written_class(type(module)).__call__
         if isinstance(module, Aggregation):
             return aggregation_call(self, *args, **kwargs)
         if type(module) is BatchNorm1d:
@@ -229,6 +229,12 @@ class Unwritten(list):
 
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+
+
+def written_class(kind: type) -> type:
+    """The class that somebody wrote, of one that stands for it."""
+    plain = vars(kind).get('plain')
+    return plain if isinstance(plain, type) and issubclass(kind, plain) else kind
 
 
 def is_changed(module: Module) -> bool:

@@ -92,6 +92,7 @@ class _Lines:
         self._scope |= {
             'with_edges_only': with_edges_only,
             'degree_of': _degree,
+            'filled': _filled,
             'resized': _resized,
             'multiplied': _multiplied,
             'gathered': _gathered,
@@ -137,6 +138,8 @@ class _Lines:
         if node.op == 'degree':
             side = node.attributes.get('side', TARGET)
             return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
+        if node.op == 'filled':
+            return f'filled(edges, {self._kept((node.shape, node.attributes["number"], node.dtype))})'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'softmax_of_sources':
@@ -367,6 +370,12 @@ def _resized(x: Tensor, size: int | Tensor) -> Tensor:
     """So many rows, of which those behind the targets are zero."""
     size = int(size)
     return x[:size] if size <= x.shape[0] else torch.cat([x, x.new_zeros(size - x.shape[0], *x.shape[1:])])
+
+
+def _filled(edges: Edges, said: tuple[tuple[int, ...], float, Any]) -> Tensor:
+    """A row of one number for each target."""
+    shape, number, dtype = said
+    return torch.full((edges.num_targets, *shape), number, dtype=dtype, device=edges.token.device)
 
 
 def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) -> Tensor:

@@ -134,7 +134,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
         found['edge_index'] = EdgeIndexRows(i)
     if 'size' in wanted:
         found['size'] = rows_of(sizes, j)
-    graph, _ = graph_of(conv, adjacency, sources, targets)
+    graph, _ = graph_of(conv.note, adjacency, conv.flow, sources, targets)
     # few edges are walked as they come, in this call as in those that are known
     token = savable(adjacency) if stand_for_themselves(adjacency) else graph.token
     edges = Edges(token, sources, targets, conv.flow, None, graph)
@@ -249,6 +249,11 @@ def check_call(call: Call) -> None:
             raise Refused(f'{name} is a {type(tensor).__name__}')
         if tensor.device != device:
             raise ValueError(f"Expected '{name}' on the device of 'edge_index', {device} (got {tensor.device})")
+    check_types(tensors)
+
+
+def check_types(tensors: Mapping[str, Tensor]) -> None:
+    """Raises `Refused` for tensors of types without kernels."""
     floating = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
     if not floating:
         raise Refused('its messages are no floating numbers')

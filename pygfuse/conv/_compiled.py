@@ -20,7 +20,7 @@ from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import function_of
 from pygfuse.conv._known_calls import call_like, fewest_edges_of, kind_of_call, remember, remember_refusal
 from pygfuse.conv._leading_dimensions import as_before, as_one, leading_dimensions
-from pygfuse.conv._noted import Noted
+from pygfuse.conv._planned import Planned
 from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._prepared_edges import with_prepared_edges
 from pygfuse.conv._scaled_towers import ScaledTowers
@@ -33,15 +33,13 @@ from pygfuse.mapping.few_edges import SO_FEW_EDGES
 _BEFORE = {PNAConv: (ScaledTowers,)}
 
 
-class CompiledConv(TracedByTorch, Noted):
+class CompiledConv(TracedByTorch, Planned):
     """A mixin before a class of convolutions: its ``propagate`` runs what the compiler makes of its messages.
 
     What has no fused form runs the class's own ``propagate``, and `pygfuse.report` says why.
     """
 
-    # the class behind the compiled one
     plain: ClassVar[type[MessagePassing]]
-    _plans: dict[Any, list[tuple[Guards, Plan | str]]] | None = None
 
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:
         """PyG's ``propagate``, fused where it can be."""
@@ -170,35 +168,10 @@ class CompiledConv(TracedByTorch, Noted):
         known = (pair for pairs in (self._plans or {}).values() for pair in pairs)
         return next((guards for guards, found in known if found is plan), None)
 
-    @property
-    def was_captured(self) -> bool:
-        """Whether any call has been captured, or refused."""
-        return bool(self._plans)
-
-    def plans(self) -> list[Plan]:
-        """The plans that calls of this layer have made."""
-        return [plan for known in (self._plans or {}).values() for _, plan in known if isinstance(plan, Plan)]
-
-    def forget_plans(self) -> None:
-        """Forgets what was captured: copies of a layer of the class behind this one would take it for theirs."""
-        self._plans = None
-
     # What PyG, copies and pickles expect of a layer
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         """Nothing: PyG's templates belong to the class behind this one."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != '_plans'}
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return _blank, (self.plain,), self.__getstate__()
-
-
-def _blank(plain: type[MessagePassing]) -> CompiledConv:
-    """A compiled layer without anything in it, for copies and pickles."""
-    kind = compiled_class(plain)
-    return kind.__new__(kind)
 
 
 @functools.cache
@@ -218,6 +191,9 @@ def compiled_class(plain: type[MessagePassing]) -> type:
         names['forward'] = forward
     names |= {'_orig_propagate': _given_int64(original), '_jinja_propagate': CompiledConv.propagate, 'plain': plain}
     return type(plain.__name__, (CompiledConv, *_BEFORE.get(plain, ()), plain), names)
+
+
+CompiledConv.compiled = compiled_class
 
 
 def _given_int64(original: Callable) -> Callable:

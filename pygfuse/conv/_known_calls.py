@@ -139,7 +139,7 @@ class KnownCall:
             return None
         if stand_for_themselves(adjacency):
             return Edges(savable(adjacency), *counts, FLOWS[0])
-        graph, adjacency = graph_of(layer, adjacency, *counts)
+        graph, adjacency = graph_of(layer.note, adjacency, layer.flow, *counts)
         token = adjacency if graph.is_of(adjacency) else graph.token
         return Edges(token, *counts, FLOWS[0], None, graph)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pygfuse.compiler import Captured, Given, Plan, Refused
+from pygfuse.compiler.capture import device_of
 from pygfuse.compiler.watch import Guards
 
 # a layer whose numbers change from call to call is not compiled for each of them
@@ -42,9 +43,13 @@ def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured], num_e
 def key_of(given: Mapping[str, Any]) -> Any:
     """What a plan depends on of its arguments."""
     # of the type by default are tensors that a message makes
-    return torch.get_default_dtype(), *(
-        (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
-        if isinstance(item, Given)
-        else (name, type(item), item)
-        for name, item in given.items()
+    return (
+        torch.get_default_dtype(),
+        device_of(given),
+        *(
+            (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
+            if isinstance(item, Given)
+            else (name, type(item), item)
+            for name, item in given.items()
+        ),
     )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pygfuse._lib.note import Note
 from pygfuse.graph.graph import Graph
 from pygfuse.ops.listed import is_list
 
@@ -52,23 +53,24 @@ class RemadeEdges:
         return found
 
 
-def graph_of(layer: Any, adjacency: Any, num_sources: int, num_targets: int) -> tuple[Graph, Any]:
+def graph_of(note: Note, adjacency: Any, flow: str, num_sources: int, num_targets: int) -> tuple[Graph, Any]:
     """The graph of a call's edges, and the adjacency that it is kept with: one of the same values, perhaps.
 
     Args:
-        layer: A compiled layer.
-        adjacency: What ``propagate`` was given.
+        note: That of a compiled layer.
+        adjacency: What the layer was given.
+        flow: PyG's flow.
         num_sources, num_targets: Numbers of nodes.
     """
-    sizes = None, layer.flow, num_sources, num_targets
+    sizes = None, flow, num_sources, num_targets
     graph = Graph.of(adjacency, *sizes)
     is_new = type(adjacency) is Tensor and not graph.is_sorted and graph.num_user_edges >= _FEWEST
     # elsewhere the values would be waited for
     if not is_new or adjacency.layout is not torch.strided or adjacency.device.type != 'cpu':
         return graph, adjacency
-    if layer.note.remade is None:
-        layer.note.remade = RemadeEdges()
-    known = layer.note.remade.known(adjacency)
+    if note.remade is None:
+        note.remade = RemadeEdges()
+    known = note.remade.known(adjacency)
     return (graph if known is adjacency else Graph.of(known, *sizes)), known
 
 

@@ -74,12 +74,16 @@ def is_plain_call(layer: Any, adjacency: Any) -> bool:
     """Whether a layer of any class is given an ``edge_index`` and nothing around the call decides how it runs."""
     if type(adjacency) is not Tensor or adjacency.layout is not torch.strided:
         return False
+    return is_plain_place() and not is_observed(layer)
+
+
+def is_plain_place() -> bool:
+    """Whether nothing around a call decides how it runs."""
     return not (
         not nothing_is_said()
         or is_transformed()
         or torch._C._len_torch_function_stack()
         or torch._C._is_any_autocast_enabled()
-        or is_observed(layer)
     )
 
 

@@ -21,6 +21,8 @@ MOST_OF_SEVERAL_NORMALISED = 2**12
 MOST_OF_RETURNED = 2**12
 # the same where a walk computes again what PyG's operators compute once
 MOST_OF_COMPUTED_AGAIN = 2**12
+# the same of a module that gathers itself, whose arguments are looked at in each call
+MOST_OF_A_MODULE = 2**10
 # numbers in a matrix for each edge: up to so many, PyG's product with these takes less than products added up first
 MOST_OF_MATRICES = 2**18
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
@@ -146,6 +148,7 @@ def fewest_of(
     is_several: bool = False,
     is_returned: bool = False,
     is_computed_again: bool = False,
+    is_of_a_module: bool = False,
 ) -> int:
     """From how many edges on PyG's operators on edges take more time than what stands for them.
 
@@ -156,6 +159,7 @@ def fewest_of(
         is_several: Whether several forms run one after the other, networks among them.
         is_returned: Whether values of edges are returned.
         is_computed_again: Whether much of what PyG's compute once is computed several times.
+        is_of_a_module: Whether a module's own operators are meant, not a layer's.
 
     Example:
         >>> fewest_of(), fewest_of(is_long=True), fewest_of(is_short=True)
@@ -168,6 +172,7 @@ def fewest_of(
         (is_normalised and is_several, MOST_OF_SEVERAL_NORMALISED),
         (is_returned, MOST_OF_RETURNED),
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
+        (is_of_a_module, MOST_OF_A_MODULE),
     )
     return max([0, *[limit + 1 for holds, limit in limits if holds]])
 

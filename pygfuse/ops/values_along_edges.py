@@ -2,7 +2,7 @@
 
 They are a gradient. That of ``<1, sum of factor * message>`` for the factor of each edge is the message; and where the
 factor is the gradient of the messages, those for the program's operands are the gradients that follow. So the walks of
-an adjoint give both, in place of kernels of their own.
+an adjoint give both, in place of kernels of their own. A factor of each head gives the messages' sums over channels.
 """
 
 from __future__ import annotations
@@ -54,17 +54,18 @@ def values_along(
     heads: int,
     channels: int,
 ) -> Tensor:
-    """What a program multiplies with a factor of each edge.
+    """What a program multiplies with a factor of each edge, or its sum over the channels of a head.
 
     Args:
-        program: A program without softmax, whose message is a product with an operand of edges and channels.
+        program: A program without softmax, whose message is a product with an operand of edges and channels; or with
+            a score that is an operand of edges and heads.
         factor: The name of that operand.
         edges: The edges; `has_values_along` says whether there are values of these.
         operands: The other operands, as of `pygfuse.ops.aggregation.aggregate`.
         heads, channels: H and C.
 
     Returns:
-        ``[edges, H * C]``, in the user's order.
+        ``[edges, H * C]``, or ``[edges, H]`` of a factor of each head, in the user's order.
 
     Raises:
         ValueError: If an operand has another shape, type or device than expected, or an edge names a node that is not
@@ -80,14 +81,15 @@ def values_along(
     """
     given = given_of(program, operands)
     like = given.tensors[0]
-    stand_in = _stand_in(like, (edges.num_edges, heads * channels))
+    is_of_heads = program.operands[factor].level != CHANNELS
+    stand_in = _stand_in(like, (edges.num_edges, heads if is_of_heads else heads * channels))
     given = given._replace(names=(*given.names, factor), tensors=[*given.tensors, stand_in])
     plan = plan_of(given, heads, channels, 'sum')
     check_types(given.names, given.tensors, False)
     check_shapes(plan.expected, given.tensors, edges)
     listed = listed_of(plan, edges, like.element_size())
     graph = edges.graph() if listed is None else listed
-    work = _Work(plan if listed is None else plan.formed, edges, graph, given.numbers)
+    work = _Work(plan if listed is None else plan.formed, edges, graph, given.numbers, is_of_heads)
     tensors = given.tensors[:-1]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return _apply(work, *tensors)
@@ -102,11 +104,17 @@ class _Work:
     edges: Edges
     graph: Graph | Listed
     numbers: Mapping[str, float]
+    is_of_heads: bool
+
+    @property
+    def width(self) -> int:
+        """How many numbers of an edge there are."""
+        return self.plan.heads if self.is_of_heads else self.plan.width
 
     def values(self, tensors: Sequence[Tensor]) -> Tensor:
         """The values."""
         adjoint = self.plan.adjoint((*[False] * len(tensors), True))
-        given = [*tensors, _stand_in(tensors[0], (self.edges.num_edges, self.plan.width))]
+        given = [*tensors, _stand_in(tensors[0], (self.edges.num_edges, self.width))]
         try:
             return self._gradients(self.graph, adjoint, given, (len(tensors),))[-1]
         except IndexError:
@@ -163,10 +171,11 @@ class _Work:
         plan = self.plan
         if is_batched(grad) or is_watched(tensors):
             # a tensor made like a batch is one
-            ones = tensors[0].new_ones(self.edges.num_edges, plan.width)
+            ones = tensors[0].new_ones(self.edges.num_edges, self.width)
 
             def messages(*given: Tensor) -> Tensor:
-                return reference.messages(plan.call(self.edges.graph(), [*given, ones], self.numbers, 0.0, None))
+                found = reference.messages(plan.call(self.edges.graph(), [*given, ones], self.numbers, 0.0, None))
+                return found.view(-1, plan.heads, plan.channels).sum(-1) if self.is_of_heads else found
 
             return differentiable(messages, tensors, grad, needed)
 

@@ -33,7 +33,7 @@ VALUES = {
     'a sum over directions': (lambda x_i, x_j, e: _rejected(x_i, e).mul(_rejected(x_j, e)).sum(dim=1), True),
     'a cut-off': (lambda x_i, x_j, e: x_i * x_j * e[:, :1].cos(), True),
     'a cosine of a row': (lambda x_i, x_j, e: (x_i * x_j + e).cos() * x_j, False),
-    'a sum': (lambda x_i, x_j, e: (x_i * x_j).sum(dim=-1), False),
+    'a sum': (lambda x_i, x_j, e: (x_i * x_j).sum(dim=-1), True),
 }
 
 

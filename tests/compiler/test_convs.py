@@ -130,5 +130,5 @@ def test_a_layer_with_an_aggregation_of_its_own_is_compiled():
 
 
 def test_compile_takes_layers_alone():
-    with pytest.raises(TypeError, match=r"Expected 'conv' to be a MessagePassing layer or a MetaLayer \(got Linear\)"):
+    with pytest.raises(TypeError, match=r"Expected 'conv' to be a MessagePassing layer, .* \(got Linear\)"):
         pygfuse.compile(torch.nn.Linear(2, 2))

@@ -45,7 +45,7 @@ def shared(outputs: Sequence[Node]) -> list[Node]:
 
 
 def _key(node: Node, args: tuple) -> Any:
-    if node.op == 'dropout' or (node.op == 'input' and node.attributes['source'] is None):
+    if node.op in ('dropout', 'dropout_of_nodes') or (node.op == 'input' and node.attributes['source'] is None):
         return id(node)
     if node.op == 'input':
         source = node.attributes['source']

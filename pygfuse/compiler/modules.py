@@ -1,0 +1,146 @@
+"""A module that is called with edges, captured whole: what it gathers of nodes, and what it reduces to them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from pygfuse.compiler.capture import Captured, captured, symbol_of
+from pygfuse.compiler.ir import in_order, results_of
+from pygfuse.compiler.places import EdgeIndexRows, Place
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.surroundings import is_constant, rebound
+from pygfuse.compiler.symbols import Symbol
+from pygfuse.compiler.watch import Guards, Watched
+
+# what stands for the edges among the arguments, or for each of their rows
+EDGES, ROWS = 'edges', ('row 0 of edges', 'row 1 of edges')
+
+
+@dataclasses.dataclass(frozen=True)
+class Returned:
+    """One of the things that a module returns.
+
+    Attributes:
+        place: Which of the values that are computed it is, or the name of an argument that is handed back.
+        constant: What it is otherwise.
+    """
+
+    place: int | str | None = None
+    constant: Any = None
+
+    def of(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
+        """What it is in a call."""
+        if self.place is None:
+            return self.constant
+        return arguments[self.place] if isinstance(self.place, str) else computed[self.place]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CapturedModule(Captured):
+    """A module that was captured.
+
+    Attributes:
+        returned: What it returns.
+        kind: The class of several things that it returns, `tuple` or `list`; None of one.
+        target_row: Which row of the edges holds the nodes to which it reduces.
+    """
+
+    returned: tuple[Returned, ...]
+    kind: type | None
+    target_row: int
+
+    def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
+        """What a call returns.
+
+        Args:
+            computed: The values that are computed.
+            arguments: What was given by name.
+        """
+        found = [one.of(computed, arguments) for one in self.returned]
+        return found[0] if self.kind is None else self.kind(found)
+
+
+def capture_module(
+    plain: type[Module],
+    module: Module,
+    arguments: Mapping[str, Any],
+    target_row: int,
+    device: torch.device,
+    guards: Guards,
+) -> CapturedModule:
+    """Captures the ``forward`` of a module.
+
+    Args:
+        plain: The class whose ``forward`` it is.
+        module: The module.
+        arguments: The arguments by name: a `Given`, `EDGES` or one of `ROWS`, something that is no tensor, or several
+            in a tuple or list.
+        target_row: Which row of the edges holds those nodes to which it reduces.
+        device: Where the tensors are.
+        guards: Where to remember what was read of it, also if it is refused.
+
+    Raises:
+        Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
+    """
+    symbols = dict(_symbols(arguments, target_row))
+    given = {name: _nested(name, item, symbols) for name, item in arguments.items()}
+    found: list[tuple[tuple[Returned, ...], type | None]] = []
+
+    def run(watched: Watched) -> tuple[Symbol, ...]:
+        out = rebound(plain.forward, guards)(watched, **given)
+        kind = type(out) if type(out) in (tuple, list) else None
+        several = tuple(out) if kind is not None else (out,)
+        computed: list[Symbol] = []
+        found.append((tuple(_returned(one, computed, symbols) for one in several), kind))
+        if not computed:
+            raise Refused('it returns nothing that it computes')
+        return tuple(computed)
+
+    guards.add(plain, 'forward', plain.forward)
+    result = captured(run, module, guards, device)
+    if not any(node.op == 'reduce' for node in in_order(result.output)) and all(
+        node.residency != 'edge' for node in results_of(result.output)
+    ):
+        raise Refused('it reduces nothing')
+    returned, kind = found[-1]
+    fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row)
+
+
+def _symbols(arguments: Mapping[str, Any], target_row: int) -> Iterator[tuple[str, Any]]:
+    """What stands for arguments, those within tuples and lists by their places behind the name."""
+    for name, item in arguments.items():
+        if isinstance(item, (tuple, list)):
+            yield from _symbols({f'{name}.{place}': one for place, one in enumerate(item)}, target_row)
+        else:
+            yield name, _of_edges(item, target_row) or symbol_of(name, item)
+
+
+def _of_edges(item: Any, target_row: int) -> EdgeIndexRows | Place | None:
+    if item is EDGES:
+        return EdgeIndexRows(target_row)
+    return Place(ROWS.index(item) == target_row) if any(item is row for row in ROWS) else None
+
+
+def _nested(name: str, item: Any, symbols: Mapping[str, Any]) -> Any:
+    if isinstance(item, (tuple, list)):
+        return type(item)([_nested(f'{name}.{k}', one, symbols) for k, one in enumerate(item)])
+    return symbols[name]
+
+
+def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any]) -> Returned:
+    """How one thing is found again that a module returns; what is computed is added to the list."""
+    name = next((name for name, symbol in symbols.items() if symbol is out and not is_constant(symbol)), None)
+    if name is not None:
+        return Returned(name)
+    if is_constant(out):
+        return Returned(None, out)
+    if not isinstance(out, Symbol):
+        raise Refused(f'it returns a {type(out).__name__}')
+    computed.append(out)
+    return Returned(len(computed) - 1)

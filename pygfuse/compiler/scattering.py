@@ -1,0 +1,66 @@
+"""Torch's own reductions of edges into rows of nodes: ``index_add``, ``scatter_add`` and ``scatter_reduce``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pygfuse.compiler.leaves import degree, scatter
+from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import Symbol, handler, made
+
+_REDUCTIONS = {'sum': 'sum', 'mean': 'mean', 'amax': 'max', 'amin': 'min'}
+_NO_ROW_OF_EDGES = 'a reduction of something that is no row for each edge into rows of nodes'
+
+
+@handler('index_add')
+def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Symbol:
+    _check(x, dim, index, source)
+    if index.inner:
+        raise Refused('an index of several dimensions')
+    added = _sum_of(source, index)
+    return _onto(x, added if alpha == 1 else made('mul', added, alpha))
+
+
+@handler('scatter_add')
+def _scatter_add(x: Any, dim: int, index: Any, src: Any) -> Symbol:
+    _check(x, dim, index, src)
+    return _onto(x, _sum_of(src, _of_whole_rows(index, src)))
+
+
+@handler('scatter_reduce')
+def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Symbol:
+    if reduce == 'sum':
+        return _scatter_add(x, dim, index, src)
+    _check(x, dim, index, src)
+    if reduce not in _REDUCTIONS or include_self or x.constant != 0.0:
+        raise Refused(f'the reduction {reduce!r} of edges and of what was there before')
+    return scatter(src, _of_whole_rows(index, src), 0, Rows(NUM_TARGETS), _REDUCTIONS[reduce])
+
+
+def _check(x: Any, dim: int, index: Any, src: Any) -> None:
+    are_rows = isinstance(x, Symbol) and isinstance(src, Symbol) and x.rows == NUM_TARGETS and src.rows == NUM_EDGES
+    if not are_rows or not isinstance(index, Place) or dim not in (0, -x.dim()):
+        raise Refused(_NO_ROW_OF_EDGES)
+    if (x.node.shape, x.dtype) != (src.node.shape, src.dtype) or x.is_stacked or src.is_stacked:
+        raise Refused('a reduction of edges into rows of another shape or type')
+
+
+def _of_whole_rows(index: Place, src: Symbol) -> Place:
+    """The end of each edge, which an index has for each number of its row."""
+    if index.inner != src.node.shape:
+        raise Refused('an index that is not of the shape of what it reduces')
+    return Place(index.is_target)
+
+
+def _sum_of(src: Symbol, index: Place) -> Symbol:
+    """The sum over the edges of each target; of one number everywhere, in rows of one: that times their count."""
+    if src.constant is None or not index.is_target:
+        return scatter(src, index, 0, Rows(NUM_TARGETS), 'sum')
+    count = degree(index, Rows(NUM_TARGETS), src.dtype)
+    count = made('reshape', count, shape=(1,) * len(src.node.shape))
+    return count if src.constant == 1.0 else made('mul', count, src.constant)
+
+
+def _onto(x: Symbol, added: Symbol) -> Symbol:
+    return added if x.constant == 0.0 and added.node.shape == x.node.shape else made('add', x, added)

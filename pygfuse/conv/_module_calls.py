@@ -1,0 +1,203 @@
+"""A call of a module that gathers along edges itself: which of its arguments are the edges, of nodes and of edges."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from pygfuse.compiler import Given, Refused
+from pygfuse.compiler.modules import EDGES, ROWS
+from pygfuse.compiler.places import NUM_TARGETS, Rows
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._call import SIMPLE
+
+_INDICES = torch.int64, torch.int32
+# names that say what an argument is, where several may be the edges
+_NAMES = 'edge_index', 'edges'
+# of two arguments that are rows of indices
+_NAMES_OF_ROWS = (
+    ('idx_i', 'idx_j'), ('src', 'dst'), ('row', 'col'), ('senders', 'receivers'), ('edge_src', 'edge_dst'),
+    ('source', 'target'),
+)  # fmt: skip
+
+
+class Few(NamedTuple):
+    """What tells that edges are few.
+
+    Attributes:
+        place: Which positional argument the edges are, or are within.
+        name: Its name.
+        within: Where in it they are.
+        fewest: From how many edges on all else is looked at.
+        device: Where such edges are.
+        reason: Why the class's own ``forward`` runs for fewer.
+    """
+
+    place: int
+    name: str
+    within: tuple[int, ...]
+    fewest: int
+    device: torch.device
+    reason: str
+
+    @staticmethod
+    def of(forward: Any, call: ModuleCall, fewest: int, reason: str) -> Few:
+        """The same of calls like this one."""
+        name, *within = call.names[0].split('.')
+        place = list(_signature(forward).parameters).index(name) - 1
+        return Few(place, name, tuple(map(int, within)), fewest, call.edge_index.device, reason)
+
+    def has(self, args: tuple, kwargs: Mapping[str, Any]) -> bool:
+        """Whether the edges of a call are few."""
+        edges = args[self.place] if self.place < len(args) else kwargs.get(self.name)
+        for place in self.within:
+            edges = edges[place] if type(edges) in (tuple, list) and place < len(edges) else None
+        edges = edges[0] if type(edges) in (tuple, list) and edges else edges
+        is_plain = type(edges) is Tensor and edges.dim() > 0 and edges.device == self.device
+        return is_plain and 0 < edges.shape[-1] < self.fewest
+
+
+class ModuleCall(NamedTuple):
+    """A call of a module.
+
+    Attributes:
+        names: The name of the edges, or of their rows.
+        edge_index: The edges.
+        num_nodes: Number of nodes, which are sources and targets.
+        nested: The arguments as the compiler takes them, by name.
+        given: The same, those within tuples and lists by their places.
+        arguments: What was given under these names.
+    """
+
+    names: tuple[str, ...]
+    edge_index: Tensor
+    num_nodes: int
+    nested: dict[str, Any]
+    given: dict[str, Any]
+    arguments: dict[str, Any]
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name."""
+        return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
+
+
+def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any]) -> ModuleCall:
+    """A call of a module.
+
+    Raises:
+        Refused: If an argument has no fused form.
+    """
+    named = _by_name(plain.forward, args, kwargs)
+    arguments = dict(_leaves(named))
+    names = _names_of_edges(arguments)
+    edge_index = _as_one(*[arguments[name] for name in names])
+    reason = fallback.why_not_device(edge_index)
+    if reason is not None:
+        raise Refused(reason)
+    tensors = {key: one for key, one in arguments.items() if isinstance(one, Tensor) and key not in names}
+    for key, one in tensors.items():
+        if type(one) not in (Tensor, Parameter) or one.device != edge_index.device:
+            raise Refused(f'{key} is a {type(one).__name__} on {one.device}, where edges are on {edge_index.device}')
+    counts = _Counts(_num_nodes(tensors.values(), edge_index.shape[1]), edge_index.shape[1])
+    given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in names}
+    given |= dict(zip(names, (EDGES,) if len(names) == 1 else ROWS, strict=True))
+    nested = {key: _nested(key, item, given) for key, item in named.items()}
+    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments)
+
+
+class _Counts(NamedTuple):
+    """How many nodes and edges there are."""
+
+    nodes: int
+    edges: int
+
+
+@functools.lru_cache(maxsize=512)
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name, those by default included."""
+    try:
+        bound = _signature(forward).bind(None, *args, **kwargs)
+    except TypeError as error:
+        raise Refused(str(error)) from None
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[1:])
+
+
+def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arguments, those within tuples and lists by their places; two rows of indices are one."""
+    for name, item in arguments.items():
+        if isinstance(item, (tuple, list)) and not _are_edges(item):
+            yield from _leaves({f'{name}.{place}': one for place, one in enumerate(item)})
+        else:
+            yield name, item
+
+
+def _nested(name: str, item: Any, found: Mapping[str, Any]) -> Any:
+    """An argument with other things in the place of its leaves."""
+    if name in found:
+        return found[name]
+    return type(item)([_nested(f'{name}.{place}', one, found) for place, one in enumerate(item)])
+
+
+def _are_edges(item: Any) -> bool:
+    """Whether something holds two indices for each edge."""
+    if isinstance(item, Tensor):
+        return item.dim() == 2 and item.shape[0] == 2 and item.dtype in _INDICES and type(item) is Tensor
+    if type(item) not in (tuple, list) or len(item) != 2 or any(type(row) is not Tensor for row in item):
+        return False
+    first, second = item
+    return first.dim() == 1 and first.shape == second.shape and first.dtype == second.dtype and first.dtype in _INDICES
+
+
+def _names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The name of the argument that are the edges, or those of the two that are their rows."""
+    found = [name for name, item in arguments.items() if _are_edges(item)]
+    for first, second in _NAMES_OF_ROWS:
+        if not found and _are_edges((arguments.get(first), arguments.get(second))):
+            return first, second
+    if not found:
+        raise Refused('none of its arguments is an edge_index')
+    return (next((name for name in found if name.rpartition('.')[2] in _NAMES), found[0]),)
+
+
+def _as_one(*edges: Any) -> Tensor:
+    """Edges as one tensor."""
+    edge_index = edges[0] if len(edges) == 1 else edges
+    edge_index = edge_index if isinstance(edge_index, Tensor) else torch.stack(tuple(edge_index))
+    if edge_index.shape[1] == 0:
+        raise Refused('there are no edges')
+    return edge_index
+
+
+def _num_nodes(tensors: Iterable[Tensor], num_edges: int) -> int:
+    """The number of rows that most tensors have which are none of edges; of several such, that of the first feature."""
+    others = [one for one in tensors if one.dim() > 0 and one.shape[0] != num_edges]
+    if not others:
+        raise Refused('nothing tells the number of nodes')
+    others.sort(key=lambda one: not one.is_floating_point())
+    return collections.Counter(one.shape[0] for one in others).most_common(1)[0][0]
+
+
+def _given(name: str, item: Any, counts: _Counts) -> Any:
+    """An argument as the compiler takes it."""
+    if isinstance(item, Tensor):
+        rows = item.shape[0] if item.dim() > 0 else None
+        if rows == counts.edges:
+            return Given('edge', item)
+        return Given('target', item, is_of_all=True) if rows == counts.nodes else Given('shared', item)
+    if type(item) not in SIMPLE:
+        raise Refused(f'{name} is a {type(item).__name__}')
+    # a number of nodes may be another one in the next call
+    return Rows(NUM_TARGETS) if type(item) is int and item == counts.nodes else item

@@ -1,0 +1,137 @@
+"""Modules of a user's own that gather and reduce along an ``edge_index`` themselves, captured whole and compiled."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from pygfuse._lib.backends import few_edges_of
+from pygfuse.compiler import Plan, Refused
+from pygfuse.compiler.leaves import BY_OTHERS
+from pygfuse.compiler.modules import CapturedModule, capture_module
+from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._call import check_types
+from pygfuse.conv._module_calls import Few, ModuleCall, call_of
+from pygfuse.conv._planned import Planned
+from pygfuse.conv._plans import key_of, planned
+from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
+from pygfuse.conv._repeated import is_plain_place
+from pygfuse.conv._scripting import told_of
+from pygfuse.graph.adjacency import FLOWS
+from pygfuse.mapping.few_edges import fewest_of
+from pygfuse.ops import Edges
+from pygfuse.ops.listed import savable
+
+
+class CompiledModule(Planned):
+    """A mixin before a class of modules: its ``forward`` runs what the compiler makes of it.
+
+    What has no fused form runs the class's own ``forward``, and `pygfuse.report` says why.
+    """
+
+    _of_calls = '_plans', '_target_rows', '_few'
+    # as PyG's flow has it first, and then the other way round
+    _target_rows: tuple[int, int] = (1, 0)
+    # calls whose edges are so few that nothing else has to be looked at
+    _few: Few | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the module; arguments and results are those of its class."""
+        found = self._run(args, kwargs)
+        if self.runs_fused(found if isinstance(found, str) else None):
+            return found[0]
+        return self.plain.forward(self, *args, **kwargs)
+
+    def why_not(self) -> str | None:
+        """The reason, if any, for which this module as it stands runs its own ``forward``."""
+        return None
+
+    def __prepare_scriptable__(self) -> Module:
+        """What TorchScript compiles: a module of the class behind this one, of the same parameters."""
+        plain = self.plain.__new__(self.plain)
+        plain.__dict__ = self.__getstate__()
+        return plain
+
+    def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any] | str:
+        """What a call returns, in a tuple, or why it runs the class's own ``forward``."""
+        reason = 'torch compiles' if torch.compiler.is_compiling() else fallback.why_not_here()
+        if reason is None and self._few is not None and self._few.has(args, kwargs):
+            reason = self._few.reason
+        if reason is not None:
+            return reason
+        try:
+            call = call_of(self.plain, args, kwargs)
+            return self._run_call(call)
+        except Refused as refusal:
+            return str(refusal)
+
+    def _run_call(self, call: ModuleCall) -> tuple[Any] | str:
+        check_types(call.tensors)
+        plan = self._plan(call)
+        if isinstance(plan, str):
+            return plan
+        captured: CapturedModule = plan.captured
+        edges, given = self._edges(call, captured.target_row), call.tensors
+        reason = plan.why_not(edges, given)
+        fewest = self._fewest_edges(plan, call)
+        if reason is None and edges.num_edges < fewest:
+            reason = plan.why_few
+            self._few = Few.of(self.plain.forward, call, fewest, reason)
+        if reason is not None:
+            return reason
+        if is_plain_place():
+            return (captured.returns(plan.run(edges, given, self.note), call.arguments),)
+        with self.noted():
+            return (captured.returns(plan.run(edges, given), call.arguments),)
+
+    def _edges(self, call: ModuleCall, target_row: int) -> Edges:
+        nodes, flow = call.num_nodes, FLOWS[1 - target_row]
+        if stand_for_themselves(call.edge_index):
+            return Edges(savable(call.edge_index), nodes, nodes, flow)
+        graph, _ = graph_of(self.note, call.edge_index, flow, nodes, nodes)
+        return Edges(graph.token, nodes, nodes, flow, None, graph)
+
+    def _fewest_edges(self, plan: Plan, call: ModuleCall) -> int:
+        """Along how many edges a plan takes less than the module's own code."""
+        is_measured = few_edges_of(call.edge_index.device) is not None
+        return max(plan.fewest_edges, fewest_of(is_of_a_module=True)) if is_measured else 0
+
+    def _plan(self, call: ModuleCall) -> Plan | str:
+        """The plan of a call, or why there is none."""
+        if self._plans is None:
+            self._plans = {}
+        key, reasons = key_of(call.given), []
+        for target_row in self._target_rows:
+            capture = functools.partial(
+                capture_module, self.plain, self, call.nested, target_row, call.edge_index.device
+            )
+            plan = planned(self._plans, (target_row, key), capture)
+            if isinstance(plan, Plan) and plan.guarded:
+                plan = 'an operator of nodes whose derivative may not be finite'
+            if isinstance(plan, Plan):
+                # most reduce to the same in each call
+                self._target_rows = target_row, 1 - target_row
+                return plan
+            reasons.append(plan)
+        return next((reason for reason in reasons if reason != BY_OTHERS), BY_OTHERS)
+
+
+@functools.cache
+def compiled_module(plain: type[Module]) -> type:
+    """The compiled form of a class.
+
+    Example:
+        >>> class Layer(torch.nn.Module):
+        ...     def forward(self, x, edge_index):
+        ...         return x.new_zeros(x.shape).index_add(0, edge_index[1], x[edge_index[0]])
+        >>> compiled_module(Layer).__name__
+        'Layer'
+    """
+    return type(plain.__name__, (CompiledModule, plain), {**told_of(plain), 'plain': plain})
+
+
+CompiledModule.compiled = compiled_module
