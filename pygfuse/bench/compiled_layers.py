@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Linear, Module, ReLU, Sequential
 
 from pygfuse.bench import own_messages as own
+from pygfuse.bench import own_modules
 
 CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
 # layers that hold a matrix for each edge, or maps of several heads
@@ -129,6 +130,11 @@ LAYERS: dict[str, CompiledLayer] = {
     'MPNN, own message': CompiledLayer(
         lambda: own.MatrixOfEdges(HALF, EDGE_DIM, CHANNELS), _with(edge_attr=_of_edges(EDGE_DIM)), HALF, True
     ),
+    'EGNN, own module': CompiledLayer(lambda: own_modules.Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
+    'network, own module': CompiledLayer(lambda: own_modules.Network(CHANNELS), is_wide=True),
+    'attention, own module': CompiledLayer(lambda: own_modules.Attention(CHANNELS, HEADS), is_wide=True),
+    'hops, own module': CompiledLayer(lambda: own_modules.Hops(CHANNELS)),
+    'links, own module': CompiledLayer(lambda: own_modules.Links(CHANNELS)),
     'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
     'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**WIDTHS, num_stacks=2, num_layers=2)),
     'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**WIDTHS, K=3)),

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
+import pygfuse.compiler.dropouts
 import pygfuse.compiler.handlers
-import pygfuse.compiler.scattering  # noqa: F401  both register handlers
+import pygfuse.compiler.scattering  # noqa: F401  all register handlers
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, leaf, value
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows

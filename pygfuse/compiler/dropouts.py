@@ -1,11 +1,13 @@
-"""Dropouts within messages: each is drawn for one form, as another one would draw other numbers."""
+"""Dropouts of edges and of nodes: each is drawn for one form, as another one would draw other numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pygfuse.compiler.ir import Node, computed_on_edges
+from pygfuse.compiler.ir import EDGE, Node, computed_on_edges
+from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import Symbol, handler, made
 
 
 def dropouts_in(message: Node) -> list[Node]:
@@ -26,3 +28,21 @@ def check_drawn_once(roots: Iterable[Node], readers: str) -> None:
     draws = [id(node) for root in roots for node in dropouts_in(root)]
     if len(set(draws)) < len(draws):
         raise Refused(f'dropout of values that several {readers}')
+
+
+@handler('feature_dropout')
+def _feature_dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol:
+    if x.dim() > 2:
+        raise Refused('dropout of whole channels')
+    return _dropout(x, p, training)
+
+
+@handler('dropout')
+def _dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol:
+    if not training or p == 0.0:
+        return x
+    if x.rows == NUM_TARGETS:
+        return made('dropout_of_nodes', x, p=float(p))
+    if x.rows is None or (x.node.residency != EDGE and x.rows != NUM_EDGES):
+        raise Refused('dropout of something that is no value of edges')
+    return made('dropout', x, p=float(p))

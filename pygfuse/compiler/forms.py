@@ -50,6 +50,7 @@ def forms_of(reduction: Node, keeps_wide: bool = True) -> Forms:
     return _first(
         lambda: {id(reduction): _direct(message, reduction)},
         *_attempts_with_kept(message, reduction, _direct, keeps_wide),
+        lambda: _of_sums(message, reduction),
         *(functools.partial(attempt, message, reduction) for attempt in (_of_networks, _without_words) if keeps_wide),
         lambda: {id(reduction): chunked(message, reduction)},
     )
@@ -179,6 +180,13 @@ def _with_kept(
 def _of_networks(message: Node, reduction: Node) -> Forms:
     """The forms where values of networks are kept."""
     return _of_the_rest_of(networks_apart(message), message, reduction, _values_of_network)
+
+
+def _of_sums(message: Node, reduction: Node) -> Forms:
+    """The forms of a reduction of few numbers that are computed of sums over channels, which are kept."""
+    apart = channel_sums_apart(message)
+    of_rest = dataclasses.replace(reduction, args=(apart.message,))
+    return {id(reduction): _direct(apart.message, of_rest), **{id(node): along_edges(node) for node in apart.kept}}
 
 
 def _without_words(message: Node, reduction: Node) -> Forms:

@@ -10,11 +10,10 @@ import torch
 
 from pygfuse.compiler.equations import written_out
 from pygfuse.compiler.filled import filled
-from pygfuse.compiler.ir import EDGE
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
 from pygfuse.compiler.piles import Pile
-from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS
+from pygfuse.compiler.places import NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.typed_maps import typed_product, typed_product_by
@@ -381,24 +380,6 @@ def _of_rows(parts: Any) -> list[Symbol]:
     if any(not isinstance(part, Symbol) or part.rows is None for part in parts):
         raise Refused('a concatenation of values of edges and of parameters')
     return list(parts)
-
-
-@handler('feature_dropout')
-def _feature_dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol:
-    if x.dim() > 2:
-        raise Refused('dropout of whole channels')
-    return _dropout(x, p, training)
-
-
-@handler('dropout')
-def _dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol:
-    if not training or p == 0.0:
-        return x
-    if x.rows == NUM_TARGETS:
-        return made('dropout_of_nodes', x, p=float(p))
-    if x.rows is None or (x.node.residency != EDGE and x.rows != NUM_EDGES):
-        raise Refused('dropout of something that is no value of edges')
-    return made('dropout', x, p=float(p))
 
 
 @handler('gru_cell')

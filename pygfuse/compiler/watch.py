@@ -232,9 +232,8 @@ class Unwritten(list):
 
 
 def written_class(kind: type) -> type:
-    """The class that somebody wrote, of one that stands for it."""
-    plain = vars(kind).get('plain')
-    return plain if isinstance(plain, type) and issubclass(kind, plain) else kind
+    """The class that somebody wrote, of one whose ``forward`` runs what is made of that one's."""
+    return kind.plain if getattr(kind, 'is_captured_whole', False) else kind
 
 
 def is_changed(module: Module) -> bool:

@@ -33,6 +33,7 @@ class CompiledModule(Planned):
     What has no fused form runs the class's own ``forward``, and `pygfuse.report` says why.
     """
 
+    is_captured_whole = True
     _of_calls = '_plans', '_target_rows', '_few'
     # as PyG's flow has it first, and then the other way round
     _target_rows: tuple[int, int] = (1, 0)

@@ -18,10 +18,12 @@ class Planned(Noted):
     Attributes:
         plain: The class behind the compiled one.
         compiled: The compiled form of a class.
+        is_captured_whole: Whether what is captured is the ``forward`` of that class.
     """
 
     plain: ClassVar[type[Module]]
     compiled: ClassVar[Callable[[type[Module]], type]]
+    is_captured_whole: ClassVar[bool] = False
     _plans: Plans | None = None
     # attributes that follow from calls, which copies make anew
     _of_calls: ClassVar[tuple[str, ...]] = ('_plans',)

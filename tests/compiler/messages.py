@@ -156,6 +156,9 @@ class RandomConv(MessagePassing):
 
     def __init__(self, maps: list[tuple[int, int]], vectors: int, aggr) -> None:
         super().__init__(aggr)
+        self.add_parts(maps, vectors)
+
+    def add_parts(self, maps: list[tuple[int, int]], vectors: int) -> None:
         self.table, self.scale = (torch.nn.Parameter(torch.randn(TYPES, *width)) for width in ((WIDTH,), ()))
         self.matrices = torch.nn.Parameter(torch.randn(TYPES, WIDTH, WIDTH))
         self.maps = torch.nn.ModuleList(torch.nn.Linear(*widths, bias=k % 2 == 0) for k, widths in enumerate(maps))
@@ -178,6 +181,66 @@ class RandomPairs(RandomConv):
 
     def update(self, inputs):
         return inputs
+
+
+# what a module calls by these names, and how it reduces
+GATHERED = {
+    'x_i': 'x[col]', 'x_j': 'x[row]', 'z_j': 'z.index_select(0, row)', 'y_i': 'y[col]', 'a_j': 'a[row]', 'b_i': 'b[col]'
+}  # fmt: skip
+REDUCED = (
+    'scatter(message, col, 0, x.size(0), {!r})',
+    'torch.zeros_like(x).index_add_(0, col, message)',
+    'x.new_zeros(x.size(0), message.size(-1)).scatter_add(0, col.unsqueeze(-1).expand_as(message), message)',
+    "torch.zeros_like(x).scatter_reduce(0, col[:, None].expand(-1, 4), message, 'amax', include_self=False)",
+    'torch.zeros(x.shape, dtype=x.dtype).index_add(0, col, message)',
+    '(x * 2).index_add(0, col, message, alpha=0.5)',
+)
+
+
+class RandomModule(RandomConv):
+    """The same as a module that gathers and reduces itself, twice."""
+
+    forward: Callable
+
+    def __init__(self, maps: list[tuple[int, int]], vectors: int) -> None:
+        torch.nn.Module.__init__(self)
+        self.add_parts(maps, vectors)
+        self.first, self.last = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+
+def module(seed: int) -> tuple[torch.nn.Module, str]:
+    """A random module and the source of its forward."""
+    writer = Writer(seed)
+    choose = writer.random
+    lines = [
+        'def forward(self, edge_index, x, z, y, a, b, edge_attr, edge_weight, edge_type):',
+        choose.choice(('row, col = edge_index', 'col, row = edge_index', 'row, col = edge_index[0], edge_index[1]')),
+        'index, ptr, size_i = col, None, x.size(0)',
+    ]
+    returned = []
+    for step in range(choose.randint(1, 3)):
+        lines += [f'{name} = {how}' for name, how in GATHERED.items()]
+        made = writer.expression()
+        if made.stored is not None:
+            lines.append(f'self.stored = {made.stored}')
+        lines.append(f'message = {made.text} + 0 * x_j')
+        lines.append(f'out = {choose.choice(REDUCED).format(choose.choice(("sum", "mean", "max", "min")))}')
+        if choose.randrange(3) == 0:
+            lines.append('out += self.first(torch.cat([x, out], dim=-1))')
+            lines.append('out = out.view(-1, 2, 2).flatten(1)')
+        if choose.randrange(4) == 0:
+            lines.append(f'edge_attr = edge_attr + {writer._map(WIDTH, EDGE_DIM)}(message)')
+            returned.append('edge_attr')
+        if choose.randrange(4) == 0:
+            lines.append(f'score_{step} = ({writer.row(1)} * x_j).sum(dim=-1)')
+            returned.append(f'score_{step}')
+        lines.append(choose.choice(('x = torch.tanh(self.last(out))', 'x = x + out.tanh()', 'x, z = out.tanh(), x')))
+    source = '\n    '.join([*lines, f'return {", ".join(["x", *returned])}']) + '\n'
+    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'scatter': scatter}
+    exec(source, namespace)
+    torch.manual_seed(seed)
+    kind = type(f'RandomModule{seed}', (RandomModule,), {'forward': namespace['forward']})
+    return kind(writer.maps, writer.vectors).double(), source
 
 
 ARGUMENTS = 'x_i, x_j, z_j, y_i, a_j, b_i, edge_attr, edge_weight, edge_type, index, ptr, size_i'
@@ -219,18 +282,19 @@ def inputs(seed: int, num_nodes: int = 7, num_edges: int = 20) -> dict[str, torc
     return {'edge_index': torch.stack([sources, targets]), **of_nodes, **numbers, **of_edges}
 
 
-def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False) -> str | None:
+def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_modules: bool = False) -> str | None:
     """Why a random layer is refused, or None if it gave PyG's values and gradients.
 
     Args:
         seed: Of the layer and its inputs.
         with_kernels: Whether walks run, which takes seconds to compile, or torch computes their programs.
         is_traced: Whether ``torch.compile`` traces the layer, and kernels run.
+        of_modules: Whether it is a module that gathers and reduces itself.
 
     Raises:
         AssertionError: If it gave others.
     """
-    conv, source = layer(seed)
+    conv, source = module(seed) if of_modules else layer(seed)
     given = inputs(seed)
     leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
 

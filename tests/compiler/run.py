@@ -18,12 +18,13 @@ def main() -> None:
     parser.add_argument('--first', type=int, default=0, help='the first seed')
     parser.add_argument('--kernels', action='store_true', help='run walks, not torch')
     parser.add_argument('--traced', action='store_true', help='run them within torch.compile, which takes seconds each')
+    parser.add_argument('--modules', action='store_true', help='modules that gather and reduce themselves')
     options = parser.parse_args()
     refused: collections.Counter[str] = collections.Counter()
     wrong = 0
     for seed in range(options.first, options.first + options.cases):
         try:
-            reason = outcome(seed, options.kernels, options.traced)
+            reason = outcome(seed, options.kernels, options.traced, options.modules)
         except Exception:
             wrong += 1
             print(f'seed {seed}')

@@ -97,6 +97,14 @@ class Mapped(Sum):
         return self.mlp(torch.cat([x, out], dim=-1))
 
 
+class Directions(Sum):
+    """Of all nodes, also of those without edges."""
+
+    def forward(self, x, edge_index, edge_attr, u, batch):
+        x = x / x.norm(dim=-1, keepdim=True)
+        return x + scatter(x[edge_index[0]], edge_index[1], 0, x.size(0), reduce='sum')
+
+
 def given(example, with_graphs=True) -> dict:
     nodes = example.num_sources
     graphs = {
@@ -112,6 +120,7 @@ LAYERS = {
     'sums of messages': (lambda: pyg.MetaLayer(None, NodeModel('sum'), None), True),
     'a simulator': (lambda: pyg.MetaLayer(Simulator(), Sum()), False),
     'edges alone': (lambda: pyg.MetaLayer(Simulator()), False),
+    'rows of length one': (lambda: pyg.MetaLayer(None, Directions()), False),
     'maxima of mapped sources': (lambda: pyg.MetaLayer(Simulator(), Mapped()), False),
 }
 
@@ -164,8 +173,8 @@ class Reads(Sum):
 
 class Roots(Sum):
     def forward(self, x, edge_index, edge_attr, u, batch):
-        x = x / x.norm(dim=-1, keepdim=True)
-        return x + scatter(x[edge_index[0]], edge_index[1], 0, x.size(0), reduce='sum')
+        x_j = x[edge_index[0]]
+        return x + scatter(x_j / x_j.norm(dim=-1, keepdim=True), edge_index[1], 0, x.size(0), reduce='sum')
 
 
 REFUSED = {
