@@ -64,10 +64,10 @@ class Captured:
 
     @functools.cached_property
     def has_one_set(self) -> bool:
-        """Whether sources and targets have to be the same nodes, whose degrees are read at both ends."""
-        return any(
-            node.op in ('of_sources', 'of_targets') or 'side' in node.attributes for node in in_order(self.output)
-        )
+        """Whether sources and targets have to be the same nodes: what belongs to targets is read at the other ends."""
+        found = in_order(self.output)
+        moved = in_order([node for node in found if node.op == 'of_sources'])
+        return any(node.op in ('degree', 'reduce') for node in moved) or any('side' in n.attributes for n in found)
 
     @functools.cached_property
     def ends_early(self) -> bool:
