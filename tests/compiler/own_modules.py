@@ -205,6 +205,17 @@ class Onto(nn.Module):
         return out.index_add(0, col, torch.ones_like(x[row]))
 
 
+class Twice(nn.Module):
+    """Two sums into the same zeros."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        out = torch.zeros_like(x)
+        out.index_add_(0, col, x[row].sin())
+        out.index_add_(0, col, x[row] * x[col])
+        return out
+
+
 class Degrees(nn.Module):
     def forward(self, x, edge_index):
         row, col = edge_index

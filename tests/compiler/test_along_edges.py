@@ -8,9 +8,10 @@ import copy
 import pytest
 import torch
 from torch.nn import Linear
-from torch_geometric.utils import softmax
+from torch_geometric.utils import scatter, softmax
 
 import pygfuse
+from tests.compiler.as_pyg import assert_as_pyg
 from tests.compiler.own_convs import Own
 from tests.support.parity import GRAPHS
 
@@ -75,6 +76,53 @@ def test_values_gradients_and_those_of_gradients(name, graph):
     (plan,) = fused.plans()
     titles = [form.title for form in plan.walks.values()]
     assert is_walk in (None, any('values of edges, heads' in title for title in titles))
+
+
+SCORES = {
+    'a score': (lambda x_i, x_j, e: (x_i * x_j).sum(dim=-1).sigmoid(), True),
+    'scaled heads': (lambda x_i, x_j, e: ((x_i * x_j).view(-1, 2, 16) * e[:, :2].unsqueeze(-1)).sum(-1), True),
+    'heads with features': (lambda x_i, x_j, e: (x_i.view(-1, 2, 16) * x_j.view(-1, 2, 16)).sum(-1, True) + 1, True),
+    'heads in another order': (lambda x_i, x_j, e: (x_i * x_j).view(-1, 16, 2).sum(dim=1).exp(), False),
+    'factors that differ': (lambda x_i, x_j, e: ((x_i * x_j).view(-1, 2, 16) * e.view(-1, 2, 16)).sum(-1).tanh(), True),
+    'narrow sums': (lambda x_i, x_j, e: (x_i - x_j)[:, :3].square().sum(dim=-1, keepdim=True).sqrt(), None),
+}
+
+
+@pytest.mark.parametrize('name', SCORES)
+def test_sums_over_channels_in_another_order_or_not(name):
+    """Their values and gradients; a walk gives them where they are those of heads, one after the other."""
+    values, is_walk = SCORES[name]
+    edge_index = GRAPHS['random']().edge_index
+    nodes, edges = int(edge_index.max()) + 1, edge_index.shape[1]
+    x, edge_attr = torch.randn(nodes, 32).double() / 4, torch.randn(edges, 32).double()
+    given = {'edge_index': edge_index, 'x': x.requires_grad_(), 'edge_attr': edge_attr.requires_grad_()}
+    conv = Stored(values)
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    for found, expected in zip(results(fused, given), results(conv, given), strict=True):
+        torch.testing.assert_close(found, expected)
+    assert fused.note.reason is None
+    titles = [form.title for form in fused.plans()[0].walks.values()]
+    assert is_walk in (None, any('values of edges, heads' in title for title in titles))
+
+
+class Scored(Own):
+    """The sum of scores, and what they weigh: a softmax that is written out and clamped."""
+
+    def message(self, x_i, x_j):
+        score = ((x_i * x_j).view(-1, 2, 16).sum(-1) / 4).clamp(-5, 5).exp()
+        return score, x_j.view(-1, 2, 16) * score.unsqueeze(-1)
+
+    def aggregate(self, inputs, index, dim_size=None):
+        total, out = (scatter(part, index, 0, dim_size) for part in inputs)
+        return (out / (total.unsqueeze(-1) + 1e-6)).flatten(1)
+
+
+def test_sums_of_scores():
+    torch.manual_seed(0)
+    conv = Scored()
+    assert_as_pyg(conv, {'edge_index': GRAPHS['random']().edge_index, 'x': torch.randn(40, 32)})
+    titles = [form.title for plan in conv.plans() for form in plan.walks.values()]
+    assert not any('operators on chunks' in title for title in titles)
 
 
 class Mapped(Stored):

@@ -37,6 +37,7 @@ FUSED: dict[str, Callable] = {
 }
 REFUSED: dict[str, Callable] = {
     'sum of another type': lambda x_j: x_j.sum(-1, keepdim=True, dtype=torch.float64),
+    'dropout of whole channels': lambda x_j: torch.feature_dropout(x_j.view(-1, 2, 3), 0.0, True).flatten(1),
     'mean of another type': lambda x_j: x_j.mean(-1, keepdim=True, dtype=torch.float64),
     'softmax of another type': lambda x_j: F.softmax(x_j, dim=-1, dtype=torch.float64),
     'method softmax of another type': lambda x_j: x_j.softmax(-1, torch.float64),

@@ -55,6 +55,21 @@ def test_what_is_computed_of_them():
     assert_as_pyg(Receiving(LAST, more=lambda found: found.tanh() * 2.0), given())
 
 
+class Clamped(Own):
+    def message(self, x_j, size_i):
+        return x_j.clamp(max=size_i)
+
+
+def test_a_number_of_rows_is_no_number():
+    """What stands for it while a message is captured is another one."""
+    conv = Clamped()
+    x, edge_index = torch.full((NODES, WIDTH), 100.0), random_edges(NODES, NODES, EDGES)
+    expected = conv(edge_index, x=x)
+    pygfuse.compile(conv)
+    assert torch.equal(conv(edge_index, x=x), expected)
+    assert conv.note.reason == 'it computes with the number of edges or nodes'
+
+
 def test_a_number_that_a_call_brings():
     class Sized(Own):
         def message(self, x_j):

@@ -51,7 +51,8 @@ ARGUMENTS = {
     own.Typed: lambda d: {k: d[k] for k in ('z', 'edge_index', 'edge_type', 'u', 'batch')},
 }
 MODULES = [
-    *ARGUMENTS, own.Mean, own.Extremes, own.Onto, own.Degrees, own.WithinOthers,
+    *ARGUMENTS, own.Mean, own.Extremes, own.Onto,
+    own.Twice, own.Degrees, own.WithinOthers,
 ]  # fmt: skip
 
 
@@ -197,6 +198,29 @@ def test_what_is_refused_runs_once():
     assert 't moves the dimension' in pygfuse.report(compiled).rows[0].why_not
 
 
+class Dropouts(torch.nn.Module):
+    def forward(self, x, edge_index):
+        first, second = (torch.nn.functional.dropout(x, 0.5) for _ in range(2))
+        summed = torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
+        return first - second, summed
+
+
+def test_dropouts_of_the_same_are_two():
+    arguments = arguments_of(Dropouts, given())
+    compiled = pygfuse.compile(Dropouts())
+    assert compiled(**arguments)[0].abs().sum() > 0
+    assert compiled.note.reason is None
+
+
+def test_other_numbers_of_nodes_and_edges_are_no_other_kind_of_call():
+    compiled = pygfuse.compile(own.Normalised())
+    for nodes in range(NODES, NODES + 20):
+        arguments = arguments_of(own.Normalised, given(nodes=nodes, edges=2 * nodes))
+        torch.testing.assert_close(compiled(**arguments), compiled.plain.forward(compiled, **arguments))
+        assert compiled.note.reason is None
+    assert len(compiled.plans()) == 1
+
+
 class Stores(torch.nn.Module):
     def forward(self, x, edge_index):
         row, col = edge_index
@@ -246,6 +270,12 @@ class Nothing(torch.nn.Module):
         return x * 2
 
 
+class OntoAnExtreme(torch.nn.Module):
+    def forward(self, x, edge_index):
+        places = edge_index[1].unsqueeze(-1).expand(-1, x.shape[1])
+        return (x * 1).scatter_reduce(0, places, x[edge_index[0]], 'amax')
+
+
 class TorchScattered(torch.nn.Module):
     def forward(self, x, edge_index):
         alpha = torch.zeros(x.shape[0]).index_add_(0, edge_index[1], torch.ones(edge_index.shape[1]))
@@ -258,6 +288,7 @@ REFUSED = {
     Writes: 'it writes into a tensor that something else may share',
     ToOneNumber: 'it computes with the number of edges or nodes',
     Nothing: 'it reduces nothing',
+    OntoAnExtreme: 'of what was there before',
 }
 
 

@@ -191,8 +191,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'the type by default of a plan',
         'conv/_plans.py',
-        'return torch.get_default_dtype(), *(',
-        'return None, *(',
+        '        torch.get_default_dtype(),\n',
+        '',
         f'{_DEGREES} -k another_type',
     ),
     Mutation(

@@ -64,8 +64,8 @@ OF_COMPILATION = (
     Mutation(
         'degrees of other nodes',
         'compiler/capture.py',
-        "any('side' in node.attributes or node.residency != TARGET for node in found)",
-        'False',
+        "return any(node.op in ('degree', 'reduce') for node in moved) or any('side' in n.attributes for n in found)",
+        'return False',
         'tests/compiler/test_degrees_of_both_ends.py -k two_sets',
     ),
     Mutation(

@@ -198,8 +198,8 @@ OF_LAYERS = (
     Mutation(
         'a layer that is observed',
         'conv/_repeated.py',
-        '        or is_observed(layer)\n',
-        '',
+        'return is_plain_place() and not is_observed(layer)',
+        'return is_plain_place()',
         'tests/conv/test_repeated.py -k hooked',
     ),
     Mutation(

@@ -35,8 +35,8 @@ OF_VALUES_OF_EDGES = (
     Mutation(
         'a batch of gradients whose ones are a batch',
         'ops/values_along_edges.py',
-        'ones = tensors[0].new_ones(self.edges.num_edges, plan.width)',
-        'ones = grad.new_ones(self.edges.num_edges, plan.width)',
+        'ones = tensors[0].new_ones(self.edges.num_edges, self.width)',
+        'ones = grad.new_ones(self.edges.num_edges, self.width)',
         f'{_VALUES} -k batches',
     ),
     Mutation(
@@ -69,16 +69,16 @@ OF_VALUES_OF_EDGES = (
     ),
     Mutation(
         'writes to features that the user holds',
-        'compiler/symbols.py',
-        "(symbol.node.op == 'input' and not symbol.is_copy)",
-        'False',
+        'compiler/sharing.py',
+        '[one for one in symbol.sharing if one.is_given and not one.is_copy]',
+        '[]',
         f'{_WRITES} -k other_writes',
     ),
     Mutation(
         'writes to what shares its memory',
-        'compiler/symbols.py',
-        'if symbol.node.op in _MOVING or name in _SHARING:',
-        'if symbol.node.op in _MOVING:',
+        'compiler/sharing.py',
+        "if result.node.op in (*_VIEWS, 'expand') or function in _FUNCTIONS:",
+        "if result.node.op in (*_VIEWS, 'expand'):",
         f'{_WRITES} -k other_writes',
     ),
     Mutation(

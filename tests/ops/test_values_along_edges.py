@@ -36,11 +36,18 @@ PROGRAMS = {
         score=lambda x, e: sum_channels(x * e),
         message=lambda weight, x_dst, factor: weight * x_dst * factor,
     ),
+    'summed': EdgeProgram(
+        'test_values_summed',
+        operands(source='x', target='x_dst', edge='e', edge_heads='factor'),
+        score=lambda factor: factor,
+        message=lambda weight, x, x_dst, e: weight * (x * x_dst + e),
+    ),
 }
 VALUES = {
     'sum': lambda x, x_dst, e, w, s: x - x_dst + e,
     'product': lambda x, x_dst, e, w, s: torch.tanh(x * x_dst + 0.5 * e),
     'scored': lambda x, x_dst, e, w, s: _summed(x * e) * x_dst,
+    'summed': lambda x, x_dst, e, w, s: (x * x_dst + e).view(-1, HEADS, CHANNELS).sum(dim=-1),
     'weighed': lambda x, x_dst, e, w, s: (w * s).repeat_interleave(CHANNELS, dim=1) * (x + x_dst * e),
 }
 

@@ -1,0 +1,137 @@
+"""What is broken in modules that gather and reduce along edges themselves."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+_MODULES = 'tests/conv/test_modules.py'
+_VALUES = 'tests/ops/test_values_along_edges.py'
+
+OF_MODULES = (
+    Mutation(
+        'edges that lead the other way',
+        'conv/_modules.py',
+        'nodes, flow = call.num_nodes, FLOWS[1 - target_row]',
+        'nodes, flow = call.num_nodes, FLOWS[0]',
+        f'{_MODULES} -k "own_code and Equivariant"',
+    ),
+    Mutation(
+        'values of nodes that are computed for each end',
+        'compiler/views.py',
+        "return value(f'of_{end}s', node)",
+        'return dataclasses.replace(node, residency=end)',
+        f'{_MODULES} -k "own_code and (Recurrent or Normalised or WithinOthers)"',
+    ),
+    Mutation(
+        'dropouts of nodes that are one',
+        'compiler/passes/subexpressions.py',
+        "if node.op in ('dropout', 'dropout_of_nodes') or (",
+        "if node.op == 'dropout' or (",
+        f'{_MODULES} -k dropouts_of_the_same',
+    ),
+    Mutation(
+        'a sum onto what is there that forgets it',
+        'compiler/scattering.py',
+        "return added if x.constant == 0.0 and added.node.shape == x.node.shape else made('add', x, added)",
+        'return added',
+        f'{_MODULES} -k "own_code and Onto"',
+    ),
+    Mutation(
+        'a factor of what is added',
+        'compiler/scattering.py',
+        "return _onto(x, added if alpha == 1 else made('mul', added, alpha))",
+        'return _onto(x, added)',
+        f'{_MODULES} -k "own_code and Onto"',
+    ),
+    Mutation(
+        'a maximum of edges alone where there is something',
+        'compiler/scattering.py',
+        'if reduce not in _REDUCTIONS or include_self or x.constant != 0.0:',
+        'if reduce not in _REDUCTIONS:',
+        f'{_MODULES} -k what_has_no_form',
+    ),
+    Mutation(
+        'numbers that are written to and stay constant',
+        'compiler/sharing.py',
+        'symbol.node, symbol.constant = result.node, result.constant',
+        'symbol.node = result.node',
+        f'{_MODULES} -k "own_code and Twice"',
+    ),
+    Mutation(
+        'what shares memory that was written to',
+        'compiler/sharing.py',
+        'other.is_changed = other is not symbol',
+        'other.is_changed = False',
+        'tests/compiler/test_writes_and_settings.py -k other_writes',
+    ),
+    Mutation(
+        'numbers of nodes as numbers',
+        'compiler/symbols.py',
+        'if any(isinstance(argument, Rows) for argument in _flat((*args, *attributes.values()))):',
+        'if False:',
+        'tests/compiler/test_sizes.py -k number_of_rows',
+    ),
+    Mutation(
+        'numbers of nodes that are those of one call',
+        'conv/_module_calls.py',
+        'return Rows(NUM_TARGETS) if type(item) is int and item == counts.nodes else item',
+        'return item',
+        f'{_MODULES} -k other_numbers',
+    ),
+    Mutation(
+        'what is given back as a copy',
+        'compiler/modules.py',
+        'if symbol is out and not is_constant(symbol)',
+        'if False',
+        f'{_MODULES} -k given_back',
+    ),
+    Mutation(
+        'few edges of another device',
+        'conv/_module_calls.py',
+        'return is_plain and 0 < edges.shape[-1] < self.fewest',
+        'return is_plain',
+        f'{_MODULES} -k few_edges_run',
+    ),
+    Mutation(
+        'what is compiled within what is captured',
+        'compiler/watch.py',
+        "return kind.plain if getattr(kind, 'is_captured_whole', False) else kind",
+        'return kind',
+        f'{_MODULES} -k captured_with_what_holds_them',
+    ),
+    Mutation(
+        'plans that copies take along',
+        'conv/_planned.py',
+        'if name not in self._of_calls}',
+        "if name != ''}",
+        f'{_MODULES} -k copies_pickles',
+    ),
+    Mutation(
+        'sums over channels in another order',
+        'compiler/along_edges.py',
+        'is_in_order = channels > 1 and (places.reshape(-1) == range(heads * channels)).all()',
+        'is_in_order = channels > 1',
+        'tests/compiler/test_along_edges.py -k another_order',
+    ),
+    Mutation(
+        'factors that differ within a sum',
+        'compiler/kept.py',
+        'is_same = len(factor.shape) == len(x.shape) and all(factor.shape[d - 1] == 1 for d in dims)',
+        'is_same = len(factor.shape) == len(x.shape)',
+        'tests/compiler/test_along_edges.py -k gradients_and_those',
+    ),
+    Mutation(
+        'batches of gradients of sums over channels',
+        'ops/values_along_edges.py',
+        'return found.view(-1, plan.heads, plan.channels).sum(-1) if self.is_of_heads else found',
+        'return found',
+        f'{_VALUES} -k batches',
+    ),
+    Mutation(
+        'dropout of whole channels',
+        'compiler/dropouts.py',
+        'if x.dim() > 2:',
+        'if False:',
+        'tests/compiler/test_operators.py -k whole_channels',
+    ),
+)
