@@ -54,6 +54,7 @@ class Captured:
         stored: Where the values are stored that are: a module, and the name of its attribute.
         constants: The same of numbers, texts and None, and these.
         returns_several: Whether the layer returns a tuple.
+        is_of_one_set: Whether sources and targets are the same nodes in all calls.
     """
 
     output: Node
@@ -61,6 +62,7 @@ class Captured:
     stored: tuple[tuple[Module, str], ...] = ()
     constants: tuple[tuple[Module, str, Any], ...] = ()
     returns_several: bool = False
+    is_of_one_set: bool = False
 
     @functools.cached_property
     def has_one_set(self) -> bool:

@@ -13,7 +13,7 @@ from pygfuse.compiler.filled import filled
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
 from pygfuse.compiler.piles import Pile
-from pygfuse.compiler.places import NUM_TARGETS
+from pygfuse.compiler.places import DEVICE, NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.typed_maps import typed_product, typed_product_by
@@ -172,6 +172,9 @@ def _same(x: Symbol, **_: Any) -> Symbol:
 def _convert(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
     if kwargs.get('copy') or any(argument is True for argument in args):
         raise Refused('a copy of another type perhaps')
+    places = [a for a in (*args, *kwargs.values()) if isinstance(a, (torch.device, str))]
+    if len(places) == len(args) + len(kwargs) == 1 and torch.device(places[0]) == DEVICE.get():
+        return x
     wanted = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)]
     wanted += [a.dtype for a in args if isinstance(a, Symbol)]
     if len(wanted) == 1 and not x.dtype.is_floating_point and wanted[0].is_floating_point:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 import torch_geometric.utils
-from torch.nn import BatchNorm1d
+from torch.nn import BatchNorm1d, Module
 from torch_geometric.nn.aggr import Aggregation
 
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
@@ -34,6 +34,17 @@ _OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determi
 BY_OTHERS = 'a reduction of edges by something else than their target'
 # numbers of an edge of which PyTorch's operators take a softmax of sources: those of a message take them longer
 _MOST_SCORES = 16
+# normalisations that may take several rows together, of which values keep their shape
+NORMS = (
+    torch.nn.BatchNorm1d,
+    torch_geometric.nn.norm.BatchNorm,
+    torch_geometric.nn.norm.GraphNorm,
+    torch_geometric.nn.norm.GraphSizeNorm,
+    torch_geometric.nn.norm.InstanceNorm,
+    torch_geometric.nn.norm.LayerNorm,
+    torch_geometric.nn.norm.MeanSubtractionNorm,
+    torch_geometric.nn.norm.PairNorm,
+)
 # what symbols of no parameter and no buffer are instances of
 _TENSOR = torch.empty(0)
 
@@ -133,11 +144,25 @@ def aggregation_call(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_
 
 def batch_norm_call(module: BatchNorm1d, x: Any) -> Any:
     """``BatchNorm1d.__call__`` of symbols: the module is read, and its statistics move, when the plan runs."""
-    if not isinstance(x, Symbol) or x.rows not in (NUM_EDGES, NUM_TARGETS) or x.dim() != 2 or x.is_stacked:
+    if not isinstance(x, Symbol) or x.rows != NUM_EDGES or x.dim() != 2 or x.is_stacked:
         raise Refused('a batch normalisation of something that is no row of values for each edge')
     if x.shape[1] != module.num_features:
         raise Refused(f'a batch normalisation of {module.num_features} features where there are {x.shape[1]}')
-    return made('batch_norm' if x.rows == NUM_EDGES else 'batch_norm_of_nodes', x, module=module)
+    return made('batch_norm', x, module=module)
+
+
+def norm_call(module: Module, x: Any, *given: Any) -> Any:
+    """A call of a normalisation of nodes, which takes them together: the module runs as it is.
+
+    Args:
+        module: One of `NORMS`.
+        x: Values of nodes.
+        given: What it takes beside, the graph of each node perhaps.
+    """
+    are_of_nodes = all(one is None or (isinstance(one, Symbol) and one.rows == NUM_TARGETS) for one in (x, *given))
+    if not are_of_nodes or x is None or x.dim() != 2 or x.is_stacked:
+        raise Refused('a normalisation of something that is no row of values for each node')
+    return made('norm_of_nodes', x, *given, module=module)
 
 
 def checkpoint(function: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -109,7 +109,7 @@ def capture_module(
         raise Refused('it reduces nothing')
     returned, kind = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row)
+    return CapturedModule(**{**fields, 'is_of_one_set': True}, returned=returned, kind=kind, target_row=target_row)
 
 
 def _symbols(arguments: Mapping[str, Any], target_row: int) -> Iterator[tuple[str, Any]]:

@@ -168,7 +168,7 @@ OPERATIONS['softmax_of_sources'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # of all nodes
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
-OPERATIONS['batch_norm_of_nodes'] = Operation(lambda x, module: x if x.device.type == 'meta' else module(x))
+OPERATIONS['norm_of_nodes'] = Operation(lambda x, *given, module: x if x.device.type == 'meta' else module(x, *given))
 OPERATIONS['gru_cell'] = Operation(torch.gru_cell)
 OPERATIONS['filled'] = Operation(lambda: None, residency='target')
 # several values that a layer returns, of edges and targets

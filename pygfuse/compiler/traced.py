@@ -61,7 +61,7 @@ class Traced:
         """
         if plan.captured.ends_early:
             raise Refused('torch compiles no reduction without a size')
-        if plan.captured.has_one_set:
+        if plan.captured.has_one_set and not plan.captured.is_of_one_set:
             raise Refused('torch compiles no degrees that are read at the other ends')
         if plan.captured.sizes:
             raise Refused('torch compiles no reduction to another number of rows than there are targets')

@@ -110,6 +110,9 @@ def _repeat(x: Symbol, *repeats: Any) -> Symbol:
 
 @handler('getitem')
 def _getitem(x: Symbol, key: Any) -> Symbol:
+    if isinstance(key, tuple) and key and isinstance(key[0], Place) and all(one == slice(None) for one in key[1:]):
+        # all that is in the rows
+        key = key[0] if len(key) <= x.dim() else key
     if isinstance(key, Place):
         return _index_select(x, 0, key)
     if _is_lookup(x, key):

@@ -16,8 +16,8 @@ from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.ir import EDGE, SHARED, leaf
-from pygfuse.compiler.leaves import METHODS, aggregation_call, batch_norm_call
-from pygfuse.compiler.places import NUM_EDGES
+from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call
+from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.settings import HELD, Settings
 from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, unscripted, watched_value
@@ -192,6 +192,11 @@ class Watched:
         call = written_class(type(module)).__call__
         if isinstance(module, Aggregation):
             return aggregation_call(self, *args, **kwargs)
+        if type(module) in NORMS and args and isinstance(args[0], Symbol) and args[0].rows == NUM_TARGETS:
+            if kwargs:
+                raise Refused(f'a {type(module).__name__} by {", ".join(kwargs)}')
+            guards.add(module, '__class__', type(module))
+            return norm_call(module, *args)
         if type(module) is BatchNorm1d:
             guards.add(module, '__class__', BatchNorm1d)  # another one where a parametrization is registered
             return batch_norm_call(module, *args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,8 @@ from pygfuse.compiler.places import NUM_TARGETS, Rows
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
 
-_INDICES = torch.int64, torch.int32
+INDICES = torch.int64, torch.int32
+_ANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 # names that say what an argument is, where several may be the edges
 _NAMES = 'edge_index', 'edges'
 # of two arguments that are rows of indices
@@ -132,7 +133,10 @@ def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, 
     except TypeError as error:
         raise Refused(str(error)) from None
     bound.apply_defaults()
-    return dict(list(bound.arguments.items())[1:])
+    # others of any name or number are no arguments where there are none
+    any_of = [one.name for one in _signature(forward).parameters.values() if one.kind in _ANY]
+    names = list(bound.arguments)[1:]
+    return {name: bound.arguments[name] for name in names if name not in any_of or bound.arguments[name]}
 
 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -154,11 +158,11 @@ def _nested(name: str, item: Any, found: Mapping[str, Any]) -> Any:
 def _are_edges(item: Any) -> bool:
     """Whether something holds two indices for each edge."""
     if isinstance(item, Tensor):
-        return item.dim() == 2 and item.shape[0] == 2 and item.dtype in _INDICES and type(item) is Tensor
+        return item.dim() == 2 and item.shape[0] == 2 and item.dtype in INDICES and type(item) is Tensor
     if type(item) not in (tuple, list) or len(item) != 2 or any(type(row) is not Tensor for row in item):
         return False
     first, second = item
-    return first.dim() == 1 and first.shape == second.shape and first.dtype == second.dtype and first.dtype in _INDICES
+    return first.dim() == 1 and first.shape == second.shape and first.dtype == second.dtype and first.dtype in INDICES
 
 
 def _names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -169,7 +173,17 @@ def _names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
             return first, second
     if not found:
         raise Refused('none of its arguments is an edge_index')
-    return (next((name for name in found if name.rpartition('.')[2] in _NAMES), found[0]),)
+    return (preferred(found),)
+
+
+def preferred(names: Sequence[str]) -> str:
+    """Which of several arguments that may be the edges are."""
+    return next((name for name in names if name.rpartition('.')[2] in _NAMES), names[0])
+
+
+def names_of(forward: Any) -> tuple[str, ...]:
+    """The names of what a ``forward`` takes."""
+    return tuple(_signature(forward).parameters)[1:]
 
 
 def _as_one(*edges: Any) -> Tensor:

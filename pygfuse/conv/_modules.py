@@ -21,13 +21,14 @@ from pygfuse.conv._plans import key_of, planned
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import is_plain_place
 from pygfuse.conv._scripting import told_of
+from pygfuse.conv._traced_modules import ModuleTracedByTorch
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
 from pygfuse.ops.listed import savable
 
 
-class CompiledModule(Planned):
+class CompiledModule(ModuleTracedByTorch, Planned):
     """A mixin before a class of modules: its ``forward`` runs what the compiler makes of it.
 
     What has no fused form runs the class's own ``forward``, and `pygfuse.report` says why.
@@ -42,7 +43,7 @@ class CompiledModule(Planned):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the module; arguments and results are those of its class."""
-        found = self._run(args, kwargs)
+        found = self.run_traced(args, kwargs) if torch.compiler.is_compiling() else self._run(args, kwargs)
         if self.runs_fused(found if isinstance(found, str) else None):
             return found[0]
         return self.plain.forward(self, *args, **kwargs)
@@ -59,7 +60,7 @@ class CompiledModule(Planned):
 
     def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any] | str:
         """What a call returns, in a tuple, or why it runs the class's own ``forward``."""
-        reason = 'torch compiles' if torch.compiler.is_compiling() else fallback.why_not_here()
+        reason = fallback.why_not_here()
         if reason is None and self._few is not None and self._few.has(args, kwargs):
             reason = self._few.reason
         if reason is not None:
@@ -72,7 +73,7 @@ class CompiledModule(Planned):
 
     def _run_call(self, call: ModuleCall) -> tuple[Any] | str:
         check_types(call.tensors)
-        plan = self._plan(call)
+        plan = self.plan_of_call(call)
         if isinstance(plan, str):
             return plan
         captured: CapturedModule = plan.captured
@@ -101,7 +102,7 @@ class CompiledModule(Planned):
         is_measured = few_edges_of(call.edge_index.device) is not None
         return max(plan.fewest_edges, fewest_of(is_of_a_module=True)) if is_measured else 0
 
-    def _plan(self, call: ModuleCall) -> Plan | str:
+    def plan_of_call(self, call: ModuleCall) -> Plan | str:
         """The plan of a call, or why there is none."""
         if self._plans is None:
             self._plans = {}

@@ -47,21 +47,23 @@ class TracedCall:
         traced: What computes the results.
         arguments: Where its tensors are.
         fewest_edges: Along fewer, what torch makes of PyG's operators takes less.
+        flow: PyG's flow.
     """
 
     traced: Traced
     arguments: KnownArguments
     fewest_edges: int
+    flow: str = FLOWS[0]
 
     @staticmethod
-    def of(plan: Plan, layer: Any, arguments: KnownArguments) -> TracedCall:
+    def of(plan: Plan, layer: Any, arguments: KnownArguments, flow: str = FLOWS[0]) -> TracedCall:
         """The calls that a plan runs.
 
         Raises:
             Refused: If torch cannot trace it.
         """
         fewest = max(fewest_compiled(plan.is_much_work), plan.fewest_edges)
-        return TracedCall(Traced.of(plan, layer), arguments, fewest)
+        return TracedCall(Traced.of(plan, layer), arguments, fewest, flow)
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
         """The results of a call and what ``update`` takes, or why torch traces PyG's operators.
@@ -75,8 +77,8 @@ class TracedCall:
         tensors = self.arguments.tensors(None, kwargs)
         counts = self.arguments.num_nodes(size, kwargs, is_checked=True)
         if tensors is None or counts is None or not self.traced.holds(layer):
-            return _NOT_TRACED
-        edges = Edges(adjacency, counts[0], counts[1])
+            return NOT_TRACED
+        edges = Edges(adjacency, counts[0], counts[1], self.flow)
         stacks = self.arguments.stacks_of(tensors)
         if stacks is None:
             out = self.traced.run(layer, edges, tensors)
@@ -89,7 +91,7 @@ class TracedCall:
 _CALLS = types.SimpleNamespace()
 _NAME = 'pygfuse call '
 _names = map((_NAME + '{}').format, itertools.count())
-_NOT_TRACED = 'torch compiles'
+NOT_TRACED = 'torch compiles'
 
 
 def known_as(call: TracedCall) -> str:
@@ -117,11 +119,11 @@ class TracedByTorch:
         is_plain = is_edge_index(adjacency) and not isinstance(adjacency, EdgeIndex) and adjacency.dim() == 2
         # an export is for other processes, which know no program of the layer
         if not is_plain or self.flow != FLOWS[0] or torch.compiler.is_exporting():
-            return _NOT_TRACED
+            return NOT_TRACED
         names = self.arguments_read()
         call = None if names is None else described(adjacency, size, kwargs, *names, self.node_dim == -2)
         if call is None:
-            return _NOT_TRACED
+            return NOT_TRACED
         return run_known(self.traced_call(call, str(adjacency.device)), self, adjacency, size, kwargs)
 
     @torch.compiler.assume_constant_result
@@ -144,7 +146,7 @@ class TracedByTorch:
             example = collected(self, edges, size, kwargs)
             plan, arguments = self.plan_of_call(example), KnownArguments.of(self, example, kwargs)
             if isinstance(plan, str) or arguments is None:
-                return plan if isinstance(plan, str) else _NOT_TRACED
+                return plan if isinstance(plan, str) else NOT_TRACED
             return known_as(TracedCall.of(plan, self, arguments))
         except (Refused, ValueError) as refusal:
             return str(refusal)

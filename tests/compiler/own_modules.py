@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_geometric.nn import GraphNorm
 from torch_geometric.utils import degree, scatter, softmax
 
 WIDTH, OF_EDGES, NODES, EDGES = 8, 3, 30, 200
@@ -141,6 +142,22 @@ class Recurrent(nn.Module):
         m = m if edge_weight is None else m * edge_weight.view(-1, 1)
         h = self.cell(scatter(m, edge_index[1], dim=0, dim_size=h.size(0), reduce='sum'), h)
         return self.norm(h).relu()
+
+
+class Guarded(nn.Module):
+    """What stands around a layer in practice: a look at the number of edges, a device, a norm over graphs."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin, self.norm = nn.Linear(2 * WIDTH, WIDTH), GraphNorm(WIDTH)
+
+    def forward(self, x, edge_index, batch, *others, **more):
+        if edge_index.numel() == 0 or not edge_index.size(1) > 0:
+            return x
+        row, col = edge_index
+        out = torch.zeros(x.size(0), x.size(1), dtype=x.dtype).to(x.device)
+        out.index_add_(0, col, self.lin(torch.cat([x[row, :], x[col, :]], dim=1)).relu())
+        return x + self.norm(out, batch)
 
 
 class Interaction(nn.Module):

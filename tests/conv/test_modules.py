@@ -46,6 +46,7 @@ ARGUMENTS = {
         **{'q': d['x'], 'mu': d['mu'], 'basis': d['edge_attr'], 'direction': d['direction']},
         **{'idx_i': d['edge_index'][0], 'idx_j': d['edge_index'][1], 'n_atoms': d['x'].shape[0]},
     },
+    own.Guarded: lambda d: {k: d[k] for k in ('x', 'edge_index', 'batch')},
     own.Scores: lambda d: {'z': d['x'], 'edge_index': d['edge_index']},
     own.States: lambda d: {k: d[k] for k in ('x', 'edge_index', 'edge_attr')},
     own.Typed: lambda d: {k: d[k] for k in ('z', 'edge_index', 'edge_type', 'u', 'batch')},
@@ -368,6 +369,14 @@ def test_blocks_that_are_compiled_themselves_are_captured_with_what_holds_them()
     assert not module.blocks[0].was_captured
 
 
+def test_arguments_of_any_number_are_its_own_code_s():
+    arguments, compiled = arguments_of(own.Guarded, given()), pygfuse.compile(own.Guarded())
+    expected = compiled(**arguments)
+    assert compiled.note.reason is None
+    torch.testing.assert_close(compiled(*arguments.values(), 1, more={}), expected)
+    assert compiled.note.reason is not None
+
+
 def test_a_hook_within_is_called():
     module, arguments = own.Mean(), arguments_of(own.Mean, given())
     compiled, seen = pygfuse.compile(copy.deepcopy(module)), []
@@ -437,11 +446,39 @@ def test_autocast_gives_the_types_of_its_own_code(kind):
         torch.testing.assert_close(found, wanted, atol=0.1, rtol=0.1)
 
 
-def test_torch_compiles_its_own_code():
+NOT_TRACED = {
+    own.Attention: 'torch compiles',  # its edges are within a tuple
+    own.Interaction: 'torch compiles',  # they are two arguments
+    own.Recurrent: 'torch compiles no norm_of_nodes',
+    own.Guarded: 'torch compiles no norm_of_nodes',
+}
+FAST = own.Equivariant, own.Interaction, own.States
+
+
+@pytest.mark.parametrize(
+    'kind', [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.slow) for kind in MODULES]
+)
+def test_within_torch_compile(kind):
+    torch._dynamo.reset()
     torch.manual_seed(0)
-    module, arguments = own.Mean(), arguments_of(own.Mean, given())
-    compiled = torch.compile(pygfuse.compile(copy.deepcopy(module)), backend='eager', fullgraph=True)
-    torch.testing.assert_close(compiled(**arguments), module(**arguments))
+    module, arguments = kind(), arguments_of(kind, given())
+    reference = parity.results(copy.deepcopy(module).double(), arguments, torch.float64, 0)
+    compiled = pygfuse.compile(module).double()
+    traced = torch.compile(compiled, backend='aot_eager', fullgraph=True)
+    found = parity.results(traced, arguments, torch.float64, 0)
+    parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
+    assert compiled.note.reason == NOT_TRACED.get(kind)
+
+
+def test_a_trace_of_several_sizes():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module, traces = own.Normalised(), torch._dynamo.testing.CompileCounter()
+    traced = torch.compile(pygfuse.compile(copy.deepcopy(module)), backend=traces, fullgraph=True)
+    for nodes in (30, 40, 50, 60, 70):
+        arguments = arguments_of(own.Normalised, given(nodes=nodes, edges=3 * nodes))
+        torch.testing.assert_close(traced(**arguments), module(**arguments))
+    assert traces.frame_count <= 3
 
 
 def test_torch_scripts_its_own_code():
