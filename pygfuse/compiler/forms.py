@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from pygfuse.compiler.along_edges import AlongEdges, along_edges
+from pygfuse.compiler.channel_sums import channel_sums_apart
 from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.ir import Node, value
-from pygfuse.compiler.kept import Apart, channel_sums_apart, narrow_values_apart, networks_apart, wordless_apart
+from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart, wordless_apart
 from pygfuse.compiler.lowering import Walk, lowered
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.network_reading import network_of

@@ -28,7 +28,6 @@ from pygfuse.compiler.ir import (
     mapped,
     nodes_in,
     results_of,
-    rewritten,
     value,
 )
 from pygfuse.compiler.ir import kept as in_memory
@@ -40,8 +39,6 @@ from pygfuse.ops.edge_values import DTYPES
 
 # what takes long on edges
 _MAPS = ('linear', 'matmul', 'einsum')
-# a sum of fewer numbers is computed again
-_CHANNELS = 8
 # what takes rows of several edges together
 _TOGETHER = ('softmax_of_sources', 'typed_map')
 
@@ -82,7 +79,7 @@ def narrow_values_apart(message: Node, share: int) -> Apart:
     if not kept:
         raise Refused('no values of edges that are narrow')
     _check_mapped_once(message, kept)
-    return _apart(message, kept, computed_on_edges(message))
+    return taken_apart(message, kept, computed_on_edges(message))
 
 
 def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
@@ -127,7 +124,7 @@ def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
             outside |= {id(parent) for parent in node.parents()}
     if not found and not of_nodes:
         raise Refused('no networks whose values could be kept')
-    return _apart(message, found.values(), order, of_nodes)
+    return taken_apart(message, found.values(), order, of_nodes)
 
 
 def wordless_apart(message: Node) -> Apart:
@@ -157,61 +154,12 @@ def wordless_apart(message: Node) -> Apart:
             outside |= {id(parent) for parent in node.parents()}
     if not found:
         raise Refused('no values without words')
-    return _apart(message, found.values(), order)
+    return taken_apart(message, found.values(), order)
 
 
 def _is_wordless(node: Node) -> bool:
     is_said = node.op in WORDS or node.op in ('where', 'masked_fill', 'indicator')
-    return OPERATIONS[node.op].elementwise and _may_be_kept(node) and not is_said
-
-
-def channel_sums_apart(message: Node) -> Apart:
-    """Takes sums over channels out of values of edges, as the products of both ends that score a link.
-
-    What is the same for all channels is multiplied with the sum, and not within it.
-
-    Args:
-        message: The values, on edges.
-
-    Raises:
-        Refused: If they are computed of no such sum.
-
-    Example:
-        >>> import torch
-        >>> from pygfuse.compiler.ir import leaf, value
-        >>> z_i, z_j = (leaf('z', side, (8,), torch.float32) for side in ('target', 'source'))
-        >>> score = value('sum', value('mul', z_i, z_j), dims=(1,), keepdim=False)
-        >>> [node.op for node in channel_sums_apart(value('sigmoid', score)).kept]
-        ['sum']
-    """
-    message = rewritten(message, _multiplied_with_sum)
-    order, outside, found = computed_on_edges(message), {id(message)}, []
-    # each before what it is computed of
-    for node in reversed(order):
-        is_sum = node.op == 'sum' and node.args[0].residency == EDGE
-        if id(node) in outside and is_sum and node.args[0].width >= _CHANNELS * node.width:
-            found.append(node)
-        elif id(node) in outside:
-            outside |= {id(parent) for parent in node.parents()}
-    if not found or not all(map(_may_be_kept, found)):
-        raise Refused('no sums over channels')
-    return _apart(message, found, order)
-
-
-def _multiplied_with_sum(node: Node) -> Node | None:
-    """A sum of products with what is the same for all that is summed, as a product of the sum."""
-    if node.op != 'sum' or node.residency != EDGE or node.args[0].op != 'mul':
-        return None
-    dims, x, keepdim = node.attributes['dims'], node.args[0], node.attributes['keepdim']
-    for factor, other in (x.args, x.args[::-1]):
-        if not isinstance(factor, Node) or not isinstance(other, Node) or factor.residency == SHARED:
-            continue
-        is_same = len(factor.shape) == len(x.shape) and all(factor.shape[d - 1] == 1 for d in dims)
-        if is_same and other.shape == x.shape and max(x.shape[d - 1] for d in dims) > 1:
-            product = value('mul', value('sum', other, dims=dims, keepdim=True), factor)
-            kept = tuple(size for d, size in enumerate(product.shape, 1) if keepdim or d not in dims)
-            return product if keepdim else value('reshape', product, shape=kept)
-    return None
+    return OPERATIONS[node.op].elementwise and may_be_kept(node) and not is_said
 
 
 def returned_values_kept(output: Node) -> Node:
@@ -245,7 +193,7 @@ def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
         ['kept']
     """
     read = [node.args[0] for node in in_order(output) if node.op in (_TOGETHER if keeps_wide else _TOGETHER[:1])]
-    computed = [node for node in read if node.residency == EDGE and not _is_there(node) and _may_be_kept(node)]
+    computed = [node for node in read if node.residency == EDGE and not _is_there(node) and may_be_kept(node)]
     return _with_kept(output, computed, in_order(output)).message if computed else output
 
 
@@ -293,10 +241,10 @@ def shared_networks_kept(output: Node) -> Node:
     return _with_kept(output, last, in_order(output)).message
 
 
-def _apart(
+def taken_apart(
     message: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] | None = None
 ) -> Apart:
-    """`_with_kept` of a message; each of its values is drawn once.
+    """A message that reads some of the values that it is computed of from memory; each of its values is drawn once.
 
     Raises:
         Refused: If values are dropped that several forms would drop, each by other numbers.
@@ -345,7 +293,7 @@ def _topmost(message: Node, share: int) -> list[Node]:
         above = widest.get(id(node))
         if above is None or is_leaf(node):
             continue
-        if share * node.width <= above and _may_be_kept(node):
+        if share * node.width <= above and may_be_kept(node):
             found[id(node)] = node
             continue
         for parent in node.parents():
@@ -357,7 +305,7 @@ def _is_there(node: Node) -> bool:
     return is_seen(node) and not any(inner.op == 'on_edges' for inner in in_order(node))
 
 
-def _may_be_kept(node: Node) -> bool:
+def may_be_kept(node: Node) -> bool:
     return node.dtype in DTYPES and not any(inner.op in OF_ALL_EDGES for inner in computed_on_edges(node))
 
 

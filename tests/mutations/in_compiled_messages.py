@@ -39,8 +39,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'values kept for what a message reads of targets',
         'compiler/kept.py',
-        'return _apart(message, found.values(), order, of_nodes)',
-        'return _apart(message, found.values(), in_order(message), of_nodes)',
+        'return taken_apart(message, found.values(), order, of_nodes)',
+        'return taken_apart(message, found.values(), in_order(message), of_nodes)',
         f'{PUBLISHED} -k reductions_within',
     ),
     Mutation(
@@ -200,8 +200,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'values that are kept though nothing wider is computed of them',
         'compiler/kept.py',
-        'if share * node.width <= above and _may_be_kept(node):',
-        'if _may_be_kept(node):',
+        'if share * node.width <= above and may_be_kept(node):',
+        'if may_be_kept(node):',
         f'{KEPT} -k narrow_is_not_kept',
     ),
     Mutation(

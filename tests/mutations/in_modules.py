@@ -115,7 +115,7 @@ OF_MODULES = (
     ),
     Mutation(
         'factors that differ within a sum',
-        'compiler/kept.py',
+        'compiler/channel_sums.py',
         'is_same = len(factor.shape) == len(x.shape) and all(factor.shape[d - 1] == 1 for d in dims)',
         'is_same = len(factor.shape) == len(x.shape)',
         'tests/compiler/test_along_edges.py -k another_order',
