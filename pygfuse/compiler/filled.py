@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.ir import EDGE, TARGET, Node
+from pygfuse.compiler.ir import TARGET, Node
 from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler
@@ -33,8 +33,8 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
         raise Refused('a tensor whose shape is no row for each node or edge')
     if not dtype.is_floating_point or type(number) not in (int, float):
         raise Refused('a tensor that is filled with something else than a floating number')
-    residency = EDGE if int(rows) == NUM_EDGES else TARGET
-    node = Node('filled', (), {'number': float(number)}, residency, tuple(map(int, inner)), dtype)
+    # what edges have of it are the rows of their targets
+    node = Node('filled', (), {'number': float(number)}, TARGET, tuple(map(int, inner)), dtype)
     found = Symbol(node, int(rows))
     found.constant = float(number)
     return found

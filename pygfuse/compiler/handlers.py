@@ -136,6 +136,12 @@ def _zeros_like(x: Symbol, *, dtype: Any = None) -> Symbol:
     return _holding(x, 0.0)
 
 
+@handler('full_like')
+def _full_like(x: Symbol, fill_value: Any, *, dtype: Any = None) -> Symbol:
+    _check_dtype(x, dtype)
+    return _holding(x, float(fill_value))
+
+
 @handler('ones_like')
 def _ones_like(x: Symbol, *, dtype: Any = None) -> Symbol:
     _check_dtype(x, dtype)

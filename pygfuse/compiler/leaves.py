@@ -13,6 +13,7 @@ import torch_geometric.utils
 from torch.nn import BatchNorm1d, Module
 from torch_geometric.nn.aggr import Aggregation
 
+from pygfuse.compiler.filled import filled
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.places import (
     AFTER_LAST_TARGET,
@@ -111,11 +112,20 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     if not (is_of_targets or is_unsaid or _is_number(dim_size)) or (src.is_stacked and is_unsaid):
         raise Refused('a reduction to another number of rows than there are targets')
     ends = {'ends_early': True} if is_unsaid else {}
+    if src.constant is not None and is_of_targets and _REDUCTIONS[reduce] == 'sum':
+        return _sum_of_constant(src)
     found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
     if is_of_targets or is_unsaid:
         return Symbol(found.node, NUM_TARGETS, found.is_stacked)
     size = dim_size.node if isinstance(dim_size, Symbol) else dim_size
     return Symbol(value('resized', found.node, size), NUM_OTHERS, found.is_stacked)
+
+
+def _sum_of_constant(src: Symbol) -> Symbol:
+    """One number for each edge, added up: that times their count."""
+    count = made('reshape', degree(Place(True), Rows(NUM_TARGETS), src.dtype), shape=(1,) * len(src.node.shape))
+    zeros = filled((Rows(NUM_TARGETS), *src.node.shape), 0.0, src.dtype)
+    return made('add', zeros, made('mul', count, src.constant))
 
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:

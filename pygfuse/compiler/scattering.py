@@ -9,7 +9,9 @@ from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made
 
-_REDUCTIONS = {'sum': 'sum', 'mean': 'mean', 'amax': 'max', 'amin': 'min'}
+_REDUCTIONS = {'mean': 'mean', 'amax': 'max', 'amin': 'min'}
+_EXTREMES = {'amax': 'maximum', 'amin': 'minimum'}
+_TARGETS = Rows(NUM_TARGETS)
 _NO_ROW_OF_EDGES = 'a reduction of something that is no row for each edge into rows of nodes'
 
 
@@ -18,14 +20,14 @@ def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -
     _check(x, dim, index, source)
     if index.inner:
         raise Refused('an index of several dimensions')
-    added = _sum_of(source, index)
+    added = scatter(source, index, 0, _TARGETS)
     return _onto(x, added if alpha == 1 else made('mul', added, alpha))
 
 
 @handler('scatter_add')
 def _scatter_add(x: Any, dim: int, index: Any, src: Any) -> Symbol:
     _check(x, dim, index, src)
-    return _onto(x, _sum_of(src, _of_whole_rows(index, src)))
+    return _onto(x, scatter(src, _of_whole_rows(index, src), 0, _TARGETS))
 
 
 @handler('scatter_reduce')
@@ -33,9 +35,17 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
     if reduce == 'sum':
         return _scatter_add(x, dim, index, src)
     _check(x, dim, index, src)
-    if reduce not in _REDUCTIONS or include_self or x.constant != 0.0:
+    if reduce not in _REDUCTIONS or x.constant is None or (include_self and reduce not in _EXTREMES):
         raise Refused(f'the reduction {reduce!r} of edges and of what was there before')
-    return scatter(src, _of_whole_rows(index, src), 0, Rows(NUM_TARGETS), _REDUCTIONS[reduce])
+    whole = _of_whole_rows(index, src)
+    found = scatter(src, whole, 0, _TARGETS, _REDUCTIONS[reduce])
+    if include_self:
+        found = made(_EXTREMES[reduce], found, x)
+    if not include_self and x.constant == 0.0:
+        return found
+    # a target without edges keeps what was there
+    count = made('reshape', degree(whole, _TARGETS, src.dtype), shape=(1,) * len(src.node.shape))
+    return made('where', made('gt', count, 0.5), found, x)
 
 
 def _check(x: Any, dim: int, index: Any, src: Any) -> None:
@@ -53,14 +63,5 @@ def _of_whole_rows(index: Place, src: Symbol) -> Place:
     return Place(index.is_target)
 
 
-def _sum_of(src: Symbol, index: Place) -> Symbol:
-    """The sum over the edges of each target; of one number everywhere, in rows of one: that times their count."""
-    if src.constant is None or not index.is_target:
-        return scatter(src, index, 0, Rows(NUM_TARGETS), 'sum')
-    count = degree(index, Rows(NUM_TARGETS), src.dtype)
-    count = made('reshape', count, shape=(1,) * len(src.node.shape))
-    return count if src.constant == 1.0 else made('mul', count, src.constant)
-
-
 def _onto(x: Symbol, added: Symbol) -> Symbol:
-    return added if x.constant == 0.0 and added.node.shape == x.node.shape else made('add', x, added)
+    return added if x.constant == 0.0 else made('add', x, added)

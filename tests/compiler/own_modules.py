@@ -209,7 +209,10 @@ class Extremes(nn.Module):
         most = torch.zeros_like(x).scatter_reduce(0, places, x[row], 'amax', include_self=False)
         least = x.new_zeros(x.shape).scatter_reduce_(0, places, x[row] + x[col], 'amin', include_self=False)
         mean = x.new_zeros(x.shape).scatter_reduce(0, places, x[row], reduce='mean', include_self=False)
-        return torch.cat([most, least, mean], dim=1)
+        above = torch.full_like(x, -0.5).scatter_reduce(0, places, x[row], 'amax')
+        below = torch.full((x.size(0), x.size(1)), 0.5, dtype=x.dtype).scatter_reduce(0, places, x[row], 'amin')
+        others = x.new_full(x.shape, 2.0).scatter_reduce(0, places, x[row], 'amax', include_self=False)
+        return torch.cat([most, least, mean, above, below, others], dim=1)
 
 
 class Onto(nn.Module):
@@ -220,6 +223,20 @@ class Onto(nn.Module):
         out = (x * 2).index_add(0, col, x[row].sin(), alpha=0.5)
         out = out.scatter_add(0, col[:, None].expand(-1, x.shape[1]), x[row] * x[col])
         return out.index_add(0, col, torch.ones_like(x[row]))
+
+
+class Constants(nn.Module):
+    """Numbers that all edges have among what a network takes, and among what is added up."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(2 * WIDTH + 1, WIDTH)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        ones = torch.ones(row.size(0), 1, dtype=x.dtype, device=x.device)
+        out = scatter(self.lin(torch.cat([x[row], x[col], ones], dim=-1)).relu(), col, 0, x.size(0))
+        return out / (scatter(ones * 2, col, 0, x.size(0)) + scatter(ones, col, 0, x.size(0), reduce='sum') + 1)
 
 
 class Twice(nn.Module):

@@ -53,7 +53,8 @@ ARGUMENTS = {
 }
 MODULES = [
     *ARGUMENTS, own.Mean, own.Extremes, own.Onto,
-    own.Twice, own.Degrees, own.WithinOthers,
+    own.Twice,
+    own.Constants, own.Degrees, own.WithinOthers,
 ]  # fmt: skip
 
 

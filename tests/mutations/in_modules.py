@@ -32,7 +32,7 @@ OF_MODULES = (
     Mutation(
         'a sum onto what is there that forgets it',
         'compiler/scattering.py',
-        "return added if x.constant == 0.0 and added.node.shape == x.node.shape else made('add', x, added)",
+        "return added if x.constant == 0.0 else made('add', x, added)",
         'return added',
         f'{_MODULES} -k "own_code and Onto"',
     ),
@@ -46,9 +46,16 @@ OF_MODULES = (
     Mutation(
         'a maximum of edges alone where there is something',
         'compiler/scattering.py',
-        'if reduce not in _REDUCTIONS or include_self or x.constant != 0.0:',
-        'if reduce not in _REDUCTIONS:',
+        'if reduce not in _REDUCTIONS or x.constant is None or (',
+        'if reduce not in _REDUCTIONS or (',
         f'{_MODULES} -k what_has_no_form',
+    ),
+    Mutation(
+        'targets without edges that keep nothing',
+        'compiler/scattering.py',
+        'if not include_self and x.constant == 0.0:',
+        'if not include_self:',
+        f'{_MODULES} -k "own_code and Extremes"',
     ),
     Mutation(
         'numbers that are written to and stay constant',
