@@ -150,7 +150,7 @@ def _compiled(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
     """The same of one that is compiled."""
     made = compiled_layers()[layer]
     plain = made.make()
-    fused = pygfuse.fuse(copy.deepcopy(plain))
+    fused = pygfuse.fuse(copy.deepcopy(plain), include=type(plain))
     x = torch.randn(nodes, made.channels, requires_grad=True)
     given = dict(made.given(x, pairs))
     grad = torch.randn_like(output_of(plain, given))
