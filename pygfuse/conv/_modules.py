@@ -27,6 +27,8 @@ from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
 from pygfuse.ops.listed import savable
 
+_OTHER_NODES = 'edges that name other nodes than there are'
+
 
 class CompiledModule(ModuleTracedByTorch, Planned):
     """A mixin before a class of modules: its ``forward`` runs what the compiler makes of it.
@@ -93,8 +95,17 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _edges(self, call: ModuleCall, target_row: int) -> Edges:
         nodes, flow = call.num_nodes, FLOWS[1 - target_row]
         if stand_for_themselves(call.edge_index):
+            low, high = torch.aminmax(call.edge_index)
+            if low < 0 or high >= nodes:
+                # torch counts negative numbers from the end, and has an error of its own for others
+                raise Refused(_OTHER_NODES)
             return Edges(savable(call.edge_index), nodes, nodes, flow)
-        graph, _ = graph_of(self.note, call.edge_index, flow, nodes, nodes)
+        try:
+            graph, _ = graph_of(self.note, call.edge_index, flow, nodes, nodes)
+            # which finds such edges
+            _ = graph.csr
+        except ValueError as error:
+            raise Refused(_OTHER_NODES) from error
         return Edges(graph.token, nodes, nodes, flow, None, graph)
 
     def _fewest_edges(self, plan: Plan, call: ModuleCall) -> int:

@@ -314,8 +314,19 @@ def test_an_error_of_its_own_code_is_its_own():
         compiled(**arguments)
     with pytest.raises(TypeError, match='edge_index'):
         compiled(arguments['x'])
-    with pytest.raises(ValueError, match='edge_index'):
+    with pytest.raises(IndexError, match='out of'):
         pygfuse.compile(own.Mean())(arguments['x'], torch.full((2, 5), NODES))
+
+
+@pytest.mark.parametrize('edges', [EDGES, 20_000])
+def test_nodes_that_are_counted_from_the_end(edges):
+    """As torch gathers them."""
+    data = given(edges=edges)
+    data['edge_index'][0, 3] = -1
+    module, compiled = own.Mean(), pygfuse.compile(own.Mean())
+    compiled.load_state_dict(module.state_dict())
+    torch.testing.assert_close(compiled(data['x'], data['edge_index']), module(data['x'], data['edge_index']))
+    assert compiled.note.reason == 'edges that name other nodes than there are'
 
 
 def test_a_weight_that_is_given_is_no_feature_of_nodes():
@@ -453,7 +464,7 @@ NOT_TRACED = {
     own.Recurrent: 'torch compiles no norm_of_nodes',
     own.Guarded: 'torch compiles no norm_of_nodes',
 }
-FAST = own.Equivariant, own.Interaction, own.States
+FAST = own.Interaction, own.States, own.Mean
 
 
 @pytest.mark.parametrize(
