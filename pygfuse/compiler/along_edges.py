@@ -13,7 +13,6 @@ from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.ir import Node, leaf, value
 from pygfuse.compiler.lowering import Walk, lowered
-from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_edge_chunks
@@ -137,7 +136,7 @@ def along_edges(message: Node) -> AlongEdges:
 
 def _summed_over_channels(message: Node) -> Node | None:
     """What is summed to give these values, in rows of channels for each number; None where they are no such sums."""
-    while OPERATIONS[message.op].selects and message.width == message.args[0].width and message.op == 'reshape':
+    while message.op == 'reshape':
         message = message.args[0]
     if message.op != 'sum' or message.args[0].residency != EDGE:
         return None

@@ -17,8 +17,8 @@ import pygfuse.compiler.dropouts
 import pygfuse.compiler.handlers
 import pygfuse.compiler.scattering  # noqa: F401  all register handlers
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, leaf, value
-from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
+from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current
 from pygfuse.compiler.symbols import Symbol
@@ -94,6 +94,11 @@ class _WithoutNumbers(TorchFunctionMode):
             raise Refused(f'{function.__name__} of a tensor')
         if is_made_of_rows(function, args):
             return made_of_rows(function, args, **(kwargs or {}))
+        given = args, kwargs or {}
+        has_rows, *others = (next(found_in(kind, given), None) is not None for kind in (Rows, Symbol, OfEdges, Tensor))
+        if has_rows and not any(others):
+            # it would draw that many numbers, or make a tensor of that size
+            raise Refused(f'{function.__name__} of a number of edges or nodes')
         return function(*args, **(kwargs or {}))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -112,7 +113,7 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     if not (is_of_targets or is_unsaid or _is_number(dim_size)) or (src.is_stacked and is_unsaid):
         raise Refused('a reduction to another number of rows than there are targets')
     ends = {'ends_early': True} if is_unsaid else {}
-    if src.constant is not None and is_of_targets and _REDUCTIONS[reduce] == 'sum':
+    if src.constant is not None and math.isfinite(src.constant) and is_of_targets and _REDUCTIONS[reduce] == 'sum':
         return _sum_of_constant(src)
     found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
     if is_of_targets or is_unsaid:

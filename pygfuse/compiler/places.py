@@ -134,7 +134,7 @@ class Place(OfEdges):
     def seen(self, view: Callable, *args: Any) -> Place:
         """The same numbers in a view that leaves the dimension of edges where it is."""
         try:
-            found = view(torch.empty(self.shape, device='meta'), *args)
+            found = view(torch.empty((NUM_EDGES, *self.inner), device='meta'), *args)
         except (RuntimeError, IndexError, TypeError) as error:
             raise Refused(f'it reads the edges themselves ({view.__name__}: {error})') from error
         if found.shape[:1] != (NUM_EDGES,) or NUM_EDGES in found.shape[1:]:

@@ -236,6 +236,8 @@ class Constants(nn.Module):
         row, col = edge_index
         ones = torch.ones(row.size(0), 1, dtype=x.dtype, device=x.device)
         out = scatter(self.lin(torch.cat([x[row], x[col], ones], dim=-1)).relu(), col, 0, x.size(0))
+        # of a target without edges nothing is added
+        out = out + torch.zeros_like(x).index_add(0, col, torch.full_like(x[row], float('inf'))).clamp(max=1.0)
         return out / (scatter(ones * 2, col, 0, x.size(0)) + scatter(ones, col, 0, x.size(0), reduce='sum') + 1)
 
 

@@ -70,6 +70,21 @@ def test_a_number_of_rows_is_no_number():
     assert conv.note.reason == 'it computes with the number of edges or nodes'
 
 
+class Draws(Own):
+    def message(self, x_j):
+        return x_j + torch.randn(x_j.size(0), 1)
+
+
+def test_a_capture_draws_no_numbers():
+    conv, x, edge_index = Draws(), torch.randn(NODES, WIDTH), random_edges(NODES, NODES, EDGES)
+    torch.manual_seed(1)
+    expected = conv(edge_index, x=x)
+    pygfuse.compile(conv)
+    torch.manual_seed(1)
+    assert torch.equal(conv(edge_index, x=x), expected)
+    assert conv.note.reason == 'randn of a number of edges or nodes'
+
+
 def test_a_number_that_a_call_brings():
     class Sized(Own):
         def message(self, x_j):
