@@ -98,7 +98,7 @@ def fuse(
 
 
 def layers_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The message passing layers and the ``MetaLayer`` of a model by name; the model itself is ``'(model)'``."""
+    """The layers and the compiled modules of a model by name; the model itself is ``'(model)'``."""
     return {name or '(model)': one for name, one in model.named_modules() if isinstance(one, (*_LAYERS, Planned))}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pygfuse.compiler.ir import EDGE, Node, computed_on_edges
+from pygfuse.compiler.ir import EDGE, Node, computed_on_edges, in_order
 from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made
+
+_OF_ALL_NODES = 'dropout_of_nodes', 'norm_of_nodes'
 
 
 def dropouts_in(message: Node) -> list[Node]:
@@ -28,6 +30,21 @@ def check_drawn_once(roots: Iterable[Node], readers: str) -> None:
     draws = [id(node) for root in roots for node in dropouts_in(root)]
     if len(set(draws)) < len(draws):
         raise Refused(f'dropout of values that several {readers}')
+
+
+def check_taken_once(steps: Iterable[Node], captured: Node) -> None:
+    """Checks that what is drawn, or normalised, of all nodes is one value wherever it is read.
+
+    Args:
+        steps: What a plan computes.
+        captured: What was captured.
+
+    Raises:
+        Refused: If a pass made two of one.
+    """
+    counts = [sum(node.op in _OF_ALL_NODES for node in nodes) for nodes in (steps, in_order(captured))]
+    if counts[0] > counts[1]:
+        raise Refused('dropout or normalisation of nodes that would be taken twice')
 
 
 @handler('feature_dropout')

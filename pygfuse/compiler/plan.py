@@ -17,7 +17,7 @@ from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.directions import with_directions
-from pygfuse.compiler.dropouts import check_drawn_once
+from pygfuse.compiler.dropouts import check_drawn_once, check_taken_once
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of, with_rows_of_edges
@@ -139,6 +139,7 @@ class Plan:
             raise Refused('it reduces nothing')
         _check_normalised_once(walks)
         steps = _steps(output, walks)
+        check_taken_once(steps, captured.output)
         for node in steps:
             if node.residency == EDGE and not is_features(node) and node.op != 'columns' and id(node) not in walks:
                 raise Refused(f'{node.op} of values of edges')

@@ -10,6 +10,9 @@ import pytest
 import torch
 
 import pygfuse
+from pygfuse import compiler
+from pygfuse.compiler.dropouts import check_taken_once
+from pygfuse.compiler.ir import leaf, value
 from pygfuse.memory import saved_bytes
 from tests.compiler import own_modules as own
 from tests.compiler.own_modules import EDGES, NODES, OF_EDGES, WIDTH
@@ -221,6 +224,14 @@ def test_other_numbers_of_nodes_and_edges_are_no_other_kind_of_call():
         torch.testing.assert_close(compiled(**arguments), compiled.plain.forward(compiled, **arguments))
         assert compiled.note.reason is None
     assert len(compiled.plans()) == 1
+
+
+def test_what_is_drawn_twice_is_refused():
+    x = leaf('x', 'target', (4,), torch.float32)
+    first, second = (value('dropout_of_nodes', x, p=0.5) for _ in range(2))
+    check_taken_once([first, x], first)
+    with pytest.raises(compiler.Refused, match='taken twice'):
+        check_taken_once([first, second], first)
 
 
 class Stores(torch.nn.Module):
