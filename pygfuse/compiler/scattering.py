@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from pygfuse.compiler.filled import filled
+from pygfuse.compiler.ir import value
 from pygfuse.compiler.leaves import degree, scatter
 from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
@@ -37,15 +40,28 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
     _check(x, dim, index, src)
     if reduce not in _REDUCTIONS or x.constant is None or (include_self and reduce not in _EXTREMES):
         raise Refused(f'the reduction {reduce!r} of edges and of what was there before')
-    whole = _of_whole_rows(index, src)
-    found = scatter(src, whole, 0, _TARGETS, _REDUCTIONS[reduce])
+    _of_whole_rows(index, src)
+    return _onto_constant(x, src, reduce, include_self)
+
+
+def _onto_constant(x: Symbol, src: Symbol, reduce: str, include_self: bool = False) -> Symbol:
+    """A reduction of edges by their targets, where one without edges keeps the number that was there."""
+    found = scatter(src, Place(True), 0, _TARGETS, _REDUCTIONS[reduce])
     if include_self:
         found = made(_EXTREMES[reduce], found, x)
     if not include_self and x.constant == 0.0:
         return found
-    # a target without edges keeps what was there
-    count = made('reshape', degree(whole, _TARGETS, src.dtype), shape=(1,) * len(src.node.shape))
+    count = made('reshape', degree(Place(True), _TARGETS, src.dtype), shape=(1,) * len(src.node.shape))
     return made('where', made('gt', count, 0.5), found, x)
+
+
+@handler('max')
+def _max(x: Symbol, *dims: Any, **others: Any) -> Symbol:
+    """The largest number of all edges, which scores are moved by before a softmax that is written out."""
+    if dims or others or x.rows != NUM_EDGES or x.is_stacked or not x.dtype.is_floating_point:
+        raise Refused('a maximum over something else than all edges')
+    lowest = filled((_TARGETS, *x.node.shape), -math.inf, x.dtype)
+    return Symbol(value('largest', _onto_constant(lowest, x, 'amax').node), None)
 
 
 def _check(x: Any, dim: int, index: Any, src: Any) -> None:

@@ -144,6 +144,24 @@ class Recurrent(nn.Module):
         return self.norm(h).relu()
 
 
+class WrittenSoftmax(nn.Module):
+    """Scores that are moved by the largest of all, their exponentials divided by sums."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(2 * WIDTH, 2)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        score = F.leaky_relu(self.score(torch.cat([x[row], x[col]], dim=1)), 0.2)
+        score = (score - score.max()).exp()
+        total = torch.zeros(x.size(0), 2, dtype=x.dtype).index_add_(0, col, score)
+        weight = score / (total.index_select(0, col) + 1e-16)
+        return torch.zeros(x.size(0), 2, 4, dtype=x.dtype).index_add_(
+            0, col, x[row].view(-1, 2, 4) * weight.unsqueeze(-1)
+        )
+
+
 class Guarded(nn.Module):
     """What stands around a layer in practice: a look at the number of edges, a device, a norm over graphs."""
 

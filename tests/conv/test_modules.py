@@ -57,7 +57,8 @@ ARGUMENTS = {
 MODULES = [
     *ARGUMENTS, own.Mean, own.Extremes, own.Onto,
     own.Twice,
-    own.Constants, own.Degrees, own.WithinOthers,
+    own.Constants,
+    own.WrittenSoftmax, own.Degrees, own.WithinOthers,
 ]  # fmt: skip
 
 
