@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import pygfuse
 from pygfuse import compiler
@@ -511,6 +512,40 @@ def test_torch_scripts_its_own_code():
     torch.testing.assert_close(torch.jit.script(compiled)(**arguments), module(**arguments))
     torch.testing.assert_close(compiled(**arguments), module(**arguments))
     assert compiled.note.reason is None
+
+
+def test_checkpoints_inference_and_parameters_of_a_call():
+    torch.manual_seed(0)
+    module, arguments = own.Attention(dropout=0.5), arguments_of(own.Attention, given())
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    x = arguments['data'][0].requires_grad_()
+    found = []
+    for run in (lambda: compiled(**arguments)[0], lambda: checkpoint(compiled, use_reentrant=False, **arguments)[0]):
+        torch.manual_seed(3)
+        found.append(torch.autograd.grad(run().sin().sum(), [x, *compiled.parameters()]))
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.equal(ours, theirs)
+    module.eval(), compiled.eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(**arguments)[0], module(**arguments)[0])
+    others = {name: tensor * 2 for name, tensor in module.state_dict().items()}
+    ours, theirs = (torch.func.functional_call(one, others, (), arguments)[0] for one in (compiled, module))
+    torch.testing.assert_close(ours, theirs)
+    assert compiled.note.reason is None
+
+
+def test_a_result_may_be_written_to():
+    torch.manual_seed(0)
+    module, arguments = own.Attention(), arguments_of(own.Attention, given())
+    compiled, grads = pygfuse.compile(copy.deepcopy(module)), []
+    for layer in (module, compiled):
+        out = layer(**arguments)[0]
+        out += 1
+        out.relu_()
+        out.square().sum().backward()
+        grads.append([parameter.grad for parameter in layer.parameters()])
+    for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_threads_give_the_same_bits():
