@@ -1,4 +1,4 @@
-"""Random message functions give PyG's values and gradients, or are refused; `run.py` tries more of them."""
+"""Random messages and modules give the values and gradients of their own code, or are refused; `run.py` tries more."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ def test_random_messages(seed):
     outcome(seed)
 
 
-def test_most_of_them_are_compiled():
-    assert sum(outcome(seed) is None for seed in range(60)) > 48
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31))
+def test_random_modules(seed):
+    outcome(seed, of_modules=True)
+
+
+@pytest.mark.parametrize('of_modules', [False, True])
+def test_most_of_them_are_compiled(of_modules):
+    found = [outcome(seed, of_modules=of_modules) for seed in range(60)]
+    asked = [reason for reason in found if reason != 'PyG does not run it either']
+    assert sum(reason is None for reason in asked) > 0.8 * len(asked)
+    assert len(asked) > 40
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('seed', range(20000, 20020))
 def test_random_messages_in_kernels(seed):
     outcome(seed, with_kernels=True)
+    outcome(seed, with_kernels=True, of_modules=True)
