@@ -15,7 +15,7 @@ from pygfuse.compiler.places import EdgeIndexRows, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
-from pygfuse.compiler.watch import Guards, Watched
+from pygfuse.compiler.watch import Guards, Unwritten, Watched
 
 # what stands for the edges among the arguments, or for each of their rows
 EDGES, ROWS = 'edges', ('row 0 of edges', 'row 1 of edges')
@@ -128,9 +128,10 @@ def _of_edges(item: Any, target_row: int) -> EdgeIndexRows | Place | None:
 
 
 def _nested(name: str, item: Any, symbols: Mapping[str, Any]) -> Any:
-    if isinstance(item, (tuple, list)):
-        return type(item)([_nested(f'{name}.{k}', one, symbols) for k, one in enumerate(item)])
-    return symbols[name]
+    if not isinstance(item, (tuple, list)):
+        return symbols[name]
+    parts = [_nested(f'{name}.{k}', one, symbols) for k, one in enumerate(item)]
+    return tuple(parts) if isinstance(item, tuple) else Unwritten(name, parts, 'the caller')
 
 
 def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any]) -> Returned:

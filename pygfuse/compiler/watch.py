@@ -223,14 +223,14 @@ class Watched:
 
 
 class Unwritten(list):
-    """A copy of a layer's list: what a message writes there is seen by the next call, or by somebody else."""
+    """A copy of a list of a layer, or of its caller: what is written there is seen by the next call, or by somebody else."""
 
-    def __init__(self, name: str, found: list) -> None:
+    def __init__(self, name: str, found: list, owner: str = 'the layer') -> None:
         super().__init__(found)
-        self._name = name
+        self._name, self._owner = name, owner
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise Refused(f'it writes into {self._name}, a list of the layer')
+        raise Refused(f'it writes into {self._name}, a list of {self._owner}')
 
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse

@@ -142,7 +142,7 @@ def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The arguments, those within tuples and lists by their places; two rows of indices are one."""
     for name, item in arguments.items():
-        if isinstance(item, (tuple, list)) and not _are_edges(item):
+        if type(item) in (tuple, list) and not _are_edges(item):
             yield from _leaves({f'{name}.{place}': one for place, one in enumerate(item)})
         else:
             yield name, item

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -283,6 +284,38 @@ class OfShared(torch.nn.Module):
 class Nothing(torch.nn.Module):
     def forward(self, x, edge_index):
         return x * 2
+
+
+class Appends(torch.nn.Module):
+    def forward(self, x, edge_index, states):
+        states.append(torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]))
+        return states[-1]
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    edge_index: torch.Tensor
+
+
+class OfAPair(torch.nn.Module):
+    def forward(self, pair):
+        return torch.zeros_like(pair.x).index_add(0, pair.edge_index[1], pair.x[pair.edge_index[0]])
+
+
+def test_a_list_of_the_caller_is_written_to():
+    arguments, states, theirs = arguments_of(Appends, given()), [], []
+    compiled = pygfuse.compile(Appends())
+    found, expected = compiled(**arguments, states=states), Appends()(**arguments, states=theirs)
+    assert found is states[0]
+    assert torch.equal(found, expected)
+    assert compiled.note.reason == 'it writes into states, a list of the caller'
+
+
+def test_arguments_of_other_classes_are_its_own_code_s():
+    pair = Pair(given()['x'], given()['edge_index'])
+    compiled = pygfuse.compile(OfAPair())
+    assert torch.equal(compiled(pair), OfAPair()(pair))
+    assert compiled.note.reason == 'none of its arguments is an edge_index'
 
 
 class OntoAnExtreme(torch.nn.Module):
