@@ -223,7 +223,7 @@ class Watched:
 
 
 class Unwritten(list):
-    """A copy of a list of a layer, or of its caller: what is written there is seen by the next call, or by somebody else."""
+    """A copy of a list that a layer or its caller holds: what is written there is seen elsewhere."""
 
     def __init__(self, name: str, found: list, owner: str = 'the layer') -> None:
         super().__init__(found)

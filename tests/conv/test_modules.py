@@ -105,7 +105,11 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize('graph', GRAPHS)
-@pytest.mark.parametrize('kind', [own.Equivariant, own.Attention, own.Normalised, own.Scores], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    'kind',
+    [own.Equivariant, own.Attention, own.Normalised, own.Scores, own.Extremes, own.Constants],
+    ids=lambda k: k.__name__,
+)
 def test_graphs_of_any_shape(kind, graph):
     torch.manual_seed(0)
     edge_index = GRAPHS[graph]()
@@ -284,6 +288,17 @@ class OfShared(torch.nn.Module):
 class Nothing(torch.nn.Module):
     def forward(self, x, edge_index):
         return x * 2
+
+
+class Largest(torch.nn.Module):
+    def forward(self, x, edge_index):
+        score = x[edge_index[0]] + x[edge_index[1]]
+        return torch.zeros_like(x).index_add(0, edge_index[1], score - score.max())
+
+
+def test_the_largest_score_may_be_below_zero():
+    """Though a target without edges has zeros."""
+    assert_same(Largest(), {'x': -1 - torch.rand(NODES, WIDTH), 'edge_index': torch.randint(NODES - 5, (2, EDGES))})
 
 
 class Appends(torch.nn.Module):
