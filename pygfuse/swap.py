@@ -16,6 +16,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._compiled import compiled_class
 from pygfuse.conv._in_place_of_pyg import has_template_of_all
 from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._module_calls import takes_edges
 from pygfuse.conv._modules import compiled_module
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._planned import Planned
@@ -93,7 +94,7 @@ def fuse(
             for name, layer in chosen.items():
                 _become(layer, lambda _, name=name: before[name])
             raise ValueError(f"Expected every layer to have a fused form under 'strict' (got {'; '.join(missing)})")
-    _log(layers)
+    _log(model, layers)
     return model
 
 
@@ -130,14 +131,23 @@ def _chosen(
     return layers
 
 
-def _log(layers: dict[str, torch.nn.Module]) -> None:
-    """Tells how many layers of a model are fused."""
+def _log(model: torch.nn.Module, layers: dict[str, torch.nn.Module]) -> None:
+    """Tells how many layers of a model are fused, and what might be."""
     fused = sum(why_not(layer) is None for layer in layers.values())
     if not layers:
-        logger.warning('nothing was fused: the model has no message passing layers')
+        kinds = ', '.join(_that_take_edges(model))
+        hint = f'; pygfuse.fuse(model, include=...) compiles modules that take edges ({kinds})' if kinds else ''
+        logger.warning('nothing was fused: the model has no message passing layers%s', hint)
     else:
         level = logging.INFO if fused else logging.WARNING
         logger.log(level, '%d of %d convolutions fused; see pygfuse.report(model)', fused, len(layers))
+
+
+def _that_take_edges(model: torch.nn.Module) -> list[str]:
+    """The names of the innermost classes whose ``forward`` takes edges."""
+    found = [one for one in model.modules() if _may_gather(one) and takes_edges(type(one).forward)]
+    outer = {id(one) for one in found for part in one.modules() if part is not one and any(part is f for f in found)}
+    return list(dict.fromkeys(type(one).__name__ for one in found if id(one) not in outer))
 
 
 def compile(conv: torch.nn.Module) -> torch.nn.Module:

@@ -10,6 +10,7 @@ from torch import nn
 
 import pygfuse
 from pygfuse.conv import GATConv
+from tests.compiler import own_modules
 from tests.support.parity import GRAPHS, random_edges
 from tests.support.reports import OwnConv, report_of
 
@@ -274,6 +275,12 @@ def test_strict_names_what_has_no_fused_form_and_changes_nothing():
     [
         (Net(), 'INFO', '3 of 3 convolutions fused; see pygfuse.report(model)'),
         (nn.Linear(2, 2), 'WARNING', 'nothing was fused: the model has no message passing layers'),
+        (
+            own_modules.WithinOthers(),
+            'WARNING',
+            'nothing was fused: the model has no message passing layers; pygfuse.fuse(model, include=...) compiles '
+            'modules that take edges (Mean)',
+        ),
     ],
 )
 def test_what_was_fused_is_logged(model, level, text, caplog):

@@ -186,6 +186,12 @@ def names_of(forward: Any) -> tuple[str, ...]:
     return tuple(_signature(forward).parameters)[1:]
 
 
+def takes_edges(forward: Any) -> bool:
+    """Whether the names of what a ``forward`` takes say that there are edges among them."""
+    names = {*names_of(forward)}
+    return not names.isdisjoint(_NAMES) or any(names.issuperset(pair) for pair in _NAMES_OF_ROWS)
+
+
 def _as_one(*edges: Any) -> Tensor:
     """Edges as one tensor."""
     edge_index = edges[0] if len(edges) == 1 else edges
