@@ -238,7 +238,6 @@ def symbol_of(name: str, argument: Any) -> Any:
     shape = tensor.shape if residency == SHARED else tensor.shape[1:]
     node = leaf(name, residency, shape, tensor.dtype, name)
     if argument.is_of_all:
-        node.attributes['of_all_nodes'] = True
         return Symbol(node, NUM_TARGETS)
     is_gathered = residency in (SOURCE, TARGET) and name[-2:] in ('_i', '_j')
     return Symbol(node, None if residency == SHARED else NUM_EDGES, argument.is_stacked, is_gathered)

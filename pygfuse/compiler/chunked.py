@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import torch
 import torch.nn.functional as F
@@ -53,14 +54,14 @@ class Chunked:
 
     def run(self, edges: Edges, operands: dict[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
         """The reduction, or the values themselves."""
-        reduce = 'none' if self.reduction is None else self.reduction.attributes['reduce']
-        draws = any(one.op == 'dropout' for one in self.order)
-        sides = [(self.operands[name].residency, tensor) for name, tensor in operands.items()]
-        widest = max(one.width for one in self.order)
         if self.is_small:
             # chunks would take longer than the few numbers, and keep as many
             out = self._values(list(operands.values()), None)
             return None, out.view(out.shape[0], *self.message.shape)
+        reduce = 'none' if self.reduction is None else self.reduction.attributes['reduce']
+        draws = any(one.op == 'dropout' for one in self.order)
+        sides = [(self.operands[name].residency, tensor) for name, tensor in operands.items()]
+        widest = max(one.width for one in self.order)
         seed = int(new_seed()) if draws else None
         function = self._negated if reduce == 'min' else self._values
         out = edge_values(
@@ -73,7 +74,7 @@ class Chunked:
         out = out.view(out.shape[0], *self.message.shape)
         return (None, out) if self.reduction is None else (out, None)
 
-    @property
+    @functools.cached_property
     def is_small(self) -> bool:
         """Whether these are few numbers of an edge, computed of others in memory."""
         are_of_edges = all(operand.residency in (EDGE, SHARED) for operand in self.operands.values())

@@ -7,7 +7,18 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, in_order, is_brought, results_of
+from pygfuse.compiler.ir import (
+    EDGE,
+    SHARED,
+    SOURCE,
+    TARGET,
+    Node,
+    computed_on_edges,
+    in_order,
+    is_brought,
+    results_of,
+    written_of_nodes,
+)
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.positions import everything
@@ -49,12 +60,14 @@ def operations_of(node: Node) -> int:
 
 
 def cost_as_written(output: Node) -> Cost:
-    """What PyG computes: all of it on the edges, but for what follows an aggregation; every value is written."""
+    """What PyG computes: on edges, but for what follows an aggregation or is written of nodes; every value is kept."""
     counted, held = dict.fromkeys(_PLACES, 0), 0
+    of_nodes = written_of_nodes(in_order(output))
     for node in in_order(output):
         if node.residency == SHARED:
             continue
-        after = any(n.op in ('reduce', 'degree') for n in in_order(node)) and node.op != 'reduce'
+        is_aggregated = any(n.op in ('reduce', 'degree') for n in in_order(node)) and node.op != 'reduce'
+        after = is_aggregated or id(node) in of_nodes
         counted[TARGET if after else EDGE] += operations_of(node)
         if not after and node.op != 'reduce' and not (node.op == 'input' and node.residency == EDGE):
             held += node.width

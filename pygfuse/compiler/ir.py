@@ -223,6 +223,27 @@ def computed_on_edges(output: Node, without: Container[int] = ()) -> list[Node]:
     return [node for node in in_order(output) if id(node) in needed]
 
 
+def written_of_nodes(nodes: Iterable[Node]) -> set[int]:
+    """The identities of values that somebody wrote of all nodes before edges gathered them, up to what is aggregated.
+
+    Args:
+        nodes: Values, among them those that are gathered (``of_sources``, ``of_targets``).
+
+    Example:
+        >>> h = value('exp', leaf('x', TARGET, (4,), torch.float32))
+        >>> written_of_nodes([value('of_sources', h)]) == {id(h), id(h.args[0])}
+        True
+    """
+    found: set[int] = set()
+    stack = [parent for node in nodes if node.op in ('of_sources', 'of_targets') for parent in node.parents()]
+    while stack:
+        node = stack.pop()
+        if id(node) not in found and node.op != 'reduce':
+            found.add(id(node))
+            stack += node.parents()
+    return found
+
+
 def results_of(output: Node) -> tuple[Node, ...]:
     """The values that a layer returns."""
     return output.args if output.op == 'results' else (output,)

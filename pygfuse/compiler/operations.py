@@ -170,6 +170,7 @@ OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
 OPERATIONS['norm_of_nodes'] = Operation(lambda x, *given, module: x if x.device.type == 'meta' else module(x, *given))
 OPERATIONS['gru_cell'] = Operation(torch.gru_cell)
+# of all targets; and what is made of their number alone
 OPERATIONS['largest'] = Operation(torch.amax, row_wise=False, residency='shared')
 OPERATIONS['filled'] = Operation(lambda: None, residency='target')
 # several values that a layer returns, of edges and targets

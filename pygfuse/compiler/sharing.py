@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from pygfuse.compiler.refusal import Refused
 
 # operators whose results may lie in the memory of what they are given
@@ -40,6 +42,9 @@ def write(symbol: Any, result: Any) -> None:
     Raises:
         Refused: If the tensor is of the caller, or the value is none that can be written there.
     """
+    if not torch.is_grad_enabled():
+        # the gradient would be that of what was there before
+        raise Refused('it writes into a tensor without gradients')
     given = [one for one in symbol.sharing if one.is_given and not one.is_copy]
     is_other = (result.node.shape, result.node.dtype) != (symbol.node.shape, symbol.node.dtype)
     if given or symbol.node.op == 'expand' or is_other:

@@ -157,9 +157,6 @@ for _name, _function in {**_FOUR, 'and': torch.bitwise_and, 'or': torch.bitwise_
 
 def _written(symbol: Symbol, result: Symbol) -> Symbol:
     """A symbol after a write in place."""
-    if not torch.is_grad_enabled():
-        # the gradient would be that of what was there before
-        raise Refused('it writes into a tensor without gradients')
     write(symbol, result)
     return symbol
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import SOURCE, TARGET, Node, in_order
+from pygfuse.compiler.ir import SOURCE, TARGET, Node, in_order, written_of_nodes
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops import Edges
 
@@ -22,32 +22,18 @@ _SINGULAR = (
     'hypot', 'atan2', 'asin', 'acos', 'acosh', 'atanh', 'log2', 'log10', 'cumprod', 'logaddexp', 'tan', 'sinh', 'cosh',
     'exp2',
 )  # fmt: skip
-# values that are written as those of all nodes, and then of the ends of edges
-_OF_ALL = 'of_sources', 'of_targets'
 
 
 def guarded_sides(steps: Collection[Node]) -> frozenset[str]:
     """The residencies of nodes to which such an operator is applied before anything is reduced."""
     found = set()
-    of_all = {id(node) for one in steps if one.op in _OF_ALL for node in _computed_of(one)}
+    of_all = written_of_nodes(steps)
     for node in steps:
         is_singular = node.residency in (SOURCE, TARGET) and may_be_singular(node) and id(node) not in of_all
         # what is computed of an aggregation is computed of all targets by PyG, too
         if is_singular and not any(n.op in ('reduce', 'degree') for n in in_order(node)):
             found.add(node.residency)
     return frozenset(found)
-
-
-def _computed_of(output: Node) -> list[Node]:
-    """What a value is computed of, up to what is aggregated."""
-    found: dict[int, Node] = {}
-    stack = [output]
-    while stack:
-        node = stack.pop()
-        if id(node) not in found and node.op != 'reduce':
-            found[id(node)] = node
-            stack += node.parents()
-    return list(found.values())
 
 
 def may_be_singular(node: Node) -> bool:

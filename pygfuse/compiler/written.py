@@ -139,7 +139,8 @@ class _Lines:
             side = node.attributes.get('side', TARGET)
             return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'filled':
-            return f'filled(edges, {self._kept((node.shape, node.attributes["number"], node.dtype))})'
+            said = ', '.join(map(self._kept, (node.shape, node.attributes['number'], node.dtype)))
+            return f'filled(edges, {said})'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'softmax_of_sources':
@@ -372,9 +373,8 @@ def _resized(x: Tensor, size: int | Tensor) -> Tensor:
     return x[:size] if size <= x.shape[0] else torch.cat([x, x.new_zeros(size - x.shape[0], *x.shape[1:])])
 
 
-def _filled(edges: Edges, said: tuple[tuple[int, ...], float, Any]) -> Tensor:
+def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dtype) -> Tensor:
     """A row of one number for each target."""
-    shape, number, dtype = said
     return torch.full((edges.num_targets, *shape), number, dtype=dtype, device=edges.token.device)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.nn import Module, Parameter
 
 from pygfuse.compiler import Given, Refused
@@ -107,11 +107,14 @@ def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any]) -> Modu
     for key, one in tensors.items():
         if type(one) not in (Tensor, Parameter) or one.device != edge_index.device:
             raise Refused(f'{key} is a {type(one).__name__} on {one.device}, where edges are on {edge_index.device}')
-    counts = _Counts(_num_nodes(tensors.values(), edge_index.shape[1]), edge_index.shape[1])
+    nodes = num_nodes(tensors.values(), edge_index.shape[1])
+    if nodes is None:
+        raise Refused('nothing tells the number of nodes')
+    counts = _Counts(nodes, edge_index.shape[1])
     given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in names}
     given |= dict(zip(names, (EDGES,) if len(names) == 1 else ROWS, strict=True))
     nested = {key: _nested(key, item, given) for key, item in named.items()}
-    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments)
+    return ModuleCall(names, edge_index, nodes, nested, given, arguments)
 
 
 class _Counts(NamedTuple):
@@ -142,7 +145,7 @@ def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The arguments, those within tuples and lists by their places; two rows of indices are one."""
     for name, item in arguments.items():
-        if type(item) in (tuple, list) and not _are_edges(item):
+        if type(item) in (tuple, list) and not are_edges(item):
             yield from _leaves({f'{name}.{place}': one for place, one in enumerate(item)})
         else:
             yield name, item
@@ -155,7 +158,7 @@ def _nested(name: str, item: Any, found: Mapping[str, Any]) -> Any:
     return type(item)([_nested(f'{name}.{place}', one, found) for place, one in enumerate(item)])
 
 
-def _are_edges(item: Any) -> bool:
+def are_edges(item: Any) -> bool:
     """Whether something holds two indices for each edge."""
     if isinstance(item, Tensor):
         return item.dim() == 2 and item.shape[0] == 2 and item.dtype in INDICES and type(item) is Tensor
@@ -167,9 +170,9 @@ def _are_edges(item: Any) -> bool:
 
 def _names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The name of the argument that are the edges, or those of the two that are their rows."""
-    found = [name for name, item in arguments.items() if _are_edges(item)]
+    found = [name for name, item in arguments.items() if are_edges(item)]
     for first, second in _NAMES_OF_ROWS:
-        if not found and _are_edges((arguments.get(first), arguments.get(second))):
+        if not found and are_edges((arguments.get(first), arguments.get(second))):
             return first, second
     if not found:
         raise Refused('none of its arguments is an edge_index')
@@ -201,13 +204,28 @@ def _as_one(*edges: Any) -> Tensor:
     return edge_index
 
 
-def _num_nodes(tensors: Iterable[Tensor], num_edges: int) -> int:
-    """The number of rows that most tensors have which are none of edges; of several such, that of the first feature."""
-    others = [one for one in tensors if one.dim() > 0 and one.shape[0] != num_edges]
-    if not others:
-        raise Refused('nothing tells the number of nodes')
-    others.sort(key=lambda one: not one.is_floating_point())
-    return collections.Counter(one.shape[0] for one in others).most_common(1)[0][0]
+def num_nodes(tensors: Collection[Tensor], num_edges: int) -> int | None:
+    """The number of rows that most tensors have which are none of edges; of several such, that of the first feature.
+
+    Args:
+        tensors: What a call brings, but for its edges.
+        num_edges: Number of edges.
+
+    Returns:
+        The number; None if all are of edges.
+
+    Example:
+        >>> num_nodes([torch.ones(9, 2), torch.ones(3, 8), torch.ones(5, 8), torch.ones(5)], 9)
+        5
+    """
+    # in a trace sizes are symbols, of which no more is found out than that they are the same
+    others = [one for one in tensors if one.dim() > 0 and not guard_or_false(one.shape[0] == num_edges)]
+    nodes, most = None, 0
+    for first in (*[one for one in others if one.is_floating_point()], *others):
+        count = sum([guard_or_false(one.shape[0] == first.shape[0]) for one in others])
+        if count > most:
+            nodes, most = first.shape[0], count
+    return nodes
 
 
 def _given(name: str, item: Any, counts: _Counts) -> Any:

@@ -78,13 +78,13 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         plan = self.plan_of_call(call)
         if isinstance(plan, str):
             return plan
+        fewest = self._fewest_edges(plan, call)
+        if call.edge_index.shape[1] < fewest:
+            self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
+            return plan.why_few
         captured: CapturedModule = plan.captured
         edges, given = self._edges(call, captured.target_row), call.tensors
         reason = plan.why_not(edges, given)
-        fewest = self._fewest_edges(plan, call)
-        if reason is None and edges.num_edges < fewest:
-            reason = plan.why_few
-            self._few = Few.of(self.plain.forward, call, fewest, reason)
         if reason is not None:
             return reason
         if is_plain_place():

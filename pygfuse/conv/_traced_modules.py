@@ -14,7 +14,7 @@ from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.modules import Returned
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._known_arguments import KnownArguments
-from pygfuse.conv._module_calls import INDICES, ModuleCall, call_of, names_of, preferred
+from pygfuse.conv._module_calls import ModuleCall, are_edges, call_of, names_of, num_nodes, preferred
 from pygfuse.conv._traced_calls import NOT_TRACED, Described, TracedCall, described, example_of, known_as, run_known
 from pygfuse.graph.adjacency import FLOWS
 
@@ -59,16 +59,21 @@ class ModuleTracedByTorch:
         if fallback.why_not_here() is not None or torch.compiler.is_exporting() or len(args) > len(arguments):
             return NOT_TRACED
         given = {**dict(zip(arguments[: len(args)], args, strict=True)), **kwargs}
-        names = [name for name, value in given.items() if _are_edges(value)]
+        names = [name for name, value in given.items() if are_edges(value)]
         if not names:
             return NOT_TRACED
         edges = preferred(names)
         edge_index, others = given[edges], {name: value for name, value in given.items() if name != edges}
-        of_nodes, numbers = _of_nodes(others, edge_index.shape[1])
+        tensors = {name: value for name, value in others.items() if isinstance(value, Tensor) and value.dim() > 0}
+        nodes = num_nodes(list(tensors.values()), edge_index.shape[1])
+        if nodes is None:
+            return NOT_TRACED
+        of_nodes = tuple([name for name, value in tensors.items() if guard_or_false(value.shape[0] == nodes)])
+        numbers = tuple([name for name, value in others.items() if type(value) is int and value == nodes])
         described_as = {name: value for name, value in others.items() if name not in numbers}
         of_others = tuple([name for name in described_as if name not in of_nodes])
         call = described(edge_index, None, described_as, of_nodes, of_others)
-        if call is None or not of_nodes:
+        if call is None:
             return NOT_TRACED
         known = self.traced_call(call, edges, of_nodes[0], numbers, str(edge_index.device))
         found = run_known(known, self, edge_index, None, given)
@@ -104,29 +109,6 @@ class ModuleTracedByTorch:
             )
         except (Refused, ValueError) as refusal:
             return str(refusal)
-
-
-def _are_edges(value: Any) -> bool:
-    return (
-        isinstance(value, Tensor)
-        and value.dim() == 2
-        and value.dtype in INDICES
-        and guard_or_false(value.shape[0] == 2)
-    )
-
-
-def _of_nodes(given: Mapping[str, Any], num_edges: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of tensors with a row for each node, and of numbers that say how many these are."""
-    tensors = {name: value for name, value in given.items() if isinstance(value, Tensor) and value.dim() > 0}
-    others = [one for one in tensors.values() if not guard_or_false(one.shape[0] == num_edges)]
-    names: list[str] = []
-    nodes = None
-    # as `pygfuse.conv._module_calls` finds their number
-    for first in (*[one for one in others if one.is_floating_point()], *others):
-        found = [name for name, one in tensors.items() if guard_or_false(one.shape[0] == first.shape[0])]
-        if len(found) > len(names):
-            names, nodes = found, first.shape[0]
-    return tuple(names), tuple([name for name, value in given.items() if type(value) is int and value == nodes])
 
 
 def _arguments_of(call: ModuleCall) -> KnownArguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-_MODULES = 'tests/conv/test_modules.py'
+_MODULES = 'tests/conv/modules'
 _VALUES = 'tests/ops/test_values_along_edges.py'
 
 OF_MODULES = (

@@ -1,0 +1,244 @@
+"""Calls of such modules: which of their arguments are the edges, and what runs the module's own code."""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import pygfuse
+from tests.compiler import own_modules as own
+from tests.compiler.own_modules import EDGES, NODES, WIDTH
+from tests.conv.modules.arguments import arguments_of, assert_same, given
+
+
+@pytest.mark.parametrize('kind', [own.Equivariant, own.Mean, own.Scores], ids=lambda k: k.__name__)
+def test_without_edges_its_own_code_runs(kind):
+    assert_same(kind(), arguments_of(kind, given(edges=0)), 'there are no edges')
+
+
+@pytest.mark.parametrize('edges', [tuple, list])
+def test_edges_may_be_two_rows(edges):
+    torch.manual_seed(0)
+    arguments = arguments_of(own.Equivariant, given())
+    module = own.Equivariant()
+    expected = module(**arguments)
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for _ in range(2):
+        arguments['edge_index'] = edges(given()['edge_index'])
+        for found, wanted in zip(compiled(**arguments), expected, strict=True):
+            torch.testing.assert_close(found, wanted)
+        assert compiled.note.reason is None
+
+
+def test_what_is_given_back_is_the_same_tensor():
+    arguments = arguments_of(own.States, given())
+    arguments['scale'] = torch.randn(())
+    compiled = pygfuse.compile(own.States())
+    out = compiled(**arguments)
+    assert compiled.note.reason is None
+    assert type(out) is tuple
+    assert out[2] is arguments['scale']
+    assert out[3] is arguments['x']
+    assert out[4] == 3
+    data = arguments_of(own.Attention, given())
+    assert pygfuse.compile(own.Attention())(**data)[1] is data['data'][1]
+    assert type(pygfuse.compile(own.Interaction())(**arguments_of(own.Interaction, given()))) is list
+
+
+class Refused(torch.nn.Module):
+    """What has no fused form, behind statistics that move."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x, edge_index):
+        x = self.norm(x)
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]) @ x.t()
+
+
+def test_what_is_refused_runs_once():
+    torch.manual_seed(0)
+    arguments = arguments_of(Refused, given())
+    module = Refused()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for _ in range(2):
+        assert torch.equal(compiled(**arguments), module(**arguments))
+    assert compiled.norm.num_batches_tracked == 2
+    assert 't moves the dimension' in pygfuse.report(compiled).rows[0].why_not
+
+
+def test_other_numbers_of_nodes_and_edges_are_no_other_kind_of_call():
+    compiled = pygfuse.compile(own.Normalised())
+    for nodes in range(NODES, NODES + 20):
+        arguments = arguments_of(own.Normalised, given(nodes=nodes, edges=2 * nodes))
+        torch.testing.assert_close(compiled(**arguments), compiled.plain.forward(compiled, **arguments))
+        assert compiled.note.reason is None
+    assert len(compiled.plans()) == 1
+
+
+class BothWays(torch.nn.Module):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return torch.zeros_like(x).index_add(0, col, x[row]) + torch.zeros_like(x).index_add(0, row, x[col])
+
+
+class LooksAtEdges(torch.nn.Module):
+    def forward(self, x, edge_index):
+        mask = edge_index[0] != edge_index[1]
+        row, col = edge_index[:, mask]
+        return torch.zeros_like(x).index_add(0, col, x[row])
+
+
+class Writes(torch.nn.Module):
+    def forward(self, x, edge_index):
+        x += 1
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
+
+
+class ToOneNumber(torch.nn.Module):
+    def forward(self, x, edge_index, num_nodes):
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]] / num_nodes)
+
+
+class OfShared(torch.nn.Module):
+    def forward(self, x, edge_index, weight):
+        return (x @ weight).index_add(0, edge_index[1], x[edge_index[0]])
+
+
+class Nothing(torch.nn.Module):
+    def forward(self, x, edge_index):
+        return x * 2
+
+
+class Appends(torch.nn.Module):
+    def forward(self, x, edge_index, states):
+        states.append(torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]))
+        return states[-1]
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    edge_index: torch.Tensor
+
+
+class OfAPair(torch.nn.Module):
+    def forward(self, pair):
+        return torch.zeros_like(pair.x).index_add(0, pair.edge_index[1], pair.x[pair.edge_index[0]])
+
+
+def test_a_list_of_the_caller_is_written_to():
+    arguments, states, theirs = arguments_of(Appends, given()), [], []
+    compiled = pygfuse.compile(Appends())
+    found, expected = compiled(**arguments, states=states), Appends()(**arguments, states=theirs)
+    assert found is states[0]
+    assert torch.equal(found, expected)
+    assert compiled.note.reason == 'it writes into states, a list of the caller'
+
+
+def test_arguments_of_other_classes_are_its_own_code_s():
+    pair = Pair(given()['x'], given()['edge_index'])
+    compiled = pygfuse.compile(OfAPair())
+    assert torch.equal(compiled(pair), OfAPair()(pair))
+    assert compiled.note.reason == 'none of its arguments is an edge_index'
+
+
+class OntoAnExtreme(torch.nn.Module):
+    def forward(self, x, edge_index):
+        places = edge_index[1].unsqueeze(-1).expand(-1, x.shape[1])
+        return (x * 1).scatter_reduce(0, places, x[edge_index[0]], 'amax')
+
+
+class TorchScattered(torch.nn.Module):
+    def forward(self, x, edge_index):
+        alpha = torch.zeros(x.shape[0]).index_add_(0, edge_index[1], torch.ones(edge_index.shape[1]))
+        return torch.zeros(x.shape[0], 4).index_add_(0, edge_index[1], x[edge_index[0]]) + alpha.unsqueeze(-1)
+
+
+REFUSED = {
+    BothWays: 'a reduction of edges by something else than their target',
+    LooksAtEdges: 'it reads the edges themselves',
+    Writes: 'it writes into a tensor that something else may share',
+    ToOneNumber: 'it computes with the number of edges or nodes',
+    Nothing: 'it reduces nothing',
+    OntoAnExtreme: 'of what was there before',
+}
+
+
+@pytest.mark.parametrize('kind', REFUSED, ids=lambda kind: kind.__name__)
+def test_what_has_no_form_runs_its_own_code(kind):
+    arguments = arguments_of(kind, given())
+    if kind is ToOneNumber:
+        arguments['num_nodes'] = NODES
+    module, compiled = kind(), pygfuse.compile(kind())
+    theirs = {**arguments, 'x': arguments['x'].clone()}
+    torch.testing.assert_close(compiled(**arguments), module(**theirs))
+    assert REFUSED[kind] in compiled.note.reason
+    if kind is Writes:
+        assert torch.equal(arguments['x'], theirs['x'])
+
+
+def test_an_error_of_its_own_code_is_its_own():
+    arguments = arguments_of(own.Mean, given())
+    compiled = pygfuse.compile(TorchScattered())
+    with pytest.raises((RuntimeError, IndexError)):
+        compiled(**arguments)
+    with pytest.raises(TypeError, match='edge_index'):
+        compiled(arguments['x'])
+    with pytest.raises(IndexError, match='out of'):
+        pygfuse.compile(own.Mean())(arguments['x'], torch.full((2, 5), NODES))
+
+
+@pytest.mark.parametrize('edges', [EDGES, 20_000])
+def test_nodes_that_are_counted_from_the_end(edges):
+    """As torch gathers them."""
+    data = given(edges=edges)
+    data['edge_index'][0, 3] = -1
+    module, compiled = own.Mean(), pygfuse.compile(own.Mean())
+    compiled.load_state_dict(module.state_dict())
+    torch.testing.assert_close(compiled(data['x'], data['edge_index']), module(data['x'], data['edge_index']))
+    assert compiled.note.reason == 'edges that name other nodes than there are'
+
+
+def test_a_weight_that_is_given_is_no_feature_of_nodes():
+    """Though it has as many rows."""
+    arguments = {
+        'x': torch.randn(WIDTH, WIDTH),
+        'edge_index': torch.randint(WIDTH, (2, 40)),
+        'weight': torch.randn(WIDTH, WIDTH),
+    }
+    module = OfShared()
+    compiled = pygfuse.compile(OfShared())
+    torch.testing.assert_close(compiled(**arguments), module(**arguments))
+
+
+def test_as_many_nodes_as_edges():
+    torch.manual_seed(0)
+    for kind in (own.Equivariant, own.Mean, own.Scores, own.States):
+        module, arguments = kind(), arguments_of(kind, given(edges=NODES))
+        compiled = pygfuse.compile(copy.deepcopy(module))
+        theirs, ours = module(**arguments), compiled(**arguments)
+        for found, wanted in zip(*(out if isinstance(out, tuple) else (out,) for out in (ours, theirs)), strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+def test_arguments_of_any_number_are_its_own_code_s():
+    arguments, compiled = arguments_of(own.Guarded, given()), pygfuse.compile(own.Guarded())
+    expected = compiled(**arguments)
+    assert compiled.note.reason is None
+    torch.testing.assert_close(compiled(*arguments.values(), 1, more={}), expected)
+    assert compiled.note.reason is not None
+
+
+def test_few_edges_run_its_own_code(by_pyg):
+    module, arguments = own.Attention(), arguments_of(own.Attention, given())
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for _ in range(2):
+        assert torch.equal(compiled(**arguments)[0], module(**arguments)[0])
+        assert compiled.note.reason == 'so few edges that a row for each takes less'
+    more = arguments_of(own.Attention, given(edges=5000))
+    torch.testing.assert_close(compiled(**more)[0], module(**more)[0])
+    assert compiled.note.reason is None
