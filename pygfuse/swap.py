@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 import torch_geometric.nn
+from torch_geometric.nn.models.dimenet import InteractionBlock, InteractionPPBlock
 
 from pygfuse import conv
 from pygfuse._lib.announcement import logger
@@ -32,7 +33,9 @@ FUSED_CLASSES: dict[type, type[FusedConv]] = {
 }
 # a layer that is no message passing, and has models of a user's own
 _OF_MODELS = {torch_geometric.nn.MetaLayer: conv.MetaLayer}
-_LAYERS = torch_geometric.nn.MessagePassing, torch_geometric.nn.MetaLayer
+# modules of PyG's that are none, and gather and reduce along edges themselves
+_GATHERING = InteractionBlock, InteractionPPBlock, torch_geometric.nn.InnerProductDecoder
+_LAYERS = torch_geometric.nn.MessagePassing, torch_geometric.nn.MetaLayer, *_GATHERING
 # what makes features of edges for layers
 _OF_EDGES = {GaussianSmearing.plain: GaussianSmearing}
 _PLAIN_CLASSES = {fused: plain for plain, fused in (FUSED_CLASSES | _OF_MODELS | _OF_EDGES).items()}
@@ -57,7 +60,7 @@ def fuse(
         compile: Whether to compile layers for which no program is written, or to leave them alone.
         include: The layers to fuse: classes (those derived from them included), names as `report` and
             ``model.named_modules()`` have them, or patterns of names (``'encoder.*'``); default: all. Classes of
-            modules that gather along an ``edge_index`` themselves are compiled as by `compile`.
+            modules that gather along an ``edge_index`` themselves are compiled as by `compile`; PyG's are in any case.
         exclude: Layers of these that are left alone.
         strict: Whether each chosen layer must have a fused form. Of a compiled layer that is known only once it is
             called (`pygfuse.warm`); `report` tells then.
@@ -158,8 +161,9 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
 
     Any other module that takes an ``edge_index``, gathers by its rows (``x[edge_index[0]]``) and reduces to one of them
     (``index_add``, ``scatter_add``, ``scatter_reduce``, PyG's or ``torch_scatter``'s functions) is captured whole. One
-    of its arguments, perhaps within a tuple, is the edges: ``[2, E]``, two indices of E numbers in a tuple, or two
-    arguments (``row`` and ``col``, ``src`` and ``dst``, ``idx_i`` and ``idx_j``, and the like).
+    of its arguments is the edges: ``[2, E]``, two indices of E numbers in a tuple, or two arguments (``row`` and
+    ``col``, ``src`` and ``dst``, or any two of as many numbers). Arguments may be within tuples, dicts and
+    `torch_geometric.data.Data`.
 
     Args:
         conv: A layer of any class of `torch_geometric.nn.MessagePassing`, a `torch_geometric.nn.MetaLayer`, or a module

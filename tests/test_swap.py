@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import nn
+from torch_geometric.nn.models import dimenet
 
 import pygfuse
 from pygfuse.conv import GATConv
@@ -287,3 +288,27 @@ def test_what_was_fused_is_logged(model, level, text, caplog):
     with caplog.at_level('INFO', logger='pygfuse'):
         pygfuse.fuse(model)
     assert [(record.levelname, record.message) for record in caplog.records] == [(level, text)]
+
+
+def test_modules_of_pyg_that_gather_themselves():
+    torch.manual_seed(0)
+    sizes = {'num_spherical': 3, 'num_radial': 2, 'num_before_skip': 1, 'num_after_skip': 1, 'act': F.silu}
+    rows, of_kj, of_ji = torch.randn(40, 8), torch.randint(40, (200,)), torch.randint(40, (200,))
+    arguments = rows, torch.randn(40, 2), torch.randn(200, 6), of_kj, of_ji
+    model = nn.ModuleDict({
+        'first': dimenet.InteractionBlock(8, 4, **sizes),
+        'second': dimenet.InteractionPPBlock(8, 4, 2, **sizes),
+        'links': pyg.InnerProductDecoder(),
+    })  # fmt: skip
+    model['first'].W.data.normal_()
+    expected = [model[name](*arguments) for name in ('first', 'second')]
+    links = model['links'](rows, torch.stack([of_kj, of_ji]), sigmoid=False)
+    pygfuse.fuse(model)
+    for name, wanted in zip(('first', 'second'), expected, strict=True):
+        torch.testing.assert_close(model[name](*arguments), wanted)
+    torch.testing.assert_close(model['links'](rows, torch.stack([of_kj, of_ji]), sigmoid=False), links)
+    assert [row.why_not for row in pygfuse.report(model).rows] == [None] * 3
+    unfused = pygfuse.unfuse(model)
+    assert type(unfused['links']) is pyg.InnerProductDecoder
+    pygfuse.fuse(model, compile=False)
+    assert {row.why_not for row in pygfuse.report(model).rows} == {'call pygfuse.compile(conv)'}

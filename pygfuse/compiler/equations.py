@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -41,6 +41,32 @@ def written_out(terms: Sequence[str], result: str, tensors: Sequence[Symbol]) ->
                 return None
             return recorded(torch.sum, (product, dims)) if dims else product
     return None
+
+
+def without_ones(terms: Sequence[str], result: str, tensors: Sequence[Symbol]) -> Symbol | None:
+    """What an equation gives whose result has dimensions of one number; None if it has none.
+
+    Arguments are those of `written_out`.
+    """
+    sizes = {letter: size for term, x in zip(terms, tensors, strict=True) for letter, size in _sizes(term, x)}
+    ones = {letter for letter in result[1:] if sizes[letter] == 1 and sum(letter in term for term in terms) == 1}
+    if not ones:
+        return None
+    kept = [''.join(letter for letter in term if letter not in ones) for term in (*terms, result)]
+    views = [recorded(torch.squeeze, (x, _places(term, ones))) for term, x in zip(terms, tensors, strict=True)]
+    found = recorded(torch.einsum, (f'{",".join(kept[:-1])}->{kept[-1]}', *views))
+    for place in _places(result, ones):
+        found = recorded(torch.unsqueeze, (found, place))
+    return found
+
+
+def _sizes(term: str, x: Symbol) -> Iterator[tuple[str, int]]:
+    """The size of each dimension but for that of rows."""
+    return zip(term[x.rows is not None :], x.node.shape, strict=True)
+
+
+def _places(term: str, letters: set[str]) -> tuple[int, ...]:
+    return tuple([place for place, letter in enumerate(term) if letter in letters])
 
 
 def _summed(term: str, x: Symbol, wanted: set[str]) -> tuple[str, Symbol]:

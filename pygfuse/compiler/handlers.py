@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.equations import written_out
+from pygfuse.compiler.bilinear import bilinear
+from pygfuse.compiler.equations import without_ones, written_out
 from pygfuse.compiler.filled import filled
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
@@ -361,8 +362,11 @@ def _einsum(equation: str, *tensors: Any) -> Symbol:
         return typed_product_by(terms, result, tensors)
     if '.' in equation or len(of_rows) != 1 or result[:1] not in of_rows or result[:1] in shared or repeated:
         raise Refused('einsum over the dimension of edges')
-    found = written_out(terms, result, tensors)
-    return made('einsum', *tensors, equation=equation) if found is None else found
+    for rewritten in (without_ones, bilinear, written_out):
+        found = rewritten(terms, result, tensors)
+        if found is not None:
+            return found
+    return made('einsum', *tensors, equation=equation)
 
 
 @handler('cat', 'concat', 'concatenate')

@@ -23,7 +23,6 @@ from pygfuse.compiler.ir import (
     Node,
     computed_on_edges,
     in_order,
-    is_brought,
     is_seen,
     mapped,
     nodes_in,
@@ -162,19 +161,6 @@ def _is_wordless(node: Node) -> bool:
     return OPERATIONS[node.op].elementwise and may_be_kept(node) and not is_said
 
 
-def returned_values_kept(output: Node) -> Node:
-    """The results of a layer; what is computed of values of edges that it returns reads these from memory.
-
-    Args:
-        output: The results.
-    """
-    returned = [node for node in results_of(output) if not is_brought(node)]
-    if output.op != 'results' or not returned:
-        return output
-    apart = _with_kept(output, returned, in_order(output)).message
-    return dataclasses.replace(apart, args=tuple(node.attributes.get('of', node) for node in apart.args))
-
-
 def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
     """The results of a layer, whose operators on rows of several edges read from memory what they take.
 
@@ -194,16 +180,17 @@ def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
     """
     read = [node.args[0] for node in in_order(output) if node.op in (_TOGETHER if keeps_wide else _TOGETHER[:1])]
     computed = [node for node in read if node.residency == EDGE and not _is_there(node) and may_be_kept(node)]
-    return _with_kept(output, computed, in_order(output)).message if computed else output
+    return with_kept(output, computed, in_order(output)).message if computed else output
 
 
-def taken_together(output: Node) -> list[Node]:
-    """What operators on rows of several edges read from memory."""
+def kept_in(output: Node) -> list[Node]:
+    """The values of edges that the results of a layer read from memory, but for those that are returned."""
+    returned = {id(node) for node in results_of(output)}
     found, unseen = [], [output]
     while unseen:
-        read = [node.args[0] for node in in_order(unseen.pop()) if node.op in _TOGETHER]
-        found += [node.attributes['of'] for node in read if node.op == 'kept']
-        unseen += [node.attributes['of'] for node in read if node.op == 'kept']
+        kept = [node.attributes['of'] for node in in_order(unseen.pop()) if node.op == 'kept']
+        found += [node for node in kept if id(node) not in returned and not any(node is known for known in found)]
+        unseen += kept
     return found
 
 
@@ -238,7 +225,7 @@ def shared_networks_kept(output: Node) -> Node:
     last = [n for n in shared if id(n) not in within or id(n) in outside or any(n is root for root in roots)]
     if not last:
         raise Refused('no network whose values several reductions read')
-    return _with_kept(output, last, in_order(output)).message
+    return with_kept(output, last, in_order(output)).message
 
 
 def taken_apart(
@@ -249,12 +236,12 @@ def taken_apart(
     Raises:
         Refused: If values are dropped that several forms would drop, each by other numbers.
     """
-    apart = _with_kept(message, kept, order, of_nodes)
+    apart = with_kept(message, kept, order, of_nodes)
     check_drawn_once((apart.message, *apart.kept), 'values are computed of')
     return apart
 
 
-def _with_kept(
+def with_kept(
     output: Node, kept: Collection[Node], order: Iterable[Node], of_nodes: Mapping[int, Node] | None = None
 ) -> Apart:
     """A value that reads some of those that it is computed of from memory.

@@ -10,6 +10,7 @@ import torch
 from torch.nn import Module
 
 from pygfuse.compiler.capture import Captured, captured, symbol_of
+from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
 from pygfuse.compiler.ir import in_order, results_of
 from pygfuse.compiler.places import EdgeIndexRows, Place
 from pygfuse.compiler.refusal import Refused
@@ -48,20 +49,25 @@ class CapturedModule(Captured):
         returned: What it returns.
         kind: The class of several things that it returns, `tuple` or `list`; None of one.
         target_row: Which row of the edges holds the nodes to which it reduces.
+        held: What it stores in objects that are arguments: the argument, the name there, and what.
     """
 
     returned: tuple[Returned, ...]
     kind: type | None
     target_row: int
+    held: tuple[tuple[str, str, Returned], ...] = ()
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
-        """What a call returns.
+        """What a call returns, once it has stored what it stores in its arguments.
 
         Args:
             computed: The values that are computed.
             arguments: What was given by name.
         """
+        kept = [(arguments[argument], name, one.of(computed, arguments)) for argument, name, one in self.held]
         found = [one.of(computed, arguments) for one in self.returned]
+        for held, name, item in kept:
+            store(held, name, item)
         return found[0] if self.kind is None else self.kind(found)
 
 
@@ -79,7 +85,7 @@ def capture_module(
         plain: The class whose ``forward`` it is.
         module: The module.
         arguments: The arguments by name: a `Given`, `EDGES` or one of `ROWS`, something that is no tensor, or several
-            in a tuple or list.
+            in a tuple or list, or in `Fields`.
         target_row: Which row of the edges holds those nodes to which it reduces.
         device: Where the tensors are.
         guards: Where to remember what was read of it, also if it is refused.
@@ -88,15 +94,19 @@ def capture_module(
         Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
     """
     symbols = dict(_symbols(arguments, target_row))
-    given = {name: _nested(name, item, symbols) for name, item in arguments.items()}
-    found: list[tuple[tuple[Returned, ...], type | None]] = []
+    objects: dict[str, DataObject] = {}
+    given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
+    symbols |= objects
+    found: list[tuple[tuple[Returned, ...], type | None, tuple[tuple[str, str, Returned], ...]]] = []
 
     def run(watched: Watched) -> tuple[Symbol, ...]:
         out = rebound(plain.forward, guards)(watched, **given)
         kind = type(out) if type(out) in (tuple, list) else None
         several = tuple(out) if kind is not None else (out,)
         computed: list[Symbol] = []
-        found.append((tuple(_returned(one, computed, symbols) for one in several), kind))
+        returned = tuple([_returned(one, computed, symbols) for one in several])
+        held = tuple(_held(objects, computed, symbols))
+        found.append((returned, kind, held))
         if not computed:
             raise Refused('it returns nothing that it computes')
         return tuple(computed)
@@ -107,16 +117,18 @@ def capture_module(
         node.residency != 'edge' for node in results_of(result.output)
     ):
         raise Refused('it reduces nothing')
-    returned, kind = found[-1]
+    returned, kind, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    return CapturedModule(**{**fields, 'is_of_one_set': True}, returned=returned, kind=kind, target_row=target_row)
+    fields['is_of_one_set'] = True
+    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held)
 
 
 def _symbols(arguments: Mapping[str, Any], target_row: int) -> Iterator[tuple[str, Any]]:
-    """What stands for arguments, those within tuples and lists by their places behind the name."""
+    """What stands for arguments, those within others by their places or names behind the name."""
     for name, item in arguments.items():
-        if isinstance(item, (tuple, list)):
-            yield from _symbols({f'{name}.{place}': one for place, one in enumerate(item)}, target_row)
+        if isinstance(item, (tuple, list, Fields)):
+            parts = item.items.items() if isinstance(item, Fields) else enumerate(item)
+            yield from _symbols({f'{name}.{place}': one for place, one in parts}, target_row)
         else:
             yield name, _of_edges(item, target_row) or symbol_of(name, item)
 
@@ -127,21 +139,35 @@ def _of_edges(item: Any, target_row: int) -> EdgeIndexRows | Place | None:
     return Place(ROWS.index(item) == target_row) if any(item is row for row in ROWS) else None
 
 
-def _nested(name: str, item: Any, symbols: Mapping[str, Any]) -> Any:
+def _nested(name: str, item: Any, symbols: Mapping[str, Any], objects: dict[str, DataObject]) -> Any:
+    """What stands for an argument; that of an object is added to those of others."""
+    if isinstance(item, Fields):
+        held = {key: _nested(f'{name}.{key}', one, symbols, objects) for key, one in item.items.items()}
+        return objects.setdefault(name, DataObject(name, item, held))
     if not isinstance(item, (tuple, list)):
         return symbols[name]
-    parts = [_nested(f'{name}.{k}', one, symbols) for k, one in enumerate(item)]
+    parts = [_nested(f'{name}.{k}', one, symbols, objects) for k, one in enumerate(item)]
     return tuple(parts) if isinstance(item, tuple) else Unwritten(name, parts, 'the caller')
 
 
-def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any]) -> Returned:
-    """How one thing is found again that a module returns; what is computed is added to the list."""
+def _held(
+    objects: Mapping[str, DataObject], computed: list[Symbol], symbols: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Returned]]:
+    """What a module has stored in its arguments; what is computed is added to the list."""
+    for argument, held in objects.items():
+        for name, item in stored_in(held).items():
+            yield argument, name, _returned(item, computed, symbols, 'stores')
+
+
+def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any], how: str = 'returns') -> Returned:
+    """How one thing is found again that a module returns or stores; what is computed is added to the list."""
     name = next((name for name, symbol in symbols.items() if symbol is out and not is_constant(symbol)), None)
     if name is not None:
         return Returned(name)
     if is_constant(out):
         return Returned(None, out)
     if not isinstance(out, Symbol):
-        raise Refused(f'it returns a {type(out).__name__}')
-    computed.append(out)
-    return Returned(len(computed) - 1)
+        raise Refused(f'it {how} a {type(out).__name__}')
+    place = next((place for place, one in enumerate(computed) if one is out), len(computed))
+    computed[place:] = computed[place:] or [out]
+    return Returned(place)

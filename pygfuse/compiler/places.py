@@ -118,6 +118,11 @@ class Place(OfEdges):
     def long(self) -> Place:
         return self
 
+    def to(self, *args: Any) -> Place:
+        if any(one not in (torch.int64, DEVICE.get()) for one in args):
+            raise Refused('it converts the ends of edges to another type')
+        return self
+
     def expand_as(self, other: Any) -> Place:
         return self.seen(torch.Tensor.expand, other.shape)
 

@@ -20,13 +20,8 @@ from pygfuse.compiler.directions import with_directions
 from pygfuse.compiler.dropouts import check_drawn_once, check_taken_once
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
-from pygfuse.compiler.ir import EDGE, Node, in_order, is_brought, mapped, of_input, results_of, with_rows_of_edges
-from pygfuse.compiler.kept import (
-    returned_values_kept,
-    shared_networks_kept,
-    taken_together,
-    taken_together_kept,
-)
+from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, of_input, results_of, with_rows_of_edges
+from pygfuse.compiler.kept import kept_in, shared_networks_kept, taken_together_kept
 from pygfuse.compiler.lowering import Walk, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
@@ -38,6 +33,7 @@ from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.returned import returned_of_edges, returned_values_kept, without_softmax_in_returned
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of
 from pygfuse.compiler.written import Run, summed, written
@@ -321,11 +317,11 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
         with contextlib.suppress(Refused):
             weighed = weighed_of(output)
     if not weighed:
-        output = returned_values_kept(_without_softmax_in_returned(output))
+        output = returned_values_kept(without_softmax_in_returned(output))
     while True:
         walks = dict(weighed)
         messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']
-        check_drawn_once((*messages, *_returned_of_edges(output), *taken_together(output)), 'reductions read')
+        check_drawn_once((*messages, *returned_of_edges(output), *kept_in(output)), 'reductions read')
         if any('of_one' in node.attributes for node in in_order(output)):
             raise Refused('a maximum whose gradient goes to one of those that tie')
         try:
@@ -339,7 +335,7 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
             output = share_subexpressions(softmax_taken_apart(output, found))
         else:
             break
-    for node in (*_returned_of_edges(output), *taken_together(output)):
+    for node in (*returned_of_edges(output), *kept_in(output)):
         if id(node) not in walks:
             walks |= values_of(node, keeps_wide)
     return output, walks
@@ -352,17 +348,6 @@ def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form], keeps_wide: 
         with contextlib.suppress(Refused):
             return reduced_and_returned(reduction, message.attributes['of'], keeps_wide)
     return forms_of(reduction, keeps_wide)
-
-
-def _returned_of_edges(output: Node) -> list[Node]:
-    return [node for node in results_of(output) if not is_brought(node)]
-
-
-def _without_softmax_in_returned(output: Node) -> Node:
-    """Values of edges that are returned have no form where a softmax is part of them, which is taken apart there."""
-    found = [softmax for node in _returned_of_edges(output) for softmax in softmaxes_in(node)]
-    apart = share_subexpressions(softmax_taken_apart(output, found)) if found else output
-    return with_rows_of_edges(apart, output)
 
 
 def _check_normalised_once(walks: Mapping[int, Form]) -> None:

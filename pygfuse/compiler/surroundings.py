@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
@@ -16,7 +17,7 @@ from torch.nn import Module
 from pygfuse.compiler.leaves import FUNCTIONS, is_instance
 from pygfuse.compiler.refusal import Refused
 
-NUMBERS = (int, float, bool, str, type(None), torch.dtype)
+NUMBERS = (int, float, bool, str, type(None), torch.dtype, np.float64, np.float32, np.int64, np.bool_)
 # what their functions compute depends on their arguments alone, but for the names below
 _KNOWN = (
     'builtins', 'collections', 'functools', 'itertools', 'math', 'numpy', 'operator', 'torch', 'torch_geometric',

@@ -13,10 +13,12 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.nn import Module, Parameter
 
 from pygfuse.compiler import Given, Refused
+from pygfuse.compiler.data_objects import Absent, Fields
 from pygfuse.compiler.modules import EDGES, ROWS
 from pygfuse.compiler.places import NUM_TARGETS, Rows
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
+from pygfuse.conv._held_by_name import NOTHING_READ, Read, holds_by_name, opened
 
 INDICES = torch.int64, torch.int32
 _ANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
@@ -25,7 +27,7 @@ _NAMES = 'edge_index', 'edges'
 # of two arguments that are rows of indices
 _NAMES_OF_ROWS = (
     ('idx_i', 'idx_j'), ('src', 'dst'), ('row', 'col'), ('senders', 'receivers'), ('edge_src', 'edge_dst'),
-    ('source', 'target'),
+    ('source', 'target'), ('idx_kj', 'idx_ji'), ('idx_s', 'idx_t'), ('i', 'j'),
 )  # fmt: skip
 
 
@@ -35,7 +37,7 @@ class Few(NamedTuple):
     Attributes:
         place: Which positional argument the edges are, or are within.
         name: Its name.
-        within: Where in it they are.
+        within: Where in it they are, by places and names.
         fewest: From how many edges on all else is looked at.
         device: Where such edges are.
         reason: Why the class's own ``forward`` runs for fewer.
@@ -43,7 +45,7 @@ class Few(NamedTuple):
 
     place: int
     name: str
-    within: tuple[int, ...]
+    within: tuple[int | str, ...]
     fewest: int
     device: torch.device
     reason: str
@@ -53,16 +55,24 @@ class Few(NamedTuple):
         """The same of calls like this one."""
         name, *within = call.names[0].split('.')
         place = list(_signature(forward).parameters).index(name) - 1
-        return Few(place, name, tuple(map(int, within)), fewest, call.edge_index.device, reason)
+        within = [int(part) if part.isdigit() else part for part in within]
+        return Few(place, name, tuple(within), fewest, call.edge_index.device, reason)
 
     def has(self, args: tuple, kwargs: Mapping[str, Any]) -> bool:
         """Whether the edges of a call are few."""
         edges = args[self.place] if self.place < len(args) else kwargs.get(self.name)
-        for place in self.within:
-            edges = edges[place] if type(edges) in (tuple, list) and place < len(edges) else None
+        for part in self.within:
+            edges = _part(edges, part)
         edges = edges[0] if type(edges) in (tuple, list) and edges else edges
         is_plain = type(edges) is Tensor and edges.dim() > 0 and edges.device == self.device
         return is_plain and 0 < edges.shape[-1] < self.fewest
+
+
+def _part(held: Any, part: int | str) -> Any:
+    """What a tuple or a list holds at a place, or an object by a name; None if it is not there."""
+    if type(part) is int:
+        return held[part] if type(held) in (tuple, list) and part < len(held) else None
+    return held[part] if holds_by_name(held) and part in held else None
 
 
 class ModuleCall(NamedTuple):
@@ -73,8 +83,9 @@ class ModuleCall(NamedTuple):
         edge_index: The edges.
         num_nodes: Number of nodes, which are sources and targets.
         nested: The arguments as the compiler takes them, by name.
-        given: The same, those within tuples and lists by their places.
-        arguments: What was given under these names.
+        given: The same, those within others by their places or names.
+        arguments: What was given under these names, and the objects that hold some of it.
+        objects: The objects that are arguments, as `nested` has them.
     """
 
     names: tuple[str, ...]
@@ -83,6 +94,7 @@ class ModuleCall(NamedTuple):
     nested: dict[str, Any]
     given: dict[str, Any]
     arguments: dict[str, Any]
+    objects: dict[str, Fields]
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -90,13 +102,20 @@ class ModuleCall(NamedTuple):
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
 
 
-def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any]) -> ModuleCall:
+def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any], read: Read = NOTHING_READ) -> ModuleCall:
     """A call of a module.
+
+    Args:
+        plain: Its class.
+        args: What it is called with.
+        kwargs: The same by name.
+        read: What the module is known to read of objects that are arguments; of one without an entry, anything.
 
     Raises:
         Refused: If an argument has no fused form.
     """
-    named = _by_name(plain.forward, args, kwargs)
+    held: dict[str, Any] = {}
+    named = {name: opened(name, item, read, held) for name, item in _by_name(plain.forward, args, kwargs).items()}
     arguments = dict(_leaves(named))
     names = _names_of_edges(arguments)
     edge_index = _as_one(*[arguments[name] for name in names])
@@ -113,8 +132,9 @@ def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any]) -> Modu
     counts = _Counts(nodes, edge_index.shape[1])
     given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in names}
     given |= dict(zip(names, (EDGES,) if len(names) == 1 else ROWS, strict=True))
-    nested = {key: _nested(key, item, given) for key, item in named.items()}
-    return ModuleCall(names, edge_index, nodes, nested, given, arguments)
+    objects: dict[str, Fields] = {}
+    nested = {key: _nested(key, item, given, objects) for key, item in named.items()}
+    return ModuleCall(names, edge_index, nodes, nested, given, arguments | held, objects)
 
 
 class _Counts(NamedTuple):
@@ -143,19 +163,24 @@ def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, 
 
 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arguments, those within tuples and lists by their places; two rows of indices are one."""
+    """The arguments, those within others by their places and names; two rows of indices are one."""
     for name, item in arguments.items():
-        if type(item) in (tuple, list) and not are_edges(item):
+        if type(item) is Fields:
+            yield from _leaves({f'{name}.{key}': one for key, one in item.items.items()})
+        elif type(item) in (tuple, list) and not are_edges(item):
             yield from _leaves({f'{name}.{place}': one for place, one in enumerate(item)})
         else:
             yield name, item
 
 
-def _nested(name: str, item: Any, found: Mapping[str, Any]) -> Any:
-    """An argument with other things in the place of its leaves."""
+def _nested(name: str, item: Any, found: Mapping[str, Any], objects: dict[str, Fields]) -> Any:
+    """An argument with other things in the place of its leaves; what holds them by name is added to the objects."""
     if name in found:
         return found[name]
-    return type(item)([_nested(f'{name}.{place}', one, found) for place, one in enumerate(item)])
+    if type(item) is Fields:
+        items = {key: _nested(f'{name}.{key}', one, found, objects) for key, one in item.items.items()}
+        return objects.setdefault(name, Fields(item.kind, items))
+    return type(item)([_nested(f'{name}.{place}', one, found, objects) for place, one in enumerate(item)])
 
 
 def are_edges(item: Any) -> bool:
@@ -174,9 +199,21 @@ def _names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     for first, second in _NAMES_OF_ROWS:
         if not found and are_edges((arguments.get(first), arguments.get(second))):
             return first, second
-    if not found:
+    if found:
+        return (preferred(found),)
+    rows = _pairs_of_rows(arguments)
+    if len(rows) != 1:
         raise Refused('none of its arguments is an edge_index')
-    return (preferred(found),)
+    return rows[0]
+
+
+def _pairs_of_rows(arguments: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The names of two indices of as many numbers each, where there are no more than two of so many."""
+    names: dict[int, list[str]] = {}
+    for name, item in arguments.items():
+        if type(item) is Tensor and item.dim() == 1 and item.dtype in INDICES:
+            names.setdefault(item.shape[0], []).append(name)
+    return [tuple(pair) for pair in names.values() if are_edges([arguments[k] for k in pair])]
 
 
 def preferred(names: Sequence[str]) -> str:
@@ -230,6 +267,8 @@ def num_nodes(tensors: Collection[Tensor], num_edges: int) -> int | None:
 
 def _given(name: str, item: Any, counts: _Counts) -> Any:
     """An argument as the compiler takes it."""
+    if item is Absent:
+        return item
     if isinstance(item, Tensor):
         rows = item.shape[0] if item.dim() > 0 else None
         if rows == counts.edges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from pygfuse.compiler.leaves import BY_OTHERS
 from pygfuse.compiler.modules import CapturedModule, capture_module
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import check_types
+from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
 from pygfuse.conv._module_calls import Few, ModuleCall, call_of
 from pygfuse.conv._planned import Planned
 from pygfuse.conv._plans import key_of, planned
@@ -37,7 +39,9 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     """
 
     is_captured_whole = True
-    _of_calls = '_plans', '_target_rows', '_few'
+    _of_calls = '_plans', '_target_rows', '_few', '_read'
+    # what it is known to read of objects that are arguments
+    _read: Read = NOTHING_READ
     # as PyG's flow has it first, and then the other way round
     _target_rows: tuple[int, int] = (1, 0)
     # calls whose edges are so few that nothing else has to be looked at
@@ -68,14 +72,29 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         if reason is not None:
             return reason
         try:
-            call = call_of(self.plain, args, kwargs)
-            return self._run_call(call)
+            return self._run_call(*self._call_and_plan(args, kwargs))
         except Refused as refusal:
             return str(refusal)
 
-    def _run_call(self, call: ModuleCall) -> tuple[Any] | str:
+    def _call_and_plan(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
+        """A call, its objects with no more than what the module reads of them, and its plan."""
+        while True:
+            call = call_of(self.plain, args, kwargs, self._read)
+            plan = self.plan_of_call(call)
+            read = read_by(call.objects, self._read)
+            if read == self._read or not self._may_be_called(args, kwargs, read):
+                return call, plan
+            # a plan depends on all that may be read
+            self._read, self._plans = read, None
+
+    def _may_be_called(self, args: tuple, kwargs: Mapping[str, Any], read: Read) -> bool:
+        """Whether a call with no more than that of its objects is one."""
+        with contextlib.suppress(Refused):
+            return call_of(self.plain, args, kwargs, read) is not None
+        return False
+
+    def _run_call(self, call: ModuleCall, plan: Plan | str) -> tuple[Any] | str:
         check_types(call.tensors)
-        plan = self.plan_of_call(call)
         if isinstance(plan, str):
             return plan
         fewest = self._fewest_edges(plan, call)

@@ -8,7 +8,11 @@ import pytest
 import torch
 
 import pygfuse
+from pygfuse.compiler.bilinear import bilinear
 from pygfuse.compiler.chunked import Chunked
+from pygfuse.compiler.ir import leaf
+from pygfuse.compiler.places import NUM_EDGES
+from pygfuse.compiler.symbols import Symbol
 from tests.compiler.own_convs import Own
 from tests.support.parity import random_edges
 
@@ -34,6 +38,9 @@ WITH_KERNELS = [
     ('eij,ej->ei', (3, 4), None, (4,)),
     ('eij,ei->ej', (3, 4), None, (3,)),
     ('ei,eij->ej', (3,), None, (3, 4)),
+    ('ehf,fho->eho', (2, 3), (3, 2, 1), None),
+    ('ei,io->eo', (3,), (3, 1), None),
+    ('ei,eio->eo', (3,), None, (3, 1)),
 ]
 WITHOUT = [
     ('ei,eij->ej', (4,), None, (4, 5)),
@@ -71,3 +78,55 @@ def test_outputs_and_gradients_are_those_of_pyg(equation, row, weight, other):
     (plan,) = fused.plans()
     has_kernel = not any(isinstance(form, Chunked) for form in plan.walks.values())
     assert has_kernel == ((equation, row, weight, other) in WITH_KERNELS)
+
+
+# where each stands of the values with rows and the table, and the letters of the table
+TABLES = [('ei,ej,oij->eo', 'oij'), ('ej,jio,ei->eo', 'jio'), ('ioj,ei,ej->eo', 'ioj')]
+
+
+class Bilinear(Own):
+    """A product of sources, of features of edges and of a table."""
+
+    def __init__(self, equation, letters, aggr):
+        super().__init__(node_dim=0, aggr=aggr)
+        self.equation = equation
+        self.weight = torch.nn.Parameter(torch.randn([{'i': 6, 'j': 4, 'o': 5}[letter] for letter in letters]))
+        self.product = torch.nn.Bilinear(6, 4, 5)
+
+    def message(self, x_j, e):
+        if self.equation is None:
+            return self.product(x_j, e)
+        tensors = {'ei': x_j, 'ej': e}
+        terms = self.equation.partition('->')[0].split(',')
+        return torch.einsum(self.equation, *(tensors.get(term, self.weight) for term in terms))
+
+
+@pytest.mark.parametrize('aggr', ['sum', 'mean', 'max'])
+@pytest.mark.parametrize(('equation', 'letters'), [*TABLES, (None, 'oij')])
+def test_products_of_three(equation, letters, aggr):
+    torch.manual_seed(0)
+    conv, found = Bilinear(equation, letters, aggr).double(), []
+    fused = pygfuse.compile(copy.deepcopy(conv))
+    edge_index = random_edges(20, 20, 90)
+    x, e = torch.randn(20, 6, dtype=torch.float64), torch.randn(90, 4, dtype=torch.float64)
+    for layer in (conv, fused):
+        leaves = [x.clone().requires_grad_(), e.clone().requires_grad_(), *layer.parameters()]
+        out = layer(edge_index, x=leaves[0], e=leaves[1])
+        found.append((out, *torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True)))
+    torch.testing.assert_close(found[1], found[0])
+    assert fused.note.reason is None
+    (plan,) = fused.plans()
+    assert not any(isinstance(form, Chunked) for form in plan.walks.values())
+
+
+@pytest.mark.parametrize('equation', ['ei,ej,oij->e', 'ei,ej,ij->eo', 'ei,ej,oik->eo', 'ei,oj,eij->eo'])
+def test_other_products_of_three_are_none(equation):
+    terms, _, result = equation.partition('->')
+    sizes = {'i': 6, 'j': 4, 'o': 5, 'k': 3}
+    tensors = [
+        Symbol(leaf(t, 'edge', [sizes[k] for k in t[1:]], torch.float32), NUM_EDGES)
+        if t[0] == 'e'
+        else Symbol(leaf(t, 'shared', [sizes[k] for k in t], torch.float32), None)
+        for t in terms.split(',')
+    ]
+    assert bilinear(terms.split(','), result, tensors) is None

@@ -6,6 +6,7 @@ import argparse
 import copy
 import types
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -316,3 +317,27 @@ def test_aggr_is_not_passed_on(aggr):
     for _ in range(3):
         torch.testing.assert_close(fused(**tensors, aggr=aggr), conv(**tensors, aggr=aggr))
     assert fused.note.reason is None
+
+
+class OfNumpy(Own):
+    """Numbers of NumPy's, which layers hold that compute their settings with it."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def message(self, x_j):
+        return x_j.clamp(min=-self.number, max=self.number) / np.sqrt(WIDTH)
+
+
+@pytest.mark.parametrize('kind', [np.float64, np.float32, np.int64])
+def test_numbers_of_numpy_are_numbers(kind):
+    torch.manual_seed(0)
+    layer = OfNumpy(kind(1))
+    fused = pygfuse.compile(copy.deepcopy(layer))
+    x, edge_index = torch.randn(NODES, WIDTH), random_edges(NODES, NODES, EDGES)
+    for number in (kind(1), kind(2), kind(1)):
+        layer.number = fused.number = number
+        torch.testing.assert_close(fused(edge_index, x=x), layer(edge_index, x=x))
+        assert fused.note.reason is None
+    assert len(fused.plans()) == 2

@@ -74,14 +74,14 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'values that are returned, normalised twice',
         'compiler/plan.py',
-        'output = returned_values_kept(_without_softmax_in_returned(output))',
-        'output = _without_softmax_in_returned(output)',
+        'output = returned_values_kept(without_softmax_in_returned(output))',
+        'output = without_softmax_in_returned(output)',
         f'{NETWORKS} -k "others and normalisation"',
     ),
     Mutation(
         'a mask for each reduction',
         'compiler/plan.py',
-        'check_drawn_once((*messages, *_returned_of_edges(output), *taken_together(output))',
+        'check_drawn_once((*messages, *returned_of_edges(output), *kept_in(output))',
         'check_drawn_once(()',
         f'{PUBLISHED} -k once',
     ),

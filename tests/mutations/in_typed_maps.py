@@ -80,8 +80,8 @@ OF_TYPED_MAPS = (
     Mutation(
         'what types map and is dropped',
         'compiler/plan.py',
-        '*_returned_of_edges(output), *taken_together(output)), ',
-        '*_returned_of_edges(output)), ',
+        '*returned_of_edges(output), *kept_in(output)), ',
+        '*returned_of_edges(output)), ',
         f'{_LAYERS} -k drawn_once',
     ),
     Mutation(

@@ -16,6 +16,7 @@ import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
 from torch_geometric.typing import SparseTensor
 
 RELATIVE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -199,7 +200,12 @@ class Parity:
 def results(conv: torch.nn.Module, arguments: Mapping[str, Any], dtype: torch.dtype, seed: int) -> dict[str, Any]:
     """The outputs of a layer and the gradients of its inputs and parameters, by name."""
     arguments = {name: _leaves(value, dtype) for name, value in arguments.items()}
+    leaves = {
+        key: leaf for name, value in arguments.items() for key, leaf in tensors(name, value) if leaf.requires_grad
+    }
     outputs = dict(tensors('output', conv(**arguments)))
+    # what it has stored in objects and dicts
+    outputs |= {f'stored {key}': one for key, one in tensors('', arguments) if not one.is_leaf}
     generator = torch.Generator().manual_seed(seed)
     loss = 0.0
     for output in outputs.values():
@@ -207,9 +213,7 @@ def results(conv: torch.nn.Module, arguments: Mapping[str, Any], dtype: torch.dt
             loss = loss + (output * torch.randn(output.shape, generator=generator).to(dtype)).sum()
     loss.backward()
     found = {name: output.detach() for name, output in outputs.items()}
-    for name, value in arguments.items():
-        leaves = [leaf for leaf in tensors(name, value) if leaf[1].requires_grad and leaf[1].is_leaf]
-        found |= {f'gradient of {key}': leaf.grad for key, leaf in leaves}
+    found |= {f'gradient of {key}': leaf.grad for key, leaf in leaves.items()}
     return found | {f'gradient of {name}': parameter.grad for name, parameter in conv.named_parameters()}
 
 
@@ -219,6 +223,8 @@ def _leaves(value: Any, dtype: torch.dtype) -> Any:
         return tuple(_leaves(item, dtype) for item in value)
     if isinstance(value, dict):
         return {key: _leaves(item, dtype) for key, item in value.items()}
+    if isinstance(value, Data):
+        return type(value).from_dict(_leaves(value.to_dict(), dtype))
     if isinstance(value, SparseTensor):
         return value.type(dtype) if value.has_value() and value.storage.value().is_floating_point() else value
     if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -236,6 +242,8 @@ def tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from tensors(f'{name}[{key!r}]', item)
+    elif isinstance(value, Data):
+        yield from tensors(name, value.to_dict())
     elif isinstance(value, SparseTensor):
         yield from tensors(f'{name} as COO', value.coo())
     elif isinstance(value, EdgeIndex):

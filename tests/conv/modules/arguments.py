@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch_geometric.data import Data
 
 import pygfuse
 from tests.compiler import own_modules as own
@@ -29,6 +30,8 @@ def given(seed=0, nodes=NODES, edges=EDGES):
         'z': torch.randint(5, (nodes,), generator=generator),
         'edge_type': torch.randint(4, (edges,), generator=generator),
         'u': random(3, WIDTH),
+        'others': torch.randint(nodes, (2, 2 * edges), generator=generator),
+        'of_others': random(2 * edges, OF_EDGES),
         'batch': torch.randint(3, (nodes,), generator=generator),
     }
 
@@ -46,6 +49,18 @@ ARGUMENTS = {
     own.Scores: lambda d: {'z': d['x'], 'edge_index': d['edge_index']},
     own.States: lambda d: {k: d[k] for k in ('x', 'edge_index', 'edge_attr')},
     own.Typed: lambda d: {k: d[k] for k in ('z', 'edge_index', 'edge_type', 'u', 'batch')},
+    own.Expander: lambda d: {
+        'batch': Data(
+            *(d['x'], d['edge_index'], d['edge_attr']),
+            **{'expander_edge_index': d['others'], 'expander_edge_attr': d['of_others'], 'smiles': ['C', 'CC']},
+        )
+    },
+    own.Transformed: lambda d: {'batch': Data(d['x'], d['edge_index'], d['edge_attr'], y=d['u'])},
+    own.Updated: lambda d: {'data': {k: d[k] for k in ('x', 'edge_index', 'edge_weight', 'batch')}},
+    own.Triplets: lambda d: {
+        **{'x': d['x'], 'sbf': d['edge_attr']},
+        **{'of_kj': d['edge_index'][0], 'of_ji': d['edge_index'][1]},
+    },
 }
 
 

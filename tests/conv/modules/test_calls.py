@@ -242,3 +242,14 @@ def test_few_edges_run_its_own_code(by_pyg):
     more = arguments_of(own.Attention, given(edges=5000))
     torch.testing.assert_close(compiled(**more)[0], module(**more)[0])
     assert compiled.note.reason is None
+
+
+def test_three_indices_of_as_many_numbers_are_no_edges():
+    class Three(torch.nn.Module):
+        def forward(self, x, first, second, third):
+            return torch.zeros_like(x).index_add(0, second, x[first] + x[third])
+
+    compiled, x = pygfuse.compile(Three()), torch.randn(NODES, WIDTH)
+    indices = torch.randint(NODES, (3, EDGES)).unbind()
+    torch.testing.assert_close(compiled(x, *indices), Three()(x, *indices))
+    assert compiled.note.reason == 'none of its arguments is an edge_index'

@@ -1,0 +1,101 @@
+"""Arguments of modules that hold tensors by name: which of these a call is said to bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch_geometric.data import Data
+
+from pygfuse.compiler import Refused
+from pygfuse.compiler.data_objects import Absent, Fields
+from pygfuse.conv._call import SIMPLE
+
+
+class Names(NamedTuple):
+    """The names that a module may read of an object.
+
+    Attributes:
+        names: The names.
+        are_read: Whether a capture has read them all, and not only met them.
+    """
+
+    names: frozenset[str]
+    are_read: bool
+
+
+# what may be read of objects, by the names of arguments; of one without an entry all that it holds
+Read = Mapping[str, Names]
+NOTHING_READ: Read = MappingProxyType({})
+# what data computes of all that it holds
+_COUNTS = 'num_nodes', 'num_graphs'
+
+
+def holds_by_name(item: Any) -> bool:
+    """Whether an argument is data of PyG's, or a dict."""
+    return isinstance(item, Data) or type(item) is dict
+
+
+def opened(name: str, item: Any, read: Read, held: dict[str, Any]) -> Any:
+    """An argument, or `Fields` in place of objects in it.
+
+    Args:
+        name: Its name.
+        item: The argument.
+        read: What may be read of objects.
+        held: To which objects are added, by name.
+
+    Raises:
+        Refused: If something is read of an object that has no fused form.
+    """
+    if type(item) in (tuple, list):
+        parts = [opened(f'{name}.{place}', one, read, held) for place, one in enumerate(item)]
+        return type(item)(parts) if any(type(part) is Fields for part in parts) else item
+    if not holds_by_name(item):
+        return item
+    held[name] = item
+    found = _simple(item) if name not in read else ((key, _read(item, name, key)) for key in sorted(read[name].names))
+    return Fields(type(item), dict(found))
+
+
+def read_by(objects: Mapping[str, Fields], known: Read) -> Read:
+    """What may be read of objects after a capture, which may have missed some names.
+
+    Args:
+        objects: What the capture was told of them.
+        known: What could be read before.
+    """
+    if not any(fields.read for fields in objects.values()):
+        return known
+    return {**known, **{name: _names_read(fields, known.get(name)) for name, fields in objects.items()}}
+
+
+def _names_read(fields: Fields, known: Names | None) -> Names:
+    if known is not None and known.are_read:
+        return Names(known.names | fields.read, True)
+    has_missed = not fields.read <= fields.items.keys()
+    return Names(frozenset(fields.read.union(fields.items if has_missed else ())), not has_missed)
+
+
+def _simple(item: Any) -> Iterator[tuple[str, Any]]:
+    """What an object holds, but for what no module is compiled with."""
+    for key in item.keys() if isinstance(item, dict) else item.to_dict():
+        found = item[key]
+        if type(key) is str and (type(found) in SIMPLE or type(found) is Tensor):
+            yield key, found
+
+
+def _read(item: Any, name: str, key: str) -> Any:
+    """What is read of an object by a name."""
+    if key in item:
+        return item[key]
+    if isinstance(item, dict):
+        return Absent
+    if key in _COUNTS and hasattr(item, key):
+        return getattr(item, key)
+    # attributes of data that are None where it holds nothing
+    if getattr(item, key, None) is not None:
+        raise Refused(f'it reads {key} of {name}')
+    return Absent
