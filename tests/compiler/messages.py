@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter, softmax
 
@@ -208,12 +210,48 @@ class RandomModule(RandomConv):
         self.first, self.last = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
 
 
+# how a module that is given an object reads and stores what it holds
+OF_OBJECTS = {Data: ('data.{}', "data['{}']", "data.get('{}')"), dict: ("data['{}']", "data.get('{}', None)")}
+OF_MODULES = 'edge_index', 'x', 'z', 'y', 'a', 'b', 'edge_attr', 'edge_weight', 'edge_type'
+
+
+class Holder:
+    """Whether a random module is given an object, and what it reads and stores of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(~seed)
+        self.kind = self.random.choice((None, None, Data, dict))
+
+    def begins(self) -> list[str]:
+        """How its forward begins."""
+        if self.kind is None:
+            return [f'def forward(self, {", ".join(OF_MODULES)}):']
+        read = [f'{name} = {self._said(name)}' for name in OF_MODULES]
+        return ['def forward(self, data):', *read]
+
+    def keeps(self, name: str, as_name: str) -> list[str]:
+        """Lines in which it stores a value, perhaps, and reads it again."""
+        if self.kind is None or self.random.randrange(3):
+            return []
+        stored = self._said(as_name).replace(".get('", "['").replace("', None)", "']").replace("')", "']")
+        return [f'{stored} = {name}', f'{name} = {self._said(as_name)}']
+
+    def _said(self, name: str) -> str:
+        return self.random.choice(OF_OBJECTS[self.kind]).format(name)
+
+    def holding(self, given: dict[str, torch.Tensor]) -> dict[str, Any]:
+        """The arguments of a call."""
+        if self.kind is None:
+            return given
+        return {'data': dict(given) if self.kind is dict else Data(**given, others=['what it does not read'])}
+
+
 def module(seed: int) -> tuple[torch.nn.Module, str]:
     """A random module and the source of its forward."""
-    writer = Writer(seed)
+    writer, holder = Writer(seed), Holder(seed)
     choose = writer.random
     lines = [
-        'def forward(self, edge_index, x, z, y, a, b, edge_attr, edge_weight, edge_type):',
+        *holder.begins(),
         choose.choice(('row, col = edge_index', 'col, row = edge_index', 'row, col = edge_index[0], edge_index[1]')),
         'index, ptr, size_i = col, None, x.size(0)',
     ]
@@ -224,10 +262,12 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
         if made.stored is not None:
             lines.append(f'self.stored = {made.stored}')
         lines.append(f'message = {made.text} + 0 * x_j')
+        lines += holder.keeps('message', f'message_{step}')
         lines.append(f'out = {choose.choice(REDUCED).format(choose.choice(("sum", "mean", "max", "min")))}')
         if choose.randrange(3) == 0:
             lines.append('out += self.first(torch.cat([x, out], dim=-1))')
             lines.append('out = out.view(-1, 2, 2).flatten(1)')
+        lines += holder.keeps('out', f'out_{step}')
         if choose.randrange(4) == 0:
             lines.append(f'edge_attr = edge_attr + {writer._map(WIDTH, EDGE_DIM)}(message)')
             returned.append('edge_attr')
@@ -299,9 +339,12 @@ def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_m
     leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
 
     def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        out = call(**given)
+        arguments = Holder(seed).holding(given) if of_modules else given
+        out = call(**arguments)
         # all that is returned, and what was stored
         parts = [*(out if isinstance(out, tuple) else (out,)), *([conv.stored] if hasattr(conv, 'stored') else [])]
+        held = arguments.get('data', {})
+        parts += [held[name] for name in sorted(held.keys()) if name not in given and name != 'others']
         out = torch.cat([part.flatten() for part in parts])
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=out.dtype)
         found = torch.autograd.grad((out * weights).sum(), leaves, allow_unused=True)
