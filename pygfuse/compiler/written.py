@@ -31,7 +31,7 @@ from pygfuse.graph.adjacency import target_row_of
 from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
-from pygfuse.ops.degrees import degrees
+from pygfuse.ops.degrees import degrees_of
 from pygfuse.ops.eager import are_plain
 from pygfuse.ops.few_edges import SUMS, few_edges_weighed, is_said, sum_along
 from pygfuse.ops.intercepted import is_watched
@@ -380,4 +380,4 @@ def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dt
 
 def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) -> Tensor:
     """The numbers of edges into targets, or out of sources."""
-    return degrees(edges, next(iter(given.values())).new_empty(0, dtype=dtype))[side == SOURCE]
+    return degrees_of(edges, side, next(iter(given.values())).new_empty(0, dtype=dtype))

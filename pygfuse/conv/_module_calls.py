@@ -156,10 +156,12 @@ def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, 
     except TypeError as error:
         raise Refused(str(error)) from None
     bound.apply_defaults()
-    # others of any name or number are no arguments where there are none
+    _, *named = bound.arguments.items()
     any_of = [one.name for one in _signature(forward).parameters.values() if one.kind in _ANY]
-    names = list(bound.arguments)[1:]
-    return {name: bound.arguments[name] for name in names if name not in any_of or bound.arguments[name]}
+    others = [name for name, item in named if name in any_of and item]
+    if others:
+        raise Refused(f'its forward takes any arguments ({", ".join(others)})')
+    return {name: item for name, item in named if name not in any_of}
 
 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

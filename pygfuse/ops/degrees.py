@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.listed import is_list
 from pygfuse.ops.tags import OF_EDGES
+from pygfuse.program.program import SOURCE, TARGET
 
 
 def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,6 +28,33 @@ def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
+def degrees_of(edges: Edges, side: str, like: Tensor) -> Tensor:
+    """One of the results of `degrees`, that of targets or of sources, without an operator where nobody asks for one.
+
+    Example:
+        >>> degrees_of(Edges(torch.tensor([[0, 0, 1], [1, 2, 2]]), 2, 3), 'source', torch.zeros(1))
+        tensor([2., 1.])
+    """
+    if is_watched((edges.token, like)):
+        return degrees(edges, like)[side == SOURCE]
+    counted = _counted(edges, side) if edges.walked is None and edges.loops is None and is_list(edges.token) else None
+    if counted is None:
+        graph = edges.graph()
+        counted = (graph.csc if side == SOURCE else graph.csr).indptr.diff()
+    return counted.to(like.dtype)
+
+
+def _counted(edges: Edges, side: str) -> Tensor | None:
+    """The degrees of edges as they came; None where an edge names a node that is not there."""
+    row, count = target_row_of(edges.flow), edges.num_targets
+    if side == SOURCE:
+        row, count = 1 - row, edges.num_sources
+    with contextlib.suppress(RuntimeError):
+        counted = torch.bincount(edges.token[row], minlength=count)
+        return counted if counted.shape[0] == count else None
+    return None
+
+
 def mean_of(sums: Tensor, edges: Edges) -> Tensor:
     """The means over the edges of each target, of their sums, ``[targets, width]``; 0 where there are none."""
     return sums / counts_of(edges, sums)[0]().clamp(min=1).unsqueeze(1)
@@ -32,7 +64,7 @@ def counts_of(edges: Edges, like: Tensor) -> tuple[Callable[[], Tensor], Callabl
     """Functions that give the two results of `degrees`, for those who will seldom ask."""
     # not of features, which may be sparse
     like = torch.empty(0, dtype=like.dtype, device=like.device)
-    return (lambda: degrees(edges, like)[0]), (lambda: degrees(edges, like)[1])
+    return (lambda: degrees_of(edges, TARGET, like)), (lambda: degrees_of(edges, SOURCE, like))
 
 
 @torch.library.custom_op('pygfuse::degrees', mutates_args=(), tags=OF_EDGES)
