@@ -9,6 +9,7 @@ from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form
 from pygfuse.compiler.ir import (
     EDGE,
+    REDUCTIONS,
     SHARED,
     SOURCE,
     TARGET,
@@ -53,7 +54,7 @@ def operations_of(node: Node) -> int:
     if node.op in ('typed_map', 'typed_product'):
         x, table = node.args[:2]
         return 2 * x.width * table.shape[-1]
-    if node.op in ('sum', 'reduce', 'softmax'):
+    if node.op in ('sum', *REDUCTIONS, 'softmax'):
         return node.args[0].width * (4 if node.op == 'softmax' else 1)
     is_counted = node.op in OPERATIONS and OPERATIONS[node.op].elementwise
     return node.width if is_counted else 0
@@ -66,10 +67,10 @@ def cost_as_written(output: Node) -> Cost:
     for node in in_order(output):
         if node.residency == SHARED:
             continue
-        is_aggregated = any(n.op in ('reduce', 'degree') for n in in_order(node)) and node.op != 'reduce'
+        is_aggregated = node.op not in REDUCTIONS and any(n.op in (*REDUCTIONS, 'degree') for n in in_order(node))
         after = is_aggregated or id(node) in of_nodes
         counted[TARGET if after else EDGE] += operations_of(node)
-        if not after and node.op != 'reduce' and not (node.op == 'input' and node.residency == EDGE):
+        if not after and node.op not in REDUCTIONS and not (node.op == 'input' and node.residency == EDGE):
             held += node.width
     return Cost(counted, held)
 

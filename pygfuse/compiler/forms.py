@@ -11,7 +11,7 @@ from pygfuse.compiler.along_edges import AlongEdges, along_edges
 from pygfuse.compiler.channel_sums import channel_sums_apart
 from pygfuse.compiler.chunked import Chunked, chunked
 from pygfuse.compiler.ir import Node, value
-from pygfuse.compiler.kept import Apart, narrow_values_apart, networks_apart, wordless_apart
+from pygfuse.compiler.kept import SHARES, Apart, narrow_values_apart, networks_apart, wordless_apart
 from pygfuse.compiler.lowering import Walk, lowered
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.network_reading import network_of
@@ -23,9 +23,6 @@ T = TypeVar('T')
 Form: TypeAlias = Walk | Network | Chunked | AlongEdges | Weighed
 # by the identity of the value
 Forms: TypeAlias = dict[int, Form]
-
-# how many times as wide as values that are kept something is that is computed of them: the fewer are kept, the better
-_SHARES = (16, 8, 4, 2)
 
 
 def forms_of(reduction: Node, keeps_wide: bool = True) -> Forms:
@@ -160,7 +157,7 @@ def _attempts_with_kept(
     form_of: Callable[[Node, Node | None], Form],
     keeps_wide: bool = True,
 ) -> list[Callable[[], Forms]]:
-    return [functools.partial(_with_kept, message, reduction, form_of, share, keeps_wide) for share in _SHARES]
+    return [functools.partial(_with_kept, message, reduction, form_of, share, keeps_wide) for share in SHARES]
 
 
 def _with_kept(

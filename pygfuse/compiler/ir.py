@@ -20,6 +20,8 @@ from pygfuse.program.program import EDGE, SOURCE, TARGET
 T = TypeVar('T')
 # where a value resides: with the nodes or edges of a side of operands, or with none
 SHARED = 'shared'
+# what gives nodes of what their edges have
+REDUCTIONS = 'reduce', 'reduce_to_sources'
 # any number that no width of features has
 _ROWS = 10007
 
@@ -238,7 +240,7 @@ def written_of_nodes(nodes: Iterable[Node]) -> set[int]:
     stack = [parent for node in nodes if node.op in ('of_sources', 'of_targets') for parent in node.parents()]
     while stack:
         node = stack.pop()
-        if id(node) not in found and node.op != 'reduce':
+        if id(node) not in found and node.op not in REDUCTIONS:
             found.add(id(node))
             stack += node.parents()
     return found
@@ -269,6 +271,13 @@ def with_rows_of_edges(output: Node, before: Node) -> Node:
     return value('on_edges', output) if is_of_nodes else output
 
 
+def with_args(node: Node, function: Callable[[Node], Node]) -> Node:
+    """The same operator on what a function gives for each value; itself, if these are the same."""
+    args = mapped(node.args, function)
+    is_same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
+    return node if is_same else dataclasses.replace(node, args=args)
+
+
 def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
     """A value with `rule` applied to all that it needs, until it changes nothing.
 
@@ -288,6 +297,10 @@ def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
         output = found[id(output)]
 
 
+_OVER_EDGES = {
+    **dict.fromkeys(('reduce', 'softmax'), '  over the edges of each target'),
+    'reduce_to_sources': '  over the edges of each source',
+}
 _UNSAID = ('name', 'source', 'of', 'rows')
 
 
@@ -306,7 +319,7 @@ def text(output: Node) -> str:
         of_what = 'input' if node.op == 'input' else f'{node.op}({", ".join(said)})'
         moved = sorted({p.residency for p in node.parents()} - {node.residency, SHARED})
         movement = f'  broadcast from {" and ".join(moved)}' if moved and node.residency == EDGE else ''
-        movement = '  over the edges of each target' if node.op in ('reduce', 'softmax') else movement
+        movement = _OVER_EDGES.get(node.op, movement)
         lines.append(f'{names[id(node)]:<14} {node.residency:<7} [{shape}]  {of_what}{movement}')
     return '\n'.join(lines)
 

@@ -24,10 +24,9 @@ from pygfuse.compiler.ir import (
     computed_on_edges,
     in_order,
     is_seen,
-    mapped,
-    nodes_in,
     results_of,
     value,
+    with_args,
 )
 from pygfuse.compiler.ir import kept as in_memory
 from pygfuse.compiler.network_reading import ACTIVATIONS
@@ -38,6 +37,8 @@ from pygfuse.ops.edge_values import DTYPES
 
 # what takes long on edges
 _MAPS = ('linear', 'matmul', 'einsum')
+# how many times as wide as values that are kept something is that is computed of them: the fewer are kept, the better
+SHARES = (16, 8, 4, 2)
 # what takes rows of several edges together
 _TOGETHER = ('softmax_of_sources', 'typed_map')
 
@@ -261,9 +262,7 @@ def with_kept(
     for node in order:
         # others read the same as a value of nodes
         known = {**found, **in_rows} if id(node) in of_nodes else found
-        args = mapped(node.args, lambda parent, known=known: known.get(id(parent), parent))
-        is_same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
-        made = node if is_same else dataclasses.replace(node, args=args)
+        made = with_args(node, lambda parent, known=known: known.get(id(parent), parent))
         if id(node) in ids:
             found_kept.append(made)
             made = in_memory(made)

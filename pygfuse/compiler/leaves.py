@@ -104,7 +104,8 @@ def _softmax_of_sources(src: Any, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
 
 def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: str = 'sum') -> Any:
     """`torch_geometric.utils.scatter` of symbols."""
-    _checked(src, index, dim)
+    to_sources = isinstance(index, Place) and not index.is_target and index.is_reduced_to and not index.inner
+    _checked(src, Place(True) if to_sources else index, dim)
     if reduce not in _REDUCTIONS:
         raise Refused(f'the reduction {reduce!r} has no fused form')
     if src.node.residency == SHARED or not src.dtype.is_floating_point:
@@ -112,9 +113,13 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     is_of_targets, is_unsaid = _is_of_targets(dim_size), _is_unsaid(dim_size)
     if not (is_of_targets or is_unsaid or _is_number(dim_size)) or (src.is_stacked and is_unsaid):
         raise Refused('a reduction to another number of rows than there are targets')
+    if to_sources and (not is_of_targets or src.is_stacked):
+        raise Refused('a reduction to sources that does not say how many there are')
     ends = {'ends_early': True} if is_unsaid else {}
     if src.constant is not None and math.isfinite(src.constant) and is_of_targets and _REDUCTIONS[reduce] == 'sum':
-        return _sum_of_constant(src)
+        return _sum_of_constant(src, index)
+    if to_sources:
+        return Symbol(value('reduce_to_sources', src.node, reduce=_REDUCTIONS[reduce]), NUM_TARGETS)
     found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
     if is_of_targets or is_unsaid:
         return Symbol(found.node, NUM_TARGETS, found.is_stacked)
@@ -122,9 +127,9 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     return Symbol(value('resized', found.node, size), NUM_OTHERS, found.is_stacked)
 
 
-def _sum_of_constant(src: Symbol) -> Symbol:
+def _sum_of_constant(src: Symbol, index: Place) -> Symbol:
     """One number for each edge, added up: that times their count."""
-    count = made('reshape', degree(Place(True), Rows(NUM_TARGETS), src.dtype), shape=(1,) * len(src.node.shape))
+    count = made('reshape', degree(index, Rows(NUM_TARGETS), src.dtype), shape=(1,) * len(src.node.shape))
     zeros = filled((Rows(NUM_TARGETS), *src.node.shape), 0.0, src.dtype)
     return made('add', zeros, made('mul', count, src.constant))
 

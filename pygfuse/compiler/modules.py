@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from pygfuse.compiler.capture import Captured, captured, symbol_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
-from pygfuse.compiler.ir import in_order, results_of
+from pygfuse.compiler.ir import REDUCTIONS, in_order, results_of
 from pygfuse.compiler.places import EdgeIndexRows, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.surroundings import is_constant, rebound
@@ -78,6 +78,7 @@ def capture_module(
     target_row: int,
     device: torch.device,
     guards: Guards,
+    to_both: bool = False,
 ) -> CapturedModule:
     """Captures the ``forward`` of a module.
 
@@ -89,11 +90,12 @@ def capture_module(
         target_row: Which row of the edges holds those nodes to which it reduces.
         device: Where the tensors are.
         guards: Where to remember what was read of it, also if it is refused.
+        to_both: Whether it may reduce to the other row, too.
 
     Raises:
         Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
     """
-    symbols = dict(_symbols(arguments, target_row))
+    symbols = dict(_symbols(arguments, EdgeIndexRows(target_row, to_both)))
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
     symbols |= objects
@@ -113,7 +115,7 @@ def capture_module(
 
     guards.add(plain, 'forward', plain.forward)
     result = captured(run, module, guards, device)
-    if not any(node.op == 'reduce' for node in in_order(result.output)) and all(
+    if not any(node.op in REDUCTIONS for node in in_order(result.output)) and all(
         node.residency != 'edge' for node in results_of(result.output)
     ):
         raise Refused('it reduces nothing')
@@ -123,20 +125,18 @@ def capture_module(
     return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held)
 
 
-def _symbols(arguments: Mapping[str, Any], target_row: int) -> Iterator[tuple[str, Any]]:
+def _symbols(arguments: Mapping[str, Any], edges: EdgeIndexRows) -> Iterator[tuple[str, Any]]:
     """What stands for arguments, those within others by their places or names behind the name."""
     for name, item in arguments.items():
         if isinstance(item, (tuple, list, Fields)):
             parts = item.items.items() if isinstance(item, Fields) else enumerate(item)
-            yield from _symbols({f'{name}.{place}': one for place, one in parts}, target_row)
+            yield from _symbols({f'{name}.{place}': one for place, one in parts}, edges)
         else:
-            yield name, _of_edges(item, target_row) or symbol_of(name, item)
+            yield name, _of_edges(item, edges) or symbol_of(name, item)
 
 
-def _of_edges(item: Any, target_row: int) -> EdgeIndexRows | Place | None:
-    if item is EDGES:
-        return EdgeIndexRows(target_row)
-    return Place(ROWS.index(item) == target_row) if any(item is row for row in ROWS) else None
+def _of_edges(item: Any, edges: EdgeIndexRows) -> EdgeIndexRows | Place | None:
+    return edges if item is EDGES else next((edges[k] for k, row in enumerate(ROWS) if item is row), None)
 
 
 def _nested(name: str, item: Any, symbols: Mapping[str, Any], objects: dict[str, DataObject]) -> Any:

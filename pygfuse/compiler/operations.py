@@ -175,6 +175,7 @@ OPERATIONS['largest'] = Operation(torch.amax, row_wise=False, residency='shared'
 OPERATIONS['filled'] = Operation(lambda: None, residency='target')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')
+OPERATIONS['reduce_to_sources'] = Operation(lambda x, reduce: x, residency='target')
 OPERATIONS['reduce'] = Operation(lambda x, reduce, **attributes: x, residency='target')
 # to another number of rows than there are targets
 OPERATIONS['resized'] = Operation(lambda x, size: x, residency='target')

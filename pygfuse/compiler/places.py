@@ -85,11 +85,17 @@ class Place(OfEdges):
     Args:
         is_target: Which of the two.
         inner: The shape of numbers for each of which the end of an edge is there again.
+        is_reduced_to: Whether edges may be reduced to these nodes.
     """
 
-    def __init__(self, is_target: bool, inner: tuple[int, ...] = ()) -> None:
+    def __init__(self, is_target: bool, inner: tuple[int, ...] = (), is_reduced_to: bool | None = None) -> None:
         self.is_target = is_target
         self.inner = inner
+        self.is_reduced_to = is_target if is_reduced_to is None else is_reduced_to
+
+    def of_rows(self) -> Place:
+        """The same end, once for each edge."""
+        return Place(self.is_target, (), self.is_reduced_to)
 
     @property
     def shape(self) -> tuple[Rows | int, ...]:
@@ -144,7 +150,7 @@ class Place(OfEdges):
             raise Refused(f'it reads the edges themselves ({view.__name__}: {error})') from error
         if found.shape[:1] != (NUM_EDGES,) or NUM_EDGES in found.shape[1:]:
             raise Refused(f'it reads the edges themselves ({view.__name__})')
-        return Place(self.is_target, tuple(found.shape[1:]))
+        return Place(self.is_target, tuple(found.shape[1:]), self.is_reduced_to)
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -177,9 +183,11 @@ class EdgeIndexRows(OfEdges):
 
     Attributes:
         target_row: The row of targets.
+        to_both: Whether edges may be reduced to the nodes of both rows.
     """
 
     target_row: int
+    to_both: bool = False
 
     @property
     def shape(self) -> tuple[int, Rows]:
@@ -213,4 +221,4 @@ class EdgeIndexRows(OfEdges):
         row, *others = key if isinstance(key, tuple) else (key,)
         if type(row) is not int or not -2 <= row < 2 or others not in ([], [slice(None)]):
             raise Refused('it reads the edges themselves')
-        return Place(row % 2 == self.target_row)
+        return Place(row % 2 == self.target_row, (), True if self.to_both else None)

@@ -22,7 +22,7 @@ from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, of_input, results_of, with_rows_of_edges
 from pygfuse.compiler.kept import kept_in, shared_networks_kept, taken_together_kept
-from pygfuse.compiler.lowering import Walk, softmaxes_in, with_shared_products
+from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
@@ -34,6 +34,7 @@ from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.returned import returned_of_edges, returned_values_kept, without_softmax_in_returned
+from pygfuse.compiler.to_sources import reduced_by_walks
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of
 from pygfuse.compiler.written import Run, summed, written
@@ -127,7 +128,7 @@ class Plan:
         keeps_shared: bool = False,
     ) -> Plan:
         output = with_rows_of_edges(optimised(captured.output, without, more), captured.output)
-        output = taken_together_kept(output, keeps_wide)
+        output = taken_together_kept(reduced_by_walks(output), keeps_wide)
         output = shared_networks_kept(output) if keeps_shared else output
         output, walks = _lowered(output, keeps_wide, RETURNED_WEIGHTS not in without)
         walks = with_directions(with_shared_products(walks))
@@ -313,7 +314,7 @@ def _computed(node: Node, found: Mapping[int, Any]) -> Any:
 def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Node, dict[int, Form]]:
     """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
     weighed: dict[int, Form] = {}
-    if returns_weights:
+    if returns_weights and not any('leads_back' in node.attributes for node in in_order(output)):
         with contextlib.suppress(Refused):
             weighed = weighed_of(output)
     if not weighed:
@@ -344,6 +345,8 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
 def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form], keeps_wide: bool) -> dict[int, Form]:
     """The forms of a reduction; one pass gives what it reduces, too, if that is returned."""
     (message,) = reduction.args
+    if 'leads_back' in reduction.attributes:
+        return {id(reduction): lowered(reduction)}
     if message.op == 'kept' and id(message.attributes['of']) not in walks:
         with contextlib.suppress(Refused):
             return reduced_and_returned(reduction, message.attributes['of'], keeps_wide)

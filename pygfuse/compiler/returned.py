@@ -9,9 +9,9 @@ from pygfuse.compiler.ir import (
     computed_on_edges,
     in_order,
     is_brought,
-    mapped,
     results_of,
     value,
+    with_args,
     with_rows_of_edges,
 )
 from pygfuse.compiler.kept import may_be_kept, with_kept
@@ -43,11 +43,13 @@ def _kept_before_softmax(output: Node) -> Node:
     returned = [node for node in returned_of_edges(output) if not softmaxes_in(node)]
     if not sums or any(score is node for score in sums for node in returned):
         return output
-    return _with_returned(with_kept(output, [*returned, *sums], in_order(output)).message)
+    return with_returned(with_kept(output, [*returned, *sums], in_order(output)).message)
 
 
-def _with_returned(output: Node) -> Node:
-    """Results that are values of edges in memory as these values."""
+def with_returned(output: Node) -> Node:
+    """Results, of which values of edges in memory are these values."""
+    if output.op != 'results':
+        return output
     return dataclasses.replace(output, args=tuple(node.attributes.get('of', node) for node in output.args))
 
 
@@ -69,7 +71,7 @@ def returned_values_kept(output: Node) -> Node:
     returned = returned_of_edges(output)
     if output.op != 'results' or not returned:
         return output
-    return _with_returned(with_kept(output, returned, in_order(output)).message)
+    return with_returned(with_kept(output, returned, in_order(output)).message)
 
 
 def _read_as_returned(output: Node) -> Node:
@@ -80,10 +82,10 @@ def _read_as_returned(output: Node) -> Node:
     found: dict[int, Node] = {}
     for node in in_order(output) if of_views else ():
         if id(node) not in found:
-            made = dataclasses.replace(node, args=mapped(node.args, lambda parent: found[id(parent)]))
+            made = with_args(node, lambda parent: found[id(parent)])
             view = of_views.get(id(node))
             if view is not None:
-                found[id(view)] = dataclasses.replace(view, args=(made,))
+                found[id(view)] = with_args(view, lambda _, made=made: made)
                 made = value('reshape', found[id(view)], shape=node.shape)
             found[id(node)] = made
     return found.get(id(output), output)

@@ -40,18 +40,17 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
     _check(x, dim, index, src)
     if reduce not in _REDUCTIONS or x.constant is None or (include_self and reduce not in _EXTREMES):
         raise Refused(f'the reduction {reduce!r} of edges and of what was there before')
-    _of_whole_rows(index, src)
-    return _onto_constant(x, src, reduce, include_self)
+    return _onto_constant(x, _of_whole_rows(index, src), src, reduce, include_self)
 
 
-def _onto_constant(x: Symbol, src: Symbol, reduce: str, include_self: bool = False) -> Symbol:
-    """A reduction of edges by their targets, where one without edges keeps the number that was there."""
-    found = scatter(src, Place(True), 0, _TARGETS, _REDUCTIONS[reduce])
+def _onto_constant(x: Symbol, index: Place, src: Symbol, reduce: str, include_self: bool = False) -> Symbol:
+    """A reduction of edges to nodes, of which one without edges keeps the number that was there."""
+    found = scatter(src, index, 0, _TARGETS, _REDUCTIONS[reduce])
     if include_self:
         found = made(_EXTREMES[reduce], found, x)
     if not include_self and x.constant == 0.0:
         return found
-    count = made('reshape', degree(Place(True), _TARGETS, src.dtype), shape=(1,) * len(src.node.shape))
+    count = made('reshape', degree(index, _TARGETS, src.dtype), shape=(1,) * len(src.node.shape))
     return made('where', made('gt', count, 0.5), found, x)
 
 
@@ -61,7 +60,7 @@ def _max(x: Symbol, *dims: Any, **others: Any) -> Symbol:
     if dims or others or x.rows != NUM_EDGES or x.is_stacked or not x.dtype.is_floating_point:
         raise Refused('a maximum over something else than all edges')
     lowest = filled((_TARGETS, *x.node.shape), -math.inf, x.dtype)
-    return Symbol(value('largest', _onto_constant(lowest, x, 'amax').node), None)
+    return Symbol(value('largest', _onto_constant(lowest, Place(True), x, 'amax').node), None)
 
 
 def _check(x: Any, dim: int, index: Any, src: Any) -> None:
@@ -76,7 +75,7 @@ def _of_whole_rows(index: Place, src: Symbol) -> Place:
     """The end of each edge, which an index has for each number of its row."""
     if index.inner != src.node.shape:
         raise Refused('an index that is not of the shape of what it reduces')
-    return Place(index.is_target)
+    return index.of_rows()
 
 
 def _onto(x: Symbol, added: Symbol) -> Symbol:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import SOURCE, TARGET, Node, in_order, written_of_nodes
+from pygfuse.compiler.ir import REDUCTIONS, SOURCE, TARGET, Node, in_order, written_of_nodes
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops import Edges
 
@@ -31,7 +31,7 @@ def guarded_sides(steps: Collection[Node]) -> frozenset[str]:
     for node in steps:
         is_singular = node.residency in (SOURCE, TARGET) and may_be_singular(node) and id(node) not in of_all
         # what is computed of an aggregation is computed of all targets by PyG, too
-        if is_singular and not any(n.op in ('reduce', 'degree') for n in in_order(node)):
+        if is_singular and not any(n.op in (*REDUCTIONS, 'degree') for n in in_order(node)):
             found.add(node.residency)
     return frozenset(found)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, in_order, rewritten, value
+from pygfuse.compiler.ir import REDUCTIONS, SHARED, SOURCE, TARGET, Node, in_order, rewritten, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, NUM_TARGETS, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made
@@ -214,4 +214,4 @@ def _at_end(node: Node, end: str) -> Node:
 
 
 def _is_aggregated(node: Node) -> bool:
-    return any(found.op in ('reduce', 'degree') for found in in_order(node))
+    return any(found.op in (*REDUCTIONS, 'degree') for found in in_order(node))

@@ -88,6 +88,7 @@ class _Lines:
         # types of edges, and what walks take for the edges
         self._types: dict[tuple[int, int], str] = {}
         self._edges = 'edges', 'note'
+        self._leads_back = False
         self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows}
         self._scope |= {
             'with_edges_only': with_edges_only,
@@ -190,7 +191,7 @@ class _Lines:
 
     def _result_of(self, form: Form, node: Node) -> str:
         if isinstance(form, Walk):
-            return self._result_of_walk(form, node.shape)
+            return self._result_of_walk(form, node.shape, self._edges_of(node))
         rows = form.others if isinstance(form, AlongEdges) else form
         if self._places is not None and isinstance(rows, Chunked):
             return self._row_of_each_edge(rows)
@@ -201,13 +202,22 @@ class _Lines:
             self._lines.append(f'{found} = {self._pass_of(form)}')
         return f'{found}[{int(node is not form.reduction)}]'
 
-    def _result_of_walk(self, form: Walk, of_row: tuple[int, ...]) -> str:
+    def _edges_of(self, reduction: Node) -> tuple[str, str]:
+        """What a walk takes for the edges, and the note that is known of them."""
+        if 'leads_back' not in reduction.attributes:
+            return self._edges
+        if not self._leads_back:
+            self._leads_back = True
+            self._lines.append('edges_that_lead_back = edges.reversed()')
+        return 'edges_that_lead_back', 'None'
+
+    def _result_of_walk(self, form: Walk, of_row: tuple[int, ...], along: tuple[str, str]) -> str:
+        edges, note = along
         if form.directions:
-            each = ', '.join(self._result_of_walk(part, (part.heads * part.channels,)) for part in form.directions)
-            return f'of_directions([{each}], {self._kept(of_row)})'
+            parts = [self._result_of_walk(part, (part.heads * part.channels,), along) for part in form.directions]
+            return f'of_directions([{", ".join(parts)}], {self._kept(of_row)})'
         operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.operands.items())
         shape = self._kept(of_row if len(of_row) != 1 else None)
-        edges, note = self._edges
         names = summed(form)
         if names is not None:
             x, weights = (None if name is None else self._operand(form.operands[name]) for name in names)

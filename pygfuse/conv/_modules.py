@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
@@ -19,7 +19,7 @@ from pygfuse.conv._call import check_types
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
 from pygfuse.conv._module_calls import Few, ModuleCall, call_of
 from pygfuse.conv._planned import Planned
-from pygfuse.conv._plans import key_of, planned
+from pygfuse.conv._plans import held, key_of, planned
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import is_plain_place
 from pygfuse.conv._scripting import told_of
@@ -29,6 +29,21 @@ from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
 from pygfuse.ops.listed import savable
 
+
+class Row(NamedTuple):
+    """To which nodes a module reduces.
+
+    Attributes:
+        target: The row of the edges that holds them.
+        to_both: Whether it reduces to those of the other row, too.
+    """
+
+    target: int
+    to_both: bool
+
+
+# in the order in which they are tried; PyG's flow has the first
+_ROWS = Row(1, False), Row(0, False), Row(1, True)
 _OTHER_NODES = 'edges that name other nodes than there are'
 
 
@@ -39,11 +54,10 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     """
 
     is_captured_whole = True
-    _of_calls = '_plans', '_target_rows', '_few', '_read'
+    _of_calls = '_plans', '_row', '_few', '_read'
     # what it is known to read of objects that are arguments
     _read: Read = NOTHING_READ
-    # as PyG's flow has it first, and then the other way round
-    _target_rows: tuple[int, int] = (1, 0)
+    _row: Row = _ROWS[0]
     # calls whose edges are so few that nothing else has to be looked at
     _few: Few | None = None
 
@@ -137,16 +151,21 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         if self._plans is None:
             self._plans = {}
         key, reasons = key_of(call.given), []
-        for target_row in self._target_rows:
+        # in most calls as in the one before
+        plan = held(self._plans, (self._row, key))
+        if isinstance(plan, Plan) and not plan.guarded:
+            return plan
+        for row in _ROWS:
+            if row.to_both and {*reasons} - {BY_OTHERS}:
+                continue
             capture = functools.partial(
-                capture_module, self.plain, self, call.nested, target_row, call.edge_index.device
+                capture_module, self.plain, self, call.nested, row.target, call.edge_index.device, to_both=row.to_both
             )
-            plan = planned(self._plans, (target_row, key), capture)
+            plan = planned(self._plans, (row, key), capture)
             if isinstance(plan, Plan) and plan.guarded:
                 plan = 'an operator of nodes whose derivative may not be finite'
             if isinstance(plan, Plan):
-                # most reduce to the same in each call
-                self._target_rows = target_row, 1 - target_row
+                self._row = row
                 return plan
             reasons.append(plan)
         return next((reason for reason in reasons if reason != BY_OTHERS), BY_OTHERS)

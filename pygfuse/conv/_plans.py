@@ -26,9 +26,9 @@ def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured], num_e
         capture: Captures the layer, and notes what it reads.
         num_edges: Number of edges, where tensors of the layer may have a row for each.
     """
-    for guards, plan in known.get(key, ()):
-        if guards.hold(num_edges):
-            return plan
+    plan = held(known, key, num_edges)
+    if plan is not None:
+        return plan
     if sum(map(len, known.values())) >= _MOST_CAPTURES:
         return f'what its message reads changed more than {_MOST_CAPTURES} times'
     guards = Guards(num_edges)
@@ -38,6 +38,11 @@ def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured], num_e
         plan = str(refusal)
     known.setdefault(key, []).append((guards, plan))
     return plan
+
+
+def held(known: Plans, key: Any, num_edges: int | None = None) -> Plan | str | None:
+    """The plan that there is for a kind of call, or why there is none; None where nobody has looked for one."""
+    return next((plan for guards, plan in known.get(key, ()) if guards.hold(num_edges)), None)
 
 
 def key_of(given: Mapping[str, Any]) -> Any:

@@ -191,6 +191,22 @@ class Graph(EdgeOrders):
         made.index_dtype = self.index_dtype
         return made
 
+    def reversed(self) -> Graph:
+        """The edges that lead the other way, with the ids that they have here: the same object in every call.
+
+        Example:
+            >>> Graph.of(torch.tensor([[0, 1, 2], [1, 0, 1]])).reversed().csr.index
+            tensor([1, 0, 1], dtype=torch.int32)
+        """
+
+        def made() -> Graph:
+            by_source = self.csc
+            places = by_source.position
+            ids = places if self.csr.edge_id is None else self.csr.edge_id[places.long()]
+            return self.part(by_source.indptr, by_source.index, ids, self.num_targets)
+
+        return self.memo.get_or_make('reversed', made)
+
     def is_of(self, adjacency: Any) -> bool:
         """Whether `of` just found this graph for a plain ``edge_index``, which may stand for it as `token` does."""
         return self._lookup is not None and self._lookup[0]() is adjacency

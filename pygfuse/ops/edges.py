@@ -6,6 +6,7 @@ import dataclasses
 
 from torch import Tensor
 
+from pygfuse.graph.adjacency import FLOWS
 from pygfuse.graph.graph import Graph
 
 
@@ -42,6 +43,19 @@ class Edges:
     def num_edges(self) -> int:
         """Number of edges that are walked; while torch compiles, of those that the user passed."""
         return self.token.shape[1] if self.walked is None else self.walked.num_edges
+
+    def reversed(self) -> Edges:
+        """The edges that lead the other way.
+
+        Example:
+            >>> Edges(torch.tensor([[0, 1, 2], [1, 1, 0]]), num_sources=3, num_targets=2).reversed()
+            Edges(token=tensor([[0, 1, 2],
+                    [1, 1, 0]]), num_sources=2, num_targets=3, flow='target_to_source', loops=None)
+        """
+        flow = FLOWS[1 - FLOWS.index(self.flow)]
+        walked = None if self.walked is None else self.walked.reversed()
+        token = self.token if walked is None else walked.token
+        return Edges(token, self.num_targets, self.num_sources, flow, self.loops, walked)
 
     def graph(self) -> Graph:
         """The graph, from the cache if it was seen before."""

@@ -267,6 +267,10 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
         if choose.randrange(3) == 0:
             lines.append('out += self.first(torch.cat([x, out], dim=-1))')
             lines.append('out = out.view(-1, 2, 2).flatten(1)')
+        if holder.random.randrange(4) == 0:
+            # to the sources, too
+            reduce = holder.random.choice(('sum', 'mean', 'max', 'min'))
+            lines.append(f'out = out + scatter(message, row, 0, x.size(0), {reduce!r})')
         lines += holder.keeps('out', f'out_{step}')
         if choose.randrange(4) == 0:
             lines.append(f'edge_attr = edge_attr + {writer._map(WIDTH, EDGE_DIM)}(message)')

@@ -402,3 +402,57 @@ class Triplets(nn.Module):
         out = x + scatter(sent, of_ji, dim=0, dim_size=x.size(0), reduce='sum')
         most = scatter(self.product(x_kj[of_ji], sbf), of_ji, dim=0, dim_size=x.size(0), reduce='max')
         return torch.cat([out, most], dim=-1)
+
+
+class Both(nn.Module):
+    """Reductions to both ends of the edges: of weighed neighbours, of distances, of what all edges have."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(5 * WIDTH + 3, WIDTH)
+
+    def forward(self, x, edge_index, edge_weight, edge_attr):
+        start, end = edge_index
+        weight, count = edge_weight.sigmoid().unsqueeze(-1), x.size(0)
+        to_end = scatter(weight * x[start], end, dim=0, dim_size=count)
+        to_start = scatter(weight * x[end], start, dim=0, dim_size=count, reduce='mean')
+        most = torch.full_like(x, -1.0).scatter_reduce(0, start[:, None].expand(-1, WIDTH), x[end] - x[start], 'amax')
+        near = torch.zeros_like(x).index_add_(0, start, x[end] * (x[end] - x[start]).norm(dim=-1, keepdim=True))
+        degrees = torch.zeros(count, dtype=x.dtype).index_add_(0, start, torch.ones_like(edge_weight))
+        of_edges = torch.zeros(count, 3, dtype=x.dtype).index_add(0, start, edge_attr)
+        return self.lin(torch.cat([to_end, to_start, most, near / (1 + degrees).view(-1, 1), x, of_edges], dim=-1))
+
+
+class Tracks(nn.Module):
+    """New states of nodes by what edges hold that arrive and leave, and then of the edges, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.nodes = nn.Sequential(nn.Linear(3 * WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        self.edges = nn.Sequential(nn.Linear(3 * WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH))
+        self.first = nn.Linear(OF_EDGES, WIDTH)
+
+    def forward(self, x, edge_index, edge_attr):
+        start, end = edge_index
+        e = self.first(edge_attr)
+        for _ in range(2):
+            sums = [torch.zeros_like(x).index_add(0, place, e) for place in (end, start)]
+            x = x + self.nodes(torch.cat([*sums, x], dim=-1))
+            e = e + self.edges(torch.cat([x[start], x[end], e], dim=-1))
+        return x, e
+
+
+class SharedNetwork(nn.Module):
+    """A network of both ends, whose values go to both, to one with a factor."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(2 * WIDTH, WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH))
+
+    def forward(self, x, edge_index, coord):
+        row, col = edge_index
+        messages = self.mlp(torch.cat([x[row], x[col]], dim=-1))
+        factor = torch.cos((coord[row] - coord[col]).pow(2).sum(-1, keepdim=True))
+        out = torch.zeros_like(x).index_add_(0, row, messages)
+        out.index_add_(0, col, messages * factor)
+        return out.index_add(0, col, x[row] * factor)

@@ -167,6 +167,20 @@ def test_degrees():
     assert empty.max_degree == 0
 
 
+def test_reversed_edges_keep_their_ids():
+    edge_index = torch.randint(9, (2, 60))
+    graph = Graph.of(edge_index, num_sources=9, num_targets=12)
+    back = graph.reversed()
+    assert graph.reversed() is back
+    assert (back.num_sources, back.num_targets, back.num_user_edges, back.num_edge_ids) == (12, 9, 60, 60)
+    expected = Graph.of(edge_index.flip(0), num_sources=12, num_targets=9)
+    ids, rows = back.csr.edge_id.long(), back.csr.rows()
+    assert torch.equal(torch.stack([back.csr.index.long(), rows]), edge_index.flip(0)[:, ids])
+    assert torch.equal(back.csr.indptr, expected.csr.indptr)
+    assert torch.equal(back.csc.indptr, graph.csr.indptr)
+    assert torch.equal(back.reversed().csr.indptr, graph.csr.indptr)
+
+
 @pytest.mark.parametrize('is_sorted', [False, True])
 @pytest.mark.parametrize('num_targets', [0, 2, 3, 4])
 def test_the_last_target(num_targets, is_sorted):

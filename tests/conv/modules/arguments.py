@@ -57,6 +57,9 @@ ARGUMENTS = {
     },
     own.Transformed: lambda d: {'batch': Data(d['x'], d['edge_index'], d['edge_attr'], y=d['u'])},
     own.Updated: lambda d: {'data': {k: d[k] for k in ('x', 'edge_index', 'edge_weight', 'batch')}},
+    own.Both: lambda d: {k: d[k] for k in ('x', 'edge_index', 'edge_weight', 'edge_attr')},
+    own.Tracks: lambda d: {k: d[k] for k in ('x', 'edge_index', 'edge_attr')},
+    own.SharedNetwork: lambda d: {k: d[k] for k in ('x', 'edge_index', 'coord')},
     own.Triplets: lambda d: {
         **{'x': d['x'], 'sbf': d['edge_attr']},
         **{'of_kj': d['edge_index'][0], 'of_ji': d['edge_index'][1]},

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch_geometric.utils import scatter
 
 import pygfuse
 from tests.compiler import own_modules as own
@@ -81,9 +82,11 @@ def test_other_numbers_of_nodes_and_edges_are_no_other_kind_of_call():
 
 
 class BothWays(torch.nn.Module):
+    """As many rows as the highest source of an edge has."""
+
     def forward(self, x, edge_index):
         row, col = edge_index
-        return torch.zeros_like(x).index_add(0, col, x[row]) + torch.zeros_like(x).index_add(0, row, x[col])
+        return torch.zeros_like(x).index_add(0, col, x[row]), scatter(x[col], row, dim=0)
 
 
 class LooksAtEdges(torch.nn.Module):
@@ -159,7 +162,7 @@ class TorchScattered(torch.nn.Module):
 
 
 REFUSED = {
-    BothWays: 'a reduction of edges by something else than their target',
+    BothWays: 'a reduction to sources that does not say how many there are',
     LooksAtEdges: 'it reads the edges themselves',
     Writes: 'it writes into a tensor that something else may share',
     ToOneNumber: 'it computes with the number of edges or nodes',
@@ -253,3 +256,30 @@ def test_three_indices_of_as_many_numbers_are_no_edges():
     indices = torch.randint(NODES, (3, EDGES)).unbind()
     torch.testing.assert_close(compiled(x, *indices), Three()(x, *indices))
     assert compiled.note.reason == 'none of its arguments is an edge_index'
+
+
+class EitherWay(torch.nn.Module):
+    """Settings decide to which ends it reduces."""
+
+    def __init__(self):
+        super().__init__()
+        self.ends = 'targets'
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        out = torch.zeros_like(x)
+        if self.ends != 'sources':
+            out = out.index_add(0, col, x[row].sin())
+        return out if self.ends == 'targets' else out.index_add(0, row, x[col].cos())
+
+
+def test_calls_that_reduce_to_other_ends():
+    module, arguments = EitherWay(), arguments_of(EitherWay, given())
+    compiled = pygfuse.compile(EitherWay())
+    for ends in ('both', 'targets', 'both', 'sources', 'targets'):
+        module.ends = compiled.ends = ends
+        torch.testing.assert_close(compiled(**arguments), module(**arguments))
+        assert compiled.note.reason is None
+    # those to one end are walked as they lead there
+    assert sorted(plan.captured.target_row for plan in compiled.plans()) == [0, 1, 1]
+    assert sum('leads_back' in node.attributes for plan in compiled.plans() for node in plan.steps) == 1

@@ -37,7 +37,7 @@ GRAPHS = {
 @pytest.mark.parametrize('graph', GRAPHS)
 @pytest.mark.parametrize(
     'kind',
-    [own.Equivariant, own.Attention, own.Normalised, own.Scores, own.Extremes, own.Constants],
+    [own.Equivariant, own.Attention, own.Normalised, own.Scores, own.Extremes, own.Constants, own.Both],
     ids=lambda k: k.__name__,
 )
 def test_graphs_of_any_shape(kind, graph):
