@@ -12,6 +12,8 @@ import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import Tensor
 from torch.nn import Linear, Module, ReLU, Sequential
+from torch_geometric.data import Data
+from torch_geometric.nn.models.dimenet import InteractionBlock
 
 from pygfuse.bench import own_messages as own
 from pygfuse.bench import own_modules
@@ -100,6 +102,15 @@ def _hypergraph(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
     return {'x': x, 'hyperedge_index': edge_index}
 
 
+def _data(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
+    return {'batch': Data(x, edge_index, torch.randn(edge_index.shape[1], CHANNELS))}
+
+
+def _triplets(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
+    of_edges, of_angles = torch.randn(x.shape[0], 6), torch.randn(edge_index.shape[1], 42)
+    return {'x': x, 'rbf': of_edges, 'sbf': of_angles, 'idx_kj': edge_index[0], 'idx_ji': edge_index[1]}
+
+
 def _network(width: int, out: int = CHANNELS) -> Module:
     return Sequential(Linear(width, CHANNELS), ReLU(), Linear(CHANNELS, out))
 
@@ -135,6 +146,19 @@ LAYERS: dict[str, CompiledLayer] = {
     'attention, own module': CompiledLayer(lambda: own_modules.Attention(CHANNELS, HEADS), is_wide=True),
     'hops, own module': CompiledLayer(lambda: own_modules.Hops(CHANNELS)),
     'links, own module': CompiledLayer(lambda: own_modules.Links(CHANNELS)),
+    'sparse attention, own module': CompiledLayer(
+        lambda: own_modules.SparseAttention(CHANNELS, HEADS), _data, is_wide=True
+    ),
+    'edge states, own module': CompiledLayer(lambda: own_modules.EdgeStates(CHANNELS, HEADS), _data, is_wide=True),
+    'tracks, own module': CompiledLayer(
+        lambda: own_modules.Tracks(CHANNELS), _with(edge_attr=_of_edges(CHANNELS)), is_wide=True
+    ),
+    'both ways, own module': CompiledLayer(
+        lambda: own_modules.WeighedBothWays(CHANNELS), _with(edge_weight=_edge_weight)
+    ),
+    "DimeNet's InteractionBlock": CompiledLayer(
+        lambda: InteractionBlock(CHANNELS, EDGE_DIM, 7, 6, 1, 2, F.silu), _triplets, is_wide=True
+    ),
     'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
     'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**WIDTHS, num_stacks=2, num_layers=2)),
     'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**WIDTHS, K=3)),

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear, Module, Parameter, ReLU, Sequential, SiLU
+from torch_geometric.data import Data
+from torch_geometric.utils import softmax
 
 
 def _sum(x: Tensor, index: Tensor, count: int) -> Tensor:
@@ -90,3 +92,79 @@ class Links(Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return (x[edge_index[0]] * self.weight * x[edge_index[1]]).sum(-1)
+
+
+class SparseAttention(Module):
+    """Attention of a sparse graph transformer, which takes a batch and keeps in it what it computes."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.of_edges = (Linear(channels, channels, bias=False) for _ in range(4))
+
+    def forward(self, batch: Data) -> Tensor:
+        shape = -1, self.heads, self.query.out_features // self.heads
+        src, dst = batch.edge_index
+        batch.Q, batch.K, batch.V = (lin(batch.x).view(shape) for lin in (self.query, self.key, self.value))
+        batch.E = self.of_edges(batch.edge_attr).view(shape)
+        score = batch.K[src] * batch.Q[dst] / shape[-1] ** 0.5 * batch.E
+        score = score.sum(-1, keepdim=True).clamp(-5, 5).exp()
+        batch.wV = torch.zeros_like(batch.V).index_add_(0, dst, batch.V[src] * score)
+        batch.Z = score.new_zeros(batch.V.shape[0], self.heads, 1).index_add_(0, dst, score)
+        return (batch.wV / (batch.Z + 1e-6)).flatten(1)
+
+
+class EdgeStates(Module):
+    """Attention of a graph transformer whose scores are made of new states of edges ("Graph Inductive Biases")."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads, size = heads, channels // heads
+        self.query, self.key, self.value = (Linear(channels, channels) for _ in range(3))
+        self.of_edges = Linear(channels, 2 * channels)
+        self.score = Parameter(torch.randn(size, heads, 1))
+        self.of_states = Parameter(torch.randn(size, heads, size) / size)
+
+    def forward(self, batch: Data) -> tuple[Tensor, Tensor]:
+        shape = -1, self.heads, self.query.out_features // self.heads
+        src, dst = batch.edge_index
+        query, key, value = (lin(batch.x).view(shape) for lin in (self.query, self.key, self.value))
+        factor, shift = self.of_edges(batch.edge_attr).view(-1, self.heads, 2 * shape[-1]).chunk(2, dim=-1)
+        score = (key[src] + query[dst]) * factor
+        states = F.relu(torch.sqrt(F.relu(score)) - torch.sqrt(F.relu(-score)) + shift)
+        batch.wE = states.flatten(1)
+        score = torch.einsum('ehd,dhc->ehc', states, self.score).clamp(-5, 5)
+        batch.attn = softmax(score, dst, num_nodes=batch.x.shape[0])
+        out = torch.zeros_like(value).index_add_(0, dst, value[src] * batch.attn)
+        summed = torch.zeros_like(value).index_add_(0, dst, states * batch.attn)
+        return (out + torch.einsum('nhd,dhc->nhc', summed, self.of_states)).flatten(1), batch.wE
+
+
+class Tracks(Module):
+    """A step of an interaction network: nodes add up the states of edges that arrive and of those that leave."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.of_nodes = Sequential(Linear(3 * channels, channels), SiLU(), Linear(channels, channels))
+        self.of_edges = Sequential(Linear(3 * channels, channels), SiLU(), Linear(channels, channels))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
+        start, end = edge_index
+        arriving, leaving = (torch.zeros_like(x).index_add_(0, place, edge_attr) for place in (end, start))
+        x = x + self.of_nodes(torch.cat([x, arriving, leaving], dim=-1))
+        return x, edge_attr + self.of_edges(torch.cat([x[start], x[end], edge_attr], dim=-1))
+
+
+class WeighedBothWays(Module):
+    """What neighbours hold, weighed by a number of each edge, added up at both ends."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.lin = Linear(3 * channels, channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        start, end = edge_index
+        weight = edge_weight.unsqueeze(1)
+        arriving = torch.zeros_like(x).index_add_(0, end, weight * x[start])
+        leaving = torch.zeros_like(x).index_add_(0, start, weight * x[end])
+        return self.lin(torch.cat([arriving, leaving, x], dim=1)).tanh()

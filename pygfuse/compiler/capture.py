@@ -14,6 +14,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 import pygfuse.compiler.dropouts
+import pygfuse.compiler.equations
 import pygfuse.compiler.handlers
 import pygfuse.compiler.scattering  # noqa: F401  all register handlers
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows

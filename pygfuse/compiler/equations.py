@@ -1,13 +1,44 @@
-"""``einsum`` of two values as a linear map, or as a product and a sum, for which programs have words."""
+"""``einsum`` as a linear map, as a product and a sum, or as products by matrices, for which programs have words."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
-from pygfuse.compiler.own_matrices import MOST_OF_SMALL
-from pygfuse.compiler.symbols import Symbol, recorded
+from pygfuse.compiler.bilinear import bilinear
+from pygfuse.compiler.own_matrices import MOST_OF_SMALL, product
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import Symbol, handler, made, recorded
+from pygfuse.compiler.typed_maps import typed_product_by
+
+
+@handler('einsum')
+def _einsum(equation: str, *tensors: Any) -> Symbol:
+    tensors = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Symbol) else tensors
+    terms, _, result = equation.replace(' ', '').partition('->')
+    terms = terms.split(',')
+    of_rows = {t[0] for t, x in zip(terms, tensors, strict=True) if x.rows is not None}
+    shared = ''.join(t for t, x in zip(terms, tensors, strict=True) if x.rows is None)
+    repeated = any(t[1:].count(t[0]) for t in terms)
+    is_by_matrix = len(tensors) == 2 and not shared and [len(term) for term in terms] == [2, 3]
+    if is_by_matrix and terms[1][:2] == terms[0] and result == terms[0][0] + terms[1][2]:
+        x, matrix = tensors
+        # of matrices that are no linear map the equation stays
+        with contextlib.suppress(Refused):
+            found = product(made('reshape', x, shape=(1, x.node.width)), matrix)
+            return made('reshape', found, shape=(found.node.width,))
+    with contextlib.suppress(Refused):
+        return typed_product_by(terms, result, tensors)
+    if '.' in equation or len(of_rows) != 1 or result[:1] not in of_rows or result[:1] in shared or repeated:
+        raise Refused('einsum over the dimension of edges')
+    for rewritten in (without_ones, bilinear, written_out):
+        found = rewritten(terms, result, tensors)
+        if found is not None:
+            return found
+    return made('einsum', *tensors, equation=equation)
 
 
 def written_out(terms: Sequence[str], result: str, tensors: Sequence[Symbol]) -> Symbol | None:

@@ -25,7 +25,7 @@ from tests.support.parity import GRAPHS, random_edges
 @pytest.fixture(autouse=True)
 def _nothing_is_kept(monkeypatch):
     """What is narrow, or a network's, would be kept, and the rest have another form."""
-    monkeypatch.setattr('pygfuse.compiler.forms._SHARES', ())
+    monkeypatch.setattr('pygfuse.compiler.forms.SHARES', ())
 
     def refuse(*_, **__):
         raise Refused('not here')

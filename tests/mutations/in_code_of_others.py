@@ -212,8 +212,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'the targets of a reversed flow',
         'compiler/places.py',
-        'Place(row % 2 == self.target_row)',
-        'Place(row % 2 == 1)',
+        'Place(row % 2 == self.target_row, ',
+        'Place(row % 2 == 1, ',
         f'{_EDGE_INDEX} -k by_rows_of_the_edges',
     ),
     Mutation(
@@ -414,7 +414,7 @@ OF_CODE_OF_OTHERS = (
     ),
     Mutation(
         'returned softmaxes of targets',
-        'compiler/plan.py',
+        'compiler/returned.py',
         'return with_rows_of_edges(apart, output)',
         'return apart',
         'tests/compiler/test_published_convs.py -k softmax_of_targets',

@@ -213,9 +213,9 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'the most numbers of an edge',
-        'compiler/forms.py',
-        '_SHARES = (16, 8, 4, 2)',
-        '_SHARES = (2,)',
+        'compiler/kept.py',
+        'SHARES = (16, 8, 4, 2)',
+        'SHARES = (2,)',
         f'{KEPT} -k fewest',
     ),
     Mutation(

@@ -59,7 +59,7 @@ OF_MATRICES_OF_EDGES = (
     ),
     Mutation(
         'equations of matrices that are no linear map',
-        'compiler/handlers.py',
+        'compiler/equations.py',
         'with contextlib.suppress(Refused):\n            found = product',
         'with contextlib.nullcontext():\n            found = product',
         f'{_PASS} -k equation',

@@ -165,8 +165,8 @@ OF_MODULES = (
     Mutation(
         'nodes without edges among the largest scores',
         'compiler/scattering.py',
-        "return Symbol(value('largest', _onto_constant(lowest, x, 'amax').node), None)",
-        "return Symbol(value('largest', scatter(x, Place(True), 0, _TARGETS, 'max').node), None)",
+        "_onto_constant(lowest, Place(True), x, 'amax').node",
+        "scatter(x, Place(True), 0, _TARGETS, 'max').node",
         f'{_MODULES} -k below_zero',
     ),
     Mutation(

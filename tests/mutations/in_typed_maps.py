@@ -45,8 +45,8 @@ OF_TYPED_MAPS = (
     Mutation(
         'computed values that types map',
         'compiler/plan.py',
-        'output = taken_together_kept(output, keeps_wide)',
-        'output = taken_together_kept(output, False)',
+        'taken_together_kept(reduced_by_walks(output), keeps_wide)',
+        'taken_together_kept(reduced_by_walks(output), False)',
         f'{_LAYERS} -k together',
     ),
     Mutation(
