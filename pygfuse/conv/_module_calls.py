@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -117,8 +118,12 @@ def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any], read: R
     held: dict[str, Any] = {}
     named = {name: opened(name, item, read, held) for name, item in _by_name(plain.forward, args, kwargs).items()}
     arguments = dict(_leaves(named))
-    names = _names_of_edges(arguments)
-    edge_index = _as_one(*[arguments[name] for name in names])
+    names = names_of_edges(arguments)
+    if not names:
+        raise Refused('none of its arguments is an edge_index')
+    edge_index = as_one(*[arguments[name] for name in names])
+    if edge_index.shape[1] == 0:
+        raise Refused('there are no edges')
     reason = fallback.why_not_device(edge_index)
     if reason is not None:
         raise Refused(reason)
@@ -195,32 +200,16 @@ def are_edges(item: Any) -> bool:
     return first.dim() == 1 and first.shape == second.shape and first.dtype == second.dtype and first.dtype in INDICES
 
 
-def _names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The name of the argument that are the edges, or those of the two that are their rows."""
+def names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The name of the argument that are the edges, or those of the two that are their rows; empty if there is none."""
     found = [name for name, item in arguments.items() if are_edges(item)]
-    for first, second in _NAMES_OF_ROWS:
-        if not found and are_edges((arguments.get(first), arguments.get(second))):
-            return first, second
     if found:
-        return (preferred(found),)
-    rows = _pairs_of_rows(arguments)
-    if len(rows) != 1:
-        raise Refused('none of its arguments is an edge_index')
-    return rows[0]
-
-
-def _pairs_of_rows(arguments: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The names of two indices of as many numbers each, where there are no more than two of so many."""
-    names: dict[int, list[str]] = {}
-    for name, item in arguments.items():
-        if type(item) is Tensor and item.dim() == 1 and item.dtype in INDICES:
-            names.setdefault(item.shape[0], []).append(name)
-    return [tuple(pair) for pair in names.values() if are_edges([arguments[k] for k in pair])]
-
-
-def preferred(names: Sequence[str]) -> str:
-    """Which of several arguments that may be the edges are."""
-    return next((name for name in names if name.rpartition('.')[2] in _NAMES), names[0])
+        return (next((name for name in found if name.rpartition('.')[2] in _NAMES), found[0]),)
+    rows = [name for name, item in arguments.items() if type(item) is Tensor and item.dim() == 1]
+    pairs = [pair for pair in itertools.combinations(rows, 2) if are_edges([arguments[name] for name in pair])]
+    named = [pair for pair in _NAMES_OF_ROWS if are_edges([arguments.get(name) for name in pair])]
+    # of more than two indices of as many numbers any two may be
+    return named[0] if named else pairs[0] if len(pairs) == 1 else ()
 
 
 def names_of(forward: Any) -> tuple[str, ...]:
@@ -234,13 +223,10 @@ def takes_edges(forward: Any) -> bool:
     return not names.isdisjoint(_NAMES) or any(names.issuperset(pair) for pair in _NAMES_OF_ROWS)
 
 
-def _as_one(*edges: Any) -> Tensor:
+def as_one(*edges: Any) -> Tensor:
     """Edges as one tensor."""
     edge_index = edges[0] if len(edges) == 1 else edges
-    edge_index = edge_index if isinstance(edge_index, Tensor) else torch.stack(tuple(edge_index))
-    if edge_index.shape[1] == 0:
-        raise Refused('there are no edges')
-    return edge_index
+    return edge_index if isinstance(edge_index, Tensor) else torch.stack(tuple(edge_index))
 
 
 def num_nodes(tensors: Collection[Tensor], num_edges: int) -> int | None:

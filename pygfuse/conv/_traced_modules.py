@@ -14,7 +14,7 @@ from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.modules import Returned
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._known_arguments import KnownArguments
-from pygfuse.conv._module_calls import ModuleCall, are_edges, call_of, names_of, num_nodes, preferred
+from pygfuse.conv._module_calls import ModuleCall, as_one, call_of, names_of, names_of_edges, num_nodes
 from pygfuse.conv._traced_calls import NOT_TRACED, Described, TracedCall, described, example_of, known_as, run_known
 from pygfuse.graph.adjacency import FLOWS
 
@@ -59,11 +59,11 @@ class ModuleTracedByTorch:
         if fallback.why_not_here() is not None or torch.compiler.is_exporting() or len(args) > len(arguments):
             return NOT_TRACED
         given = {**dict(zip(arguments[: len(args)], args, strict=True)), **kwargs}
-        names = [name for name, value in given.items() if are_edges(value)]
-        if not names:
+        edges = names_of_edges(given)
+        if not edges:
             return NOT_TRACED
-        edges = preferred(names)
-        edge_index, others = given[edges], {name: value for name, value in given.items() if name != edges}
+        edge_index = as_one(*[given[name] for name in edges])
+        others = {name: value for name, value in given.items() if name not in edges}
         tensors = {name: value for name, value in others.items() if isinstance(value, Tensor) and value.dim() > 0}
         nodes = num_nodes(list(tensors.values()), edge_index.shape[1])
         if nodes is None:
@@ -85,12 +85,14 @@ class ModuleTracedByTorch:
         return names_of(self.plain.forward)
 
     @torch.compiler.assume_constant_result
-    def traced_call(self, call: Described, edges: str, of_nodes: str, numbers: tuple[str, ...], device: str) -> str:
+    def traced_call(
+        self, call: Described, edges: tuple[str, ...], of_nodes: str, numbers: tuple[str, ...], device: str
+    ) -> str:
         """The name of what is known of calls of a kind, or why torch traces the module's own code.
 
         Args:
             call: A call without its edges, as of `pygfuse.conv._traced_calls.described`.
-            edges: The name of the edges.
+            edges: The name of the edges, or those of their rows.
             of_nodes: The name of a tensor of nodes.
             numbers: The names of numbers of nodes.
             device: Where its tensors are.
@@ -98,7 +100,8 @@ class ModuleTracedByTorch:
         edge_index, _, given = example_of(call, device)
         try:
             counts = dict.fromkeys(numbers, given[of_nodes].shape[0])
-            example = call_of(self.plain, (), {**given, edges: edge_index, **counts})
+            rows = [edge_index] if len(edges) == 1 else edge_index
+            example = call_of(self.plain, (), {**given, **dict(zip(edges, rows, strict=True)), **counts})
             plan = self.plan_of_call(example)
             if isinstance(plan, str):
                 return plan

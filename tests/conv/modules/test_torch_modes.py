@@ -46,6 +46,20 @@ def test_blocks_that_are_compiled_themselves_are_captured_with_what_holds_them()
     assert not module.blocks[0].was_captured
 
 
+@pytest.mark.parametrize('kind', [tuple, list])
+def test_rows_of_edges_within_torch_compile(kind):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module, compiled = own.Scores(), pygfuse.compile(own.Scores())
+    compiled.load_state_dict(module.state_dict())
+    traced = torch.compile(compiled, backend='aot_eager', fullgraph=True)
+    for seed, edges in ((0, 200), (1, 210), (2, 220)):
+        arguments = arguments_of(own.Scores, given(seed, edges=edges))
+        expected = module(**arguments)
+        torch.testing.assert_close(traced(**{**arguments, 'edge_index': kind(arguments['edge_index'])}), expected)
+        assert compiled.note.reason is None
+
+
 def test_a_hook_within_is_called():
     module, arguments = own.Mean(), arguments_of(own.Mean, given())
     compiled, seen = pygfuse.compile(copy.deepcopy(module)), []
@@ -70,8 +84,6 @@ def test_autocast_gives_the_types_of_its_own_code(kind):
 
 NOT_TRACED = {
     own.Attention: 'torch compiles',  # its edges are within a tuple
-    own.Interaction: 'torch compiles',  # they are two arguments
-    own.Triplets: 'torch compiles',
     own.Expander: 'torch compiles',  # an object holds them
     own.Transformed: 'torch compiles',
     own.Updated: 'torch compiles',
