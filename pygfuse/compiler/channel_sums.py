@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from pygfuse.compiler.ir import EDGE, SHARED, Node, computed_on_edges, rewritten, value
-from pygfuse.compiler.kept import Apart, may_be_kept, taken_apart
+import collections
+
+from pygfuse.compiler.ir import (
+    EDGE,
+    SHARED,
+    Node,
+    computed_on_edges,
+    in_order,
+    is_brought,
+    results_of,
+    rewritten,
+    value,
+)
+from pygfuse.compiler.kept import Apart, may_be_kept, taken_apart, with_kept
 from pygfuse.compiler.refusal import Refused
 
 # a sum of fewer numbers is computed again
@@ -33,14 +45,45 @@ def channel_sums_apart(message: Node) -> Apart:
     order, outside, found = computed_on_edges(message), {id(message)}, []
     # each before what it is computed of
     for node in reversed(order):
-        is_sum = node.op == 'sum' and node.args[0].residency == EDGE
-        if id(node) in outside and is_sum and node.args[0].width >= _CHANNELS * node.width:
+        if id(node) in outside and _is_over_channels(node):
             found.append(node)
         elif id(node) in outside:
             outside |= {id(parent) for parent in node.parents()}
     if not found or not all(map(may_be_kept, found)):
         raise Refused('no sums over channels')
     return taken_apart(message, found, order)
+
+
+def shared_sums_kept(output: Node) -> Node:
+    """The results of a layer; sums over channels that several reductions are made of are in memory.
+
+    A few numbers of an edge are read in place of the rows that they are the sums of.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> z_i, z_j = (leaf('z', side, (8,), torch.float32) for side in ('target', 'source'))
+        >>> score = value('exp', value('sum', value('mul', z_i, z_j), dims=(1,), keepdim=True))
+        >>> total, weighed = (value('reduce', x, reduce='sum') for x in (score, value('mul', score, z_j)))
+        >>> [node.op for node in in_order(shared_sums_kept(value('div', weighed, total))) if node.residency == EDGE]
+        ['kept', 'exp', 'mul']
+    """
+    found = in_order(output)
+    if any(node.op == 'softmax' for node in found):
+        # whose weights have forms of their own
+        return output
+    roots = [node.args[0] for node in found if node.op == 'reduce' and 'leads_back' not in node.attributes]
+    counts = collections.Counter(id(node) for root in roots for node in computed_on_edges(root))
+    sums = [node for node in found if counts[id(node)] > 1 and _is_over_channels(node) and may_be_kept(node)]
+    # what is returned is in memory already, computed of what it was computed of
+    others = [*roots, *(n for one in results_of(output) if not is_brought(one) for n in computed_on_edges(one))]
+    is_read = any(node is other for node in sums for other in others)
+    return output if not sums or is_read else with_kept(output, sums, found).message
+
+
+def _is_over_channels(node: Node) -> bool:
+    is_sum = node.op == 'sum' and node.args[0].residency == EDGE
+    return is_sum and node.args[0].width >= _CHANNELS * node.width
 
 
 def _multiplied_with_sum(node: Node) -> Node | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from pygfuse._lib.note import Note
 from pygfuse.compiler.by_type import types_in, why_no_types
 from pygfuse.compiler.capture import Captured
+from pygfuse.compiler.channel_sums import shared_sums_kept
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.directions import with_directions
@@ -318,7 +319,7 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
         with contextlib.suppress(Refused):
             weighed = weighed_of(output)
     if not weighed:
-        output = returned_values_kept(without_softmax_in_returned(output))
+        output = shared_sums_kept(returned_values_kept(without_softmax_in_returned(output)))
     while True:
         walks = dict(weighed)
         messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']

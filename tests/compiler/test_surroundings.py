@@ -237,7 +237,7 @@ def _counts(self, x_j):
         (lambda self, x_j: super(Own, self).message(x_j) * Own.__basicsize__, 'it reads Own from around it', {}),
         (lambda self, x_j: x_j * own_convs.SCALE, 'it reads own_convs from around it', {}),
         (lambda self, x_j: sum([x_j * LISTED[0] for _ in range(1)]), 'it reads LISTED from around it', {}),
-        (around(np.float32(2))[0], 'it reads value from around it', {}),
+        (around(np.ones(8))[0], 'it reads value from around it', {}),
         (around(torch.ones(8))[0], 'it reads value from around it', {}),
         (lambda self, x_j: listed(x_j), 'a default of listed is a list', {}),
         (

@@ -327,7 +327,7 @@ class OfNumpy(Own):
         self.number = number
 
     def message(self, x_j):
-        return x_j.clamp(min=-self.number, max=self.number) / np.sqrt(WIDTH)
+        return self.number * x_j.clamp(min=-self.number, max=self.number) / np.sqrt(WIDTH)
 
 
 @pytest.mark.parametrize('kind', [np.float64, np.float32, np.int64])

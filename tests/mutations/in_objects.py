@@ -177,4 +177,18 @@ OF_OBJECTS = (
         'row, count = row, edges.num_sources',
         'tests/ops/test_degrees.py',
     ),
+    Mutation(
+        'sums over channels for each reduction',
+        'compiler/channel_sums.py',
+        'sums = [node for node in found if counts[id(node)] > 1 and',
+        'sums = [node for node in found if counts[id(node)] > 9 and',
+        f'{_OBJECTS} -k made_once',
+    ),
+    Mutation(
+        'rows of edges that are one argument within torch.compile',
+        'conv/_traced_modules.py',
+        'as_one(*[given[name] for name in edges])',
+        'as_one(*[given[name] for name in edges[::-1]])',
+        'tests/conv/modules/test_torch_modes.py -k "within_torch_compile and Interaction"',
+    ),
 )

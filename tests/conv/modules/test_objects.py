@@ -68,6 +68,15 @@ def test_batches_of_other_sizes_are_of_one_kind():
     assert not any(isinstance(form, Chunked) for form in plan.walks.values())
 
 
+def test_a_score_that_several_sums_read_is_made_once():
+    compiled = pygfuse.compile(own.Expander(heads=1))
+    compiled(**arguments_of(own.Expander, given()))
+    text = str(pygfuse.explain(compiled))
+    assert 'sum_channels' not in text[text.index('\nwalk: ') :]
+    (plan,) = compiled.plans()
+    assert not any(isinstance(form, Chunked) for form in plan.walks.values())
+
+
 def test_what_an_object_lacks_is_another_kind_of_call():
     torch.manual_seed(0)
     module = own.Transformed()
