@@ -244,7 +244,7 @@ def _may_gather(module: torch.nn.Module) -> bool:
     if not isinstance(module, torch.nn.Module):
         return False
     forward = type(module).forward
-    return isinstance(forward, types.FunctionType) and not forward.__module__.startswith('torch.')
+    return isinstance(forward, types.FunctionType) and not (forward.__module__ or '').startswith('torch.')
 
 
 def _plain_class(module: torch.nn.Module) -> type:

@@ -9,13 +9,12 @@ from pygfuse.compiler.ir import (
     SHARED,
     Node,
     computed_on_edges,
-    in_order,
     is_brought,
     results_of,
     rewritten,
     value,
 )
-from pygfuse.compiler.kept import Apart, may_be_kept, taken_apart, with_kept
+from pygfuse.compiler.kept import Apart, all_in_order, may_be_kept, taken_apart, with_kept
 from pygfuse.compiler.refusal import Refused
 
 # a sum of fewer numbers is computed again
@@ -61,14 +60,14 @@ def shared_sums_kept(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf, value
+        >>> from pygfuse.compiler.ir import in_order, leaf, value
         >>> z_i, z_j = (leaf('z', side, (8,), torch.float32) for side in ('target', 'source'))
         >>> score = value('exp', value('sum', value('mul', z_i, z_j), dims=(1,), keepdim=True))
         >>> total, weighed = (value('reduce', x, reduce='sum') for x in (score, value('mul', score, z_j)))
         >>> [node.op for node in in_order(shared_sums_kept(value('div', weighed, total))) if node.residency == EDGE]
         ['kept', 'exp', 'mul']
     """
-    found = in_order(output)
+    found = all_in_order(output)
     if any(node.op == 'softmax' for node in found):
         # whose weights have forms of their own
         return output

@@ -23,6 +23,7 @@ from pygfuse.compiler.ir import (
     Node,
     computed_on_edges,
     in_order,
+    is_brought,
     is_seen,
     results_of,
     value,
@@ -181,18 +182,37 @@ def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
     """
     read = [node.args[0] for node in in_order(output) if node.op in (_TOGETHER if keeps_wide else _TOGETHER[:1])]
     computed = [node for node in read if node.residency == EDGE and not _is_there(node) and may_be_kept(node)]
-    return with_kept(output, computed, in_order(output)).message if computed else output
+    return with_kept(output, computed, all_in_order(output)).message if computed else output
 
 
 def kept_in(output: Node) -> list[Node]:
-    """The values of edges that the results of a layer read from memory, but for those that are returned."""
-    returned = {id(node) for node in results_of(output)}
-    found, unseen = [], [output]
-    while unseen:
-        kept = [node.attributes['of'] for node in in_order(unseen.pop()) if node.op == 'kept']
-        found += [node for node in kept if id(node) not in returned and not any(node is known for known in found)]
-        unseen += kept
-    return found
+    """The values of edges that are computed for memory, but for those that the layer returns."""
+    known = {id(node) for node in results_of(output)}
+    found = {id(node.attributes['of']): node.attributes['of'] for node in all_in_order(output) if node.op == 'kept'}
+    # what is detached of values in memory is there
+    return [node for key, node in found.items() if key not in known and not is_brought(node)]
+
+
+def all_in_order(output: Node) -> list[Node]:
+    """All values that a layer's results need, those included that what is in memory is computed of.
+
+    Example:
+        >>> import torch
+        >>> from pygfuse.compiler.ir import leaf, value
+        >>> score = value('exp', leaf('e', 'edge', (4,), torch.float32))
+        >>> [node.op for node in all_in_order(value('neg', in_memory(score)))]
+        ['input', 'exp', 'kept', 'neg']
+    """
+    found: dict[int, Node] = {}
+    stack = [(output, False)]
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            found[id(node)] = node
+        elif id(node) not in found:
+            read = (node.attributes['of'],) if node.op == 'kept' else node.parents()
+            stack += [(node, True), *((parent, False) for parent in read if id(parent) not in found)]
+    return list(found.values())
 
 
 def shared_networks_kept(output: Node) -> Node:
@@ -226,7 +246,7 @@ def shared_networks_kept(output: Node) -> Node:
     last = [n for n in shared if id(n) not in within or id(n) in outside or any(n is root for root in roots)]
     if not last:
         raise Refused('no network whose values several reductions read')
-    return with_kept(output, last, in_order(output)).message
+    return with_kept(output, last, all_in_order(output)).message
 
 
 def taken_apart(
@@ -259,10 +279,15 @@ def with_kept(
     found_kept = []
     rows = {id(end): value('on_edges', end) for end in of_nodes.values()}
     in_rows = {key: in_memory(node) for key, node in rows.items()}
+    values: dict[int, Node] = {}
     for node in order:
         # others read the same as a value of nodes
         known = {**found, **in_rows} if id(node) in of_nodes else found
         made = with_args(node, lambda parent, known=known: known.get(id(parent), parent))
+        if node.op == 'kept':
+            of = node.attributes['of']
+            made = node if values.get(id(of), of) is of else in_memory(values[id(of)])
+        values[id(node)] = made
         if id(node) in ids:
             found_kept.append(made)
             made = in_memory(made)

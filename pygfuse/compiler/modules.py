@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from pygfuse.compiler.capture import Captured, captured, symbol_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
-from pygfuse.compiler.ir import REDUCTIONS, in_order, results_of
+from pygfuse.compiler.ir import EDGE, REDUCTIONS, in_order, results_of
 from pygfuse.compiler.places import EdgeIndexRows, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.surroundings import is_constant, rebound
@@ -115,10 +115,14 @@ def capture_module(
 
     guards.add(plain, 'forward', plain.forward)
     result = captured(run, module, guards, device)
-    if not any(node.op in REDUCTIONS for node in in_order(result.output)) and all(
-        node.residency != 'edge' for node in results_of(result.output)
-    ):
+    nodes = in_order(result.output)
+    walked = [node for node in nodes if node.op in REDUCTIONS]
+    walked += [node for node in results_of(result.output) if node.residency == EDGE]
+    if not walked:
         raise Refused('it reduces nothing')
+    if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):
+        # from pairs of types and sources lead other edges than those of the rest
+        raise Refused('products by matrices of types beside other values of edges')
     returned, kind, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields['is_of_one_set'] = True

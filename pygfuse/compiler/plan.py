@@ -22,7 +22,7 @@ from pygfuse.compiler.dropouts import check_drawn_once, check_taken_once
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, of_input, results_of, with_rows_of_edges
-from pygfuse.compiler.kept import kept_in, shared_networks_kept, taken_together_kept
+from pygfuse.compiler.kept import all_in_order, kept_in, shared_networks_kept, taken_together_kept
 from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
@@ -322,19 +322,21 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
         output = shared_sums_kept(returned_values_kept(without_softmax_in_returned(output)))
     while True:
         walks = dict(weighed)
-        messages = [node.args[0] for node in in_order(output) if node.op == 'reduce']
+        nodes = all_in_order(output)
+        messages = [node.args[0] for node in nodes if node.op == 'reduce']
         check_drawn_once((*messages, *returned_of_edges(output), *kept_in(output)), 'reductions read')
-        if any('of_one' in node.attributes for node in in_order(output)):
+        if any('of_one' in node.attributes for node in nodes):
             raise Refused('a maximum whose gradient goes to one of those that tie')
         try:
-            for node in in_order(output):
+            for node in nodes:
                 if node.op == 'reduce' and id(node) not in walks:
                     walks |= _forms_of_reduction(node, walks, keeps_wide)
         except Refused:
             found = softmaxes_in(node.args[0])
-            if not found or weighed:
+            apart = softmax_taken_apart(output, found)
+            if not found or weighed or apart is output:
                 raise
-            output = share_subexpressions(softmax_taken_apart(output, found))
+            output = share_subexpressions(apart)
         else:
             break
     for node in (*returned_of_edges(output), *kept_in(output)):

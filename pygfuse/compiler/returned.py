@@ -14,7 +14,7 @@ from pygfuse.compiler.ir import (
     with_args,
     with_rows_of_edges,
 )
-from pygfuse.compiler.kept import may_be_kept, with_kept
+from pygfuse.compiler.kept import all_in_order, may_be_kept, with_kept
 from pygfuse.compiler.lowering import softmaxes_in
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
@@ -43,7 +43,7 @@ def _kept_before_softmax(output: Node) -> Node:
     returned = [node for node in returned_of_edges(output) if not softmaxes_in(node)]
     if not sums or any(score is node for score in sums for node in returned):
         return output
-    return with_returned(with_kept(output, [*returned, *sums], in_order(output)).message)
+    return with_returned(with_kept(output, [*returned, *sums], all_in_order(output)).message)
 
 
 def with_returned(output: Node) -> Node:
@@ -71,7 +71,7 @@ def returned_values_kept(output: Node) -> Node:
     returned = returned_of_edges(output)
     if output.op != 'results' or not returned:
         return output
-    return with_returned(with_kept(output, returned, in_order(output)).message)
+    return with_returned(with_kept(output, returned, all_in_order(output)).message)
 
 
 def _read_as_returned(output: Node) -> Node:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+
+import torch
 
 from pygfuse.compiler.ir import (
+    EDGE,
     SOURCE,
     TARGET,
     Node,
     computed_on_edges,
     in_order,
     kept,
+    leaf,
     value,
     with_args,
 )
@@ -46,28 +50,53 @@ def reduced_by_walks(output: Node) -> Node:
     for node in in_order(output):
         made = with_args(node, lambda parent: found[id(parent)])
         if node.op == 'reduce_to_sources':
-            made = value('reduce', _with_other_ends(made.args[0]), **node.attributes, leads_back=True)
+            (message,) = made.args
+            if message.residency == SOURCE:
+                # what each source adds up of its own has a row for each edge
+                message = kept(value('on_edges', message))
+            else:
+                message = _with_other_ends(message, _gathered)
+            made = value('reduce', message, **node.attributes, leads_back=True)
         # others read there, too, what is in memory for these
         found[id(node)] = kept(made) if id(node) in in_memory else made
     return with_returned(found[id(output)])
 
 
-def _with_other_ends(message: Node) -> Node:
-    """A message, whose sources are targets and whose targets are sources."""
+def _with_other_ends(message: Node, at: Callable[[Node, str], Node]) -> Node:
+    """A message, whose sources are targets and whose targets are sources.
+
+    Args:
+        message: The message.
+        at: Gives a value of nodes as one of an end of the edges.
+    """
     found: dict[int, Node] = {}
 
     def other(node: Node) -> Node:
-        if node.residency in _OTHER:
-            return found.setdefault(id(node), dataclasses.replace(node, residency=_OTHER[node.residency]))
-        return found.get(id(node), node)
+        if node.residency not in _OTHER:
+            return found.get(id(node), node)
+        if id(node) not in found:
+            # truth values are no operands: a program compares
+            moved = with_args(node, other) if node.dtype is torch.bool else at(node, _OTHER[node.residency])
+            found[id(node)] = dataclasses.replace(moved, residency=_OTHER[node.residency])
+        return found[id(node)]
 
     for node in computed_on_edges(message):
         found[id(node)] = with_args(node, other)
     return other(message)
 
 
+def _gathered(node: Node, end: str) -> Node:
+    return value(f'of_{end}s', node)
+
+
+def _given(node: Node, end: str) -> Node:
+    return leaf('x', end, node.shape, node.dtype)
+
+
 def _in_memory(message: Node) -> Collection[Node]:
     """The values of edges that have to be in memory so that there is a program for the rest of a message."""
+    if message.residency != EDGE:
+        return ()
     attempts = [
         lambda: Apart(message, ()),
         *(functools.partial(narrow_values_apart, message, share) for share in SHARES),
@@ -78,7 +107,8 @@ def _in_memory(message: Node) -> Collection[Node]:
     for attempt in attempts:
         with contextlib.suppress(Refused):
             apart = attempt()
-            lowered(value('reduce', _with_other_ends(apart.message), reduce='sum'))
+            # whatever nodes are computed of
+            lowered(value('reduce', _with_other_ends(apart.message, _given), reduce='sum'))
             if all(id(node) in known for node in apart.kept):
                 return apart.kept
     return [message]

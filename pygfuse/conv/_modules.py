@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 # in the order in which they are tried; PyG's flow has the first
-_ROWS = Row(1, False), Row(0, False), Row(1, True)
+_ROWS = Row(1, False), Row(0, False), Row(1, True), Row(0, True)
 _OTHER_NODES = 'edges that name other nodes than there are'
 
 
@@ -156,7 +156,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         if isinstance(plan, Plan) and not plan.guarded:
             return plan
         for row in _ROWS:
-            if row.to_both and {*reasons} - {BY_OTHERS}:
+            if row.to_both and any(reason != BY_OTHERS for reason in reasons[:2]):
                 continue
             capture = functools.partial(
                 capture_module, self.plain, self, call.nested, row.target, call.edge_index.device, to_both=row.to_both

@@ -151,20 +151,24 @@ def frozen(compute: Callable[[], Tensor]) -> Tensor:
         return compute()
 
 
-class RandomConv(MessagePassing):
-    """A layer with a random message."""
+class Parts(torch.nn.Module):
+    """What random expressions read of what they are in."""
 
     stored: Tensor
-
-    def __init__(self, maps: list[tuple[int, int]], vectors: int, aggr) -> None:
-        super().__init__(aggr)
-        self.add_parts(maps, vectors)
 
     def add_parts(self, maps: list[tuple[int, int]], vectors: int) -> None:
         self.table, self.scale = (torch.nn.Parameter(torch.randn(TYPES, *width)) for width in ((WIDTH,), ()))
         self.matrices = torch.nn.Parameter(torch.randn(TYPES, WIDTH, WIDTH))
         self.maps = torch.nn.ModuleList(torch.nn.Linear(*widths, bias=k % 2 == 0) for k, widths in enumerate(maps))
         self.vectors = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(WIDTH)) for _ in range(vectors))
+
+
+class RandomConv(Parts, MessagePassing):
+    """A layer with a random message."""
+
+    def __init__(self, maps: list[tuple[int, int]], vectors: int, aggr) -> None:
+        MessagePassing.__init__(self, aggr)
+        self.add_parts(maps, vectors)
 
     def forward(self, edge_index, **given):
         return self.propagate(edge_index, **given)
@@ -199,13 +203,13 @@ REDUCED = (
 )
 
 
-class RandomModule(RandomConv):
+class RandomModule(Parts):
     """The same as a module that gathers and reduces itself, twice."""
 
     forward: Callable
 
     def __init__(self, maps: list[tuple[int, int]], vectors: int) -> None:
-        torch.nn.Module.__init__(self)
+        super().__init__()
         self.add_parts(maps, vectors)
         self.first, self.last = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
 
@@ -367,6 +371,7 @@ def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_m
             found = run()
     if conv.note.reason is not None:
         return conv.note.reason
+    assert conv.was_captured, 'nothing was compiled'
     for name, got, wanted in zip(['output', *map(str, range(len(leaves)))], [found[0], *found[1]],
                                  [expected[0], *expected[1]], strict=True):  # fmt: skip
         scale = 1e-8 * max(1.0, float(wanted.abs().max()), *(float(g.abs().max()) for g in expected[1] if g.numel()))

@@ -159,8 +159,8 @@ OF_OBJECTS = (
     Mutation(
         'reductions to one end, taken for those to both',
         'conv/_modules.py',
-        '_ROWS = Row(1, False), Row(0, False), Row(1, True)',
-        '_ROWS = Row(1, True), Row(0, False), Row(1, False)',
+        '_ROWS = Row(1, False), Row(0, False), Row(1, True), Row(0, True)',
+        '_ROWS = Row(1, True), Row(0, True), Row(1, False), Row(0, False)',
         'tests/conv/modules/test_calls.py -k other_ends',
     ),
     Mutation(

@@ -102,6 +102,20 @@ class Writes(torch.nn.Module):
         return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
 
 
+class MatricesOfTypes(torch.nn.Module):
+    """A matrix of each edge's type, in two steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, WIDTH, WIDTH))
+
+    def forward(self, x, edge_index, edge_type):
+        for _ in range(2):
+            message = torch.bmm(x[edge_index[0]].unsqueeze(1), self.weight[edge_type]).squeeze(1)
+            x = torch.zeros_like(x).index_add(0, edge_index[1], message).tanh()
+        return x
+
+
 class ToOneNumber(torch.nn.Module):
     def forward(self, x, edge_index, num_nodes):
         return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]] / num_nodes)
@@ -168,6 +182,7 @@ REFUSED = {
     ToOneNumber: 'it computes with the number of edges or nodes',
     Nothing: 'it reduces nothing',
     OntoAnExtreme: 'of what was there before',
+    MatricesOfTypes: 'products by matrices of types beside other values of edges',
 }
 
 
@@ -176,7 +191,10 @@ def test_what_has_no_form_runs_its_own_code(kind):
     arguments = arguments_of(kind, given())
     if kind is ToOneNumber:
         arguments['num_nodes'] = NODES
-    module, compiled = kind(), pygfuse.compile(kind())
+    if kind is MatricesOfTypes:
+        arguments['edge_type'] = given()['edge_type']
+    module = kind()
+    compiled = pygfuse.compile(copy.deepcopy(module))
     theirs = {**arguments, 'x': arguments['x'].clone()}
     torch.testing.assert_close(compiled(**arguments), module(**theirs))
     assert REFUSED[kind] in compiled.note.reason
@@ -283,3 +301,43 @@ def test_calls_that_reduce_to_other_ends():
     # those to one end are walked as they lead there
     assert sorted(plan.captured.target_row for plan in compiled.plans()) == [0, 1, 1]
     assert sum('leads_back' in node.attributes for plan in compiled.plans() for node in plan.steps) == 1
+
+
+def test_a_forward_that_belongs_to_no_file():
+    namespace = {'torch': torch}
+    exec('def forward(self, x, e):\n    return torch.zeros_like(x).index_add(0, e[1], x[e[0]])', namespace)
+    compiled = pygfuse.compile(type('Executed', (torch.nn.Module,), {'forward': namespace['forward']})())
+    arguments = given()['x'], given()['edge_index']
+    torch.testing.assert_close(compiled(*arguments), compiled.plain.forward(compiled, *arguments))
+    assert compiled.note.reason is None
+
+
+class LaterSteps(torch.nn.Module):
+    """What edges keep is computed of what an earlier step has reduced, and is read by a later one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index, batch):
+        row, col = edge_index
+        message = self.first(torch.cat([x[row], x[col]], dim=-1)).relu()
+        batch['first'] = message
+        out = torch.zeros_like(x).index_add(0, col, message) + torch.zeros_like(x).index_add(0, row, message)
+        message = self.last(torch.where(x[row] > out[col], out[row], x[col])).tanh()
+        batch['second'] = message
+        return torch.zeros_like(x).index_add(0, col, message) + torch.zeros_like(x).index_add(0, row, message)
+
+
+def test_what_earlier_steps_keep_is_computed_once():
+    torch.manual_seed(0)
+    module, arguments = LaterSteps(), given()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    found, expected = {}, {}
+    ours = compiled(arguments['x'], arguments['edge_index'], found)
+    torch.testing.assert_close(ours, module(arguments['x'], arguments['edge_index'], expected))
+    assert compiled.note.reason is None
+    for name in ('first', 'second'):
+        torch.testing.assert_close(found[name], expected[name])
+    (plan,) = compiled.plans()
+    assert sum(node.op == 'reduce' for node in plan.steps) == 4
