@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pygfuse.compiler.ir import EDGE, Node, value
+from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made
 
 
 @handler('bilinear')
-def _bilinear(x: Symbol, y: Symbol, weight: Symbol, bias: Symbol | None = None) -> Symbol | None:
-    out = bilinear(('ei', 'ej', 'oij'), 'eo', (x, y, weight))
-    return out if out is None or bias is None else made('add', out, bias)
+def _bilinear(x: Symbol, y: Symbol, weight: Symbol, bias: Symbol | None = None) -> Symbol:
+    found = bilinear(('ei', 'ej', 'oij'), 'eo', (x, y, weight)) if x.dim() == y.dim() == 2 else None
+    if found is None:
+        raise Refused('a bilinear map of something else than rows')
+    return found if bias is None else made('add', found, bias)
 
 
 def bilinear(terms: Sequence[str], result: str, tensors: Sequence[Symbol]) -> Symbol | None:

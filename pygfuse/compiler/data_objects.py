@@ -46,17 +46,17 @@ class DataObject:
         return _parts(self)[1].kind
 
     def __contains__(self, key: str) -> bool:
-        return not _is_absent(_found(self, key))
+        return _found(self, key) is not Absent
 
     def __getitem__(self, key: str) -> Any:
         found = _found(self, key)
-        if _is_absent(found):
+        if found is Absent:
             raise KeyError(key)
         return found
 
     def get(self, key: str, default: Any = None) -> Any:
         found = _found(self, key)
-        return default if _is_absent(found) else found
+        return default if found is Absent else found
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):
@@ -65,10 +65,10 @@ class DataObject:
         if fields.kind is dict:
             raise Refused(f'it calls {name} of {of}, a dict')
         found = _found(self, name)
-        if _is_absent(found) and not hasattr(fields.kind, name):
+        if found is Absent and not hasattr(fields.kind, name):
             raise AttributeError(name)
         # attributes of data, `edge_attr` among them, are None where it holds nothing
-        return None if _is_absent(found) else found
+        return None if found is Absent else found
 
     def __setattr__(self, name: str, item: Any) -> None:
         of, fields, _, _ = _parts(self)
@@ -123,7 +123,3 @@ def _found(of: DataObject, key: Any) -> Any:
     if key not in fields.items:
         raise Refused(f'it reads {key} of {name}')
     return symbols.get(key, Absent)
-
-
-def _is_absent(found: Any) -> bool:
-    return found is Absent

@@ -119,7 +119,7 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     if src.constant is not None and math.isfinite(src.constant) and is_of_targets and _REDUCTIONS[reduce] == 'sum':
         return _sum_of_constant(src, index)
     if to_sources:
-        return Symbol(value('reduce_to_sources', src.node, reduce=_REDUCTIONS[reduce]), NUM_TARGETS)
+        return Symbol(made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce]).node, NUM_TARGETS)
     found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
     if is_of_targets or is_unsaid:
         return Symbol(found.node, NUM_TARGETS, found.is_stacked)

@@ -421,7 +421,7 @@ class Both(nn.Module):
         degrees = torch.zeros(count, dtype=x.dtype).index_add_(0, start, torch.ones_like(edge_weight))
         of_edges = torch.zeros(count, 3, dtype=x.dtype).index_add(0, start, edge_attr)
         own = torch.zeros_like(x).index_add_(0, start, x[start].sin())
-        x = torch.zeros_like(x).index_add_(0, start, torch.where(x[start] > x[end], x[end], 0.5 * x[start])) + own
+        x = torch.zeros_like(x).index_add_(0, start, torch.where(x[end] > 0.1, x[end], 0.5 * x[start])) + own
         return self.lin(torch.cat([to_end, to_start, most, near / (1 + degrees).view(-1, 1), x, of_edges], dim=-1))
 
 

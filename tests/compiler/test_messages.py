@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.messages import outcome
@@ -17,6 +17,9 @@ def test_random_messages(seed):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31))
+@example(154)
+@example(700297)
+@example(710048)
 def test_random_modules(seed):
     outcome(seed, of_modules=True)
 

@@ -26,8 +26,8 @@ OF_OBJECTS = (
     Mutation(
         'attributes that are None where data holds nothing',
         'compiler/data_objects.py',
-        'if _is_absent(found) and not hasattr(fields.kind, name):',
-        'if _is_absent(found):',
+        'if found is Absent and not hasattr(fields.kind, name):',
+        'if found is Absent:',
         f'{_OBJECTS} -k none_where_it_holds_nothing',
     ),
     Mutation(
@@ -103,8 +103,8 @@ OF_OBJECTS = (
     Mutation(
         'the shift of a product of three',
         'compiler/bilinear.py',
-        "return out if out is None or bias is None else made('add', out, bias)",
-        'return out',
+        "return found if bias is None else made('add', found, bias)",
+        'return found',
         f'{_EQUATIONS} -k products_of_three',
     ),
     Mutation(
@@ -190,5 +190,40 @@ OF_OBJECTS = (
         'as_one(*[given[name] for name in edges])',
         'as_one(*[given[name] for name in edges[::-1]])',
         'tests/conv/modules/test_torch_modes.py -k "within_torch_compile and Interaction"',
+    ),
+    Mutation(
+        'dropout that is drawn for each end',
+        'compiler/to_sources.py',
+        "if any(node.op == 'dropout' for node in order):",
+        'if False:',
+        f'{_NUMBERS} -k one_dropout_has_left',
+    ),
+    Mutation(
+        'gradients of what is reduced to sources without any',
+        'compiler/leaves.py',
+        "made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce]).node",
+        "value('reduce_to_sources', src.node, reduce=_REDUCTIONS[reduce])",
+        f'{_NUMBERS} -k no_gradient_reaches',
+    ),
+    Mutation(
+        'truth values at the other end',
+        'compiler/to_sources.py',
+        'moved = with_args(node, other) if node.dtype is torch.bool else',
+        'moved = node if node.dtype is torch.bool else',
+        f'{_NUMBERS} -k "own_code and Both"',
+    ),
+    Mutation(
+        'matrices of types among several steps',
+        'compiler/modules.py',
+        "if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):",
+        'if False:',
+        'tests/conv/modules/test_calls.py -k "what_has_no_form and MatricesOfTypes"',
+    ),
+    Mutation(
+        'what earlier steps keep, computed again',
+        'compiler/plan.py',
+        'nodes = all_in_order(output)',
+        'nodes = in_order(output)',
+        'tests/conv/modules/test_calls.py -k earlier_steps',
     ),
 )

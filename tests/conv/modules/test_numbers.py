@@ -7,6 +7,7 @@ import functools
 
 import pytest
 import torch
+from torch_geometric.utils import scatter
 
 import pygfuse
 from pygfuse import compiler
@@ -179,3 +180,37 @@ def test_a_result_may_be_written_to():
         grads.append([parameter.grad for parameter in layer.parameters()])
     for ours, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+class DroppedBothWays(torch.nn.Module):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        weight = torch.nn.functional.dropout((x[row] * x[col]).sum(-1, keepdim=True).sigmoid(), 0.5)
+        message = weight * (x[row] - 2 * x[col])
+        return [torch.zeros_like(x).index_add(0, place, message) for place in (col, row)]
+
+
+def test_both_ends_are_given_what_one_dropout_has_left():
+    torch.manual_seed(0)
+    arguments = arguments_of(DroppedBothWays, given())
+    compiled = pygfuse.compile(DroppedBothWays())
+    at_targets, at_sources = compiled(**arguments)
+    torch.testing.assert_close(at_targets.sum(0), at_sources.sum(0))
+    full = [
+        torch.zeros_like(at_targets).index_add(0, place, torch.ones(EDGES, WIDTH)) for place in given()['edge_index']
+    ]
+    assert not torch.equal(*full)
+    assert not torch.equal(compiled(**arguments)[0], at_targets)
+
+
+def test_no_gradient_reaches_what_is_reduced_to_sources_without_any():
+    class Frozen(torch.nn.Module):
+        def forward(self, x, edge_index):
+            row, col = edge_index
+            out = torch.zeros_like(x).index_add(0, col, x[row])
+            message = x[col].cos()
+            with torch.no_grad():
+                back = scatter(message, row, 0, x.size(0))
+            return out + back.sin()
+
+    assert_same(Frozen(), arguments_of(Frozen, given()))
