@@ -50,7 +50,7 @@ OF_COMPILATION = (
     Mutation(
         'gradients of maxima of torch_scatter',
         'compiler/plan.py',
-        "if any('of_one' in node.attributes for node in in_order(output)):",
+        "if any('of_one' in node.attributes for node in nodes):",
         'if False:',
         f'{WRITTEN_SOFTMAX} -k maxima_of_torch_scatter',
     ),

@@ -131,8 +131,8 @@ OF_OBJECTS = (
     Mutation(
         'sources that are walked as targets',
         'compiler/to_sources.py',
-        'found.setdefault(id(node), dataclasses.replace(node, residency=_OTHER[node.residency]))',
-        'node',
+        'found[id(node)] = dataclasses.replace(moved, residency=_OTHER[node.residency])',
+        'found[id(node)] = node',
         f'{_NUMBERS} -k "own_code and Both"',
     ),
     Mutation(

@@ -82,11 +82,11 @@ def test_other_numbers_of_nodes_and_edges_are_no_other_kind_of_call():
 
 
 class BothWays(torch.nn.Module):
-    """As many rows as the highest source of an edge has."""
+    """As many rows as the highest source and the highest target of an edge have."""
 
     def forward(self, x, edge_index):
         row, col = edge_index
-        return torch.zeros_like(x).index_add(0, col, x[row]), scatter(x[col], row, dim=0)
+        return scatter(x[row], col, dim=0), scatter(x[col], row, dim=0)
 
 
 class LooksAtEdges(torch.nn.Module):
