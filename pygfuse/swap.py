@@ -159,7 +159,7 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
     What its ``message`` and ``aggregate`` compute is captured when the layer is first called. Its ``forward`` and
     ``update`` stay as they are. What has no fused form runs as before, and `report` says why.
 
-    Any other module that takes an ``edge_index``, gathers by its rows (``x[edge_index[0]]``) and reduces to one of them
+    Any other module that takes an ``edge_index``, gathers by its rows (``x[edge_index[0]]``) and reduces to one or both
     (``index_add``, ``scatter_add``, ``scatter_reduce``, PyG's or ``torch_scatter``'s functions) is captured whole. One
     of its arguments is the edges: ``[2, E]``, two indices of E numbers in a tuple, or two arguments (``row`` and
     ``col``, ``src`` and ``dst``, or any two of as many numbers). Arguments may be within tuples, dicts and

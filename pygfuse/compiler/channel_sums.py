@@ -9,8 +9,7 @@ from pygfuse.compiler.ir import (
     SHARED,
     Node,
     computed_on_edges,
-    is_brought,
-    results_of,
+    returned_of_edges,
     rewritten,
     value,
 )
@@ -75,7 +74,7 @@ def shared_sums_kept(output: Node) -> Node:
     counts = collections.Counter(id(node) for root in roots for node in computed_on_edges(root))
     sums = [node for node in found if counts[id(node)] > 1 and _is_over_channels(node) and may_be_kept(node)]
     # what is returned is in memory already, computed of what it was computed of
-    others = [*roots, *(n for one in results_of(output) if not is_brought(one) for n in computed_on_edges(one))]
+    others = [*roots, *(node for one in returned_of_edges(output) for node in computed_on_edges(one))]
     is_read = any(node is other for node in sums for other in others)
     return output if not sums or is_read else with_kept(output, sums, found).message
 

@@ -204,6 +204,11 @@ def is_seen(node: Node) -> bool:
     return is_brought(node)
 
 
+def returned_of_edges(output: Node) -> list[Node]:
+    """The values among the results of a layer that it computes on edges."""
+    return [node for node in results_of(output) if not is_brought(node)]
+
+
 def computed_on_edges(output: Node, without: Container[int] = ()) -> list[Node]:
     """The values of edges that have to be computed for one, each after what it is computed of.
 

@@ -21,7 +21,16 @@ from pygfuse.compiler.directions import with_directions
 from pygfuse.compiler.dropouts import check_drawn_once, check_taken_once
 from pygfuse.compiler.emission import Factors, is_features
 from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
-from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, of_input, results_of, with_rows_of_edges
+from pygfuse.compiler.ir import (
+    EDGE,
+    Node,
+    in_order,
+    mapped,
+    of_input,
+    results_of,
+    returned_of_edges,
+    with_rows_of_edges,
+)
 from pygfuse.compiler.kept import all_in_order, kept_in, shared_networks_kept, taken_together_kept
 from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
@@ -34,7 +43,7 @@ from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.returned import returned_of_edges, returned_values_kept, without_softmax_in_returned
+from pygfuse.compiler.returned import returned_values_kept, without_softmax_in_returned
 from pygfuse.compiler.to_sources import reduced_by_walks
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of

@@ -9,7 +9,7 @@ from pygfuse.compiler.ir import (
     computed_on_edges,
     in_order,
     is_brought,
-    results_of,
+    returned_of_edges,
     value,
     with_args,
     with_rows_of_edges,
@@ -18,11 +18,6 @@ from pygfuse.compiler.kept import all_in_order, may_be_kept, with_kept
 from pygfuse.compiler.lowering import softmaxes_in
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
-
-
-def returned_of_edges(output: Node) -> list[Node]:
-    """The values among the results of a layer that it computes on edges."""
-    return [node for node in results_of(output) if not is_brought(node)]
 
 
 def without_softmax_in_returned(output: Node) -> Node:
@@ -76,7 +71,7 @@ def returned_values_kept(output: Node) -> Node:
 
 def _read_as_returned(output: Node) -> Node:
     """The results of a layer; what is computed of a value whose numbers it returns in another shape reads these."""
-    returned = [node for node in results_of(output) if not is_brought(node)]
+    returned = returned_of_edges(output)
     views = [node for node in returned if node.op == 'reshape' and not is_brought(node.args[0])]
     of_views = {id(view.args[0]): view for view in views if not any(view.args[0] is node for node in returned)}
     found: dict[int, Node] = {}

@@ -192,7 +192,11 @@ class Graph(EdgeOrders):
         return made
 
     def reversed(self) -> Graph:
-        """The edges that lead the other way, with the ids that they have here: the same object in every call.
+        """The edges from targets to sources, with the ids that they have here: the same graph in every call.
+
+        Raises:
+            ValueError: If an edge names a node that does not exist.
+            RuntimeError: If the adjacency was written to before the edges were first looked at.
 
         Example:
             >>> Graph.of(torch.tensor([[0, 1, 2], [1, 0, 1]])).reversed().csr.index
@@ -201,9 +205,7 @@ class Graph(EdgeOrders):
 
         def made() -> Graph:
             by_source = self.csc
-            places = by_source.position
-            ids = places if self.csr.edge_id is None else self.csr.edge_id[places.long()]
-            return self.part(by_source.indptr, by_source.index, ids, self.num_targets)
+            return self.part(by_source.indptr, by_source.index, by_source.edge_id, self.num_targets)
 
         return self.memo.get_or_make('reversed', made)
 

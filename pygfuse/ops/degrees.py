@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.graph.adjacency import target_row_of
+from pygfuse.graph.coo import Coo
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.listed import is_list
@@ -29,7 +30,18 @@ def degrees(edges: Edges, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def degrees_of(edges: Edges, side: str, like: Tensor) -> Tensor:
-    """One of the results of `degrees`, that of targets or of sources, without an operator where nobody asks for one.
+    """One of the results of `degrees`, without an operator of torch's library where nobody intercepts operators.
+
+    Args:
+        edges: The edges.
+        side: ``'target'``, for the edges into each target, or ``'source'``, for those out of each source.
+        like: A tensor of the type of the result.
+
+    Returns:
+        ``[targets]`` or ``[sources]``.
+
+    Raises:
+        ValueError: If an edge names a node that does not exist.
 
     Example:
         >>> degrees_of(Edges(torch.tensor([[0, 0, 1], [1, 2, 2]]), 2, 3), 'source', torch.zeros(1))
@@ -46,12 +58,13 @@ def degrees_of(edges: Edges, side: str, like: Tensor) -> Tensor:
 
 def _counted(edges: Edges, side: str) -> Tensor | None:
     """The degrees of edges as they came; None where an edge names a node that is not there."""
-    row, count = target_row_of(edges.flow), edges.num_targets
-    if side == SOURCE:
-        row, count = 1 - row, edges.num_sources
+    target_row = target_row_of(edges.flow)
+    ends = edges.token[target_row], edges.token[1 - target_row]
+    by_target = Coo(*ends, edges.num_targets, edges.num_sources)
+    found = by_target.transposed() if side == SOURCE else by_target
     with contextlib.suppress(RuntimeError):
-        counted = torch.bincount(edges.token[row], minlength=count)
-        return counted if counted.shape[0] == count else None
+        counted = found.degree()
+        return counted if counted.shape[0] == found.num_rows else None
     return None
 
 

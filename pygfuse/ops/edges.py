@@ -45,7 +45,7 @@ class Edges:
         return self.token.shape[1] if self.walked is None else self.walked.num_edges
 
     def reversed(self) -> Edges:
-        """The edges that lead the other way.
+        """The edges from targets to sources; of a graph that is known errors are those of `Graph.reversed`.
 
         Example:
             >>> Edges(torch.tensor([[0, 1, 2], [1, 1, 0]]), num_sources=3, num_targets=2).reversed()

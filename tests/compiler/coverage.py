@@ -14,11 +14,10 @@ import torch_geometric.nn as pyg
 import torch_geometric.nn.conv
 
 import pygfuse
-from pygfuse.mapping import few_edges
 from pygfuse.reporting import Support
 from pygfuse.swap import FUSED_CLASSES
 from tests.compiler.cases import CASES, Case
-from tests.support.limits import AT_ONCE, BY_PYG
+from tests.support import limits
 from tests.support.parity import GRAPHS
 
 ROOT = Path(__file__).parents[2]
@@ -94,9 +93,7 @@ def as_page() -> str:
 
 
 if __name__ == '__main__':
-    # as tests have them
-    for limit in (*AT_ONCE, *BY_PYG):
-        setattr(few_edges, limit, 0)
+    limits.lift()
     DATA.write_text(as_json())
     PAGE.write_text(as_page())
     print(pygfuse.supported())

@@ -9,9 +9,8 @@ import argparse
 import collections
 import traceback
 
-from pygfuse.mapping import few_edges
 from tests.compiler.messages import outcome
-from tests.support.limits import AT_ONCE, BY_PYG
+from tests.support import limits
 
 
 def main() -> None:
@@ -22,9 +21,7 @@ def main() -> None:
     parser.add_argument('--traced', action='store_true', help='run them within torch.compile, which takes seconds each')
     parser.add_argument('--modules', action='store_true', help='modules that gather and reduce themselves')
     options = parser.parse_args()
-    # as tests have them
-    for limit in (*AT_ONCE, *BY_PYG):
-        setattr(few_edges, limit, 0)
+    limits.lift()
     refused: collections.Counter[str] = collections.Counter()
     wrong = 0
     for seed in range(options.first, options.first + options.cases):

@@ -62,22 +62,27 @@ class Equation(Own):
         return torch.einsum(self.equation, *((second, first) if self.equation.startswith('jk') else (first, second)))
 
 
-@pytest.mark.parametrize(('equation', 'row', 'weight', 'other'), [*WITH_KERNELS, *WITHOUT])
-def test_outputs_and_gradients_are_those_of_pyg(equation, row, weight, other):
-    torch.manual_seed(0)
-    conv, found = Equation(equation, weight).double(), []
-    fused = pygfuse.compile(copy.deepcopy(conv))
+def has_kernel(conv, **given):
+    """Compiles a layer, whose output and gradients are then PyG's; whether nothing runs by operators on chunks."""
+    fused, found = pygfuse.compile(copy.deepcopy(conv)), []
     edge_index = random_edges(20, 20, 90)
-    x, z = torch.randn(20, *row, dtype=torch.float64), torch.randn(20, *(other or (1,)), dtype=torch.float64)
     for layer in (conv, fused):
-        leaves = [x.clone().requires_grad_(), z.clone().requires_grad_(), *layer.parameters()]
-        out = layer(edge_index, x=leaves[0], z=leaves[1])
+        tensors = {name: tensor.clone().requires_grad_() for name, tensor in given.items()}
+        out = layer(edge_index, **tensors)
+        leaves = [*tensors.values(), *layer.parameters()]
         found.append((out, *torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True)))
     torch.testing.assert_close(found[1], found[0])
     assert fused.note.reason is None
     (plan,) = fused.plans()
-    has_kernel = not any(isinstance(form, Chunked) for form in plan.walks.values())
-    assert has_kernel == ((equation, row, weight, other) in WITH_KERNELS)
+    return not any(isinstance(form, Chunked) for form in plan.walks.values())
+
+
+@pytest.mark.parametrize(('equation', 'row', 'weight', 'other'), [*WITH_KERNELS, *WITHOUT])
+def test_outputs_and_gradients_are_those_of_pyg(equation, row, weight, other):
+    torch.manual_seed(0)
+    conv = Equation(equation, weight).double()
+    x, z = torch.randn(20, *row, dtype=torch.float64), torch.randn(20, *(other or (1,)), dtype=torch.float64)
+    assert has_kernel(conv, x=x, z=z) == ((equation, row, weight, other) in WITH_KERNELS)
 
 
 # where each stands of the values with rows and the table, and the letters of the table
@@ -105,18 +110,8 @@ class Bilinear(Own):
 @pytest.mark.parametrize(('equation', 'letters'), [*TABLES, (None, 'oij')])
 def test_products_of_three(equation, letters, aggr):
     torch.manual_seed(0)
-    conv, found = Bilinear(equation, letters, aggr).double(), []
-    fused = pygfuse.compile(copy.deepcopy(conv))
-    edge_index = random_edges(20, 20, 90)
     x, e = torch.randn(20, 6, dtype=torch.float64), torch.randn(90, 4, dtype=torch.float64)
-    for layer in (conv, fused):
-        leaves = [x.clone().requires_grad_(), e.clone().requires_grad_(), *layer.parameters()]
-        out = layer(edge_index, x=leaves[0], e=leaves[1])
-        found.append((out, *torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True)))
-    torch.testing.assert_close(found[1], found[0])
-    assert fused.note.reason is None
-    (plan,) = fused.plans()
-    assert not any(isinstance(form, Chunked) for form in plan.walks.values())
+    assert has_kernel(Bilinear(equation, letters, aggr).double(), x=x, e=e)
 
 
 @pytest.mark.parametrize('equation', ['ei,ej,oij->e', 'ei,ej,ij->eo', 'ei,ej,oik->eo', 'ei,oj,eij->eo'])

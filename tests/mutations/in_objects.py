@@ -145,8 +145,8 @@ OF_OBJECTS = (
     Mutation(
         'ids of edges that lead back',
         'graph/graph.py',
-        'ids = places if self.csr.edge_id is None else self.csr.edge_id[places.long()]',
-        'ids = places',
+        'by_source.index, by_source.edge_id, self.num_targets',
+        'by_source.index, by_source.position, self.num_targets',
         'tests/graph/test_graph.py -k reversed',
     ),
     Mutation(
@@ -173,8 +173,8 @@ OF_OBJECTS = (
     Mutation(
         'degrees of edges as they came, of the other end',
         'ops/degrees.py',
-        'row, count = 1 - row, edges.num_sources',
-        'row, count = row, edges.num_sources',
+        'by_target.transposed() if side == SOURCE else by_target',
+        'by_target',
         'tests/ops/test_degrees.py',
     ),
     Mutation(

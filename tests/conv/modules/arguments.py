@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 import pygfuse
+from tests.compiler import modules_of_objects as objects
 from tests.compiler import own_modules as own
 from tests.compiler.own_modules import EDGES, NODES, OF_EDGES, WIDTH
 from tests.support import parity
@@ -49,14 +50,14 @@ ARGUMENTS = {
     own.Scores: lambda d: {'z': d['x'], 'edge_index': d['edge_index']},
     own.States: lambda d: {k: d[k] for k in ('x', 'edge_index', 'edge_attr')},
     own.Typed: lambda d: {k: d[k] for k in ('z', 'edge_index', 'edge_type', 'u', 'batch')},
-    own.Expander: lambda d: {
+    objects.Expander: lambda d: {
         'batch': Data(
             *(d['x'], d['edge_index'], d['edge_attr']),
             **{'expander_edge_index': d['others'], 'expander_edge_attr': d['of_others'], 'smiles': ['C', 'CC']},
         )
     },
-    own.Transformed: lambda d: {'batch': Data(d['x'], d['edge_index'], d['edge_attr'], y=d['u'])},
-    own.Updated: lambda d: {'data': {k: d[k] for k in ('x', 'edge_index', 'edge_weight', 'batch')}},
+    objects.Transformed: lambda d: {'batch': Data(d['x'], d['edge_index'], d['edge_attr'], y=d['u'])},
+    objects.Updated: lambda d: {'data': {k: d[k] for k in ('x', 'edge_index', 'edge_weight', 'batch')}},
     own.Both: lambda d: {k: d[k] for k in ('x', 'edge_index', 'edge_weight', 'edge_attr')},
     own.Tracks: lambda d: {k: d[k] for k in ('x', 'edge_index', 'edge_attr')},
     own.SharedNetwork: lambda d: {k: d[k] for k in ('x', 'edge_index', 'coord')},

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 import pygfuse
 from pygfuse.compiler.chunked import Chunked
-from tests.compiler import own_modules as own
+from tests.compiler import modules_of_objects as objects
 from tests.compiler.own_modules import NODES, OF_EDGES, WIDTH
 from tests.conv.modules.arguments import arguments_of, assert_same, given
 
@@ -26,12 +26,12 @@ def test_data_and_dicts_are_the_same_to_a_module():
     for weighed in ({}, {'edge_weight': given()['edge_weight']}):
         data = updated(**weighed)
         for held in (data, data.to_dict()):
-            assert_same(own.Updated(), {'data': held})
+            assert_same(objects.Updated(), {'data': held})
 
 
 def test_it_returns_the_object_that_it_was_given():
     data = updated()
-    before, compiled = data.x, pygfuse.compile(own.Updated())
+    before, compiled = data.x, pygfuse.compile(objects.Updated())
     assert compiled(data) is data
     assert compiled.note.reason is None
     assert data.x is not before
@@ -41,7 +41,7 @@ def test_it_returns_the_object_that_it_was_given():
 
 
 def test_what_a_module_does_not_read_makes_no_other_kind_of_call():
-    compiled = pygfuse.compile(own.Updated())
+    compiled = pygfuse.compile(objects.Updated())
     for count in range(1, 30):
         data = updated(
             y=torch.randn(count), names=['a'] * count, others=object(), edge_label_index=torch.ones(2, count)
@@ -53,7 +53,7 @@ def test_what_a_module_does_not_read_makes_no_other_kind_of_call():
 
 def test_batches_of_other_sizes_are_of_one_kind():
     torch.manual_seed(0)
-    module = own.Transformed()
+    module = objects.Transformed()
     compiled = pygfuse.compile(copy.deepcopy(module))
     for graphs in range(2, 8):
         one = [Data(torch.randn(9, WIDTH), torch.randint(9, (2, 40)), torch.randn(40, OF_EDGES)) for _ in range(graphs)]
@@ -69,8 +69,8 @@ def test_batches_of_other_sizes_are_of_one_kind():
 
 
 def test_a_score_that_several_sums_read_is_made_once():
-    compiled = pygfuse.compile(own.Expander(heads=1))
-    compiled(**arguments_of(own.Expander, given()))
+    compiled = pygfuse.compile(objects.Expander(heads=1))
+    compiled(**arguments_of(objects.Expander, given()))
     text = str(pygfuse.explain(compiled))
     assert 'sum_channels' not in text[text.index('\nwalk: ') :]
     (plan,) = compiled.plans()
@@ -79,10 +79,10 @@ def test_a_score_that_several_sums_read_is_made_once():
 
 def test_what_an_object_lacks_is_another_kind_of_call():
     torch.manual_seed(0)
-    module = own.Transformed()
+    module = objects.Transformed()
     compiled = pygfuse.compile(copy.deepcopy(module))
     for has_features in (True, False, True, False):
-        batch = arguments_of(own.Transformed, given())['batch']
+        batch = arguments_of(objects.Transformed, given())['batch']
         if not has_features:
             del batch.edge_attr
         other = batch.clone()
@@ -184,10 +184,10 @@ def test_a_method_of_a_dict_that_tells_of_all_it_holds():
 
 
 def test_few_edges_within_an_object(by_pyg):
-    compiled = pygfuse.compile(own.Updated())
+    compiled = pygfuse.compile(objects.Updated())
     for _ in range(3):
         data = updated()
-        expected = own.Updated.forward(compiled, data.clone())
+        expected = objects.Updated.forward(compiled, data.clone())
         torch.testing.assert_close(compiled(data).x, expected.x)
         assert 'so few edges' in compiled.note.reason
     assert compiled._few.has((updated(),), {})
@@ -196,7 +196,7 @@ def test_few_edges_within_an_object(by_pyg):
 
 
 def test_copies_know_nothing_of_what_was_read():
-    compiled = pygfuse.compile(own.Updated())
+    compiled = pygfuse.compile(objects.Updated())
     compiled(updated())
     for copied in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
         assert '_read' not in copied.__dict__

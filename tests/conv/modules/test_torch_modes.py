@@ -10,6 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import pygfuse
+from tests.compiler import modules_of_objects as objects
 from tests.compiler import own_modules as own
 from tests.compiler.own_modules import NODES
 from tests.conv.modules.arguments import MODULES, arguments_of, given
@@ -84,9 +85,9 @@ def test_autocast_gives_the_types_of_its_own_code(kind):
 
 NOT_TRACED = {
     own.Attention: 'torch compiles',  # its edges are within a tuple
-    own.Expander: 'torch compiles',  # an object holds them
-    own.Transformed: 'torch compiles',
-    own.Updated: 'torch compiles',
+    objects.Expander: 'torch compiles',  # an object holds them
+    objects.Transformed: 'torch compiles',
+    objects.Updated: 'torch compiles',
     own.Recurrent: 'torch compiles no norm_of_nodes',
     own.Guarded: 'torch compiles no norm_of_nodes',
 }
