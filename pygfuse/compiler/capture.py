@@ -35,13 +35,16 @@ class Given:
         residency: ``'source'``, ``'target'``, ``'edge'`` or ``'shared'``.
         value: The tensor; of several that PyG has in one, before the dimension of rows, any.
         is_stacked: Whether it is one of several.
-        is_of_all: Whether it has a row for each node, and not for each edge; sources and targets are the same then.
+        is_of_all: Whether it has a row for each node, and not for each edge; sources and targets are the same then, or
+            `of_row` says which of them these are.
+        of_row: The row of the edges that names the nodes whose it is, where the other names others.
     """
 
     residency: str
     value: Tensor
     is_stacked: bool = False
     is_of_all: bool = False
+    of_row: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Captured:
         constants: The same of numbers, texts and None, and these.
         returns_several: Whether the layer returns a tuple.
         is_of_one_set: Whether sources and targets are the same nodes in all calls.
+        is_of_two_sets: Whether they are known apart.
+        gathers_apart: Whether what is gathered of nodes is another value than theirs, always.
     """
 
     output: Node
@@ -64,11 +69,15 @@ class Captured:
     constants: tuple[tuple[Module, str, Any], ...] = ()
     returns_several: bool = False
     is_of_one_set: bool = False
+    is_of_two_sets: bool = False
+    gathers_apart: bool = False
 
     @functools.cached_property
     def has_one_set(self) -> bool:
         """Whether sources and targets have to be the same nodes: what belongs to targets is read at the other ends."""
         found = in_order(self.output)
+        if self.is_of_two_sets:
+            return any(node.attributes.get('side') == TARGET for node in found)
         moved = in_order([node for node in found if node.op == 'of_sources'])
         return any(node.op in ('degree', 'reduce') for node in moved) or any('side' in n.attributes for n in found)
 
@@ -239,6 +248,6 @@ def symbol_of(name: str, argument: Any) -> Any:
     shape = tensor.shape if residency == SHARED else tensor.shape[1:]
     node = leaf(name, residency, shape, tensor.dtype, name)
     if argument.is_of_all:
-        return Symbol(node, NUM_TARGETS)
+        return Symbol(node, NUM_SOURCES if residency == SOURCE else NUM_TARGETS)
     is_gathered = residency in (SOURCE, TARGET) and name[-2:] in ('_i', '_j')
     return Symbol(node, None if residency == SHARED else NUM_EDGES, argument.is_stacked, is_gathered)

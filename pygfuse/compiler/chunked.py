@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, Node, computed_on_edges, is_brought, mapped, text
+from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, Node, computed_on_edges, is_brought, mapped, text
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
 from pygfuse.ops import Edges, new_seed
@@ -17,8 +17,6 @@ from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import why_no_edge_chunks
 from pygfuse.ops.edge_values import DTYPES, edge_values
 
-# what a chunk does not hold all edges of
-OF_ALL_EDGES = ('softmax', 'softmax_of_sources', *REDUCTIONS, 'batch_norm')
 # numbers of an edge that are computed of others in memory without chunks
 _NARROW = 4
 # a reduction by another one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pygfuse.compiler.ir import EDGE, Node, computed_on_edges, in_order
-from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS
+from pygfuse.compiler.places import NUM_EDGES, OF_NODES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made
 
@@ -58,7 +58,7 @@ def _feature_dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol
 def _dropout(x: Symbol, p: float = 0.5, training: bool = True) -> Symbol:
     if not training or p == 0.0:
         return x
-    if x.rows == NUM_TARGETS:
+    if x.rows in OF_NODES:
         return made('dropout_of_nodes', x, p=float(p))
     if x.rows is None or (x.node.residency != EDGE and x.rows != NUM_EDGES):
         raise Refused('dropout of something that is no value of edges')

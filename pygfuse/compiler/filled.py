@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.ir import TARGET, Node
-from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.ir import SOURCE, TARGET, Node
+from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, OF_NODES, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler
 
@@ -28,13 +28,14 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
     """
     rows, *inner = shape
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    is_known = isinstance(rows, Rows) and int(rows) in (NUM_EDGES, NUM_TARGETS)
+    is_known = isinstance(rows, Rows) and int(rows) in (NUM_EDGES, *OF_NODES)
     if not is_known or any(isinstance(size, Rows) for size in inner):
         raise Refused('a tensor whose shape is no row for each node or edge')
     if not dtype.is_floating_point or type(number) not in (int, float):
         raise Refused('a tensor that is filled with something else than a floating number')
     # what edges have of it are the rows of their targets
-    node = Node('filled', (), {'number': float(number)}, TARGET, tuple(map(int, inner)), dtype)
+    side = SOURCE if int(rows) == NUM_SOURCES else TARGET
+    node = Node('filled', (), {'number': float(number)}, side, tuple(map(int, inner)), dtype)
     found = Symbol(node, int(rows))
     found.constant = float(number)
     return found

@@ -12,7 +12,7 @@ from pygfuse.compiler.filled import filled
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
 from pygfuse.compiler.piles import Pile
-from pygfuse.compiler.places import DEVICE, NUM_TARGETS
+from pygfuse.compiler.places import DEVICE, OF_NODES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.typed_maps import typed_product
@@ -151,7 +151,7 @@ def _holding(x: Symbol, number: float) -> Symbol:
     """A number for each that x has, whatever it is."""
     if not x.dtype.is_floating_point:
         raise Refused('numbers that are no floating ones')
-    if x.rows == NUM_TARGETS:
+    if x.rows in OF_NODES:
         return filled(x.shape, number, x.dtype)
     equal = made('indicator', made('eq', x, x), dtype=x.dtype)
     zeros = made('sub', equal, equal)
@@ -369,6 +369,6 @@ def _of_rows(parts: Any) -> list[Symbol]:
 
 @handler('gru_cell')
 def _gru_cell(x: Symbol, state: Symbol, *weights: Any) -> Symbol:
-    if x.rows != NUM_TARGETS or state.rows != NUM_TARGETS:
+    if x.rows not in OF_NODES or state.rows != x.rows:
         raise Refused('a recurrent cell of something that is no value of nodes')
     return made('gru_cell', x, state, *weights)

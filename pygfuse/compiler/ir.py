@@ -22,6 +22,8 @@ T = TypeVar('T')
 SHARED = 'shared'
 # what gives nodes of what their edges have
 REDUCTIONS = 'reduce', 'reduce_to_sources'
+# what takes rows of several edges
+OF_ALL_EDGES = ('softmax', 'softmax_of_sources', *REDUCTIONS, 'batch_norm')
 # any number that no width of features has
 _ROWS = 10007
 

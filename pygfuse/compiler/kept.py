@@ -12,11 +12,11 @@ import collections
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pygfuse.compiler.chunked import OF_ALL_EDGES
 from pygfuse.compiler.dropouts import check_drawn_once
 from pygfuse.compiler.emission import is_leaf
 from pygfuse.compiler.ir import (
     EDGE,
+    OF_ALL_EDGES,
     SHARED,
     SOURCE,
     TARGET,
@@ -180,9 +180,10 @@ def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
         >>> [node.op for node in found.parents()]
         ['kept']
     """
-    read = [node.args[0] for node in in_order(output) if node.op in (_TOGETHER if keeps_wide else _TOGETHER[:1])]
+    order, ops = all_in_order(output), _TOGETHER if keeps_wide else _TOGETHER[:1]
+    read = [node.args[0] for node in order if node.op in ops]
     computed = [node for node in read if node.residency == EDGE and not _is_there(node) and may_be_kept(node)]
-    return with_kept(output, computed, all_in_order(output)).message if computed else output
+    return with_kept(output, computed, order).message if computed else output
 
 
 def kept_in(output: Node) -> list[Node]:

@@ -22,6 +22,7 @@ from pygfuse.compiler.places import (
     NUM_OTHERS,
     NUM_SOURCES,
     NUM_TARGETS,
+    OF_NODES,
     OfEdges,
     Place,
     Rows,
@@ -110,18 +111,18 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
         raise Refused(f'the reduction {reduce!r} has no fused form')
     if src.node.residency == SHARED or not src.dtype.is_floating_point:
         raise Refused('a reduction of something that is no floating value of edges')
-    is_of_targets, is_unsaid = _is_of_targets(dim_size), _is_unsaid(dim_size)
-    if not (is_of_targets or is_unsaid or _is_number(dim_size)) or (src.is_stacked and is_unsaid):
+    is_of_all, is_unsaid = isinstance(dim_size, Rows) and int(dim_size) == index.rows, _is_unsaid(dim_size)
+    if not (is_of_all or is_unsaid or _is_number(dim_size)) or (src.is_stacked and is_unsaid):
         raise Refused('a reduction to another number of rows than there are targets')
-    if to_sources and (not is_of_targets or src.is_stacked):
+    if to_sources and (not is_of_all or src.is_stacked):
         raise Refused('a reduction to sources that does not say how many there are')
     ends = {'ends_early': True} if is_unsaid else {}
-    if src.constant is not None and math.isfinite(src.constant) and is_of_targets and _REDUCTIONS[reduce] == 'sum':
+    if src.constant is not None and math.isfinite(src.constant) and is_of_all and _REDUCTIONS[reduce] == 'sum':
         return _sum_of_constant(src, index)
     if to_sources:
-        return Symbol(made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce]).node, NUM_TARGETS)
+        return _of_its_nodes(made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce]).node, index)
     found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
-    if is_of_targets or is_unsaid:
+    if is_of_all or is_unsaid:
         return Symbol(found.node, NUM_TARGETS, found.is_stacked)
     size = dim_size.node if isinstance(dim_size, Symbol) else dim_size
     return Symbol(value('resized', found.node, size), NUM_OTHERS, found.is_stacked)
@@ -129,21 +130,26 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
 
 def _sum_of_constant(src: Symbol, index: Place) -> Symbol:
     """One number for each edge, added up: that times their count."""
-    count = made('reshape', degree(index, Rows(NUM_TARGETS), src.dtype), shape=(1,) * len(src.node.shape))
-    zeros = filled((Rows(NUM_TARGETS), *src.node.shape), 0.0, src.dtype)
+    count = made('reshape', degree(index, Rows(index.rows), src.dtype), shape=(1,) * len(src.node.shape))
+    zeros = filled((Rows(index.rows), *src.node.shape), 0.0, src.dtype)
     return made('add', zeros, made('mul', count, src.constant))
+
+
+def _of_its_nodes(node: Node, index: Place) -> Symbol:
+    """A value of the nodes that an end of the edges names; sources may be others than targets."""
+    return Symbol(value('as_sources', node) if index.rows == NUM_SOURCES else node, index.rows)
 
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:
     """`torch_geometric.utils.degree` of symbols."""
-    is_known = isinstance(num_nodes, Rows) and int(num_nodes) in (NUM_SOURCES, NUM_TARGETS)
-    if not isinstance(index, Place) or index.inner or not is_known:
+    is_place = isinstance(index, Place) and not index.inner and isinstance(num_nodes, Rows)
+    if not is_place or int(num_nodes) not in (NUM_SOURCES, index.rows):
         raise Refused('degrees of something else than the ends of edges')
     dtype = torch.get_default_dtype() if dtype is None else dtype
     # those of sources are read as if they were of targets, which asks for one set of nodes
     is_usual = index.is_target and _is_of_targets(num_nodes)
     attributes = {} if is_usual else {'side': TARGET if index.is_target else SOURCE}
-    return Symbol(Node('degree', (), attributes, TARGET, (), dtype), NUM_TARGETS)
+    return _of_its_nodes(Node('degree', (), attributes, TARGET, (), dtype), index)
 
 
 def reduce(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_size: Any = None, dim: int = -2,
@@ -175,8 +181,8 @@ def norm_call(module: Module, x: Any, *given: Any) -> Any:
         x: Values of nodes.
         given: What it takes beside, the graph of each node perhaps.
     """
-    are_of_nodes = all(one is None or (isinstance(one, Symbol) and one.rows == NUM_TARGETS) for one in (x, *given))
-    if not are_of_nodes or x is None or x.dim() != 2 or x.is_stacked:
+    rows = {one.rows if isinstance(one, Symbol) else None for one in (x, *given) if one is not None}
+    if x is None or len(rows) > 1 or not rows <= {*OF_NODES} or x.dim() != 2 or x.is_stacked:
         raise Refused('a normalisation of something that is no row of values for each node')
     return made('norm_of_nodes', x, *given, module=module)
 
@@ -217,9 +223,9 @@ def _scattered(reduce: str | None = None) -> Callable:
         wanted = given.get('reduce', 'sum') if reduce is None else reduce
         if out is None:
             return scatter(src, index, dim, dim_size, wanted)
-        if _REDUCTIONS.get(wanted) != 'sum' or dim != 0 or not isinstance(out, Symbol) or out.rows != NUM_TARGETS:
+        if _REDUCTIONS.get(wanted) != 'sum' or dim != 0 or not isinstance(out, Symbol) or out.rows not in OF_NODES:
             raise Refused('a reduction that writes into a tensor')
-        found = scatter(src, index, dim, Rows(NUM_TARGETS))
+        found = scatter(src, index, dim, Rows(out.rows))
         write(out, found if out.constant == 0.0 else made('add', out, found))
         return out
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from pygfuse.compiler.capture import Captured, captured, symbol_of
+from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
-from pygfuse.compiler.ir import EDGE, REDUCTIONS, in_order, results_of
-from pygfuse.compiler.places import EdgeIndexRows, Place
+from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, in_order, results_of
+from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
@@ -20,6 +20,13 @@ from pygfuse.compiler.watch import Guards, Unwritten, Watched
 
 # what stands for the edges among the arguments, or for each of their rows
 EDGES, ROWS = 'edges', ('row 0 of edges', 'row 1 of edges')
+
+
+@dataclasses.dataclass(frozen=True)
+class NumNodes:
+    """A number of those nodes that a row of the edges names, where the other row names others."""
+
+    of_row: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,23 +86,27 @@ def capture_module(
     device: torch.device,
     guards: Guards,
     to_both: bool = False,
+    of_two_sets: bool = False,
+    gathers_apart: bool = False,
 ) -> CapturedModule:
     """Captures the ``forward`` of a module.
 
     Args:
         plain: The class whose ``forward`` it is.
         module: The module.
-        arguments: The arguments by name: a `Given`, `EDGES` or one of `ROWS`, something that is no tensor, or several
-            in a tuple or list, or in `Fields`.
+        arguments: The arguments by name: a `Given`, `EDGES` or one of `ROWS`, `NumNodes`, something that is no tensor,
+            or several in a tuple or list, or in `Fields`.
         target_row: Which row of the edges holds those nodes to which it reduces.
         device: Where the tensors are.
         guards: Where to remember what was read of it, also if it is refused.
         to_both: Whether it may reduce to the other row, too.
+        of_two_sets: Whether the rows of the edges name nodes of two sets.
+        gathers_apart: Whether what it gathers of arguments is a value of its own, as nodes without edges are none.
 
     Raises:
         Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
     """
-    symbols = dict(_symbols(arguments, EdgeIndexRows(target_row, to_both)))
+    symbols = dict(_symbols(arguments, EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart)))
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
     symbols |= objects
@@ -125,7 +136,7 @@ def capture_module(
         raise Refused('products by matrices of types beside other values of edges')
     returned, kind, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    fields['is_of_one_set'] = True
+    fields |= {'is_of_one_set': not of_two_sets, 'is_of_two_sets': of_two_sets, 'gathers_apart': gathers_apart}
     return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held)
 
 
@@ -136,11 +147,20 @@ def _symbols(arguments: Mapping[str, Any], edges: EdgeIndexRows) -> Iterator[tup
             parts = item.items.items() if isinstance(item, Fields) else enumerate(item)
             yield from _symbols({f'{name}.{place}': one for place, one in parts}, edges)
         else:
-            yield name, _of_edges(item, edges) or symbol_of(name, item)
+            yield name, _of_edges(item, edges) or symbol_of(name, _of_an_end(item, edges.target_row))
 
 
 def _of_edges(item: Any, edges: EdgeIndexRows) -> EdgeIndexRows | Place | None:
     return edges if item is EDGES else next((edges[k] for k, row in enumerate(ROWS) if item is row), None)
+
+
+def _of_an_end(item: Any, target_row: int) -> Any:
+    """What belongs to nodes of one of two sets, as one of sources or of targets."""
+    if isinstance(item, NumNodes):
+        return Rows(NUM_TARGETS if item.of_row == target_row else NUM_SOURCES)
+    if not isinstance(item, Given) or item.of_row is None:
+        return item
+    return dataclasses.replace(item, residency=TARGET if item.of_row == target_row else SOURCE)
 
 
 def _nested(name: str, item: Any, symbols: Mapping[str, Any], objects: dict[str, DataObject]) -> Any:

@@ -163,6 +163,9 @@ OPERATIONS['on_edges'] = Operation(lambda x: x, residency='edge', selects=True)
 # a value of nodes as one of an end of the edges, where sources and targets are the same nodes
 OPERATIONS['of_sources'] = Operation(lambda x: x, residency='source')
 OPERATIONS['of_targets'] = Operation(lambda x: x, residency='target')
+# the same of a value of one end, which edges that lead back have at the other
+OPERATIONS['as_sources'] = Operation(lambda x: x, residency='source')
+OPERATIONS['as_targets'] = Operation(lambda x: x, residency='target')
 OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['softmax_of_sources'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')

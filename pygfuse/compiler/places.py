@@ -13,6 +13,10 @@ from pygfuse.compiler.refusal import Refused
 
 # rows of edges, of targets, of sources and of a result of another size: numbers that no width of features has
 NUM_EDGES, NUM_TARGETS, NUM_SOURCES, NUM_OTHERS = 10007, 10009, 10037, 10039
+# why edges that lead between two sets of nodes are read in vain
+OTHER_ENDS = 'rows of nodes by the other ends of edges'
+# those of nodes
+OF_NODES = NUM_TARGETS, NUM_SOURCES
 
 
 class Rows(int):
@@ -86,16 +90,30 @@ class Place(OfEdges):
         is_target: Which of the two.
         inner: The shape of numbers for each of which the end of an edge is there again.
         is_reduced_to: Whether edges may be reduced to these nodes.
+        rows: What counts the nodes that it names: `NUM_TARGETS`, also of sources that are the same nodes.
+        gathers_apart: Whether what is gathered of a call's nodes is another value than theirs.
     """
 
-    def __init__(self, is_target: bool, inner: tuple[int, ...] = (), is_reduced_to: bool | None = None) -> None:
+    def __init__(
+        self,
+        is_target: bool,
+        inner: tuple[int, ...] = (),
+        is_reduced_to: bool | None = None,
+        rows: int = NUM_TARGETS,
+        gathers_apart: bool = False,
+    ) -> None:
         self.is_target = is_target
         self.inner = inner
         self.is_reduced_to = is_target if is_reduced_to is None else is_reduced_to
+        self.rows = rows
+        self.gathers_apart = gathers_apart
 
     def of_rows(self) -> Place:
         """The same end, once for each edge."""
-        return Place(self.is_target, (), self.is_reduced_to)
+        return self._with(())
+
+    def _with(self, inner: tuple[int, ...]) -> Place:
+        return Place(self.is_target, inner, self.is_reduced_to, self.rows, self.gathers_apart)
 
     @property
     def shape(self) -> tuple[Rows | int, ...]:
@@ -150,7 +168,7 @@ class Place(OfEdges):
             raise Refused(f'it reads the edges themselves ({view.__name__}: {error})') from error
         if found.shape[:1] != (NUM_EDGES,) or NUM_EDGES in found.shape[1:]:
             raise Refused(f'it reads the edges themselves ({view.__name__})')
-        return Place(self.is_target, tuple(found.shape[1:]), self.is_reduced_to)
+        return self._with(tuple(found.shape[1:]))
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -184,10 +202,14 @@ class EdgeIndexRows(OfEdges):
     Attributes:
         target_row: The row of targets.
         to_both: Whether edges may be reduced to the nodes of both rows.
+        of_two_sets: Whether sources are other nodes than targets.
+        gathers_apart: Whether what is gathered of a call's nodes is another value than theirs.
     """
 
     target_row: int
     to_both: bool = False
+    of_two_sets: bool = False
+    gathers_apart: bool = False
 
     @property
     def shape(self) -> tuple[int, Rows]:
@@ -221,4 +243,6 @@ class EdgeIndexRows(OfEdges):
         row, *others = key if isinstance(key, tuple) else (key,)
         if type(row) is not int or not -2 <= row < 2 or others not in ([], [slice(None)]):
             raise Refused('it reads the edges themselves')
-        return Place(row % 2 == self.target_row, (), True if self.to_both else None)
+        is_target = row % 2 == self.target_row
+        rows = NUM_SOURCES if self.of_two_sets and not is_target else NUM_TARGETS
+        return Place(is_target, (), True if self.to_both else None, rows, self.gathers_apart)

@@ -19,7 +19,7 @@ from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.directions import with_directions
 from pygfuse.compiler.dropouts import check_drawn_once, check_taken_once
-from pygfuse.compiler.emission import Factors, is_features
+from pygfuse.compiler.emission import is_features
 from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import (
     EDGE,
@@ -44,6 +44,7 @@ from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.returned import returned_values_kept, without_softmax_in_returned
+from pygfuse.compiler.steps import operands_of, steps_of
 from pygfuse.compiler.to_sources import reduced_by_walks
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of
@@ -145,13 +146,15 @@ class Plan:
         if not walks:
             raise Refused('it reduces nothing')
         _check_normalised_once(walks)
-        steps = _steps(output, walks)
+        steps = steps_of(output, walks)
         check_taken_once(steps, captured.output)
         for node in steps:
             if node.residency == EDGE and not is_features(node) and node.op != 'columns' and id(node) not in walks:
                 raise Refused(f'{node.op} of values of edges')
         passes = tuple(without), tuple(more)
-        return Plan(output, walks, tuple(steps), captured, guarded_sides(steps), *passes, keeps_wide)
+        operands = [operand for walk in walks.values() for operand in operands_of(walk)]
+        guarded = guarded_sides(steps, operands)
+        return Plan(output, walks, tuple(steps), captured, guarded, *passes, keeps_wide)
 
     def _is_much_less_than(self, other: Plan) -> bool:
         """Whether it computes so much less on edges that values in memory pay, and none by a slower form."""
@@ -371,28 +374,3 @@ def _check_normalised_once(walks: Mapping[int, Form]) -> None:
     modules = [id(module) for network in networks for module in network.batch_norms]
     if len(set(modules)) < len(modules):
         raise Refused('a batch normalisation that is taken twice')
-
-
-def _steps(output: Node, walks: Mapping[int, Form]) -> list[Node]:
-    """The values to compute in order: of a reduction's, its operands alone."""
-    done: dict[int, Node] = {}
-
-    def visit(node: Node) -> None:
-        if id(node) in done:
-            return
-        walk = walks.get(id(node))
-        before = (node.attributes['of'],) if node.op == 'kept' else node.parents()
-        for parent in before if walk is None else _operands(walk):
-            visit(parent)
-        done[id(node)] = node
-
-    visit(output)
-    return list(done.values())
-
-
-def _operands(walk: Form) -> list[Node]:
-    found = []
-    walks = walk.walks if isinstance(walk, Walk) else (walk,)
-    for operand in (operand for one in walks for operand in one.operands.values()):
-        found += [operand.features, operand.weight] if isinstance(operand, Factors) else [operand]
-    return found

@@ -8,13 +8,12 @@ from typing import Any
 from pygfuse.compiler.filled import filled
 from pygfuse.compiler.ir import value
 from pygfuse.compiler.leaves import degree, scatter
-from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.places import NUM_EDGES, OF_NODES, OTHER_ENDS, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made
 
 _REDUCTIONS = {'mean': 'mean', 'amax': 'max', 'amin': 'min'}
 _EXTREMES = {'amax': 'maximum', 'amin': 'minimum'}
-_TARGETS = Rows(NUM_TARGETS)
 _NO_ROW_OF_EDGES = 'a reduction of something that is no row for each edge into rows of nodes'
 
 
@@ -23,14 +22,14 @@ def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -
     _check(x, dim, index, source)
     if index.inner:
         raise Refused('an index of several dimensions')
-    added = scatter(source, index, 0, _TARGETS)
+    added = scatter(source, index, 0, Rows(index.rows))
     return _onto(x, added if alpha == 1 else made('mul', added, alpha))
 
 
 @handler('scatter_add')
 def _scatter_add(x: Any, dim: int, index: Any, src: Any) -> Symbol:
     _check(x, dim, index, src)
-    return _onto(x, scatter(src, _of_whole_rows(index, src), 0, _TARGETS))
+    return _onto(x, scatter(src, _of_whole_rows(index, src), 0, Rows(index.rows)))
 
 
 @handler('scatter_reduce')
@@ -45,12 +44,12 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
 
 def _onto_constant(x: Symbol, index: Place, src: Symbol, reduce: str, include_self: bool = False) -> Symbol:
     """A reduction of edges to nodes, of which one without edges keeps the number that was there."""
-    found = scatter(src, index, 0, _TARGETS, _REDUCTIONS[reduce])
+    found = scatter(src, index, 0, Rows(index.rows), _REDUCTIONS[reduce])
     if include_self:
         found = made(_EXTREMES[reduce], found, x)
     if not include_self and x.constant == 0.0:
         return found
-    count = made('reshape', degree(index, _TARGETS, src.dtype), shape=(1,) * len(src.node.shape))
+    count = made('reshape', degree(index, Rows(index.rows), src.dtype), shape=(1,) * len(src.node.shape))
     return made('where', made('gt', count, 0.5), found, x)
 
 
@@ -59,14 +58,17 @@ def _max(x: Symbol, *dims: Any, **others: Any) -> Symbol:
     """The largest number of all edges, which scores are moved by before a softmax that is written out."""
     if dims or others or x.rows != NUM_EDGES or x.is_stacked or not x.dtype.is_floating_point:
         raise Refused('a maximum over something else than all edges')
-    lowest = filled((_TARGETS, *x.node.shape), -math.inf, x.dtype)
-    return Symbol(value('largest', _onto_constant(lowest, Place(True), x, 'amax').node), None)
+    targets = Place(True)
+    lowest = filled((Rows(targets.rows), *x.node.shape), -math.inf, x.dtype)
+    return Symbol(value('largest', _onto_constant(lowest, targets, x, 'amax').node), None)
 
 
 def _check(x: Any, dim: int, index: Any, src: Any) -> None:
-    are_rows = isinstance(x, Symbol) and isinstance(src, Symbol) and x.rows == NUM_TARGETS and src.rows == NUM_EDGES
+    are_rows = isinstance(x, Symbol) and isinstance(src, Symbol) and x.rows in OF_NODES and src.rows == NUM_EDGES
     if not are_rows or not isinstance(index, Place) or dim not in (0, -x.dim()):
         raise Refused(_NO_ROW_OF_EDGES)
+    if index.rows != x.rows:
+        raise Refused(OTHER_ENDS)
     if (x.node.shape, x.dtype) != (src.node.shape, src.dtype) or x.is_stacked or src.is_stacked:
         raise Refused('a reduction of edges into rows of another shape or type')
 

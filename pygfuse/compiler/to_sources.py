@@ -22,7 +22,9 @@ from pygfuse.compiler.ir import (
     with_args,
 )
 from pygfuse.compiler.kept import SHARES, Apart, narrow_values_apart, networks_apart, wordless_apart
-from pygfuse.compiler.lowering import lowered
+from pygfuse.compiler.lowering import lowered, softmaxes_in
+from pygfuse.compiler.passes.softmax import softmax_taken_apart
+from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.returned import with_returned
 
@@ -42,6 +44,7 @@ def reduced_by_walks(output: Node) -> Node:
         >>> found.op, found.attributes, found.args[0].residency
         ('reduce', {'reduce': 'sum', 'leads_back': True}, 'source')
     """
+    output = _without_softmax(output)
     messages = [node.args[0] for node in in_order(output) if node.op == 'reduce_to_sources']
     if not messages:
         return output
@@ -60,6 +63,18 @@ def reduced_by_walks(output: Node) -> Node:
         # others read there, too, what is in memory for these
         found[id(node)] = kept(made) if id(node) in in_memory else made
     return with_returned(found[id(output)])
+
+
+def _without_softmax(output: Node) -> Node:
+    """The results, of which no message to sources has a softmax: it is one of the edges into a target all the same."""
+    found: dict[int, Node] = {}
+    for node in in_order(output):
+        made = with_args(node, lambda parent: found[id(parent)])
+        if node.op == 'reduce_to_sources':
+            apart = functools.partial(softmax_taken_apart, chosen=softmaxes_in(made.args[0]))
+            made = with_args(made, apart)
+        found[id(node)] = made
+    return share_subexpressions(found[id(output)])
 
 
 def _with_other_ends(message: Node, at: Callable[[Node, str], Node]) -> Node:
@@ -86,7 +101,7 @@ def _with_other_ends(message: Node, at: Callable[[Node, str], Node]) -> Node:
 
 
 def _gathered(node: Node, end: str) -> Node:
-    return value(f'of_{end}s', node)
+    return value(f'as_{end}s', node)
 
 
 def _given(node: Node, end: str) -> Node:
@@ -104,8 +119,8 @@ def _in_memory(message: Node) -> Collection[Node]:
         lambda: wordless_apart(message),
     ]
     order = computed_on_edges(message)
-    if any(node.op == 'dropout' for node in order):
-        # both ends are given what is left of the same numbers
+    if any(node.op in ('dropout', 'softmax_of_sources') for node in order):
+        # both ends are given what is left of the same numbers; and a softmax is over the edges as they lead
         return [message]
     known = {id(node) for node in order}
     for attempt in attempts:

@@ -7,12 +7,13 @@ take the values of one that has edges.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import REDUCTIONS, SOURCE, TARGET, Node, in_order, written_of_nodes
+from pygfuse.compiler.ir import REDUCTIONS, SOURCE, TARGET, Node, written_of_nodes
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops import Edges
 
@@ -24,15 +25,39 @@ _SINGULAR = (
 )  # fmt: skip
 
 
-def guarded_sides(steps: Collection[Node]) -> frozenset[str]:
-    """The residencies of nodes to which such an operator is applied before anything is reduced."""
-    found = set()
+class Guarded(NamedTuple):
+    """Values of nodes of which those without edges are replaced.
+
+    Attributes:
+        residencies: Where they reside.
+        gathered_alone: Whether these are gathered ones alone, or all that a call brings.
+    """
+
+    residencies: frozenset[str]
+    gathered_alone: bool
+
+    def has(self, node: Node) -> bool:
+        """Whether a value is one of them."""
+        is_one = node.op in ('of_sources', 'of_targets') or (node.op == 'input' and not self.gathered_alone)
+        return is_one and node.residency in self.residencies
+
+
+def guarded_sides(steps: Collection[Node], operands: Iterable[Node]) -> frozenset[str]:
+    """The residencies of nodes to which such an operator is applied that somebody wrote of edges.
+
+    Args:
+        steps: All values that are computed.
+        operands: Those that walks read at the ends of edges.
+    """
     of_all = written_of_nodes(steps)
-    for node in steps:
-        is_singular = node.residency in (SOURCE, TARGET) and may_be_singular(node) and id(node) not in of_all
-        # what is computed of an aggregation is computed of all targets by PyG, too
-        if is_singular and not any(n.op in (*REDUCTIONS, 'degree') for n in in_order(node)):
-            found.add(node.residency)
+    found, seen, stack = set(), set(), list(operands)
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen and id(node) not in of_all and node.op not in REDUCTIONS:
+            seen.add(id(node))
+            stack += node.parents()
+            if node.residency in (SOURCE, TARGET) and may_be_singular(node):
+                found.add(node.residency)
     return frozenset(found)
 
 

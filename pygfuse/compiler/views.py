@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import REDUCTIONS, SHARED, SOURCE, TARGET, Node, in_order, rewritten, value
-from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, NUM_TARGETS, Place
+from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, rewritten, value
+from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, OF_NODES, OTHER_ENDS, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made
 
@@ -171,13 +171,16 @@ def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
 def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
     if dim == 0 and _is_lookup(x, index):
         return made('lookup', x, index, counts_back=False)
-    of_targets = x.node.residency == TARGET and x.rows in (NUM_TARGETS, NUM_OTHERS)
-    if not isinstance(index, Place) or index.inner or not of_targets or dim not in (0, -x.dim()):
+    are_of_nodes = x.node.residency in (SOURCE, TARGET) and x.rows in (*OF_NODES, NUM_OTHERS)
+    if not isinstance(index, Place) or index.inner or not are_of_nodes or dim not in (0, -x.dim()):
         raise Refused('an index by values')
+    if x.rows not in (index.rows, NUM_OTHERS):
+        raise Refused(OTHER_ENDS)
     if x.rows == NUM_OTHERS and not index.is_target:
         raise Refused('an index by values')
     node = rewritten(x.node, _of_targets) if x.rows == NUM_OTHERS else x.node
-    return Symbol(_at_end(node, TARGET if index.is_target else SOURCE), NUM_EDGES)
+    end = TARGET if index.is_target else SOURCE
+    return Symbol(_at_end(node, end, index.gathers_apart), NUM_EDGES)
 
 
 def _of_targets(node: Node) -> Node | None:
@@ -202,16 +205,11 @@ def _embedding(rows: Symbol, table: Symbol, padding_idx: int | None = None, max_
     return made('lookup', table, rows, counts_back=False)
 
 
-def _at_end(node: Node, end: str) -> Node:
+def _at_end(node: Node, end: str, is_apart: bool) -> Node:
     """A value of nodes as one of an end of the edges, where sources and targets are the same nodes.
 
     It is computed once, for all nodes, as it is written: not for those with edges alone, and not for each end.
     """
-    if node.residency == SHARED or node.op == 'input' or (end == TARGET and _is_aggregated(node)):
-        # a softmax by hand reads its sums so
+    if node.residency == SHARED or (node.op == 'input' and not is_apart):
         return node if end == node.residency else dataclasses.replace(node, residency=end)
     return value(f'of_{end}s', node)
-
-
-def _is_aggregated(node: Node) -> bool:
-    return any(found.op in (*REDUCTIONS, 'degree') for found in in_order(node))

@@ -17,7 +17,7 @@ from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.ir import EDGE, SHARED, leaf
 from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call
-from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS
+from pygfuse.compiler.places import NUM_EDGES, OF_NODES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.settings import HELD, Settings
 from pygfuse.compiler.surroundings import NUMBERS, is_constant, is_known, rebound, unscripted, watched_value
@@ -192,7 +192,7 @@ class Watched:
         call = written_class(type(module)).__call__
         if isinstance(module, Aggregation):
             return aggregation_call(self, *args, **kwargs)
-        if type(module) in NORMS and args and isinstance(args[0], Symbol) and args[0].rows == NUM_TARGETS:
+        if type(module) in NORMS and args and isinstance(args[0], Symbol) and args[0].rows in OF_NODES:
             if kwargs:
                 raise Refused(f'a {type(module).__name__} by {", ".join(kwargs)}')
             guards.add(module, '__class__', type(module))

@@ -25,7 +25,7 @@ from pygfuse.compiler.lowering import Walk, WalkArguments
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.selections import parts
-from pygfuse.compiler.untouched import with_edges_only
+from pygfuse.compiler.untouched import Guarded, with_edges_only
 from pygfuse.compiler.weighed import Weighed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
@@ -61,7 +61,7 @@ def written(
         places: The names by which modules are found from the layer, by the identity of the module; the function takes
             the layer then, as a fourth argument, and holds no module itself.
     """
-    lines = _Lines(forms, guarded, _parts_of(steps), places)
+    lines = _Lines(forms, Guarded(frozenset(guarded), captured.gathers_apart), _parts_of(steps), places)
     for node in steps:
         lines.add(node)
     return lines.function(output, captured)
@@ -73,7 +73,7 @@ class _Lines:
     def __init__(
         self,
         forms: Mapping[int, Form],
-        guarded: Collection[str],
+        guarded: Guarded,
         split: Mapping[int, list[Node]],
         places: Mapping[int, Sequence[str]] | None,
     ) -> None:
@@ -107,6 +107,8 @@ class _Lines:
         """Adds the lines of a value; those that it is computed of are there."""
         form = self._forms.get(id(node))
         expression = self._expression(node) if form is None else self._result_of(form, node)
+        if self._guarded.has(node):
+            expression = f'with_edges_only({expression}, edges, {node.residency!r})'
         name = self._names[id(node)] = f'value_{len(self._names)}'
         self._lines.append(f'{name} = {expression}')
 
@@ -127,13 +129,8 @@ class _Lines:
     def _expression(self, node: Node) -> str:
         if node.op == 'input':
             source = node.attributes['source']
-            text = (
-                f'given[{source!r}]'
-                if isinstance(source, str)
-                else f'getattr({self._module(source[0])}, {source[1]!r})'
-            )
-            guarded = node.residency in self._guarded
-            return f'with_edges_only({text}, edges, {node.residency!r})' if guarded else text
+            is_given = isinstance(source, str)
+            return f'given[{source!r}]' if is_given else f'getattr({self._module(source[0])}, {source[1]!r})'
         if node.op == 'kept':
             return self._names[id(node.attributes['of'])]
         if node.op == 'degree':
@@ -141,7 +138,7 @@ class _Lines:
             return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'filled':
             said = ', '.join(map(self._kept, (node.shape, node.attributes['number'], node.dtype)))
-            return f'filled(edges, {said})'
+            return f'filled(edges, {said}, {node.residency!r})'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'softmax_of_sources':
@@ -383,9 +380,10 @@ def _resized(x: Tensor, size: int | Tensor) -> Tensor:
     return x[:size] if size <= x.shape[0] else torch.cat([x, x.new_zeros(size - x.shape[0], *x.shape[1:])])
 
 
-def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dtype) -> Tensor:
-    """A row of one number for each target."""
-    return torch.full((edges.num_targets, *shape), number, dtype=dtype, device=edges.token.device)
+def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dtype, residency: str) -> Tensor:
+    """A row of one number for each target or source."""
+    rows = edges.num_targets if residency == TARGET else edges.num_sources
+    return torch.full((rows, *shape), number, dtype=dtype, device=edges.token.device)
 
 
 def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) -> Tensor:

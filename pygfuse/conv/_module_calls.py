@@ -15,7 +15,7 @@ from torch.nn import Module, Parameter
 
 from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.data_objects import Absent, Fields
-from pygfuse.compiler.modules import EDGES, ROWS
+from pygfuse.compiler.modules import EDGES, ROWS, NumNodes
 from pygfuse.compiler.places import NUM_TARGETS, Rows
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
@@ -30,6 +30,13 @@ _NAMES_OF_ROWS = (
     ('idx_i', 'idx_j'), ('src', 'dst'), ('row', 'col'), ('senders', 'receivers'), ('edge_src', 'edge_dst'),
     ('source', 'target'), ('idx_kj', 'idx_ji'), ('idx_s', 'idx_t'), ('i', 'j'),
 )  # fmt: skip
+
+
+# which of the numbers of nodes of a call each row of its edges names; one, if both name the same nodes
+Sets = tuple[int, ...]
+ONE_SET: Sets = (0,)
+# all of them in the order in which they are tried
+ALL_SETS: tuple[Sets, ...] = ONE_SET, (0, 1), (1, 0)
 
 
 class Few(NamedTuple):
@@ -82,20 +89,22 @@ class ModuleCall(NamedTuple):
     Attributes:
         names: The name of the edges, or of their rows.
         edge_index: The edges.
-        num_nodes: Number of nodes, which are sources and targets.
+        num_nodes: Numbers of the nodes that each row of the edges names; one, if these are the same nodes.
         nested: The arguments as the compiler takes them, by name.
         given: The same, those within others by their places or names.
         arguments: What was given under these names, and the objects that hold some of it.
         objects: The objects that are arguments, as `nested` has them.
+        counts: All numbers of rows that may be numbers of nodes.
     """
 
     names: tuple[str, ...]
     edge_index: Tensor
-    num_nodes: int
+    num_nodes: tuple[int, ...]
     nested: dict[str, Any]
     given: dict[str, Any]
     arguments: dict[str, Any]
     objects: dict[str, Fields]
+    counts: list[int]
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -103,7 +112,9 @@ class ModuleCall(NamedTuple):
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
 
 
-def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any], read: Read = NOTHING_READ) -> ModuleCall:
+def call_of(
+    plain: type[Module], args: tuple, kwargs: Mapping[str, Any], read: Read = NOTHING_READ, sets: Sets = ONE_SET
+) -> ModuleCall:
     """A call of a module.
 
     Args:
@@ -111,6 +122,7 @@ def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any], read: R
         args: What it is called with.
         kwargs: The same by name.
         read: What the module is known to read of objects that are arguments; of one without an entry, anything.
+        sets: Which nodes the rows of the edges are taken to name.
 
     Raises:
         Refused: If an argument has no fused form.
@@ -131,22 +143,26 @@ def call_of(plain: type[Module], args: tuple, kwargs: Mapping[str, Any], read: R
     for key, one in tensors.items():
         if type(one) not in (Tensor, Parameter) or one.device != edge_index.device:
             raise Refused(f'{key} is a {type(one).__name__} on {one.device}, where edges are on {edge_index.device}')
-    nodes = num_nodes(tensors.values(), edge_index.shape[1])
-    if nodes is None:
+    nodes = nums_nodes(tensors.values(), edge_index.shape[1])
+    if len(nodes) <= max(sets):
         raise Refused('nothing tells the number of nodes')
-    counts = _Counts(nodes, edge_index.shape[1])
+    counts = _Counts(tuple([nodes[k] for k in sets]), edge_index.shape[1])
     given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in names}
     given |= dict(zip(names, (EDGES,) if len(names) == 1 else ROWS, strict=True))
     objects: dict[str, Fields] = {}
     nested = {key: _nested(key, item, given, objects) for key, item in named.items()}
-    return ModuleCall(names, edge_index, nodes, nested, given, arguments | held, objects)
+    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments | held, objects, nodes)
 
 
 class _Counts(NamedTuple):
-    """How many nodes and edges there are."""
+    """How many nodes and edges there are: of nodes one number, or those of each row of the edges."""
 
-    nodes: int
+    nodes: tuple[int, ...]
     edges: int
+
+    def row_of(self, rows: Any) -> int | None:
+        """Which row names as many nodes, the first of one set; None if none does."""
+        return next((k for k, count in enumerate(self.nodes) if count == rows), None)
 
 
 @functools.lru_cache(maxsize=512)
@@ -229,28 +245,32 @@ def as_one(*edges: Any) -> Tensor:
     return edge_index if isinstance(edge_index, Tensor) else torch.stack(tuple(edge_index))
 
 
-def num_nodes(tensors: Collection[Tensor], num_edges: int) -> int | None:
-    """The number of rows that most tensors have which are none of edges; of several such, that of the first feature.
+def nums_nodes(tensors: Collection[Tensor], num_edges: int) -> list[int]:
+    """Numbers of rows that tensors have which are none of edges.
 
     Args:
         tensors: What a call brings, but for its edges.
         num_edges: Number of edges.
 
     Returns:
-        The number; None if all are of edges.
+        First that which most tensors have, of several such that of the first feature; the same of those that are left,
+        and so on.
 
     Example:
-        >>> num_nodes([torch.ones(9, 2), torch.ones(3, 8), torch.ones(5, 8), torch.ones(5)], 9)
-        5
+        >>> nums_nodes([torch.ones(9, 2), torch.ones(3, 8), torch.ones(5, 8), torch.ones(5)], 9)
+        [5, 3]
     """
     # in a trace sizes are symbols, of which no more is found out than that they are the same
     others = [one for one in tensors if one.dim() > 0 and not guard_or_false(one.shape[0] == num_edges)]
-    nodes, most = None, 0
-    for first in (*[one for one in others if one.is_floating_point()], *others):
-        count = sum([guard_or_false(one.shape[0] == first.shape[0]) for one in others])
-        if count > most:
-            nodes, most = first.shape[0], count
-    return nodes
+    others.sort(key=lambda one: not one.is_floating_point())
+    counts: list[list[int]] = []
+    for one in others:
+        known = next((count for count in counts if guard_or_false(count[0] == one.shape[0])), None)
+        if known is None:
+            counts.append([one.shape[0], 1])
+        else:
+            known[1] += 1
+    return [rows for rows, _ in sorted(counts, key=lambda count: -count[1])]
 
 
 def _given(name: str, item: Any, counts: _Counts) -> Any:
@@ -261,8 +281,12 @@ def _given(name: str, item: Any, counts: _Counts) -> Any:
         rows = item.shape[0] if item.dim() > 0 else None
         if rows == counts.edges:
             return Given('edge', item)
-        return Given('target', item, is_of_all=True) if rows == counts.nodes else Given('shared', item)
+        row = counts.row_of(rows)
+        if row is None:
+            return Given('shared', item)
+        return Given('target', item, is_of_all=True, of_row=row if len(counts.nodes) > 1 else None)
     if type(item) not in SIMPLE:
         raise Refused(f'{name} is a {type(item).__name__}')
     # a number of nodes may be another one in the next call
-    return Rows(NUM_TARGETS) if type(item) is int and item == counts.nodes else item
+    row = counts.row_of(item) if type(item) is int else None
+    return item if row is None else NumNodes(row) if len(counts.nodes) > 1 else Rows(NUM_TARGETS)

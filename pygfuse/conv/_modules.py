@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.leaves import BY_OTHERS
 from pygfuse.compiler.modules import CapturedModule, capture_module
+from pygfuse.compiler.places import OTHER_ENDS
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import check_types
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
-from pygfuse.conv._module_calls import Few, ModuleCall, call_of
+from pygfuse.conv._module_calls import ALL_SETS, ONE_SET, Few, ModuleCall, Sets, call_of
 from pygfuse.conv._planned import Planned
 from pygfuse.conv._plans import held, key_of, planned
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
@@ -36,10 +38,12 @@ class Row(NamedTuple):
     Attributes:
         target: The row of the edges that holds them.
         to_both: Whether it reduces to those of the other row, too.
+        gathers_apart: Whether what it gathers are values of their own, of which nodes without edges are none.
     """
 
     target: int
     to_both: bool
+    gathers_apart: bool = False
 
 
 # in the order in which they are tried; PyG's flow has the first
@@ -54,10 +58,14 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     """
 
     is_captured_whole = True
-    _of_calls = '_plans', '_row', '_few', '_read'
+    _of_calls = '_plans', '_row', '_sets', '_has_none', '_few', '_read'
     # what it is known to read of objects that are arguments
     _read: Read = NOTHING_READ
     _row: Row = _ROWS[0]
+    # which nodes the rows of the edges named in the call before
+    _sets: Sets = ONE_SET
+    # a kind of calls without a plan, whatever nodes the rows name, and why
+    _has_none: tuple[Any, str] | None = None
     # calls whose edges are so few that nothing else has to be looked at
     _few: Few | None = None
 
@@ -93,18 +101,46 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _call_and_plan(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
         """A call, its objects with no more than what the module reads of them, and its plan."""
         while True:
-            call = call_of(self.plain, args, kwargs, self._read)
-            plan = self.plan_of_call(call)
+            call, plan = self._first_of_sets(args, kwargs)
             read = read_by(call.objects, self._read)
             if read == self._read or not self._may_be_called(args, kwargs, read):
                 return call, plan
             # a plan depends on all that may be read
             self._read, self._plans = read, None
 
+    def _first_of_sets(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
+        """A call and its plan, by the first sets of nodes that its edges may lead between of which there is one."""
+        tried: list[tuple[ModuleCall, str]] = []
+        for sets in (self._sets, *[sets for sets in ALL_SETS if sets != self._sets]):
+            if tried and len(tried[0][0].counts) < len(sets):
+                break
+            if tried and self._has_none is not None and self._has_none[0] == self._kind_of(tried[0][0]):
+                return tried[0][0], self._has_none[1]
+            try:
+                call = call_of(self.plain, args, kwargs, self._read, sets)
+            except Refused:
+                if sets == ONE_SET:
+                    raise
+                continue
+            plan = self.plan_of_call(call)
+            if isinstance(plan, Plan):
+                self._sets = sets
+                return call, plan
+            tried.append((call, plan))
+        # which nodes it takes them for decides why there is none
+        of_two = [one for one in tried if len(one[0].num_nodes) > 1 and one[1] != OTHER_ENDS]
+        found = of_two[0] if of_two else next(one for one in tried if len(one[0].num_nodes) == 1)
+        self._has_none = self._kind_of(tried[0][0]), found[1]
+        return found
+
+    def _kind_of(self, call: ModuleCall) -> Any:
+        """What says whether there is something new to try for a call without a plan."""
+        return key_of(call.given), sum(map(len, (self._plans or {}).values()))
+
     def _may_be_called(self, args: tuple, kwargs: Mapping[str, Any], read: Read) -> bool:
         """Whether a call with no more than that of its objects is one."""
         with contextlib.suppress(Refused):
-            return call_of(self.plain, args, kwargs, read) is not None
+            return call_of(self.plain, args, kwargs, read, self._sets) is not None
         return False
 
     def _run_call(self, call: ModuleCall, plan: Plan | str) -> tuple[Any] | str:
@@ -126,20 +162,21 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return (captured.returns(plan.run(edges, given), call.arguments),)
 
     def _edges(self, call: ModuleCall, target_row: int) -> Edges:
-        nodes, flow = call.num_nodes, FLOWS[1 - target_row]
+        sizes, flow = (call.num_nodes[target_row - 1], call.num_nodes[-target_row]), FLOWS[1 - target_row]
         if stand_for_themselves(call.edge_index):
-            low, high = torch.aminmax(call.edge_index)
-            if low < 0 or high >= nodes:
-                # torch counts negative numbers from the end, and has an error of its own for others
-                raise Refused(_OTHER_NODES)
-            return Edges(savable(call.edge_index), nodes, nodes, flow)
+            for rows, nodes in _by_nodes(call):
+                low, high = torch.aminmax(rows)
+                if low < 0 or high >= nodes:
+                    # torch counts negative numbers from the end, and has an error of its own for others
+                    raise Refused(_OTHER_NODES)
+            return Edges(savable(call.edge_index), *sizes, flow)
         try:
-            graph, _ = graph_of(self.note, call.edge_index, flow, nodes, nodes)
+            graph, _ = graph_of(self.note, call.edge_index, flow, *sizes)
             # which finds such edges
             _ = graph.csr
         except ValueError as error:
             raise Refused(_OTHER_NODES) from error
-        return Edges(graph.token, nodes, nodes, flow, None, graph)
+        return Edges(graph.token, *sizes, flow, None, graph)
 
     def _fewest_edges(self, plan: Plan, call: ModuleCall) -> int:
         """Along how many edges a plan takes less than the module's own code."""
@@ -153,22 +190,45 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         key, reasons = key_of(call.given), []
         # in most calls as in the one before
         plan = held(self._plans, (self._row, key))
-        if isinstance(plan, Plan) and not plan.guarded:
+        if _is_run(plan):
             return plan
         for row in _ROWS:
             if row.to_both and any(reason != BY_OTHERS for reason in reasons[:2]):
                 continue
-            capture = functools.partial(
-                capture_module, self.plain, self, call.nested, row.target, call.edge_index.device, to_both=row.to_both
-            )
-            plan = planned(self._plans, (row, key), capture)
-            if isinstance(plan, Plan) and plan.guarded:
-                plan = 'an operator of nodes whose derivative may not be finite'
+            plan = self._planned(call, key, row)
+            if isinstance(plan, Plan) and not _is_run(plan):
+                row = row._replace(gathers_apart=True)
+                plan = self._planned(call, key, row)
             if isinstance(plan, Plan):
                 self._row = row
                 return plan
             reasons.append(plan)
         return next((reason for reason in reasons if reason != BY_OTHERS), BY_OTHERS)
+
+    def _planned(self, call: ModuleCall, key: Any, row: Row) -> Plan | str:
+        """The plan of a call that reduces so, or why there is none."""
+        capture = functools.partial(
+            capture_module,
+            self.plain,
+            self,
+            call.nested,
+            row.target,
+            call.edge_index.device,
+            to_both=row.to_both,
+            of_two_sets=len(call.num_nodes) > 1,
+            gathers_apart=row.gathers_apart,
+        )
+        return planned(self._plans, (row, key), capture)
+
+
+def _is_run(plan: Plan | str | None) -> bool:
+    """Whether a plan may run: where nodes without edges are replaced, this is so for what is gathered alone."""
+    return isinstance(plan, Plan) and (plan.captured.gathers_apart or not plan.guarded)
+
+
+def _by_nodes(call: ModuleCall) -> Iterable[tuple[Tensor, int]]:
+    """The rows of the edges that name nodes of a set, and how many there are of these."""
+    return zip([call.edge_index] if len(call.num_nodes) == 1 else call.edge_index, call.num_nodes, strict=True)
 
 
 @functools.cache

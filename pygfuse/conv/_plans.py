@@ -52,7 +52,14 @@ def key_of(given: Mapping[str, Any]) -> Any:
         torch.get_default_dtype(),
         device_of(given),
         *(
-            (name, item.residency, item.is_stacked, item.value.shape[item.residency != 'shared' :], item.value.dtype)
+            (
+                name,
+                item.residency,
+                item.is_stacked,
+                item.of_row,
+                item.value.shape[item.residency != 'shared' :],
+                item.value.dtype,
+            )
             if isinstance(item, Given)
             else (name, type(item), item)
             for name, item in given.items()

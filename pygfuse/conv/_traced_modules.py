@@ -14,7 +14,7 @@ from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.modules import Returned
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._known_arguments import KnownArguments
-from pygfuse.conv._module_calls import ModuleCall, as_one, call_of, names_of, names_of_edges, num_nodes
+from pygfuse.conv._module_calls import ModuleCall, as_one, call_of, names_of, names_of_edges, nums_nodes
 from pygfuse.conv._traced_calls import NOT_TRACED, Described, TracedCall, described, example_of, known_as, run_known
 from pygfuse.graph.adjacency import FLOWS
 
@@ -65,9 +65,10 @@ class ModuleTracedByTorch:
         edge_index = as_one(*[given[name] for name in edges])
         others = {name: value for name, value in given.items() if name not in edges}
         tensors = {name: value for name, value in others.items() if isinstance(value, Tensor) and value.dim() > 0}
-        nodes = num_nodes(list(tensors.values()), edge_index.shape[1])
-        if nodes is None:
+        counts = nums_nodes(list(tensors.values()), edge_index.shape[1])
+        if not counts:
             return NOT_TRACED
+        nodes = counts[0]
         of_nodes = tuple([name for name, value in tensors.items() if guard_or_false(value.shape[0] == nodes)])
         numbers = tuple([name for name, value in others.items() if type(value) is int and value == nodes])
         described_as = {name: value for name, value in others.items() if name not in numbers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -191,22 +191,43 @@ class RandomPairs(RandomConv):
 
 # what a module calls by these names, and how it reduces
 GATHERED = {
-    'x_i': 'x[col]', 'x_j': 'x[row]', 'z_j': 'z.index_select(0, row)', 'y_i': 'y[col]', 'a_j': 'a[row]', 'b_i': 'b[col]'
+    'x_i': '{x}[col]', 'x_j': 'x[row]', 'z_j': 'z.index_select(0, row)', 'y_i': 'y[col]', 'a_j': 'a[row]',
+    'b_i': 'b[col]',
 }  # fmt: skip
 REDUCED = (
-    'scatter(message, col, 0, x.size(0), {!r})',
-    'torch.zeros_like(x).index_add_(0, col, message)',
-    'x.new_zeros(x.size(0), message.size(-1)).scatter_add(0, col.unsqueeze(-1).expand_as(message), message)',
-    "torch.zeros_like(x).scatter_reduce(0, col[:, None].expand(-1, 4), message, 'amax', include_self=False)",
-    'torch.zeros(x.shape, dtype=x.dtype).index_add(0, col, message)',
-    '(x * 2).index_add(0, col, message, alpha=0.5)',
+    'scatter(message, col, 0, {x}.size(0), {how!r})',
+    'torch.zeros_like({x}).index_add_(0, col, message)',
+    '{x}.new_zeros({x}.size(0), message.size(-1)).scatter_add(0, col.unsqueeze(-1).expand_as(message), message)',
+    "torch.zeros_like({x}).scatter_reduce(0, col[:, None].expand(-1, 4), message, 'amax', include_self=False)",
+    'torch.zeros({x}.shape, dtype=x.dtype).index_add(0, col, message)',
+    '({x} * 2).index_add(0, col, message, alpha=0.5)',
 )
+# how it names the rows of its edges, and which of them are its targets
+ROWS_OF_EDGES = (
+    ('row, col = edge_index', 1), ('col, row = edge_index', 0), ('row, col = edge_index[0], edge_index[1]', 1),
+)  # fmt: skip
+
+
+# how a step ends
+STEPS = '{x} = torch.tanh(self.last(out))', '{x} = {x} + out.tanh()', '{x}, {z} = out.tanh(), {x}'
+# what it weighs messages to sources by
+SHARES = (
+    '2', '2', 'softmax(edge_weight.view(-1, 1), col, None, {x}.size(0))', 'softmax((x_i * x_j).mean(-1, True), row)',
+    'softmax(x_i - x_j, col, None, {x}.size(0))', 'softmax(a_j, row, None, x.size(0))',
+)  # fmt: skip
 
 
 class RandomModule(Parts):
-    """The same as a module that gathers and reduces itself, twice."""
+    """The same as a module that gathers and reduces itself, twice.
+
+    Attributes:
+        of_two_sets: Whether its sources are other nodes than its targets, ``u``.
+        target_row: The row of targets.
+    """
 
     forward: Callable
+    of_two_sets: bool
+    target_row: int
 
     def __init__(self, maps: list[tuple[int, int]], vectors: int) -> None:
         super().__init__()
@@ -226,11 +247,11 @@ class Holder:
         self.random = random.Random(~seed)
         self.kind = self.random.choice((None, None, Data, dict))
 
-    def begins(self) -> list[str]:
+    def begins(self, arguments: Iterable[str]) -> list[str]:
         """How its forward begins."""
         if self.kind is None:
-            return [f'def forward(self, {", ".join(OF_MODULES)}):']
-        read = [f'{name} = {self._said(name)}' for name in OF_MODULES]
+            return [f'def forward(self, {", ".join(arguments)}):']
+        read = [f'{name} = {self._said(name)}' for name in arguments]
         return ['def forward(self, data):', *read]
 
     def keeps(self, name: str, as_name: str) -> list[str]:
@@ -254,27 +275,29 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     """A random module and the source of its forward."""
     writer, holder = Writer(seed), Holder(seed)
     choose = writer.random
-    lines = [
-        *holder.begins(),
-        choose.choice(('row, col = edge_index', 'col, row = edge_index', 'row, col = edge_index[0], edge_index[1]')),
-        'index, ptr, size_i = col, None, x.size(0)',
-    ]
+    of_two_sets = random.Random(seed).randrange(3) == 0
+    x = 'u' if of_two_sets else 'x'
+    rows, target_row = choose.choice(ROWS_OF_EDGES)
+    arguments = (*OF_MODULES, 'u') if of_two_sets else OF_MODULES
+    lines = [*holder.begins(arguments), rows, f'index, ptr, size_i = col, None, {x}.size(0)']
     returned = []
     for step in range(choose.randint(1, 3)):
-        lines += [f'{name} = {how}' for name, how in GATHERED.items()]
+        lines += [f'{name} = {how.format(x=x)}' for name, how in GATHERED.items()]
         made = writer.expression()
         if made.stored is not None:
             lines.append(f'self.stored = {made.stored}')
         lines.append(f'message = {made.text} + 0 * x_j')
         lines += holder.keeps('message', f'message_{step}')
-        lines.append(f'out = {choose.choice(REDUCED).format(choose.choice(("sum", "mean", "max", "min")))}')
+        how = choose.choice(REDUCED)
+        lines.append(f'out = {how.format(x=x, how=choose.choice(("sum", "mean", "max", "min")))}')
         if choose.randrange(3) == 0:
-            lines.append('out += self.first(torch.cat([x, out], dim=-1))')
+            lines.append(f'out += self.first(torch.cat([{x}, out], dim=-1))')
             lines.append('out = out.view(-1, 2, 2).flatten(1)')
         if holder.random.randrange(4) == 0:
             # to the sources, too
             reduce = holder.random.choice(('sum', 'mean', 'max', 'min'))
-            lines.append(f'out = out + scatter(message, row, 0, x.size(0), {reduce!r})')
+            to, share = 'x' if of_two_sets else 'out', holder.random.choice(SHARES).format(x=x)
+            lines.append(f'{to} = {to} + scatter(message * {share}, row, 0, x.size(0), {reduce!r})')
         lines += holder.keeps('out', f'out_{step}')
         if choose.randrange(4) == 0:
             lines.append(f'edge_attr = edge_attr + {writer._map(WIDTH, EDGE_DIM)}(message)')
@@ -282,12 +305,14 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
         if choose.randrange(4) == 0:
             lines.append(f'score_{step} = ({writer.row(1)} * x_j).sum(dim=-1)')
             returned.append(f'score_{step}')
-        lines.append(choose.choice(('x = torch.tanh(self.last(out))', 'x = x + out.tanh()', 'x, z = out.tanh(), x')))
-    source = '\n    '.join([*lines, f'return {", ".join(["x", *returned])}']) + '\n'
+        how = choose.choice(STEPS)
+        lines.append(how.format(x=x, z='y' if of_two_sets else 'z'))
+    source = '\n    '.join([*lines, f'return {", ".join([*{"x": 0, x: 0}, *returned])}']) + '\n'
     namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'scatter': scatter}
     exec(source, namespace)
     torch.manual_seed(seed)
-    kind = type(f'RandomModule{seed}', (RandomModule,), {'forward': namespace['forward']})
+    found = {'forward': namespace['forward'], 'of_two_sets': of_two_sets, 'target_row': target_row}
+    kind = type(f'RandomModule{seed}', (RandomModule,), found)
     return kind(writer.maps, writer.vectors).double(), source
 
 
@@ -330,6 +355,20 @@ def inputs(seed: int, num_nodes: int = 7, num_edges: int = 20) -> dict[str, torc
     return {'edge_index': torch.stack([sources, targets]), **of_nodes, **numbers, **of_edges}
 
 
+def inputs_of(module: RandomModule, seed: int, num_sources: int = 9) -> dict[str, torch.Tensor]:
+    """Arguments of a random module."""
+    given = inputs(seed)
+    if module.of_two_sets:
+        generator = torch.Generator().manual_seed(~seed)
+        given['u'] = given['x']
+        for name in ('x', 'z', 'a'):
+            shape = num_sources, *given[name].shape[1:]
+            given[name] = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        sources = torch.randint(num_sources, (given['edge_index'].shape[1],), generator=generator)
+        given['edge_index'] = torch.stack([sources, given['edge_index'][1]][:: 2 * module.target_row - 1])
+    return given
+
+
 def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_modules: bool = False) -> str | None:
     """Why a random layer is refused, or None if it gave PyG's values and gradients.
 
@@ -343,7 +382,7 @@ def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_m
         AssertionError: If it gave others.
     """
     conv, source = module(seed) if of_modules else layer(seed)
-    given = inputs(seed)
+    given = inputs_of(conv, seed) if of_modules else inputs(seed)
     leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
 
     def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor]]:

@@ -36,7 +36,7 @@ OF_COMPILATION = (
     Mutation(
         'a written softmax of targets without edges',
         'compiler/passes/written_softmax.py',
-        'total is not node.args[1] and ',
+        'total is not divisor and ',
         '',
         f'{WRITTEN_SOFTMAX} -k what_is_none',
     ),

@@ -11,8 +11,8 @@ OF_MODULES = (
     Mutation(
         'edges that lead the other way',
         'conv/_modules.py',
-        'nodes, flow = call.num_nodes, FLOWS[1 - target_row]',
-        'nodes, flow = call.num_nodes, FLOWS[0]',
+        'call.num_nodes[-target_row]), FLOWS[1 - target_row]',
+        'call.num_nodes[-target_row]), FLOWS[0]',
         f'{_MODULES} -k "own_code and Equivariant"',
     ),
     Mutation(
@@ -81,7 +81,7 @@ OF_MODULES = (
     Mutation(
         'numbers of nodes that are those of one call',
         'conv/_module_calls.py',
-        'return Rows(NUM_TARGETS) if type(item) is int and item == counts.nodes else item',
+        'return item if row is None else NumNodes(row) if len(counts.nodes) > 1 else Rows(NUM_TARGETS)',
         'return item',
         f'{_MODULES} -k other_numbers',
     ),
@@ -165,8 +165,8 @@ OF_MODULES = (
     Mutation(
         'nodes without edges among the largest scores',
         'compiler/scattering.py',
-        "_onto_constant(lowest, Place(True), x, 'amax').node",
-        "scatter(x, Place(True), 0, _TARGETS, 'max').node",
+        "_onto_constant(lowest, targets, x, 'amax').node",
+        "scatter(x, targets, 0, Rows(targets.rows), 'max').node",
         f'{_MODULES} -k below_zero',
     ),
     Mutation(

@@ -152,8 +152,8 @@ OF_OBJECTS = (
     Mutation(
         'values in memory, for reductions to sources alone',
         'compiler/to_sources.py',
-        'made = with_args(node, lambda parent: found[id(parent)])',
-        'made = node',
+        'found[id(node)] = kept(made) if id(node) in in_memory else made',
+        'found[id(node)] = made',
         f'{_NUMBERS} -k "own_code and Tracks"',
     ),
     Mutation(
@@ -194,7 +194,7 @@ OF_OBJECTS = (
     Mutation(
         'dropout that is drawn for each end',
         'compiler/to_sources.py',
-        "if any(node.op == 'dropout' for node in order):",
+        "if any(node.op in ('dropout', 'softmax_of_sources') for node in order):",
         'if False:',
         f'{_NUMBERS} -k one_dropout_has_left',
     ),

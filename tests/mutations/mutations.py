@@ -23,6 +23,7 @@ from tests.mutations.in_products import OF_PRODUCTS
 from tests.mutations.in_programs import OF_PROGRAMS
 from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
 from tests.mutations.in_traced_calls import OF_TRACED_CALLS
+from tests.mutations.in_two_sets import OF_TWO_SETS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 from tests.mutations.in_typed_maps import OF_TYPED_MAPS
 from tests.mutations.in_types import OF_TYPES
@@ -42,6 +43,7 @@ MUTATIONS = (
     *OF_CODE_OF_OTHERS,
     *OF_MODULES,
     *OF_OBJECTS,
+    *OF_TWO_SETS,
     *OF_VALUES_OF_EDGES,
     *OF_TRACED_CALLS,
     *OF_MATRICES_OF_EDGES,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, Node, mapped, rewritten, value
+from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, Node, mapped, rewritten, value
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.untouched import may_be_singular
 
 # what needs the edges themselves, or is another on each
-_OF_EDGES = ('lookup', *REDUCTIONS, 'softmax', 'dropout', 'batch_norm', 'degree', 'results')
+_OF_EDGES = (*OF_ALL_EDGES, 'lookup', 'dropout', 'degree', 'results')
 # of a larger table few rows may be read
 _MOST_ROWS = 256
 

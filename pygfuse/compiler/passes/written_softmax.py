@@ -26,7 +26,8 @@ def softmaxes_recognised(output: Node) -> Node:
 def _rule(node: Node) -> Node | None:
     if node.op != 'div' or not isinstance(node.args[1], Node):
         return None
-    above, total = node.args[0], _without_epsilon(node.args[1])
+    divisor = _of_nodes(node.args[1])
+    above, total = node.args[0], _of_nodes(_without_epsilon(divisor))
     if not _is_reduction(total, 'sum') or not isinstance(above, Node):
         return None
     grown = total.args[0]
@@ -36,7 +37,7 @@ def _rule(node: Node) -> Node | None:
     if above is grown:
         return value('softmax', score)
     # targets without edges have a row of zeros, and no 0 / 0
-    if total is not node.args[1] and _is_reduction(above, 'sum'):
+    if total is not divisor and _is_reduction(above, 'sum'):
         return _weighted(above, grown, score)
     return None
 
@@ -72,12 +73,18 @@ def _score_of(grown: Node) -> Node | None:
     score, highest = grown.args[0].args
     if not isinstance(score, Node) or not isinstance(highest, Node):
         return None
+    highest = _of_nodes(highest)
     if highest.op == 'detach':
-        (highest,) = highest.args
+        highest = _of_nodes(highest.args[0])
     if not _is_reduction(highest, 'max') or highest.residency != TARGET or score.shape != highest.shape:
         return None
     inner = highest.args[0]
     return score if inner is score or (inner.op == 'detach' and inner.args[0] is score) else None
+
+
+def _of_nodes(node: Node) -> Node:
+    """A value of targets that is read at their edges."""
+    return node.args[0] if node.op == 'of_targets' else node
 
 
 def _is_reduction(node: Node, reduce: str) -> bool:
