@@ -119,8 +119,8 @@ def _in_memory(message: Node) -> Collection[Node]:
         lambda: wordless_apart(message),
     ]
     order = computed_on_edges(message)
-    if any(node.op in ('dropout', 'softmax_of_sources') for node in order):
-        # both ends are given what is left of the same numbers; and a softmax is over the edges as they lead
+    if any(node.op == 'dropout' for node in order):
+        # both ends are given what is left of the same numbers
         return [message]
     known = {id(node) for node in order}
     for attempt in attempts:

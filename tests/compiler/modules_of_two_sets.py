@@ -89,22 +89,37 @@ class WeighedBothWays(nn.Module):
     def forward(self, x, y, edge_index, edge_attr):
         row, col = edge_index
         received = softmax(edge_attr[:, :1], col, num_nodes=y.size(0))
-        sent = softmax((x[row] * y[col]).mean(-1, keepdim=True), row)
         message = x[row] * y[col]
+        sent = softmax(message - x[row], row)
         to_targets = scatter(message * received, col, dim=0, dim_size=y.size(0), reduce='sum')
         to_sources = scatter(message * received, row, dim=0, dim_size=x.size(0), reduce='sum')
         return to_targets, to_sources + scatter(message * sent, row, dim=0, dim_size=x.size(0), reduce='max')
 
 
 class SentInShares(nn.Module):
-    """Shares of what sources send, of numbers of theirs alone, of messages that both ends add up."""
+    """Shares of what sources send, of numbers of theirs alone, of what no program has words for."""
 
-    def forward(self, x, y, edge_index):
+    def forward(self, x, y, a, edge_index):
         row, col = edge_index
-        message = x[row] + y[col]
-        y = y + scatter(message, col, dim=0, dim_size=y.size(0), reduce='sum')
-        share = softmax(x[:, :1][row], row)
-        return x + scatter((x[row] + y[col]) * share, row, dim=0, dim_size=x.size(0), reduce='max'), y
+        y = y + scatter(x[row] + y[col], col, dim=0, dim_size=y.size(0), reduce='sum')
+        sent = torch.cumsum(x[row] * y[col], dim=-1)
+        return x + scatter(sent * softmax(a[row], row), row, dim=0, dim_size=x.size(0), reduce='max'), y
+
+
+class Listeners(nn.Module):
+    """What targets hear of sources, of which the call brings the targets first."""
+
+    def forward(self, x_dst, x_src, edge_index):
+        src, dst = edge_index
+        heard = torch.relu(x_src[src] - x_dst[dst])
+        return scatter(heard, dst, dim=0, dim_size=x_dst.size(0), reduce='mean')
+
+
+class LikedBy(nn.Module):
+    """Scores of links, of which the call brings the nodes of the second row first."""
+
+    def forward(self, x_movie, x_user, edge_label_index):
+        return (x_user[edge_label_index[0]] - x_movie[edge_label_index[1]]).tanh()
 
 
 class Counted(nn.Module):

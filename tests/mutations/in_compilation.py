@@ -22,8 +22,8 @@ OF_COMPILATION = (
     Mutation(
         'exponentials of targets without edges',
         'compiler/passes/softmax.py',
-        "            above = value('clamp', above, None, 1.0)",
-        '            pass',
+        "        above = value('clamp', above, None, 1.0)",
+        '        pass',
         'tests/compiler/test_own_convs.py -k isolated_nodes_alone',
     ),
     Mutation(

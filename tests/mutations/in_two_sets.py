@@ -14,7 +14,7 @@ OF_TWO_SETS = (
         'compiler/views.py',
         'if x.rows not in (index.rows, NUM_OTHERS):',
         'if False:',
-        f'{_OWN} and (Classifier or ToSenders)"',
+        f'{_OWN} and LikedBy"',
     ),
     Mutation(
         'sums at the other ends',
@@ -78,13 +78,6 @@ OF_TWO_SETS = (
         'output = _without_softmax(output)',
         'pass',
         f'{_TWO_SETS} -k "sources_add_up or WeighedBothWays"',
-    ),
-    Mutation(
-        'a softmax of sources that is one of targets',
-        'compiler/to_sources.py',
-        "node.op in ('dropout', 'softmax_of_sources')",
-        "node.op == 'dropout'",
-        f'{_OWN} and WeighedBothWays"',
     ),
     Mutation(
         'what is read within values in memory',

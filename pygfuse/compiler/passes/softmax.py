@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pygfuse.compiler.ir import EDGE, Node, rewritten, value
+from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, nodes_in, value
 
 
 def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) -> Node:
@@ -23,20 +23,26 @@ def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) ->
         ['max', 'sum', 'sum']
     """
     ids = None if chosen is None else {id(node) for node in chosen}
+    found: dict[int, Node] = {}
+    for node in in_order(output):
+        args = mapped(node.args, lambda parent: found[id(parent)])
+        is_same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
+        if node.op == 'softmax' and (ids is None or id(node) in ids):
+            found[id(node)] = _apart(*args)
+        else:
+            # what is computed of one may reside elsewhere now
+            found[id(node)] = node if is_same else value(node.op, *args, **node.attributes)
+    return found[id(output)]
 
-    def rule(node: Node) -> Node | None:
-        if node.op != 'softmax' or (ids is not None and id(node) not in ids):
-            return None
-        (score,) = node.args
-        # its gradient is zero: a softmax does not change where all scores change alike
-        highest = value('detach', value('reduce', score, reduce='max'))
-        above = value('sub', score, highest)
-        if above.residency != EDGE:
-            # targets without edges are computed, too: of what is infinite there, a gradient of 0 would become NaN
-            above = value('clamp', above, None, 1.0)
-        grown = value('exp', above)
-        # PyG's way; a bound of 1 would have no gradient where a sum is below it by rounding
-        total = value('add', value('reduce', grown, reduce='sum'), 1e-16)
-        return value('div', grown, total)
 
-    return rewritten(output, rule)
+def _apart(score: Node) -> Node:
+    # its gradient is zero: a softmax does not change where all scores change alike
+    highest = value('detach', value('reduce', score, reduce='max'))
+    above = value('sub', score, highest)
+    if above.residency != EDGE:
+        # targets without edges are computed, too: of what is infinite there, a gradient of 0 would become NaN
+        above = value('clamp', above, None, 1.0)
+    grown = value('exp', above)
+    # PyG's way; a bound of 1 would have no gradient where a sum is below it by rounding
+    total = value('add', value('reduce', grown, reduce='sum'), 1e-16)
+    return value('div', grown, total)

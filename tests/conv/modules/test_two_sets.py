@@ -38,7 +38,9 @@ ARGUMENTS = {
     two.Hyperedges: lambda d: {'x': d['x'], 'e': d['y'], 'node_idx': d['edges'][0], 'edge_idx': d['edges'][1]},
     two.ToSenders: lambda d: {'x': d['x'], 'y': d['y'], 'edge_index': d['edges'], 'num_senders': d['x'].shape[0]},
     two.Counted: lambda d: {'x': d['x'], 'y': d['y'], 'edge_index': d['edges']},
-    two.SentInShares: lambda d: {'x': d['x'], 'y': d['y'], 'edge_index': d['edges']},
+    two.Listeners: lambda d: {'x_dst': d['y'], 'x_src': d['x'], 'edge_index': d['edges']},
+    two.LikedBy: lambda d: {'x_movie': d['y'], 'x_user': d['x'], 'edge_label_index': d['edges']},
+    two.SentInShares: lambda d: {'x': d['x'], 'y': d['y'], 'a': d['x'][:, :1].clone(), 'edge_index': d['edges']},
     two.WeighedBothWays: lambda d: {
         **{'x': d['x'], 'y': d['y'], 'edge_index': d['edges'], 'edge_attr': d['edge_attr']},
     },
@@ -73,10 +75,10 @@ def test_each_call_may_bring_other_numbers_of_nodes():
 
 
 def test_the_larger_set_may_be_either():
-    module = two.CrossAttention()
+    module = two.Listeners()
     compiled = pygfuse.compile(copy.deepcopy(module))
     for sizes in ({'sources': 30, 'targets': 90}, {'sources': 90, 'targets': 30}):
-        arguments = ARGUMENTS[two.CrossAttention](given(**sizes))
+        arguments = ARGUMENTS[two.Listeners](given(**sizes))
         torch.testing.assert_close(compiled(**arguments), module(**arguments))
         assert compiled.note.reason is None
 
