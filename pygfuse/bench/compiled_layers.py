@@ -72,6 +72,11 @@ def _of_edges(width: int) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda x, edge_index: torch.randn(edge_index.shape[1], width)
 
 
+def _others(x: Tensor, edge_index: Tensor) -> Tensor:
+    # one more, which tells the sets apart
+    return torch.randn(x.shape[0] + 1, CHANNELS)
+
+
 def _edge_weight(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.rand(edge_index.shape[1])
 
@@ -156,6 +161,11 @@ LAYERS: dict[str, CompiledLayer] = {
     'both ways, own module': CompiledLayer(
         lambda: own_modules.WeighedBothWays(CHANNELS), _with(edge_weight=_edge_weight)
     ),
+    'cross attention, own module': CompiledLayer(
+        lambda: own_modules.CrossAttention(CHANNELS, HEADS), _with(others=_others), is_wide=True
+    ),
+    'links between sets, own module': CompiledLayer(own_modules.LinksBetween, _with(others=_others)),
+    'hyperedges, own module': CompiledLayer(lambda: own_modules.Hyperedges(CHANNELS), _with(others=_others)),
     "DimeNet's InteractionBlock": CompiledLayer(
         lambda: InteractionBlock(CHANNELS, EDGE_DIM, 7, 6, 1, 2, F.silu), _triplets, is_wide=True
     ),

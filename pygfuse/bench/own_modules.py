@@ -168,3 +168,41 @@ class WeighedBothWays(Module):
         arriving = torch.zeros_like(x).index_add_(0, end, weight * x[start])
         leaving = torch.zeros_like(x).index_add_(0, start, weight * x[end])
         return self.lin(torch.cat([arriving, leaving, x], dim=1)).tanh()
+
+
+class CrossAttention(Module):
+    """Attention of nodes of one set to those of another, by dot products of heads."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (Linear(channels, channels) for _ in range(3))
+
+    def forward(self, x: Tensor, edge_index: Tensor, others: Tensor) -> Tensor:
+        src, dst = edge_index
+        query = self.query(others).unflatten(-1, (self.heads, -1))
+        key, value = (lin(x).unflatten(-1, (self.heads, -1)) for lin in (self.key, self.value))
+        score = (query[dst] * key[src]).sum(-1) / key.shape[-1] ** 0.5
+        weighed = softmax(score, dst, num_nodes=others.shape[0]).unsqueeze(-1) * value[src]
+        return torch.zeros_like(query).index_add_(0, dst, weighed).flatten(1)
+
+
+class LinksBetween(Module):
+    """A score of each edge between users and films."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, others: Tensor) -> Tensor:
+        return (x[edge_index[0]] * others[edge_index[1]]).sum(dim=-1)
+
+
+class Hyperedges(Module):
+    """From nodes to the hyperedges that hold them, and back."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.lin, self.back = Linear(channels, channels), Linear(channels, channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        node, hyperedge = edge_index
+        held = torch.zeros_like(others).index_add_(0, hyperedge, self.lin(x)[node])
+        others = others + F.relu(self.back(held))
+        return torch.zeros_like(x).index_add_(0, node, others[hyperedge]), others

@@ -216,14 +216,29 @@ _RANDOM = ('rand', 'bernoulli', 'multinomial', 'normal', 'poisson', 'dropout', '
 
 def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Records any function of shared values."""
-    if any(word in name for word in _RANDOM) or (name.endswith('_') and not name.startswith('__')):
+    if (any(word in name for word in _RANDOM) and name != 'normalize') or (
+        name.endswith('_') and not name.startswith('__')
+    ):
         raise Refused(f'{name} draws random numbers or writes')
     keywords = tuple(replaced(kwargs, lambda symbol: _refuse_keyword(name)).items())
     arguments = replaced(args, lambda symbol: symbol.node)
     if any(isinstance(a, Rows) for a in _flat(arguments)):
         raise Refused('a shape of shared values depends on the number of edges')
     _refuse_values(function, name)
+    if name in _IN_PIECES:
+        count = len(function(*replaced(args, lambda symbol: symbol.node.example()), **kwargs))
+        keywords = ('function', function), *keywords
+        pieces = [value('call', *arguments, function=_piece, keywords=(('piece', k), *keywords)) for k in range(count)]
+        return tuple(map(_symbols, pieces))
     return _symbols(value('call', *arguments, function=function, keywords=keywords))
+
+
+# functions that give several parts of a value
+_IN_PIECES = 'chunk', 'split', 'unbind', 'tensor_split'
+
+
+def _piece(*args: Any, piece: int, function: Callable, **keywords: Any) -> Tensor:
+    return function(*args, **keywords)[piece]
 
 
 def _refuse_keyword(name: str) -> Any:
@@ -231,7 +246,7 @@ def _refuse_keyword(name: str) -> Any:
 
 
 def _refuse_values(function: Callable, name: str) -> None:
-    if name in ('item', 'tolist', 'numpy', '__bool__', '__len__', 'nonzero', 'unique', 'chunk', 'split', 'unbind'):
+    if name in ('item', 'tolist', 'numpy', '__bool__', '__len__', 'nonzero', 'unique'):
         raise Refused(f'{name} of a parameter')
 
 

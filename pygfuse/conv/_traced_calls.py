@@ -104,7 +104,12 @@ def known_as(call: TracedCall) -> str:
 def run_known(name: str, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
     """`TracedCall.run` of calls by a name; if it is none, the reason that it is."""
     # torch takes no attribute by any text
-    return getattr(_CALLS, name).run(layer, adjacency, size, kwargs) if name.startswith(_NAME) else name
+    return getattr(_CALLS, name).run(layer, adjacency, size, kwargs) if is_known(name) else name
+
+
+def is_known(name: str) -> bool:
+    """Whether it is the name of such calls, and no reason."""
+    return name.startswith(_NAME)
 
 
 class TracedByTorch:

@@ -12,11 +12,33 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.modules import Returned
+from pygfuse.compiler.places import OTHER_ENDS
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._known_arguments import KnownArguments
-from pygfuse.conv._module_calls import ModuleCall, as_one, call_of, names_of, names_of_edges, nums_nodes
-from pygfuse.conv._traced_calls import NOT_TRACED, Described, TracedCall, described, example_of, known_as, run_known
+from pygfuse.conv._module_calls import (
+    ALL_SETS,
+    ONE_SET,
+    ModuleCall,
+    as_one,
+    call_of,
+    names_of,
+    names_of_edges,
+    nums_nodes,
+)
+from pygfuse.conv._traced_calls import (
+    NOT_TRACED,
+    Described,
+    TracedCall,
+    described,
+    example_of,
+    is_known,
+    known_as,
+    run_known,
+)
 from pygfuse.graph.adjacency import FLOWS
+
+# names, and of which set of nodes each is
+OfNodes = tuple[tuple[str, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,19 +88,24 @@ class ModuleTracedByTorch:
         others = {name: value for name, value in given.items() if name not in edges}
         tensors = {name: value for name, value in others.items() if isinstance(value, Tensor) and value.dim() > 0}
         counts = nums_nodes(list(tensors.values()), edge_index.shape[1])
-        if not counts:
-            return NOT_TRACED
-        nodes = counts[0]
-        of_nodes = tuple([name for name, value in tensors.items() if guard_or_false(value.shape[0] == nodes)])
-        numbers = tuple([name for name, value in others.items() if type(value) is int and value == nodes])
-        described_as = {name: value for name, value in others.items() if name not in numbers}
-        of_others = tuple([name for name in described_as if name not in of_nodes])
-        call = described(edge_index, None, described_as, of_nodes, of_others)
-        if call is None:
-            return NOT_TRACED
-        known = self.traced_call(call, edges, of_nodes[0], numbers, str(edge_index.device))
+        known = self._known(edges, edge_index, others, tensors, counts[:1])
+        if not is_known(known) and len(counts) > 1:
+            of_two = self._known(edges, edge_index, others, tensors, counts[:2])
+            known = known if of_two in (OTHER_ENDS, NOT_TRACED) else of_two
         found = run_known(known, self, edge_index, None, given)
         return found if isinstance(found, str) else (found[0],)
+
+    def _known(
+        self, edges: tuple[str, ...], edge_index: Tensor, others: dict[str, Any], tensors: dict[str, Any], counts: list
+    ) -> str:
+        """`traced_call` of a call whose edges lead between so many nodes; why torch traces the module's own code."""
+        if not counts:
+            return NOT_TRACED
+        of_nodes, numbers = _of_counts(_rows_of(tensors), counts), _of_counts(_numbers_of(others), counts)
+        said = {name: value for name, value in others.items() if name not in dict(numbers)}
+        of_others = tuple([name for name in said if name not in dict(of_nodes)])
+        call = described(edge_index, None, said, tuple(dict(of_nodes)), of_others)
+        return NOT_TRACED if call is None else self.traced_call(call, edges, of_nodes, numbers, str(edge_index.device))
 
     @torch.compiler.assume_constant_result
     def arguments_of_forward(self) -> tuple[str, ...]:
@@ -87,43 +114,86 @@ class ModuleTracedByTorch:
 
     @torch.compiler.assume_constant_result
     def traced_call(
-        self, call: Described, edges: tuple[str, ...], of_nodes: str, numbers: tuple[str, ...], device: str
+        self, call: Described, edges: tuple[str, ...], of_nodes: OfNodes, numbers: OfNodes, device: str
     ) -> str:
         """The name of what is known of calls of a kind, or why torch traces the module's own code.
 
         Args:
             call: A call without its edges, as of `pygfuse.conv._traced_calls.described`.
             edges: The name of the edges, or those of their rows.
-            of_nodes: The name of a tensor of nodes.
-            numbers: The names of numbers of nodes.
+            of_nodes: The names of tensors of nodes, and of which set each is.
+            numbers: The same of numbers of nodes.
             device: Where its tensors are.
         """
         edge_index, _, given = example_of(call, device)
         try:
-            counts = dict.fromkeys(numbers, given[of_nodes].shape[0])
+            sizes = {place: given[name].shape[0] for name, place in of_nodes}
+            counts = {name: sizes[place] for name, place in numbers}
             rows = [edge_index] if len(edges) == 1 else edge_index
-            example = call_of(self.plain, (), {**given, **dict(zip(edges, rows, strict=True)), **counts})
-            plan = self.plan_of_call(example)
+            arguments = {**given, **dict(zip(edges, rows, strict=True)), **counts}
+            example, plan = self._plan_of_example(arguments, len(sizes) > 1)
             if isinstance(plan, str):
                 return plan
             captured = plan.captured
             flow = FLOWS[1 - captured.target_row]
             return known_as(
-                TracedModule(TracedCall.of(plan, self, _arguments_of(example), flow), captured.returned, captured.kind)
+                TracedModule(
+                    TracedCall.of(plan, self, _arguments_of(example, captured.target_row), flow),
+                    captured.returned,
+                    captured.kind,
+                )
             )
         except (Refused, ValueError) as refusal:
             return str(refusal)
 
+    def _plan_of_example(self, arguments: dict[str, Any], of_two_sets: bool) -> tuple[ModuleCall, Any]:
+        """A call and its plan, by the first sets of nodes between which its edges may lead; or why there is none."""
+        reasons = []
+        for sets in ALL_SETS[1:] if of_two_sets else (ONE_SET,):
+            example = call_of(self.plain, (), arguments, sets=sets)
+            plan = self.plan_of_call(example)
+            if not isinstance(plan, str):
+                return example, plan
+            reasons.append(plan)
+        return example, next((reason for reason in reasons if reason != OTHER_ENDS), OTHER_ENDS)
 
-def _arguments_of(call: ModuleCall) -> KnownArguments:
+
+def _rows_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {name: value.shape[0] for name, value in tensors.items()}
+
+
+def _numbers_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if isinstance(value, int) and type(value) is not bool}
+
+
+def _of_counts(numbers: Mapping[str, Any], counts: list) -> OfNodes:
+    """Which of the numbers are numbers of nodes, and of which of them."""
+    found = []
+    for name, number in numbers.items():
+        for place, count in enumerate(counts):
+            if guard_or_false(count == number):
+                found.append((name, place))
+    return tuple(found)
+
+
+def _arguments_of(call: ModuleCall, target_row: int) -> KnownArguments:
     """Where the tensors of a call are."""
     given = {name: item for name, item in call.given.items() if isinstance(item, Given)}
     of_nodes = [name for name, item in given.items() if item.is_of_all]
+    # sources first
+    first = {side: name for name in reversed(of_nodes) for side in _sides(given[name].of_row, target_row)}
+    if len(first) < 2:
+        raise Refused('nothing tells the number of nodes')
     return KnownArguments(
         of_nodes=tuple([(name, name, None) for name in of_nodes]),
         of_edges=tuple([name for name, item in given.items() if item.residency == 'edge']),
         shared=tuple([(name, item.value.shape) for name, item in given.items() if item.residency == 'shared']),
-        counted=tuple([(name, None, side) for name in of_nodes[:1] for side in (0, 1)]),
+        counted=tuple([(name, None, side) for side, name in first.items()]),
         of_update=(),
         num_stacked=None,
     )
+
+
+def _sides(of_row: int | None, target_row: int) -> tuple[int, ...]:
+    """Whether nodes are the sources of edges (0), their targets (1), or both."""
+    return (0, 1) if of_row is None else (int(of_row == target_row),)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import scatter, softmax
+from torch_geometric.utils import degree, scatter, softmax
 
 import pygfuse
 from pygfuse._lib.modes import changed
@@ -33,6 +33,21 @@ UNARY = (
     'torch.exp(torch.tanh({}))', '(torch.sigmoid({}) + 0.5).log()', '(torch.sigmoid({}) + 0.1).sqrt()', '({} ** 2)',
     'F.relu6({})', "F.gelu({}, approximate='tanh')", 'F.selu({})', 'F.gelu({})',
 )  # fmt: skip
+# of rows whose numbers are taken together
+OF_ROWS = (
+    'F.normalize({}, dim=-1)', '({0} / ({0}.norm(dim=-1, keepdim=True) + 0.5))', '{}.cumsum(dim=-1)',
+    'F.layer_norm({}, (4,))', 'F.softmax({}, dim=-1)', '{}.masked_fill(edge_weight.view(-1, 1) > 0, 0.5)',
+    '({0} - {0}.mean(dim=-1, keepdim=True))', '({0} * {0}.amax(dim=-1, keepdim=True))',
+    'torch.where(edge_weight.view(-1, 1) > 0, {0}, -{0})',
+)  # fmt: skip
+# of nodes that have edges alone it is a number
+UNIT = '({0} / {0}.norm(dim=-1, keepdim=True))'
+# numbers of edges at each end, and shares of what sources send
+DEGREES = (
+    'degree(index, size_i, x_j.dtype).view(-1, 1)[index]',
+    'degree(edge_index_j, size_j, x_j.dtype).view(-1, 1)[edge_index_j]',
+)
+SENT = 'softmax({}, edge_index_j, None, size_j)'
 BINARY = (
     '({} + {})', '({} - {})', '({} * {})', 'torch.maximum({}, {})', 'torch.minimum({}, {})',
     '({} / (1.5 + torch.sigmoid({})))',
@@ -93,7 +108,12 @@ class Writer:
         if depth == 0:
             of_edges = [f'{self._map(EDGE_DIM, WIDTH)}(edge_attr)', choose.choice(TABLES)]
             return choose.choice([*self.rows, *self.rows, *of_edges, self._vector()])
-        kind = choose.randrange(15)
+        kind = choose.randrange(17)
+        if kind > 14:
+            is_of_nodes = choose.randrange(5) == 0
+            return (
+                UNIT.format(choose.choice(ROWS)) if is_of_nodes else choose.choice(OF_ROWS).format(self.row(depth - 1))
+            )
         if kind == 14:
             return choose.choice(MATRICES).format(self.row(depth - 1))
         if kind == 13:
@@ -128,9 +148,13 @@ class Writer:
         choose = self.random
         if depth == 0:
             leaves = ['edge_weight.view(-1, 1)', 'a_j', 'b_i', 'edge_weight.unsqueeze(-1)']
-            leaves.append('self.scale[edge_type].view(-1, 1)')
+            leaves += ['self.scale[edge_type].view(-1, 1)', choose.choice(DEGREES)]
             return choose.choice([*leaves, f'{self._map(EDGE_DIM, 1)}(edge_attr)'])
-        kind = choose.randrange(9)
+        kind = choose.randrange(11)
+        if kind == 10:
+            return f'({self.number(0)} / {choose.choice(DEGREES)})'
+        if kind == 9:
+            return SENT.format(self.number(depth - 1))
         if kind == 8:
             return f'frozen(lambda: {self.number(depth - 1)})'
         if kind < 2:
@@ -208,6 +232,7 @@ ROWS_OF_EDGES = (
 )  # fmt: skip
 
 
+OF_SOURCES = 'edge_index_j, size_j = row, x.size(0)'
 # how a step ends
 STEPS = '{x} = torch.tanh(self.last(out))', '{x} = {x} + out.tanh()', '{x}, {z} = out.tanh(), {x}'
 # what it weighs messages to sources by
@@ -279,7 +304,7 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     x = 'u' if of_two_sets else 'x'
     rows, target_row = choose.choice(ROWS_OF_EDGES)
     arguments = (*OF_MODULES, 'u') if of_two_sets else OF_MODULES
-    lines = [*holder.begins(arguments), rows, f'index, ptr, size_i = col, None, {x}.size(0)']
+    lines = [*holder.begins(arguments), rows, f'index, ptr, size_i = col, None, {x}.size(0)', OF_SOURCES]
     returned = []
     for step in range(choose.randint(1, 3)):
         lines += [f'{name} = {how.format(x=x)}' for name, how in GATHERED.items()]
@@ -308,7 +333,7 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
         how = choose.choice(STEPS)
         lines.append(how.format(x=x, z='y' if of_two_sets else 'z'))
     source = '\n    '.join([*lines, f'return {", ".join([*{"x": 0, x: 0}, *returned])}']) + '\n'
-    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'scatter': scatter}
+    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'scatter': scatter, 'degree': degree}
     exec(source, namespace)
     torch.manual_seed(seed)
     found = {'forward': namespace['forward'], 'of_two_sets': of_two_sets, 'target_row': target_row}
@@ -316,7 +341,7 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     return kind(writer.maps, writer.vectors).double(), source
 
 
-ARGUMENTS = 'x_i, x_j, z_j, y_i, a_j, b_i, edge_attr, edge_weight, edge_type, index, ptr, size_i'
+ARGUMENTS = 'x_i, x_j, z_j, y_i, a_j, b_i, edge_attr, edge_weight, edge_type, index, ptr, size_i, edge_index_j, size_j'
 
 
 def layer(seed: int) -> tuple[RandomConv, str]:
@@ -331,7 +356,7 @@ def layer(seed: int) -> tuple[RandomConv, str]:
     if made.stored is not None:
         lines.insert(1, f'    self.stored = {made.stored}')
     source = '\n'.join([*lines, ''])
-    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen}
+    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'degree': degree}
     exec(source, namespace)
     torch.manual_seed(seed)
     base = RandomConv if made.second is None else RandomPairs
@@ -340,19 +365,26 @@ def layer(seed: int) -> tuple[RandomConv, str]:
 
 
 def inputs(seed: int, num_nodes: int = 7, num_edges: int = 20) -> dict[str, torch.Tensor]:
-    """Arguments of a random layer; every target but one has edges, some are repeated."""
+    """Arguments of a random layer; every node but the last has edges into it, some are repeated; the last is zero."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     targets = torch.arange(num_edges) % (num_nodes - 1)
-    sources = torch.randint(num_nodes, (num_edges,), generator=generator)
-    of_nodes = {name: normal(num_nodes, WIDTH) for name in ('x', 'z', 'y')}
-    numbers = {name: normal(num_nodes, 1) for name in ('a', 'b')}
+    sources = torch.randint(num_nodes - 1, (num_edges,), generator=generator)
+    of_nodes = {name: without_last(normal(num_nodes, WIDTH)) for name in ('x', 'z', 'y')}
+    numbers = {name: without_last(normal(num_nodes, 1)) for name in ('a', 'b')}
     of_edges = {'edge_attr': normal(num_edges, EDGE_DIM), 'edge_weight': normal(num_edges)}
     of_edges['edge_type'] = torch.randint(TYPES, (num_edges,), generator=generator)
     return {'edge_index': torch.stack([sources, targets]), **of_nodes, **numbers, **of_edges}
+
+
+def without_last(x: Tensor) -> Tensor:
+    """Rows of nodes, of which the last is zero."""
+    with torch.no_grad():
+        x[-1] = 0.0
+    return x
 
 
 def inputs_of(module: RandomModule, seed: int, num_sources: int = 9) -> dict[str, torch.Tensor]:
@@ -363,8 +395,8 @@ def inputs_of(module: RandomModule, seed: int, num_sources: int = 9) -> dict[str
         given['u'] = given['x']
         for name in ('x', 'z', 'a'):
             shape = num_sources, *given[name].shape[1:]
-            given[name] = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-        sources = torch.randint(num_sources, (given['edge_index'].shape[1],), generator=generator)
+            given[name] = without_last(torch.randn(shape, generator=generator, dtype=torch.float64)).requires_grad_()
+        sources = torch.randint(num_sources - 1, (given['edge_index'].shape[1],), generator=generator)
         given['edge_index'] = torch.stack([sources, given['edge_index'][1]][:: 2 * module.target_row - 1])
     return given
 

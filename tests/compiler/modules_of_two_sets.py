@@ -115,6 +115,15 @@ class Listeners(nn.Module):
         return scatter(heard, dst, dim=0, dim_size=x_dst.size(0), reduce='mean')
 
 
+class SharesOfShares(nn.Module):
+    """What sources send of shares that targets decide alone."""
+
+    def forward(self, x, y, a, edge_index):
+        row, col = edge_index
+        share = softmax(softmax(y[:, :1][col], col, num_nodes=y.size(0)), row)
+        return y + scatter(x[row] * a[row] * share, col, dim=0, dim_size=y.size(0), reduce='sum')
+
+
 class LikedBy(nn.Module):
     """Scores of links, of which the call brings the nodes of the second row first."""
 

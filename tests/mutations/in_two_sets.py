@@ -135,4 +135,18 @@ OF_TWO_SETS = (
         "return value(f'of_{end}s', node)",
         f'{_ISOLATED} -k lead_back',
     ),
+    Mutation(
+        'a softmax of sources of what nodes decide',
+        'compiler/passes/softmax.py',
+        "if node.op == 'softmax_of_sources' and args[0].residency != EDGE:",
+        'if False:',
+        f'{_OWN} and SharesOfShares"',
+    ),
+    Mutation(
+        'a softmax of softmaxes that is taken apart alone',
+        'compiler/passes/softmax.py',
+        "if node.op == 'softmax' and (ids is None or id(node) in ids):",
+        "if node.op == 'softmax' and is_same and (ids is None or id(node) in ids):",
+        'tests/compiler/passes -k of_softmaxes',
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pygfuse.compiler.ir import EDGE, Node, in_order, mapped, nodes_in, value
+from pygfuse.compiler.ir import EDGE, Node, in_order, kept, mapped, nodes_in, value
 
 
 def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) -> Node:
@@ -30,7 +30,9 @@ def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) ->
         if node.op == 'softmax' and (ids is None or id(node) in ids):
             found[id(node)] = _apart(*args)
         else:
-            # what is computed of one may reside elsewhere now
+            if node.op == 'softmax_of_sources' and args[0].residency != EDGE:
+                # what was computed of edges may be of nodes now
+                args, is_same = (kept(value('on_edges', args[0])),), False
             found[id(node)] = node if is_same else value(node.op, *args, **node.attributes)
     return found[id(output)]
 

@@ -177,3 +177,11 @@ def test_naive_attention_becomes_the_expert_s():
     # what remains on the edges has one number each, but for the weighted neighbour
     widths = {node.op: node.width for node in on_edges(found, 'add', 'leaky_relu', 'softmax', 'mul')}
     assert widths == {'add': 1, 'leaky_relu': 1, 'softmax': 1, 'mul': 4}
+
+
+def test_softmaxes_of_softmaxes_are_all_taken_apart():
+    inner = value('softmax', source(2))
+    outer = value('softmax', value('mul', inner, target(2)))
+    found = softmax_taken_apart(value('reduce', outer, reduce='sum'), [inner, outer])
+    assert not any(node.op == 'softmax' for node in in_order(found))
+    check(softmax_taken_apart, value('reduce', outer, reduce='sum'))

@@ -39,6 +39,7 @@ ARGUMENTS = {
     two.ToSenders: lambda d: {'x': d['x'], 'y': d['y'], 'edge_index': d['edges'], 'num_senders': d['x'].shape[0]},
     two.Counted: lambda d: {'x': d['x'], 'y': d['y'], 'edge_index': d['edges']},
     two.Listeners: lambda d: {'x_dst': d['y'], 'x_src': d['x'], 'edge_index': d['edges']},
+    two.SharesOfShares: lambda d: {'x': d['x'], 'y': d['y'], 'a': d['x'][:, :1].clone(), 'edge_index': d['edges']},
     two.LikedBy: lambda d: {'x_movie': d['y'], 'x_user': d['x'], 'edge_label_index': d['edges']},
     two.SentInShares: lambda d: {'x': d['x'], 'y': d['y'], 'a': d['x'][:, :1].clone(), 'edge_index': d['edges']},
     two.WeighedBothWays: lambda d: {
@@ -204,12 +205,26 @@ def test_a_softmax_of_sources_of_rows_of_a_table():
     assert_same(OfTable(), arguments)
 
 
-def test_torch_compile_traces_them():
-    data = given()
-    module = two.CrossAttention()
+TRACED = [
+    *(two.Classifier, two.Listeners),
+    *(
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in (two.CrossAttention, two.Hyperedges, two.ToSenders, two.Counted)
+    ),
+]
+
+
+@pytest.mark.parametrize('kind', TRACED, ids=lambda kind: kind.__name__)
+def test_torch_compile_traces_them(kind):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module = kind()
     compiled = pygfuse.compile(copy.deepcopy(module))
-    arguments = ARGUMENTS[two.CrossAttention](data)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        traced = torch.compile(compiled, backend='aot_eager', fullgraph=True)
-        torch.testing.assert_close(traced(**arguments), module(**arguments))
+    traced = torch.compile(compiled, backend='aot_eager', fullgraph=True, dynamic=True)
+    for sizes in ({}, {'sources': 31, 'targets': 29, 'edges': 200}):
+        arguments = ARGUMENTS[kind](given(**sizes))
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            found = traced(**arguments)
+        torch.testing.assert_close(found, module(**arguments))
+        assert compiled.note.reason is None
