@@ -19,6 +19,7 @@ import pygfuse.compiler.handlers
 import pygfuse.compiler.scattering  # noqa: F401  all register handlers
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
+from pygfuse.compiler.leaves import bincount
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current
@@ -102,6 +103,8 @@ class _WithoutNumbers(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function.__name__ in _READING and any(isinstance(a, Tensor) for a in args[:1]):
             raise Refused(f'{function.__name__} of a tensor')
+        if function in _OF_ENDS and isinstance(args[0], Place):
+            return bincount(*args, **(kwargs or {}))
         if is_made_of_rows(function, args):
             return made_of_rows(function, args, **(kwargs or {}))
         given = args, kwargs or {}
@@ -109,9 +112,15 @@ class _WithoutNumbers(TorchFunctionMode):
         if has_rows and not any(others):
             # it would draw that many numbers, or make a tensor of that size
             raise Refused(f'{function.__name__} of a number of edges or nodes')
+        if function in _MADE and not any(others):
+            # what a call makes of numbers alone
+            return Symbol(value('call', *args, function=function, keywords=tuple((kwargs or {}).items())), None)
         return function(*args, **(kwargs or {}))
 
 
+_OF_ENDS = torch.bincount, torch.Tensor.bincount
+# functions that make a tensor of numbers
+_MADE = torch.zeros, torch.ones, torch.full, torch.eye, torch.arange, torch.linspace, torch.tensor
 _READING = {'item', 'tolist', 'numpy', '__array__', '__bool__', '__float__', '__int__', '__index__', '__iter__'}
 _SIZES = {'size_i': NUM_TARGETS, 'dim_size': NUM_TARGETS, 'size_j': NUM_SOURCES}
 
@@ -163,7 +172,11 @@ def device_of(given: Mapping[str, Any]) -> torch.device | None:
 
 
 def captured(
-    run: Callable[[Watched], Any], conv: Module, guards: Guards | None, device: torch.device | None
+    run: Callable[[Watched], Any],
+    conv: Module,
+    guards: Guards | None,
+    device: torch.device | None,
+    may_share: bool = False,
 ) -> Captured:
     """Captures what a function of a watched layer returns.
 
@@ -172,6 +185,7 @@ def captured(
         conv: The layer.
         guards: Where to remember what was read of the layer, also if it is refused.
         device: Where the tensors of the call are.
+        may_share: Whether it may return values that are of no edge and no node.
 
     Raises:
         Refused: If it has no intermediate representation.
@@ -195,16 +209,18 @@ def captured(
     stored = [one for one in guards.stored.values() if isinstance(one[-1], Symbol)]
     constants = tuple(one for one in guards.stored.values() if not isinstance(one[-1], Symbol))
     if len(returned) == 1 and not stored and out is not returned:
-        return Captured(_result(out), guards, constants=constants)
-    found = [_result(one) for one in returned] + [_result(symbol, 'stores') for *_, symbol in stored]
+        return Captured(_result(out, may_share=may_share), guards, constants=constants)
+    found = [_result(one, may_share=may_share) for one in returned] + [
+        _result(symbol, 'stores') for *_, symbol in stored
+    ]
     if any(node.op == 'input' for node in found):
         raise Refused('it returns or stores what it was given')
     places = tuple((module, name) for module, name, _ in stored)
     return Captured(value('results', *found), guards, places, constants, out is returned)
 
 
-def _result(out: Any, how: str = 'returns') -> Node:
-    if how == 'stores' and isinstance(out, Symbol) and out.node.residency == SHARED:
+def _result(out: Any, how: str = 'returns', may_share: bool = False) -> Node:
+    if (may_share or how == 'stores') and isinstance(out, Symbol) and out.node.residency == SHARED:
         return out.node
     if isinstance(out, Symbol):
         check_current([out])

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from pygfuse.compiler.filled import filled
+from pygfuse.compiler.of_nodes import is_over_edges, num_edges, sum_over_edges
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
 from pygfuse.compiler.piles import Pile
-from pygfuse.compiler.places import DEVICE, OF_NODES
+from pygfuse.compiler.places import DEVICE, NUM_EDGES, OF_NODES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.typed_maps import typed_product
@@ -227,12 +228,17 @@ def _check_dtype(x: Symbol, dtype: Any) -> None:
 @handler('sum')
 def _sum(x: Symbol, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Symbol:
     _check_dtype(x, dtype)
+    if x.rows == NUM_EDGES and is_over_edges(dim, x.dim()):
+        return sum_over_edges(x, dim, keepdim)
     return made('sum', x, dims=_inner_dims(x, dim), keepdim=keepdim)
 
 
 @handler('mean')
 def _mean(x: Symbol, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Symbol:
     _check_dtype(x, dtype)
+    if x.rows == NUM_EDGES and is_over_edges(dim, x.dim()):
+        total = sum_over_edges(x, dim, keepdim)
+        return made('div', total, made('mul', num_edges(x.dtype), x.node.width / total.node.width))
     dims = _inner_dims(x, dim)
     count = 1
     for d in dims:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +30,7 @@ from pygfuse.compiler.places import (
 )
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import write
-from pygfuse.compiler.symbols import Symbol, made
+from pygfuse.compiler.symbols import ANY_OF_NODES, HANDLERS, Symbol, are_of_nodes, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function
@@ -152,6 +153,13 @@ def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) 
     return _of_its_nodes(Node('degree', (), attributes, TARGET, (), dtype), index)
 
 
+def bincount(index: Place, weights: Any = None, minlength: Any = 0) -> Symbol:
+    """`torch.bincount` of the ends of edges, with a count for each node."""
+    if weights is not None:
+        raise Refused('a weighed count of edges')
+    return degree(index, minlength, torch.int64)
+
+
 def reduce(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_size: Any = None, dim: int = -2,
            reduce: str = 'sum') -> Any:  # fmt: skip
     """`Aggregation.reduce` of symbols."""
@@ -211,7 +219,14 @@ def _or_real(leaf: Callable, real: Callable) -> Callable:
     @functools.wraps(real)
     def either(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
-        return leaf(*args, **kwargs) if any(isinstance(a, (Symbol, Place)) for a in given) else real(*args, **kwargs)
+        if not any(isinstance(a, (Symbol, Place)) for a in given):
+            return real(*args, **kwargs)
+        symbols = [a for a in given if isinstance(a, Symbol)]
+        if len(symbols) == 2 and are_of_nodes(symbols) and not any(isinstance(a, OfEdges) for a in given):
+            # nodes in groups, graphs of a batch for example
+            bound = inspect.signature(real).bind(*args, **kwargs)
+            return HANDLERS[ANY_OF_NODES](real, bound.args, bound.kwargs)
+        return leaf(*args, **kwargs)
 
     return either
 

@@ -171,7 +171,8 @@ class _Lowering:
         program = _program(self.operands, text, scores, self.is_softmax)
         try:
             program.bind(tuple(self.operands.declared))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
+            # the last of a number that is no tensor, as 0 times a value is
             raise Refused(str(error)) from error
         whole = text if scores is None else f'{scores}\n{text}'
         values = self.operands.values

@@ -125,7 +125,7 @@ def capture_module(
         return tuple(computed)
 
     guards.add(plain, 'forward', plain.forward)
-    result = captured(run, module, guards, device)
+    result = captured(run, module, guards, device, may_share=True)
     nodes = in_order(result.output)
     walked = [node for node in nodes if node.op in REDUCTIONS]
     walked += [node for node in results_of(result.output) if node.residency == EDGE]

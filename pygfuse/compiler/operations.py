@@ -126,6 +126,11 @@ def _call(*args: Any, function: Callable, keywords: tuple) -> Any:
     return function(*args, **dict(keywords))
 
 
+def piece_of(*args: Any, piece: int, function: Callable, **keywords: Any) -> Tensor:
+    """One of several values that a function gives."""
+    return function(*args, **keywords)[piece]
+
+
 _selecting('reshape', lambda x, shape: x.reshape(x.shape[0], *shape))
 _selecting('expand', lambda x, shape: x.expand(x.shape[0], *shape))
 _selecting('permute', lambda x, dims: x.permute(dims))
@@ -175,6 +180,10 @@ OPERATIONS['norm_of_nodes'] = Operation(lambda x, *given, module: x if x.device.
 OPERATIONS['gru_cell'] = Operation(torch.gru_cell)
 # of all targets; and what is made of their number alone
 OPERATIONS['largest'] = Operation(torch.amax, row_wise=False, residency='shared')
+# any function of torch of all nodes, of whose numbers it gives a row for each, or one value
+OPERATIONS['of_nodes'] = Operation(_call)
+OPERATIONS['over_nodes'] = Operation(_call, row_wise=False, residency='shared')
+OPERATIONS['num_edges'] = Operation(lambda: None, row_wise=False, residency='shared')
 OPERATIONS['filled'] = Operation(lambda: None, residency='target')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')

@@ -134,6 +134,9 @@ class Place(OfEdges):
     def dim(self) -> int:
         return len(self.shape)
 
+    def bincount(self, *args: Any, **kwargs: Any) -> Any:
+        return torch.bincount(self, *args, **kwargs)
+
     def max(self) -> LastTarget:
         if not self.is_target:
             raise Refused('it reads the edges themselves (max)')

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
-from pygfuse.compiler.operations import OPERATIONS
-from pygfuse.compiler.places import DEVICE, OfEdges, Rows
+from pygfuse.compiler.operations import OPERATIONS, piece_of
+from pygfuse.compiler.places import DEVICE, OF_NODES, OfEdges, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current, share, write
 
 HANDLERS: dict[str, Callable] = {}
+# the handler of functions of nodes that have none
+ANY_OF_NODES = 'any of nodes'
 
 
 def handler(*names: str) -> Callable[[Callable], Callable]:
@@ -191,9 +194,14 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
     name = function.__name__
     if kwargs.pop('out', None) is not None:
         raise Refused(f'{name} writes into a tensor')
-    if kwargs.pop('inplace', False) or (name.endswith('_') and not name.endswith('__')):
-        changed = _recorded(function, name.removesuffix('_'), args, kwargs)
-        return _written(args[0], changed)
+    writes = name.endswith('_') and not name.endswith('__')
+    if kwargs.pop('inplace', False) or writes:
+        name = name.removesuffix('_')
+        # what it writes into is another value from then on
+        function = getattr(Tensor, name, None) if writes else function
+        if function is None:
+            raise Refused(f'{name}_ writes into a tensor')
+        return _written(args[0], _recorded(function, name, args, kwargs))
     return _recorded(function, name, args, kwargs)
 
 
@@ -203,42 +211,59 @@ def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]
     handler = HANDLERS.get(name.strip('_'))
     if all(symbol.rows is None for symbol in found) and name != 'dropout':
         result = _of_shared(function, name, args, kwargs)
-    elif handler is None:
-        raise Refused(f'{name} has no fused form on edges')
     else:
-        result = handler(*args, **kwargs)
+        result = _handled(handler, function, name, args, kwargs)
     share(symbols_in(result), found, name)
     return result if torch.is_grad_enabled() else replaced(result, lambda symbol: made('detach', symbol))
+
+
+def _handled(handler: Callable | None, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What a handler records; of nodes alone torch computes what none does."""
+    try:
+        if handler is None:
+            raise Refused(f'{name} has no fused form on edges')
+        return handler(*args, **kwargs)
+    except Refused:
+        is_of_nodes = are_of_nodes(list(symbols_in((args, kwargs)))) and not _is_drawn(name)
+        with contextlib.suppress(Refused):
+            if is_of_nodes:
+                return HANDLERS[ANY_OF_NODES](function, args, kwargs)
+        raise
+
+
+def are_of_nodes(symbols: Sequence[Symbol]) -> bool:
+    """Whether values are of nodes of one set, beside shared ones."""
+    rows = {symbol.rows for symbol in symbols} - {None}
+    return len(rows) == 1 and rows <= {*OF_NODES} and not any(symbol.is_stacked for symbol in symbols)
 
 
 _RANDOM = ('rand', 'bernoulli', 'multinomial', 'normal', 'poisson', 'dropout', 'exponential', 'uniform')
 
 
+def _is_drawn(name: str) -> bool:
+    """Whether a function of a name gives other numbers each time."""
+    return any(word in name for word in _RANDOM) and name != 'normalize'
+
+
 def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Records any function of shared values."""
-    if (any(word in name for word in _RANDOM) and name != 'normalize') or (
-        name.endswith('_') and not name.startswith('__')
-    ):
+    if _is_drawn(name) or (name.endswith('_') and not name.startswith('__')):
         raise Refused(f'{name} draws random numbers or writes')
     keywords = tuple(replaced(kwargs, lambda symbol: _refuse_keyword(name)).items())
     arguments = replaced(args, lambda symbol: symbol.node)
     if any(isinstance(a, Rows) for a in _flat(arguments)):
         raise Refused('a shape of shared values depends on the number of edges')
     _refuse_values(function, name)
-    if name in _IN_PIECES:
-        count = len(function(*replaced(args, lambda symbol: symbol.node.example()), **kwargs))
-        keywords = ('function', function), *keywords
-        pieces = [value('call', *arguments, function=_piece, keywords=(('piece', k), *keywords)) for k in range(count)]
-        return tuple(map(_symbols, pieces))
+    try:
+        out = function(*replaced(args, lambda symbol: symbol.node.example()), **kwargs)
+    except Exception as error:
+        raise Refused(f'{name}: {error}') from error
+    if isinstance(out, (tuple, list)) and all(isinstance(part, Tensor) for part in out):
+        pieces = [(('piece', k), ('function', function), *keywords) for k in range(len(out))]
+        found = [_symbols(value('call', *arguments, function=piece_of, keywords=one)) for one in pieces]
+        # of some the parts have names
+        return type(out)(found)
     return _symbols(value('call', *arguments, function=function, keywords=keywords))
-
-
-# functions that give several parts of a value
-_IN_PIECES = 'chunk', 'split', 'unbind', 'tensor_split'
-
-
-def _piece(*args: Any, piece: int, function: Callable, **keywords: Any) -> Tensor:
-    return function(*args, **keywords)[piece]
 
 
 def _refuse_keyword(name: str) -> Any:

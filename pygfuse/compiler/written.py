@@ -94,6 +94,7 @@ class _Lines:
             'with_edges_only': with_edges_only,
             'degree_of': _degree,
             'filled': _filled,
+            'num_edges': _num_edges,
             'resized': _resized,
             'multiplied': _multiplied,
             'gathered': _gathered,
@@ -136,6 +137,8 @@ class _Lines:
         if node.op == 'degree':
             side = node.attributes.get('side', TARGET)
             return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
+        if node.op == 'num_edges':
+            return f'num_edges(edges, {self._kept(node.dtype)})'
         if node.op == 'filled':
             said = ', '.join(map(self._kept, (node.shape, node.attributes['number'], node.dtype)))
             return f'filled(edges, {said}, {node.residency!r})'
@@ -378,6 +381,10 @@ def _resized(x: Tensor, size: int | Tensor) -> Tensor:
     """So many rows, of which those behind the targets are zero."""
     size = int(size)
     return x[:size] if size <= x.shape[0] else torch.cat([x, x.new_zeros(size - x.shape[0], *x.shape[1:])])
+
+
+def _num_edges(edges: Edges, dtype: torch.dtype) -> Tensor:
+    return torch.full((), edges.num_user_edges, dtype=dtype, device=edges.token.device)
 
 
 def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dtype, residency: str) -> Tensor:

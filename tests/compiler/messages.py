@@ -35,7 +35,7 @@ UNARY = (
 )  # fmt: skip
 # of rows whose numbers are taken together
 OF_ROWS = (
-    'F.normalize({}, dim=-1)', '({0} / ({0}.norm(dim=-1, keepdim=True) + 0.5))', '{}.cumsum(dim=-1)',
+    'F.normalize({} + 0.5, dim=-1)', '({0} / ({0}.norm(dim=-1, keepdim=True) + 0.5))', '{}.cumsum(dim=-1)',
     'F.layer_norm({}, (4,))', 'F.softmax({}, dim=-1)', '{}.masked_fill(edge_weight.view(-1, 1) > 0, 0.5)',
     '({0} - {0}.mean(dim=-1, keepdim=True))', '({0} * {0}.amax(dim=-1, keepdim=True))',
     'torch.where(edge_weight.view(-1, 1) > 0, {0}, -{0})',
@@ -235,6 +235,15 @@ ROWS_OF_EDGES = (
 OF_SOURCES = 'edge_index_j, size_j = row, x.size(0)'
 # how a step ends
 STEPS = '{x} = torch.tanh(self.last(out))', '{x} = {x} + out.tanh()', '{x}, {z} = out.tanh(), {x}'
+# what it computes of all nodes, of all edges, and of groups of nodes
+OF_ALL = (
+    'out - out.mean(0, keepdim=True)', 'out / (out.std(dim=0) + 1)', 'torch.cumsum(out, 0).tanh()',
+    'out * message.square().mean()', 'out + message.sum(0).tanh()', 'out / (1 + message.abs().mean(0, keepdim=True))',
+    'out + torch.zeros(3, 4, dtype=out.dtype).index_add_(0, group, out)[group]', 'out.softmax(0)',
+    "out + scatter(out, group, 0, 3, 'mean')[group]", 'out + torch.linspace(0, 1, 4, dtype=out.dtype)',
+    'out * torch.bincount(col, minlength=out.size(0)).clamp(min=1).view(-1, 1).to(out.dtype)',
+    'out + out.amax(dim=0)', 'out / out.norm()',
+)  # fmt: skip
 # what it weighs messages to sources by
 SHARES = (
     '2', '2', 'softmax(edge_weight.view(-1, 1), col, None, {x}.size(0))', 'softmax((x_i * x_j).mean(-1, True), row)',
@@ -262,7 +271,7 @@ class RandomModule(Parts):
 
 # how a module that is given an object reads and stores what it holds
 OF_OBJECTS = {Data: ('data.{}', "data['{}']", "data.get('{}')"), dict: ("data['{}']", "data.get('{}', None)")}
-OF_MODULES = 'edge_index', 'x', 'z', 'y', 'a', 'b', 'edge_attr', 'edge_weight', 'edge_type'
+OF_MODULES = 'edge_index', 'x', 'z', 'y', 'a', 'b', 'edge_attr', 'edge_weight', 'edge_type', 'group'
 
 
 class Holder:
@@ -323,6 +332,8 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
             reduce = holder.random.choice(('sum', 'mean', 'max', 'min'))
             to, share = 'x' if of_two_sets else 'out', holder.random.choice(SHARES).format(x=x)
             lines.append(f'{to} = {to} + scatter(message * {share}, row, 0, x.size(0), {reduce!r})')
+        if holder.random.randrange(4) == 0:
+            lines.append(f'out = {holder.random.choice(OF_ALL)}')
         lines += holder.keeps('out', f'out_{step}')
         if choose.randrange(4) == 0:
             lines.append(f'edge_attr = edge_attr + {writer._map(WIDTH, EDGE_DIM)}(message)')
@@ -390,6 +401,7 @@ def without_last(x: Tensor) -> Tensor:
 def inputs_of(module: RandomModule, seed: int, num_sources: int = 9) -> dict[str, torch.Tensor]:
     """Arguments of a random module."""
     given = inputs(seed)
+    given['group'] = torch.arange(given['x'].shape[0]) % 3
     if module.of_two_sets:
         generator = torch.Generator().manual_seed(~seed)
         given['u'] = given['x']

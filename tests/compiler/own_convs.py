@@ -210,11 +210,11 @@ class Constant(Own):
     other = torch.ones(8)
 
     def message(self, x_j):
-        return x_j * torch.ones(8)
+        return x_j * torch.as_tensor([1.0] * 8)
 
 
 REFUSED = {
-    Branches: 'a sum over all edges',
+    Branches: 'its control flow depends on values',
     Draws: 'randn_like has no fused form on edges',
     Counts: 'it computes with the number of edges or nodes',
     Sorts: 'sort has no fused form on edges',

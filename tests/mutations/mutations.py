@@ -18,6 +18,7 @@ from tests.mutations.in_mapped_walks import OF_MAPPED_WALKS
 from tests.mutations.in_matrices_of_edges import OF_MATRICES_OF_EDGES
 from tests.mutations.in_modules import OF_MODULES
 from tests.mutations.in_objects import OF_OBJECTS
+from tests.mutations.in_of_nodes import OF_NODES
 from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_products import OF_PRODUCTS
 from tests.mutations.in_programs import OF_PROGRAMS
@@ -44,6 +45,7 @@ MUTATIONS = (
     *OF_MODULES,
     *OF_OBJECTS,
     *OF_TWO_SETS,
+    *OF_NODES,
     *OF_VALUES_OF_EDGES,
     *OF_TRACED_CALLS,
     *OF_MATRICES_OF_EDGES,

@@ -1,0 +1,112 @@
+"""Functions of all nodes, or of all edges: torch computes them of whole values of nodes, as they are written.
+
+A sum over all edges is one over all nodes, of what each adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse.compiler.ir import SHARED, Node, mapped, value
+from pygfuse.compiler.leaves import scatter
+from pygfuse.compiler.operations import piece_of
+from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols import ANY_OF_NODES, Symbol, handler, recorded, replaced, symbols_in
+
+# numbers of nodes of examples, which tell what depends on them
+_EXAMPLES = NUM_TARGETS, NUM_SOURCES
+
+
+@handler(ANY_OF_NODES)
+def of_all_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Records a function of torch of values of nodes, which gives a row for each node, or a value of all.
+
+    Args:
+        function: The function.
+        args, kwargs: What it is given: values of nodes of one set among it.
+
+    Raises:
+        Refused: If it gives anything else, or values decide its shape.
+
+    Example:
+        >>> from pygfuse.compiler.ir import TARGET, leaf
+        >>> x = Symbol(leaf('x', TARGET, (4,), torch.float32), NUM_TARGETS)
+        >>> of_all_nodes(torch.std, (x, 0), {}).shape, of_all_nodes(torch.cumsum, (x, 0), {}).node.op
+        ((4,), 'of_nodes')
+    """
+    name = function.__name__
+    if any(True for _ in symbols_in(kwargs)):
+        raise Refused(f'{name} takes a value as a keyword')
+    (rows,) = {symbol.rows for symbol in symbols_in(args)} - {None}
+    nodes = replaced(args, lambda symbol: symbol.node)
+    few, many = (_results(function, nodes, kwargs, count) for count in _EXAMPLES)
+    keywords = tuple(replaced(kwargs, lambda symbol: symbol).items())
+    if isinstance(few, Tensor):
+        return _symbol(nodes, (few, many), rows, function=function, keywords=keywords)
+    if not isinstance(few, (tuple, list)) or not all(isinstance(part, Tensor) for part in few):
+        raise Refused(f'{name} of nodes gives a {type(few).__name__}')
+    keywords = ('function', function), *keywords
+    pairs = enumerate(zip(few, many, strict=True))
+    # of some the parts have names
+    return type(few)(
+        [_symbol(nodes, pair, rows, function=piece_of, keywords=(('piece', k), *keywords)) for k, pair in pairs]
+    )
+
+
+def _results(function: Callable, nodes: tuple, kwargs: dict[str, Any], count: int) -> Any:
+    """What a function gives of so many nodes, without memory."""
+
+    def example(node: Node) -> Tensor:
+        rows = () if node.residency == SHARED else (count,)
+        return torch.empty((*rows, *node.shape), dtype=node.dtype, device='meta')
+
+    try:
+        return function(*mapped(nodes, example), **kwargs)
+    except Exception as error:
+        raise Refused(f'{function.__name__} of all nodes: {error}') from error
+
+
+def _symbol(nodes: tuple, examples: Sequence[Tensor], rows: int, **attributes: Any) -> Symbol:
+    """The symbol of such a result, by what it is of two numbers of nodes."""
+    few, many = (tuple(example.shape) for example in examples)
+    if few == many:
+        return Symbol(value('over_nodes', *nodes, **attributes), None)
+    if few[:1] + many[:1] == _EXAMPLES and few[1:] == many[1:]:
+        return Symbol(value('of_nodes', *nodes, **attributes), rows)
+    raise Refused('a shape that depends on the number of nodes')
+
+
+def sum_over_edges(x: Symbol, dim: Any, keepdim: bool) -> Symbol:
+    """A sum over all edges, and over dimensions of their rows perhaps.
+
+    Args:
+        x: Values of edges.
+        dim: The dimensions, that of edges among them; None are all.
+        keepdim: Whether they are kept, each of size 1.
+
+    Raises:
+        Refused: If they have no sum for each target.
+    """
+    dims = range(x.dim()) if dim is None else [d % x.dim() for d in ((dim,) if isinstance(dim, int) else dim)]
+    of_targets = scatter(x, Place(True), 0, Rows(NUM_TARGETS))
+    return recorded(torch.sum, (of_targets, tuple(dims)), {'keepdim': keepdim and dim is not None})
+
+
+def is_over_edges(dim: Any, rank: int) -> bool:
+    """Whether a reduction of values of edges is over all edges.
+
+    Example:
+        >>> [is_over_edges(dim, 2) for dim in (None, 0, -1, (0, 1))]
+        [True, True, False, True]
+    """
+    return dim is None or any(isinstance(d, int) and d % rank == 0 for d in ((dim,) if isinstance(dim, int) else dim))
+
+
+def num_edges(dtype: torch.dtype) -> Symbol:
+    """The number of edges."""
+    return Symbol(Node('num_edges', (), {}, SHARED, (), dtype), None)

@@ -1,0 +1,95 @@
+"""Modules that take all nodes, all edges or groups of nodes together, beside what they gather and reduce."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.utils import scatter
+
+from tests.compiler.own_modules import WIDTH
+
+
+class Centred(nn.Module):
+    """Layers whose results are centred and of unit scale, by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.lins = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        for lin in self.lins:
+            x = lin(torch.zeros_like(x).index_add_(0, col, x[row]))
+            x = x - x.mean(dim=0, keepdim=True)
+            x = x / (x.pow(2).sum(dim=1).mean() + 1e-5).sqrt()
+        return F.log_softmax(x, dim=1), x.std(dim=0)
+
+
+class Energy(nn.Module):
+    """Dirichlet's energy, of which there is one number."""
+
+    def forward(self, x, edge_index, edge_weight):
+        row, col = edge_index
+        return (edge_weight * (x[row] - x[col]).pow(2).sum(dim=-1)).sum()
+
+
+class Ranking(nn.Module):
+    """A loss of links, and how large scores are."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        score = (x[row] * x[col]).sum(dim=-1)
+        return (
+            -F.logsigmoid(score).mean(),
+            (x[row] * x[col]).mean(dim=(0, 1)),
+            (x[row] - x[col]).abs().mean(0, keepdim=True),
+        )
+
+
+class Readout(nn.Module):
+    """Sums and averages of the nodes of graphs, which their nodes read again."""
+
+    def forward(self, x, edge_index, batch):
+        row, col = edge_index
+        x = F.relu(x + torch.zeros_like(x).index_add_(0, col, x[row] * x[col]))
+        sums = torch.zeros(3, WIDTH, dtype=x.dtype).index_add_(0, batch, x)
+        averages = scatter(x, batch, dim=0, dim_size=3, reduce='mean')
+        return x + torch.zeros_like(x).index_add_(0, col, averages[batch][row]), sums
+
+
+class Counts(nn.Module):
+    """Averages by counts of integers, and a basis that is made in each call."""
+
+    def forward(self, x, edge_index, edge_weight):
+        row, col = edge_index
+        count = torch.bincount(col, minlength=x.size(0)).clamp(min=1).to(x.dtype)
+        centres, width = torch.linspace(0, 1, WIDTH, dtype=x.dtype), torch.tensor([0.5], dtype=x.dtype)
+        basis = torch.exp(-(((edge_weight.sigmoid().unsqueeze(1) - centres) / width) ** 2))
+        return torch.zeros_like(x).index_add_(0, col, x[row] * basis) / count.unsqueeze(-1)
+
+
+class Parts(nn.Module):
+    """What torch gives in parts, of nodes and of all of them."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        x = torch.zeros_like(x).index_add_(0, col, x[row])
+        highest, _ = x.max(dim=0)
+        q, _ = torch.linalg.qr(torch.einsum('ni,nj->ij', x, x) + torch.eye(WIDTH, dtype=x.dtype))
+        return torch.zeros_like(x).index_add_(0, col, (x / (highest.abs() + 1))[row]) @ q.abs(), x.cumsum(0)
+
+
+class PartsOfParameters(nn.Module):
+    """Weights that one parameter holds, some of them normalised."""
+
+    def __init__(self):
+        super().__init__()
+        self.factors = nn.Parameter(torch.randn(2, WIDTH))
+        self.matrices = nn.Parameter(torch.randn(3, WIDTH, WIDTH) / WIDTH)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        of_sources, of_targets = self.factors.unbind(0)
+        first, second, third = self.matrices.chunk(3)
+        message = torch.tanh((x[row] * of_sources) @ first.squeeze(0)) + (x[col] * of_targets) @ second.squeeze(0)
+        out = torch.zeros_like(x).index_add_(0, col, message)
+        return out @ F.normalize(third.squeeze(0), dim=-1)
