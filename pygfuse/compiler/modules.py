@@ -11,9 +11,11 @@ from torch.nn import Module
 
 from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
-from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, in_order, results_of
-from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
+from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_of
+from pygfuse.compiler.kept import all_in_order
+from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Remaking, Rows
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.remade import Step
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.watch import Guards, Unwritten, Watched
@@ -57,12 +59,14 @@ class CapturedModule(Captured):
         kind: The class of several things that it returns, `tuple` or `list`; None of one.
         target_row: Which row of the edges holds the nodes to which it reduces.
         held: What it stores in objects that are arguments: the argument, the name there, and what.
+        steps: What makes the edges anew before it reads them.
     """
 
     returned: tuple[Returned, ...]
     kind: type | None
     target_row: int
     held: tuple[tuple[str, str, Returned], ...] = ()
+    steps: tuple[Step, ...] = ()
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """What a call returns, once it has stored what it stores in its arguments.
@@ -106,7 +110,8 @@ def capture_module(
     Raises:
         Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
     """
-    symbols = dict(_symbols(arguments, EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart)))
+    remaking = Remaking()
+    symbols = dict(_symbols(arguments, EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart, remaking)))
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
     symbols |= objects
@@ -126,7 +131,7 @@ def capture_module(
 
     guards.add(plain, 'forward', plain.forward)
     result = captured(run, module, guards, device, may_share=True)
-    nodes = in_order(result.output)
+    nodes = all_in_order(result.output)
     walked = [node for node in nodes if node.op in REDUCTIONS]
     walked += [node for node in results_of(result.output) if node.residency == EDGE]
     if not walked:
@@ -134,20 +139,38 @@ def capture_module(
     if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):
         # from pairs of types and sources lead other edges than those of the rest
         raise Refused('products by matrices of types beside other values of edges')
+    if remaking.steps:
+        _check_remade(nodes, arguments, of_two_sets)
     returned, kind, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields |= {'is_of_one_set': not of_two_sets, 'is_of_two_sets': of_two_sets, 'gathers_apart': gathers_apart}
-    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held)
+    steps = tuple(remaking.steps)
+    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held, steps=steps)
 
 
-def _symbols(arguments: Mapping[str, Any], edges: EdgeIndexRows) -> Iterator[tuple[str, Any]]:
-    """What stands for arguments, those within others by their places or names behind the name."""
+def _check_remade(nodes: Sequence[Node], arguments: Mapping[str, Any], of_two_sets: bool) -> None:
+    """Raises a Refused if values of the edges of a call are read beside edges that are made anew."""
+    if of_two_sets:
+        raise Refused('edges between two sets of nodes that are made anew')
+    given = {name for name, item in _leaves(arguments) if isinstance(item, Given) and item.residency == EDGE}
+    if any(node.op == 'input' and node.attributes['source'] in given for node in nodes):
+        raise Refused('values of edges before they are made anew')
+
+
+def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arguments, those within others by their places or names behind the name."""
     for name, item in arguments.items():
         if isinstance(item, (tuple, list, Fields)):
             parts = item.items.items() if isinstance(item, Fields) else enumerate(item)
-            yield from _symbols({f'{name}.{place}': one for place, one in parts}, edges)
+            yield from _leaves({f'{name}.{place}': one for place, one in parts})
         else:
-            yield name, _of_edges(item, edges) or symbol_of(name, _of_an_end(item, edges.target_row))
+            yield name, item
+
+
+def _symbols(arguments: Mapping[str, Any], edges: EdgeIndexRows) -> Iterator[tuple[str, Any]]:
+    """What stands for arguments."""
+    for name, item in _leaves(arguments):
+        yield name, _of_edges(item, edges) or symbol_of(name, _of_an_end(item, edges.target_row))
 
 
 def _of_edges(item: Any, edges: EdgeIndexRows) -> EdgeIndexRows | Place | None:

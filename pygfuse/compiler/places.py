@@ -198,6 +198,25 @@ class LastTarget(OfEdges):
     __hash__ = object.__hash__
 
 
+class Remaking:
+    """How a module makes edges anew before it reads them.
+
+    Attributes:
+        steps: What does.
+        read: After how many of them it has read the edges; None before it has.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
+        self.read: int | None = None
+
+    def reads(self, version: int) -> None:
+        """Notes that it reads them after so many steps."""
+        if self.read not in (None, version) or version != len(self.steps):
+            raise Refused('edges before and after they are made anew')
+        self.read = version
+
+
 @dataclasses.dataclass(frozen=True)
 class EdgeIndexRows(OfEdges):
     """The argument ``edge_index`` of a message: targets and sources of the edges, which are its rows.
@@ -207,15 +226,24 @@ class EdgeIndexRows(OfEdges):
         to_both: Whether edges may be reduced to the nodes of both rows.
         of_two_sets: Whether sources are other nodes than targets.
         gathers_apart: Whether what is gathered of a call's nodes is another value than theirs.
+        remaking: How they are made anew, if they may be.
+        version: After how many steps they are these.
     """
 
     target_row: int
     to_both: bool = False
     of_two_sets: bool = False
     gathers_apart: bool = False
+    remaking: Remaking | None = None
+    version: int = 0
+
+    def _read(self) -> None:
+        if self.remaking is not None:
+            self.remaking.reads(self.version)
 
     @property
     def shape(self) -> tuple[int, Rows]:
+        self._read()
         return 2, Rows(NUM_EDGES)
 
     @property
@@ -229,6 +257,7 @@ class EdgeIndexRows(OfEdges):
         return 2
 
     def numel(self) -> Rows:
+        self._read()
         return Rows(NUM_EDGES)
 
     def unbind(self, dim: int = 0) -> tuple[Place, Place]:
@@ -246,6 +275,7 @@ class EdgeIndexRows(OfEdges):
         row, *others = key if isinstance(key, tuple) else (key,)
         if type(row) is not int or not -2 <= row < 2 or others not in ([], [slice(None)]):
             raise Refused('it reads the edges themselves')
+        self._read()
         is_target = row % 2 == self.target_row
         rows = NUM_SOURCES if self.of_two_sets and not is_target else NUM_TARGETS
         return Place(is_target, (), True if self.to_both else None, rows, self.gathers_apart)

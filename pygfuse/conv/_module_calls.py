@@ -32,6 +32,7 @@ _NAMES_OF_ROWS = (
 )  # fmt: skip
 
 
+NO_EDGES = 'there are no edges'
 # which of the numbers of nodes of a call each row of its edges names; one, if both name the same nodes
 Sets = tuple[int, ...]
 ONE_SET: Sets = (0,)
@@ -135,7 +136,7 @@ def call_of(
         raise Refused('none of its arguments is an edge_index')
     edge_index = as_one(*[arguments[name] for name in names])
     if edge_index.shape[1] == 0:
-        raise Refused('there are no edges')
+        raise Refused(NO_EDGES)
     reason = fallback.why_not_device(edge_index)
     if reason is not None:
         raise Refused(reason)

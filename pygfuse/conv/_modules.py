@@ -16,10 +16,11 @@ from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.leaves import BY_OTHERS
 from pygfuse.compiler.modules import CapturedModule, capture_module
 from pygfuse.compiler.places import OTHER_ENDS
+from pygfuse.compiler.remade import remade
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import check_types
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
-from pygfuse.conv._module_calls import ALL_SETS, ONE_SET, Few, ModuleCall, Sets, call_of
+from pygfuse.conv._module_calls import ALL_SETS, NO_EDGES, ONE_SET, Few, ModuleCall, Sets, call_of
 from pygfuse.conv._planned import Planned
 from pygfuse.conv._plans import held, key_of, planned
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
@@ -152,7 +153,13 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
-        edges, given = self._edges(call, captured.target_row), call.tensors
+        given = call.tensors
+        if captured.steps:
+            edge_index, given = remade(captured.steps, call.edge_index, given, call.num_nodes[0])
+            call = call._replace(edge_index=edge_index)
+            if edge_index.shape[1] == 0:
+                return NO_EDGES
+        edges = self._edges(call, captured.target_row)
         reason = plan.why_not(edges, given)
         if reason is not None:
             return reason

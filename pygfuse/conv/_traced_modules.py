@@ -135,6 +135,8 @@ class ModuleTracedByTorch:
             if isinstance(plan, str):
                 return plan
             captured = plan.captured
+            if captured.steps:
+                return 'torch compiles no edges that are made anew'
             flow = FLOWS[1 - captured.target_row]
             return known_as(
                 TracedModule(

@@ -22,6 +22,7 @@ from tests.mutations.in_of_nodes import OF_NODES
 from tests.mutations.in_operators import OF_OPERATORS
 from tests.mutations.in_products import OF_PRODUCTS
 from tests.mutations.in_programs import OF_PROGRAMS
+from tests.mutations.in_remade_edges import OF_REMADE_EDGES
 from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
 from tests.mutations.in_traced_calls import OF_TRACED_CALLS
 from tests.mutations.in_two_sets import OF_TWO_SETS
@@ -46,6 +47,7 @@ MUTATIONS = (
     *OF_OBJECTS,
     *OF_TWO_SETS,
     *OF_NODES,
+    *OF_REMADE_EDGES,
     *OF_VALUES_OF_EDGES,
     *OF_TRACED_CALLS,
     *OF_MATRICES_OF_EDGES,
