@@ -93,6 +93,12 @@ class AlongEdges:
         return {**self.of_program, **self.others.operands}
 
     @property
+    def traced(self) -> tuple[EdgeProgram, str, int, int, int]:
+        """What the operator of its values takes: the program, the factor, heads, channels and how many numbers."""
+        walk = self.walk
+        return walk.program, self.factor, walk.heads, walk.channels, self.message.width
+
+    @property
     def call(self) -> ValuesCall:
         """What runs it."""
         walk = self.walk

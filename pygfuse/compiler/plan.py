@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pygfuse._lib.note import Note
 from pygfuse.compiler.by_type import types_in, why_no_types
+from pygfuse.compiler.called import summed
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.channel_sums import shared_sums_kept
 from pygfuse.compiler.chunked import Chunked
@@ -48,7 +49,7 @@ from pygfuse.compiler.steps import operands_of, steps_of
 from pygfuse.compiler.to_sources import reduced_by_walks
 from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of
-from pygfuse.compiler.written import Run, summed, written
+from pygfuse.compiler.written import Run, written
 from pygfuse.mapping.edge_chunks import are_too_many_to_keep
 from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of, fewest_of_chunks
 from pygfuse.ops import Edges

@@ -6,38 +6,24 @@ import collections
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import torch
-import torch_geometric.utils
 from torch import Tensor
 from torch.nn import Module
 
-from pygfuse._lib.backends import few_edges_of
-from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
 from pygfuse.compiler import by_type
 from pygfuse.compiler.along_edges import AlongEdges
+from pygfuse.compiler.called import CALLED, summed
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.forms import Form
 from pygfuse.compiler.ir import SOURCE, TARGET, Node
-from pygfuse.compiler.lowering import Walk, WalkArguments
+from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
-from pygfuse.compiler.selections import parts
-from pygfuse.compiler.untouched import Guarded, with_edges_only
+from pygfuse.compiler.untouched import Guarded
 from pygfuse.compiler.weighed import Weighed
-from pygfuse.graph.adjacency import target_row_of
-from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
-from pygfuse.ops import Edges, aggregate, new_seed
-from pygfuse.ops.aggregation import aggregate_known
-from pygfuse.ops.degrees import degrees_of
-from pygfuse.ops.eager import are_plain
-from pygfuse.ops.few_edges import SUMS, few_edges_weighed, is_said, sum_along
-from pygfuse.ops.intercepted import is_watched
-from pygfuse.program.products import Product
-from pygfuse.program.sums_along_edges import SUM, WEIGHTED
-from pygfuse.program.trace import SCALAR
+from pygfuse.ops import Edges
 
 Run: TypeAlias = Callable[[Edges, Mapping[str, Tensor], Note | None], Any]
 
@@ -89,20 +75,7 @@ class _Lines:
         self._types: dict[tuple[int, int], str] = {}
         self._edges = 'edges', 'note'
         self._leads_back = False
-        self._scope: dict[str, Any] = {'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows}
-        self._scope |= {
-            'with_edges_only': with_edges_only,
-            'degree_of': _degree,
-            'filled': _filled,
-            'num_edges': _num_edges,
-            'resized': _resized,
-            'multiplied': _multiplied,
-            'gathered': _gathered,
-            'of_directions': _of_directions,
-            'by_type': by_type,
-            'softmax_of_sources': _softmax_of_sources,
-            'parts': parts,
-        }
+        self._scope: dict[str, Any] = dict(CALLED)
 
     def add(self, node: Node) -> None:
         """Adds the lines of a value; those that it is computed of are there."""
@@ -192,9 +165,11 @@ class _Lines:
     def _result_of(self, form: Form, node: Node) -> str:
         if isinstance(form, Walk):
             return self._result_of_walk(form, node.shape, self._edges_of(node))
-        rows = form.others if isinstance(form, AlongEdges) else form
-        if self._places is not None and isinstance(rows, Chunked):
-            return self._row_of_each_edge(rows)
+        if self._places is not None and isinstance(form, AlongEdges):
+            operands = ', '.join(f'{name!r}: {self._operand(value)}' for name, value in form.of_program.items())
+            return f'along({self._kept(form.traced)}, edges, {{{operands}}}, {self._kept(form.message.shape)})'
+        if self._places is not None and isinstance(form, Chunked):
+            return self._row_of_each_edge(form)
         found = self._passes.get(id(form))
         if found is None:
             # one pass gives a reduction and values of edges
@@ -299,100 +274,3 @@ def _shared_products(forms: Collection[Form]) -> set[tuple[int, int]]:
         key for walk in walks for key in {_ids_of(o) for o in walk.operands.values() if isinstance(o, Factors)}
     )
     return {key for key, count in counts.items() if count > 1}
-
-
-def _multiplied(features: Tensor, weight: Tensor) -> Tensor | Product:
-    """An operand of several walks that is features of edges times a weight: multiplied once, where edges are few."""
-    if torch.compiler.is_compiling():
-        return Product(features, weight)
-    row_bytes = counted_bytes(weight.shape[1], weight.element_size())
-    if few_edges_of(features.device) is None or not are_multiplied_once(features.shape[0], row_bytes):
-        return Product(features, weight)
-    return _all_rows(features) @ weight
-
-
-def _walked(
-    walk: WalkArguments,
-    edges: Edges,
-    note: Note | None,
-    operands: dict[str, Tensor | Product],
-    shape: tuple[int, ...] | None,
-) -> Tensor:
-    """The result of a walk, in a shape that is not ``[targets, channels]``."""
-    seed = None
-    if walk.dropout > 0.0:
-        seed = new_seed(next(v for v in operands.values() if isinstance(v, Tensor)))
-    arguments = walk.program, edges, operands, walk.heads, walk.channels, walk.reduce, walk.dropout, seed
-    out = aggregate(*arguments, flat=True) if note is None else aggregate_known(*arguments, note)
-    return out if shape is None else out.view(out.shape[0], *shape)
-
-
-def summed(walk: Walk) -> tuple[str, str | None] | None:
-    """The operands of a walk that is a sum or mean of sources, perhaps weighed by a number for each edge."""
-    if walk.dropout > 0.0 or any(isinstance(operand, Factors) for operand in walk.operands.values()):
-        return None
-    bound = walk.program.bind(tuple(walk.operands))
-    if bound.summed_sources is not None and walk.reduce in SUMS:
-        return bound.summed_sources, None
-    if bound.weighed_sources is None or walk.reduce != SUM:
-        return None
-    source, weights = bound.weighed_sources
-    # a number for each edge, or for its only head
-    is_number = walk.heads == 1 or walk.program.operands[weights].level == SCALAR
-    return (source, weights) if is_number else None
-
-
-def _weighed(
-    walk: WalkArguments, edges: Edges, note: Note | None, x: Tensor, weights: Tensor | None,
-    operands: dict[str, Tensor], shape: tuple[int, ...] | None,
-) -> Tensor:  # fmt: skip
-    """The result of a walk that adds up sources, of few edges as they come."""
-    # a first call runs as those that follow it: a checkpoint wants the same tensors saved
-    is_known = note is not None or not (is_watched(list(operands.values())) or is_said(x.device))
-    few = few_edges_weighed(edges, x, weights, note or modes().note) if is_known else None
-    if few is None:
-        return _walked(walk, edges, note, operands, shape)
-    out = sum_along(x, few, walk.reduce if weights is None else WEIGHTED, weights=weights)
-    return out if shape is None else out.view(out.shape[0], *shape)
-
-
-def _all_rows(x: Tensor | Product) -> Tensor | Product:
-    """A tensor with all its rows, if they were deferred: a chunk reads any of them. Features of edges never are."""
-    return x if isinstance(x, Product) or are_plain((x,)) or x.dim() == 0 else x[:]
-
-
-def _softmax_of_sources(x: Tensor, edges: Edges) -> Tensor:
-    graph = edges.graph()
-    return torch_geometric.utils.softmax(x, graph.ends()[1 - graph.target_row], num_nodes=graph.num_sources)
-
-
-def _of_directions(found: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
-    """The results of a walk for each row of a value, in its shape."""
-    return torch.stack(list(found), dim=1).view(-1, *shape)
-
-
-def _gathered(x: Tensor, edges: Edges, residency: str) -> Tensor:
-    """The rows of nodes for each edge of an ``edge_index``."""
-    row = target_row_of(edges.flow)
-    return x.index_select(0, edges.token[row if residency == TARGET else 1 - row])
-
-
-def _resized(x: Tensor, size: int | Tensor) -> Tensor:
-    """So many rows, of which those behind the targets are zero."""
-    size = int(size)
-    return x[:size] if size <= x.shape[0] else torch.cat([x, x.new_zeros(size - x.shape[0], *x.shape[1:])])
-
-
-def _num_edges(edges: Edges, dtype: torch.dtype) -> Tensor:
-    return torch.full((), edges.num_user_edges, dtype=dtype, device=edges.token.device)
-
-
-def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dtype, residency: str) -> Tensor:
-    """A row of one number for each target or source."""
-    rows = edges.num_targets if residency == TARGET else edges.num_sources
-    return torch.full((rows, *shape), number, dtype=dtype, device=edges.token.device)
-
-
-def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) -> Tensor:
-    """The numbers of edges into targets, or out of sources."""
-    return degrees_of(edges, side, next(iter(given.values())).new_empty(0, dtype=dtype))

@@ -41,7 +41,7 @@ def said_of_backward(is_cuda: bool) -> dict[str, Any]:
     return {} if said is None else {name: getattr(said, name) for name in _OF_BACKWARD}
 
 
-def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Sequence[int] = ()) -> None:
+def save_arguments(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Sequence[int] = ()) -> None:
     """Saves the arguments and the output, without the values of the tensors at the places `unread`."""
     tensors = list(arguments.tensors)
     ctx.unread = unread
@@ -55,7 +55,7 @@ def _keep(ctx, arguments: Arguments, output: Sequence[Tensor | None], unread: Se
 
 
 def kept_arguments(ctx) -> tuple[Arguments, Sequence[Tensor | None]]:
-    """What `_keep` was given; tensors whose values were not saved hold anything."""
+    """What `save_arguments` was given; tensors whose values were not saved hold anything."""
     # once: reading them a second time would compute a checkpoint a second time, which it refuses
     saved, count = ctx.saved_tensors, ctx.arguments.names.count(',') + 1
     token, seed, *output = saved[count:]
@@ -71,7 +71,7 @@ def setup_context(ctx, inputs, output):
     out, *rest = output
     plan, _ = plan_of_arguments(arguments)
     unread = plan.adjoint(tuple([tensor.requires_grad for tensor in arguments.tensors])).unread
-    _keep(ctx, arguments, (out if plan.reads_output else None, *rest), unread)
+    save_arguments(ctx, arguments, (out if plan.reads_output else None, *rest), unread)
     note = modes().note
     ctx.note = weakref.ref(note) if plan.is_noted and note is not None else None
     ctx.said = said_of_backward(out.is_cuda)
@@ -81,12 +81,12 @@ def setup_context(ctx, inputs, output):
 
 def backward(ctx, grad_out, *_):
     arguments, (kept, *rest) = kept_arguments(ctx)
-    needed = _needed_of(ctx, arguments)
+    needed = needed_names(ctx, arguments)
     gradients: dict[str, Tensor] = {}
     if grad_out is not None and needed:
         compute = differentiated if is_differentiated(grad_out) else by_operator
         gradients = compute(ctx, arguments, needed, grad_out, kept, rest)
-    return _structured(arguments, gradients, 1)
+    return structured(arguments, gradients, 1)
 
 
 def is_differentiated(grad: Tensor) -> bool:
@@ -127,7 +127,7 @@ def as_in_forward(ctx) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if said.note is note and not more else changed(note=note, **more)
 
 
-def _needed_of(ctx, arguments: Arguments) -> list[str]:
+def needed_names(ctx, arguments: Arguments) -> list[str]:
     """The names of the tensors that need a gradient."""
     flags = ctx.needs_input_grad[Arguments._fields.index('tensors')]
     if not torch.compiler.is_compiling():
@@ -135,7 +135,7 @@ def _needed_of(ctx, arguments: Arguments) -> list[str]:
     return [name for name, flag in zip(arguments.names.split(','), flags, strict=True) if flag]
 
 
-def _structured(arguments: Arguments, gradients: Mapping[str, Tensor], more: int) -> tuple:
+def structured(arguments: Arguments, gradients: Mapping[str, Tensor], more: int) -> tuple:
     """Gradients in the order of an operator's arguments, of which there are `more` after those of a call."""
     none = Arguments(*[None] * len(Arguments._fields))
     # the structure that torch.library expects: an empty list counts as a list, any other as one argument
@@ -195,13 +195,13 @@ def _output(call: Call) -> Tensor:
 
 
 def weights_context(ctx, inputs, output):
-    _keep(ctx, parted(inputs)[0], ())
+    save_arguments(ctx, parted(inputs)[0], ())
 
 
 def weights_backward(ctx, grad):
     arguments, _ = kept_arguments(ctx)
-    gradients = by_reference(arguments, _needed_of(ctx, arguments), grad, reference.weights)
-    return _structured(arguments, gradients, 1)
+    gradients = by_reference(arguments, needed_names(ctx, arguments), grad, reference.weights)
+    return structured(arguments, gradients, 1)
 
 
 def flags_of(arguments: Arguments, needed: Collection[str]) -> dict[str, bool | Product]:

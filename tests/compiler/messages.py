@@ -39,6 +39,7 @@ OF_ROWS = (
     'F.layer_norm({}, (4,))', 'F.softmax({}, dim=-1)', '{}.masked_fill(edge_weight.view(-1, 1) > 0, 0.5)',
     '({0} - {0}.mean(dim=-1, keepdim=True))', '({0} * {0}.amax(dim=-1, keepdim=True))',
     'torch.where(edge_weight.view(-1, 1) > 0, {0}, -{0})',
+    '({0} / (1 + {0}.abs().mean()))', '({0} - {0}.mean(0))', '({0} * {0}.sum(dim=0, keepdim=True).tanh())',
 )  # fmt: skip
 # of nodes that have edges alone it is a number
 UNIT = '({0} / {0}.norm(dim=-1, keepdim=True))'

@@ -246,7 +246,7 @@ OF_CODE_OF_OTHERS = (
     ),
     Mutation(
         'rows behind the targets',
-        'compiler/written.py',
+        'compiler/called.py',
         'return x[:size] if size <= x.shape[0] else',
         'return x[:size] if True else',
         f'{_SIZES} -k those_of_pyg',
@@ -344,7 +344,7 @@ OF_CODE_OF_OTHERS = (
     ),
     Mutation(
         'the end by which a softmax of sources groups',
-        'compiler/written.py',
+        'compiler/called.py',
         'graph.ends()[1 - graph.target_row]',
         'graph.ends()[graph.target_row]',
         f'{_EDGE_INDEX} -k over_the_edges_of_sources',

@@ -28,7 +28,7 @@ OF_COMPILED_CALLS = (
     ),
     Mutation(
         'the first call of a compiled layer',
-        'compiler/written.py',
+        'compiler/called.py',
         'is_known = note is not None or not (is_watched(list(operands.values())) or is_said(x.device))',
         'is_known = note is not None',
         'tests/compiler/test_known_calls.py -k checkpoint',

@@ -24,7 +24,7 @@ OF_NODES = (
     ),
     Mutation(
         'a number of edges that is one of nodes',
-        'compiler/written.py',
+        'compiler/called.py',
         'torch.full((), edges.num_user_edges, ',
         'torch.full((), edges.num_targets, ',
         f'{_OWN} Ranking"',

@@ -32,7 +32,7 @@ OF_TWO_SETS = (
     ),
     Mutation(
         'rows of sources as many as there are targets',
-        'compiler/written.py',
+        'compiler/called.py',
         'rows = edges.num_targets if residency == TARGET else edges.num_sources',
         'rows = edges.num_targets',
         f'{_OWN} and Counted"',
