@@ -59,7 +59,7 @@ def test_the_operator_passes_torchs_own_checks():
     torch.library.opcheck(torch.ops.pygfuse.values_along.default, (*arguments, 'factor', WIDTH))
 
 
-@pytest.mark.parametrize('dynamic', [False, True])
+@pytest.mark.parametrize('dynamic', [pytest.param(False, marks=pytest.mark.slow), True])
 def test_torch_compile_traces_it(dynamic):
     torch._dynamo.reset()
     traced = torch.compile(

@@ -56,7 +56,12 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize('graph', GRAPHS)
+SLOW = 'hubs', 'repeated edges', 'not contiguous'
+
+
+@pytest.mark.parametrize(
+    'graph', [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in GRAPHS]
+)
 @pytest.mark.parametrize('kind', ARGUMENTS, ids=lambda kind: kind.__name__)
 def test_outputs_and_gradients_are_those_of_its_own_code(kind, graph):
     torch.manual_seed(0)
