@@ -59,14 +59,14 @@ class CapturedModule(Captured):
         kind: The class of several things that it returns, `tuple` or `list`; None of one.
         target_row: Which row of the edges holds the nodes to which it reduces.
         held: What it stores in objects that are arguments: the argument, the name there, and what.
-        steps: What makes the edges anew before it reads them.
+        remade_by: What makes the edges anew before it reads them.
     """
 
     returned: tuple[Returned, ...]
     kind: type | None
     target_row: int
     held: tuple[tuple[str, str, Returned], ...] = ()
-    steps: tuple[Step, ...] = ()
+    remade_by: tuple[Step, ...] = ()
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """What a call returns, once it has stored what it stores in its arguments.
@@ -144,8 +144,8 @@ def capture_module(
     returned, kind, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields |= {'is_of_one_set': not of_two_sets, 'is_of_two_sets': of_two_sets, 'gathers_apart': gathers_apart}
-    steps = tuple(remaking.steps)
-    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held, steps=steps)
+    fields['remade_by'] = tuple(remaking.steps)
+    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held)
 
 
 def _check_remade(nodes: Sequence[Node], arguments: Mapping[str, Any], of_two_sets: bool) -> None:

@@ -16,7 +16,7 @@ from pygfuse.compiler.leaves import scatter
 from pygfuse.compiler.operations import piece_of
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import ANY_OF_NODES, Symbol, handler, recorded, replaced, symbols_in
+from pygfuse.compiler.symbols import ANY_OF_NODES, Symbol, handler, recorded, replaced, shares_memory, symbols_in
 
 # numbers of nodes of examples, which tell what depends on them
 _EXAMPLES = NUM_TARGETS, NUM_SOURCES
@@ -44,41 +44,45 @@ def of_all_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any
         raise Refused(f'{name} takes a value as a keyword')
     (rows,) = {symbol.rows for symbol in symbols_in(args)} - {None}
     nodes = replaced(args, lambda symbol: symbol.node)
-    few, many = (_results(function, nodes, kwargs, count) for count in _EXAMPLES)
+    (few, given), (many, _) = (_results(function, nodes, kwargs, count) for count in _EXAMPLES)
     keywords = tuple(replaced(kwargs, lambda symbol: symbol).items())
     if isinstance(few, Tensor):
-        return _symbol(nodes, (few, many), rows, function=function, keywords=keywords)
+        return _symbol(nodes, (few, many), given, rows, function=function, keywords=keywords)
     if not isinstance(few, (tuple, list)) or not all(isinstance(part, Tensor) for part in few):
         raise Refused(f'{name} of nodes gives a {type(few).__name__}')
     keywords = ('function', function), *keywords
     pairs = enumerate(zip(few, many, strict=True))
     # of some the parts have names
     return type(few)(
-        [_symbol(nodes, pair, rows, function=piece_of, keywords=(('piece', k), *keywords)) for k, pair in pairs]
+        [_symbol(nodes, pair, given, rows, function=piece_of, keywords=(('piece', k), *keywords)) for k, pair in pairs]
     )
 
 
-def _results(function: Callable, nodes: tuple, kwargs: dict[str, Any], count: int) -> Any:
-    """What a function gives of so many nodes, without memory."""
+def _results(function: Callable, nodes: tuple, kwargs: dict[str, Any], count: int) -> tuple[Any, tuple]:
+    """What a function gives of so many nodes, without memory, and what it was given."""
 
     def example(node: Node) -> Tensor:
         rows = () if node.residency == SHARED else (count,)
         return torch.empty((*rows, *node.shape), dtype=node.dtype, device='meta')
 
+    given = mapped(nodes, example)
     try:
-        return function(*mapped(nodes, example), **kwargs)
+        return function(*given, **kwargs), given
     except Exception as error:
         raise Refused(f'{function.__name__} of all nodes: {error}') from error
 
 
-def _symbol(nodes: tuple, examples: Sequence[Tensor], rows: int, **attributes: Any) -> Symbol:
-    """The symbol of such a result, by what it is of two numbers of nodes."""
+def _symbol(nodes: tuple, examples: Sequence[Tensor], given: tuple, rows: int, **attributes: Any) -> Symbol:
+    """The symbol of such a result, by what it is of two numbers of nodes, and of what the first of them was given."""
     few, many = (tuple(example.shape) for example in examples)
     if few == many:
-        return Symbol(value('over_nodes', *nodes, **attributes), None)
-    if few[:1] + many[:1] == _EXAMPLES and few[1:] == many[1:]:
-        return Symbol(value('of_nodes', *nodes, **attributes), rows)
-    raise Refused('a shape that depends on the number of nodes')
+        found = Symbol(value('over_nodes', *nodes, **attributes), None)
+    elif few[:1] + many[:1] == _EXAMPLES and few[1:] == many[1:]:
+        found = Symbol(value('of_nodes', *nodes, **attributes), rows)
+    else:
+        raise Refused('a shape that depends on the number of nodes')
+    found.is_view = shares_memory(examples[0], given)
+    return found
 
 
 def sum_over_edges(x: Symbol, dim: Any, keepdim: bool) -> Symbol:

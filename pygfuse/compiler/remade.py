@@ -148,9 +148,7 @@ def _parts(out: Any) -> tuple[Any, ...]:
 
 
 def _symbol(name: str | None, example: Tensor | None) -> Symbol | None:
-    if example is None or name is None:
-        return None
-    return Symbol(leaf(name, EDGE, example.shape[1:], example.dtype, name), NUM_EDGES)
+    return None if example is None else Symbol(leaf(name, EDGE, example.shape[1:], example.dtype, name), NUM_EDGES)
 
 
 FUNCTIONS.update({function: _leaf(function) for function in _FUNCTIONS})

@@ -24,7 +24,7 @@ def share(results: Iterable[Any], given: Iterable[Any], function: str) -> None:
         function: Its name.
     """
     for result in results:
-        if result.node.op in (*_VIEWS, 'expand') or function in _FUNCTIONS:
+        if result.node.op in (*_VIEWS, 'expand') or function in _FUNCTIONS or result.is_view:
             together = list({id(one): one for symbol in (result, *given) for one in symbol.sharing}.values())
             for one in together:
                 one.sharing = together

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
@@ -43,6 +44,7 @@ class Symbol:
         is_stacked: Whether it stands for several values that PyG has in one tensor, before the dimension of rows.
         is_copy: Whether it is given, but as a copy that nobody else has, as PyG gathers for each call.
         constant: The number that it holds everywhere, where that is known.
+        is_view: Whether torch gives a view of what it is computed of.
     """
 
     def __init__(self, node: Node, rows: int | None, is_stacked: bool = False, is_copy: bool = False) -> None:
@@ -51,6 +53,7 @@ class Symbol:
         self.is_stacked = is_stacked
         self.is_copy = is_copy
         self.constant: float | None = None
+        self.is_view = False
         self.is_given = node.op == 'input'
         # of memory, as `pygfuse.compiler.sharing` says
         self.sharing = [self]
@@ -198,11 +201,17 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
     if kwargs.pop('inplace', False) or writes:
         name = name.removesuffix('_')
         # what it writes into is another value from then on
-        function = getattr(Tensor, name, None) if writes else function
-        if function is None:
-            raise Refused(f'{name}_ writes into a tensor')
+        function = _without_writes(name) if writes else function
         return _written(args[0], _recorded(function, name, args, kwargs))
     return _recorded(function, name, args, kwargs)
+
+
+def _without_writes(name: str) -> Callable:
+    """The function that gives in a tensor of its own what the one in place gives."""
+    for owner in (Tensor, torch, F):
+        if hasattr(owner, name):
+            return getattr(owner, name)
+    raise Refused(f'{name}_ writes into a tensor')
 
 
 def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -237,7 +246,10 @@ def are_of_nodes(symbols: Sequence[Symbol]) -> bool:
     return len(rows) == 1 and rows <= {*OF_NODES} and not any(symbol.is_stacked for symbol in symbols)
 
 
-_RANDOM = ('rand', 'bernoulli', 'multinomial', 'normal', 'poisson', 'dropout', 'exponential', 'uniform')
+_RANDOM = (
+    'rand', 'bernoulli', 'multinomial', 'normal', 'poisson', 'dropout', 'exponential', 'uniform', 'gumbel', 'rrelu',
+    'attention',
+)  # fmt: skip
 
 
 def _is_drawn(name: str) -> bool:
@@ -254,16 +266,28 @@ def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any
     if any(isinstance(a, Rows) for a in _flat(arguments)):
         raise Refused('a shape of shared values depends on the number of edges')
     _refuse_values(function, name)
+    examples = replaced(args, lambda symbol: symbol.node.example())
     try:
-        out = function(*replaced(args, lambda symbol: symbol.node.example()), **kwargs)
+        out = function(*examples, **kwargs)
     except Exception as error:
         raise Refused(f'{name}: {error}') from error
+
+    def symbol(part: Tensor, function: Callable, keywords: tuple) -> Symbol:
+        made = Symbol(value('call', *arguments, function=function, keywords=keywords), None)
+        made.is_view = shares_memory(part, examples)
+        return made
+
     if isinstance(out, (tuple, list)) and all(isinstance(part, Tensor) for part in out):
-        pieces = [(('piece', k), ('function', function), *keywords) for k in range(len(out))]
-        found = [_symbols(value('call', *arguments, function=piece_of, keywords=one)) for one in pieces]
+        pieces = [(part, (('piece', k), ('function', function), *keywords)) for k, part in enumerate(out)]
         # of some the parts have names
-        return type(out)(found)
-    return _symbols(value('call', *arguments, function=function, keywords=keywords))
+        return type(out)([symbol(part, piece_of, of_piece) for part, of_piece in pieces])
+    return symbol(out, function, keywords)
+
+
+def shares_memory(out: Any, given: Any) -> bool:
+    """Whether a tensor lies in the memory of one of those that it is computed of."""
+    storages = {one.untyped_storage()._cdata for one in found_in(Tensor, given)}
+    return isinstance(out, Tensor) and out.untyped_storage()._cdata in storages
 
 
 def _refuse_keyword(name: str) -> Any:
@@ -281,10 +305,6 @@ def _flat(arguments: Any) -> Iterator[Any]:
             yield from _flat(argument)
         else:
             yield argument
-
-
-def _symbols(node: Node) -> Symbol:
-    return Symbol(node, None)
 
 
 def made(op: str, *args: Any, **attributes: Any) -> Symbol:

@@ -44,10 +44,10 @@ def reduced_by_walks(output: Node) -> Node:
         >>> found.op, found.attributes, found.args[0].residency
         ('reduce', {'reduce': 'sum', 'leads_back': True}, 'source')
     """
+    if not any(node.op == 'reduce_to_sources' for node in in_order(output)):
+        return output
     output = _without_softmax(output)
     messages = [node.args[0] for node in in_order(output) if node.op == 'reduce_to_sources']
-    if not messages:
-        return output
     in_memory = {id(node) for message in messages for node in _in_memory(message)}
     found: dict[int, Node] = {}
     for node in in_order(output):

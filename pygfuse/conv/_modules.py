@@ -131,7 +131,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         # which nodes it takes them for decides why there is none
         of_two = [one for one in tried if len(one[0].num_nodes) > 1 and one[1] != OTHER_ENDS]
         found = of_two[0] if of_two else next(one for one in tried if len(one[0].num_nodes) == 1)
-        self._has_none = self._kind_of(tried[0][0]), found[1]
+        if len(tried) > 1:
+            self._has_none = self._kind_of(tried[0][0]), found[1]
         return found
 
     def _kind_of(self, call: ModuleCall) -> Any:
@@ -154,8 +155,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return plan.why_few
         captured: CapturedModule = plan.captured
         given = call.tensors
-        if captured.steps:
-            edge_index, given = remade(captured.steps, call.edge_index, given, call.num_nodes[0])
+        if captured.remade_by:
+            edge_index, given = remade(captured.remade_by, call.edge_index, given, call.num_nodes[0])
             call = call._replace(edge_index=edge_index)
             if edge_index.shape[1] == 0:
                 return NO_EDGES

@@ -135,7 +135,7 @@ class ModuleTracedByTorch:
             if isinstance(plan, str):
                 return plan
             captured = plan.captured
-            if captured.steps:
+            if captured.remade_by:
                 return 'torch compiles no edges that are made anew'
             flow = FLOWS[1 - captured.target_row]
             return known_as(

@@ -10,14 +10,10 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
-from pygfuse._lib.modes import changed
-from pygfuse.ops.autograd import flags_of, in_order, kept_arguments, needed_names, save_arguments, structured
-from pygfuse.ops.binding import needed_of
+from pygfuse.ops.autograd import kept_arguments, needed_names, save_arguments, structured
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.given import given_of
-from pygfuse.ops.plan import call_of
+from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
 from pygfuse.ops.schema import Arguments, operator, parted
-from pygfuse.ops.walks import walk_back
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
 
@@ -29,14 +25,29 @@ def traced_values_along(
     """`pygfuse.ops.values_along_edges.values_along` as an operator, which has gradients, but none of these.
 
     Args:
-        program, factor, edges, operands, heads, channels: As there.
+        program, factor, operands, heads, channels: As there.
+        edges: The edges, whose token is an ``edge_index``.
         width: How many numbers of an edge there are: `heads`, or `heads` times `channels`.
 
     Returns:
         ``[edges, width]``, in the user's order.
+
+    Raises:
+        ValueError: If an operand has another shape, type or device than expected, or an edge names a node that is not
+            there.
+
+    Example:
+        >>> from pygfuse.program.program import operands
+        >>> declared = operands(source='x', target='x_dst', edge='factor')
+        >>> differences = EdgeProgram('traced differences', declared, lambda x, x_dst, factor: factor * (x - x_dst))
+        >>> edges, x = Edges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 3, 3), torch.tensor([[1.0], [4.0], [9.0]])
+        >>> traced_values_along(differences, 'factor', edges, {'x': x, 'x_dst': x}, 1, 1, width=1).flatten()
+        tensor([-3., -5.,  5.])
     """
-    arguments = given_of(program, operands).arguments(edges, heads, channels, 'sum', 0.0, None)
-    return torch.ops.pygfuse.values_along(*arguments, factor, width)
+    given = given_of(program, operands)
+    check_types(given.names, given.tensors, False)
+    check_shapes(expected_of(program, given.names, heads, channels), given.tensors, edges)
+    return torch.ops.pygfuse.values_along(*given.arguments(edges, heads, channels, 'sum', 0.0, None), factor, width)
 
 
 @operator('values_along', 'str factor, SymInt width', 'Tensor')
@@ -52,19 +63,6 @@ def _(*given):
     return arguments.tensors[0].new_empty(arguments.token.shape[1], width)
 
 
-@operator('values_along_backward', 'str factor, Tensor grad, str needed', 'Tensor[]')
-def _values_along_backward(*given) -> list[Tensor]:
-    arguments, (factor, grad, needed) = parted(given)
-    return _gradients(_of_factor(arguments, factor, grad.contiguous()), needed.split(','))
-
-
-@_values_along_backward.register_fake
-def _(*given):
-    arguments, (*_, needed) = parted(given)
-    by_name = dict(zip(arguments.names.split(','), arguments.tensors, strict=True))
-    return [torch.empty_like(by_name[name], memory_format=torch.contiguous_format) for name in needed.split(',')]
-
-
 def _of_factor(arguments: Arguments, factor: str, values: Tensor) -> Arguments:
     """The arguments of the sum of the values times a factor of each edge."""
     return arguments._replace(names=f'{arguments.names},{factor}', tensors=[*arguments.tensors, values])
@@ -72,13 +70,9 @@ def _of_factor(arguments: Arguments, factor: str, values: Tensor) -> Arguments:
 
 def _gradients(arguments: Arguments, names: Collection[str]) -> list[Tensor]:
     """The gradients of the total of what a call gives."""
-    call, like = call_of(arguments), arguments.tensors[0]
-    ones = like.new_ones(arguments.num_targets, arguments.heads * arguments.channels)
-    needed = needed_of(call.bound, flags_of(arguments, names))
-    # no row of the ones is zero
-    with changed(execution_paths=False, note=None):
-        found = walk_back(call, arguments.token, arguments.operands(), ones, like.new_empty(0), ones, needed)
-    return in_order(names, found)
+    like = arguments.tensors[0]
+    ones, none = like.new_ones(arguments.num_targets, arguments.heads * arguments.channels), like.new_empty(0)
+    return torch.ops.pygfuse.aggregate_backward(*arguments, ones, none, none, ones, ','.join(names))
 
 
 def _context(ctx, inputs, output):
@@ -90,7 +84,7 @@ def _context(ctx, inputs, output):
 def _backward(ctx, grad):
     arguments, _ = kept_arguments(ctx)
     needed = needed_names(ctx, arguments)
-    found = torch.ops.pygfuse.values_along_backward(*arguments, ctx.factor, grad, ','.join(needed)) if needed else ()
+    found = _gradients(_of_factor(arguments, ctx.factor, grad.contiguous()), needed) if needed else ()
     return structured(arguments, dict(zip(needed, found, strict=True)), 2)
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import degree, scatter, softmax
-
-import pygfuse
-from pygfuse._lib.modes import changed
 
 WIDTH, EDGE_DIM, TYPES = 4, 3, 5
 ROWS = ('x_i', 'x_j', 'z_j', 'y_i')
@@ -214,145 +209,6 @@ class RandomPairs(RandomConv):
         return inputs
 
 
-# what a module calls by these names, and how it reduces
-GATHERED = {
-    'x_i': '{x}[col]', 'x_j': 'x[row]', 'z_j': 'z.index_select(0, row)', 'y_i': 'y[col]', 'a_j': 'a[row]',
-    'b_i': 'b[col]',
-}  # fmt: skip
-REDUCED = (
-    'scatter(message, col, 0, {x}.size(0), {how!r})',
-    'torch.zeros_like({x}).index_add_(0, col, message)',
-    '{x}.new_zeros({x}.size(0), message.size(-1)).scatter_add(0, col.unsqueeze(-1).expand_as(message), message)',
-    "torch.zeros_like({x}).scatter_reduce(0, col[:, None].expand(-1, 4), message, 'amax', include_self=False)",
-    'torch.zeros({x}.shape, dtype=x.dtype).index_add(0, col, message)',
-    '({x} * 2).index_add(0, col, message, alpha=0.5)',
-)
-# how it names the rows of its edges, and which of them are its targets
-ROWS_OF_EDGES = (
-    ('row, col = edge_index', 1), ('col, row = edge_index', 0), ('row, col = edge_index[0], edge_index[1]', 1),
-)  # fmt: skip
-
-
-OF_SOURCES = 'edge_index_j, size_j = row, x.size(0)'
-# how a step ends
-STEPS = '{x} = torch.tanh(self.last(out))', '{x} = {x} + out.tanh()', '{x}, {z} = out.tanh(), {x}'
-# what it computes of all nodes, of all edges, and of groups of nodes
-OF_ALL = (
-    'out - out.mean(0, keepdim=True)', 'out / (out.std(dim=0) + 1)', 'torch.cumsum(out, 0).tanh()',
-    'out * message.square().mean()', 'out + message.sum(0).tanh()', 'out / (1 + message.abs().mean(0, keepdim=True))',
-    'out + torch.zeros(3, 4, dtype=out.dtype).index_add_(0, group, out)[group]', 'out.softmax(0)',
-    "out + scatter(out, group, 0, 3, 'mean')[group]", 'out + torch.linspace(0, 1, 4, dtype=out.dtype)',
-    'out * torch.bincount(col, minlength=out.size(0)).clamp(min=1).view(-1, 1).to(out.dtype)',
-    'out + out.amax(dim=0)', 'out / out.norm()',
-)  # fmt: skip
-# what it weighs messages to sources by
-SHARES = (
-    '2', '2', 'softmax(edge_weight.view(-1, 1), col, None, {x}.size(0))', 'softmax((x_i * x_j).mean(-1, True), row)',
-    'softmax(x_i - x_j, col, None, {x}.size(0))', 'softmax(a_j, row, None, x.size(0))',
-)  # fmt: skip
-
-
-class RandomModule(Parts):
-    """The same as a module that gathers and reduces itself, twice.
-
-    Attributes:
-        of_two_sets: Whether its sources are other nodes than its targets, ``u``.
-        target_row: The row of targets.
-    """
-
-    forward: Callable
-    of_two_sets: bool
-    target_row: int
-
-    def __init__(self, maps: list[tuple[int, int]], vectors: int) -> None:
-        super().__init__()
-        self.add_parts(maps, vectors)
-        self.first, self.last = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-
-
-# how a module that is given an object reads and stores what it holds
-OF_OBJECTS = {Data: ('data.{}', "data['{}']", "data.get('{}')"), dict: ("data['{}']", "data.get('{}', None)")}
-OF_MODULES = 'edge_index', 'x', 'z', 'y', 'a', 'b', 'edge_attr', 'edge_weight', 'edge_type', 'group'
-
-
-class Holder:
-    """Whether a random module is given an object, and what it reads and stores of it."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(~seed)
-        self.kind = self.random.choice((None, None, Data, dict))
-
-    def begins(self, arguments: Iterable[str]) -> list[str]:
-        """How its forward begins."""
-        if self.kind is None:
-            return [f'def forward(self, {", ".join(arguments)}):']
-        read = [f'{name} = {self._said(name)}' for name in arguments]
-        return ['def forward(self, data):', *read]
-
-    def keeps(self, name: str, as_name: str) -> list[str]:
-        """Lines in which it stores a value, perhaps, and reads it again."""
-        if self.kind is None or self.random.randrange(3):
-            return []
-        stored = self._said(as_name).replace(".get('", "['").replace("', None)", "']").replace("')", "']")
-        return [f'{stored} = {name}', f'{name} = {self._said(as_name)}']
-
-    def _said(self, name: str) -> str:
-        return self.random.choice(OF_OBJECTS[self.kind]).format(name)
-
-    def holding(self, given: dict[str, torch.Tensor]) -> dict[str, Any]:
-        """The arguments of a call."""
-        if self.kind is None:
-            return given
-        return {'data': dict(given) if self.kind is dict else Data(**given, others=['what it does not read'])}
-
-
-def module(seed: int) -> tuple[torch.nn.Module, str]:
-    """A random module and the source of its forward."""
-    writer, holder = Writer(seed), Holder(seed)
-    choose = writer.random
-    of_two_sets = random.Random(seed).randrange(3) == 0
-    x = 'u' if of_two_sets else 'x'
-    rows, target_row = choose.choice(ROWS_OF_EDGES)
-    arguments = (*OF_MODULES, 'u') if of_two_sets else OF_MODULES
-    lines = [*holder.begins(arguments), rows, f'index, ptr, size_i = col, None, {x}.size(0)', OF_SOURCES]
-    returned = []
-    for step in range(choose.randint(1, 3)):
-        lines += [f'{name} = {how.format(x=x)}' for name, how in GATHERED.items()]
-        made = writer.expression()
-        if made.stored is not None:
-            lines.append(f'self.stored = {made.stored}')
-        lines.append(f'message = {made.text} + 0 * x_j')
-        lines += holder.keeps('message', f'message_{step}')
-        how = choose.choice(REDUCED)
-        lines.append(f'out = {how.format(x=x, how=choose.choice(("sum", "mean", "max", "min")))}')
-        if choose.randrange(3) == 0:
-            lines.append(f'out += self.first(torch.cat([{x}, out], dim=-1))')
-            lines.append('out = out.view(-1, 2, 2).flatten(1)')
-        if holder.random.randrange(4) == 0:
-            # to the sources, too
-            reduce = holder.random.choice(('sum', 'mean', 'max', 'min'))
-            to, share = 'x' if of_two_sets else 'out', holder.random.choice(SHARES).format(x=x)
-            lines.append(f'{to} = {to} + scatter(message * {share}, row, 0, x.size(0), {reduce!r})')
-        if holder.random.randrange(4) == 0:
-            lines.append(f'out = {holder.random.choice(OF_ALL)}')
-        lines += holder.keeps('out', f'out_{step}')
-        if choose.randrange(4) == 0:
-            lines.append(f'edge_attr = edge_attr + {writer._map(WIDTH, EDGE_DIM)}(message)')
-            returned.append('edge_attr')
-        if choose.randrange(4) == 0:
-            lines.append(f'score_{step} = ({writer.row(1)} * x_j).sum(dim=-1)')
-            returned.append(f'score_{step}')
-        how = choose.choice(STEPS)
-        lines.append(how.format(x=x, z='y' if of_two_sets else 'z'))
-    source = '\n    '.join([*lines, f'return {", ".join([*{"x": 0, x: 0}, *returned])}']) + '\n'
-    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'scatter': scatter, 'degree': degree}
-    exec(source, namespace)
-    torch.manual_seed(seed)
-    found = {'forward': namespace['forward'], 'of_two_sets': of_two_sets, 'target_row': target_row}
-    kind = type(f'RandomModule{seed}', (RandomModule,), found)
-    return kind(writer.maps, writer.vectors).double(), source
-
-
 ARGUMENTS = 'x_i, x_j, z_j, y_i, a_j, b_i, edge_attr, edge_weight, edge_type, index, ptr, size_i, edge_index_j, size_j'
 
 
@@ -397,68 +253,3 @@ def without_last(x: Tensor) -> Tensor:
     with torch.no_grad():
         x[-1] = 0.0
     return x
-
-
-def inputs_of(module: RandomModule, seed: int, num_sources: int = 9) -> dict[str, torch.Tensor]:
-    """Arguments of a random module."""
-    given = inputs(seed)
-    given['group'] = torch.arange(given['x'].shape[0]) % 3
-    if module.of_two_sets:
-        generator = torch.Generator().manual_seed(~seed)
-        given['u'] = given['x']
-        for name in ('x', 'z', 'a'):
-            shape = num_sources, *given[name].shape[1:]
-            given[name] = without_last(torch.randn(shape, generator=generator, dtype=torch.float64)).requires_grad_()
-        sources = torch.randint(num_sources - 1, (given['edge_index'].shape[1],), generator=generator)
-        given['edge_index'] = torch.stack([sources, given['edge_index'][1]][:: 2 * module.target_row - 1])
-    return given
-
-
-def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_modules: bool = False) -> str | None:
-    """Why a random layer is refused, or None if it gave PyG's values and gradients.
-
-    Args:
-        seed: Of the layer and its inputs.
-        with_kernels: Whether walks run, which takes seconds to compile, or torch computes their programs.
-        is_traced: Whether ``torch.compile`` traces the layer, and kernels run.
-        of_modules: Whether it is a module that gathers and reduces itself.
-
-    Raises:
-        AssertionError: If it gave others.
-    """
-    conv, source = module(seed) if of_modules else layer(seed)
-    given = inputs_of(conv, seed) if of_modules else inputs(seed)
-    leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
-
-    def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        arguments = Holder(seed).holding(given) if of_modules else given
-        out = call(**arguments)
-        # all that is returned, and what was stored
-        parts = [*(out if isinstance(out, tuple) else (out,)), *([conv.stored] if hasattr(conv, 'stored') else [])]
-        held = arguments.get('data', {})
-        parts += [held[name] for name in sorted(held.keys()) if name not in given and name != 'others']
-        out = torch.cat([part.flatten() for part in parts])
-        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=out.dtype)
-        found = torch.autograd.grad((out * weights).sum(), leaves, allow_unused=True)
-        return out.detach(), [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
-
-    try:
-        expected = run()
-    except (RuntimeError, IndexError):
-        return 'PyG does not run it either'
-    pygfuse.compile(conv)
-    if is_traced:
-        torch._dynamo.reset()
-        found = run(torch.compile(conv, backend='aot_eager', fullgraph=True))
-    else:
-        with changed(fusion=with_kernels):
-            found = run()
-    if conv.note.reason is not None:
-        return conv.note.reason
-    assert conv.was_captured, 'nothing was compiled'
-    for name, got, wanted in zip(['output', *map(str, range(len(leaves)))], [found[0], *found[1]],
-                                 [expected[0], *expected[1]], strict=True):  # fmt: skip
-        scale = 1e-8 * max(1.0, float(wanted.abs().max()), *(float(g.abs().max()) for g in expected[1] if g.numel()))
-        error = float((got - wanted).abs().max()) if got.numel() else 0.0
-        assert error <= scale, f'seed {seed}, {name}: error {error:.3g}\n{source}'
-    return None

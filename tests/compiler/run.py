@@ -9,7 +9,7 @@ import argparse
 import collections
 import traceback
 
-from tests.compiler.messages import outcome
+from tests.compiler.outcomes import outcome
 from tests.support import limits
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.compiler.messages import outcome
+from tests.compiler.outcomes import outcome
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,7 +32,7 @@ OF_NODES = (
     Mutation(
         'what is written into a tensor that another one is',
         'compiler/symbols.py',
-        'function = getattr(Tensor, name, None) if writes else function',
+        'function = _without_writes(name) if writes else function',
         'pass',
         f'{_ALL} -k written_into',
     ),
@@ -77,5 +77,26 @@ OF_NODES = (
         "and name != 'normalize'",
         "and name != 'normal'",
         f'{_OWN} PartsOfParameters"',
+    ),
+    Mutation(
+        'views of nodes',
+        'compiler/of_nodes.py',
+        'found.is_view = shares_memory(examples[0], given)',
+        'pass',
+        f'{_ALL} -k into_views',
+    ),
+    Mutation(
+        'views of what is shared',
+        'compiler/symbols.py',
+        'made.is_view = shares_memory(part, examples)',
+        'pass',
+        f'{_ALL} -k into_views',
+    ),
+    Mutation(
+        'functions in place that are no methods',
+        'compiler/symbols.py',
+        'for owner in (Tensor, torch, F):',
+        'for owner in (Tensor,):',
+        f'{_ALL} -k into_views',
     ),
 )

@@ -53,7 +53,7 @@ OF_REMADE_EDGES = (
     Mutation(
         'edges that are traced as they were given',
         'conv/_traced_modules.py',
-        'if captured.steps:',
+        'if captured.remade_by:',
         'if False:',
         f'{_REMADE} -k torch_compile',
     ),

@@ -77,8 +77,8 @@ OF_VALUES_OF_EDGES = (
     Mutation(
         'writes to what shares its memory',
         'compiler/sharing.py',
-        "if result.node.op in (*_VIEWS, 'expand') or function in _FUNCTIONS:",
-        "if result.node.op in (*_VIEWS, 'expand'):",
+        "'expand') or function in _FUNCTIONS or result.is_view:",
+        "'expand') or result.is_view:",
         f'{_WRITES} -k other_writes',
     ),
     Mutation(

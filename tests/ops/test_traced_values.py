@@ -79,3 +79,14 @@ def test_torch_compile_traces_it(dynamic):
         read = [given[key] for key in ('x', 'x_dst', 'e')]
         for got, want in zip(*(torch.autograd.grad(one.square().sum(), read) for one in (out, reference)), strict=True):
             torch.testing.assert_close(got, want)
+
+
+def test_wrong_operands_and_edges_are_errors():
+    edge_index, sizes = GRAPHS['random']
+    given = made(sizes, edge_index.shape[1])
+    with pytest.raises(ValueError, match="'x_dst'"):
+        run('product', edge_index, sizes, {**given, 'x_dst': given['x_dst'][1:]})
+    with pytest.raises(ValueError, match="'e'"):
+        run('product', edge_index, sizes, {**given, 'e': given['e'][1:]})
+    with pytest.raises(ValueError, match='edge_index'):
+        run('product', edge_index + sizes[0], sizes, given)
