@@ -18,12 +18,13 @@ import pygfuse.compiler.equations
 import pygfuse.compiler.handlers
 import pygfuse.compiler.scattering  # noqa: F401  all register handlers
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
+from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
 from pygfuse.compiler.leaves import bincount
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current
-from pygfuse.compiler.symbols import Symbol
+from pygfuse.compiler.symbols import Symbol, symbols_in
+from pygfuse.compiler.typed_maps import TYPES_ALONE
 from pygfuse.compiler.watch import Guards, Watched
 from pygfuse.ops.autocast import off_everywhere
 
@@ -205,6 +206,7 @@ def captured(
         finally:
             DEVICE.reset(token)
     returned = out if isinstance(out, tuple) else (out,)
+    _check_types(returned, guards)
     stored = [one for one in guards.stored.values() if isinstance(one[-1], Symbol)]
     constants = tuple(one for one in guards.stored.values() if not isinstance(one[-1], Symbol))
     if len(returned) == 1 and not stored and out is not returned:
@@ -216,6 +218,14 @@ def captured(
         raise Refused('it returns or stores what it was given')
     places = tuple((module, name) for module, name, _ in stored)
     return Captured(value('results', *found), guards, places, constants, out is returned)
+
+
+def _check_types(returned: tuple, guards: Guards) -> None:
+    """Raises a Refused for a sum over all edges beside products by matrices of types, whose sums are along others."""
+    symbols = symbols_in((returned, [item for *_, item in guards.stored.values()]))
+    ops = [node.op for node in in_order(tuple([symbol.node for symbol in symbols]))]
+    if {'over_nodes', 'typed_map'} <= {*ops} and sum(op in REDUCTIONS for op in ops) > 1:
+        raise Refused(TYPES_ALONE)
 
 
 def _result(out: Any, how: str = 'returns', may_share: bool = False) -> Node:

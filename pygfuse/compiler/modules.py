@@ -18,6 +18,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import Step
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
+from pygfuse.compiler.typed_maps import TYPES_ALONE
 from pygfuse.compiler.watch import Guards, Unwritten, Watched
 
 # what stands for the edges among the arguments, or for each of their rows
@@ -138,7 +139,7 @@ def capture_module(
         raise Refused('it reduces nothing')
     if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):
         # from pairs of types and sources lead other edges than those of the rest
-        raise Refused('products by matrices of types beside other values of edges')
+        raise Refused(TYPES_ALONE)
     if remaking.steps:
         _check_remade(nodes, arguments, of_two_sets)
     returned, kind, held = found[-1]

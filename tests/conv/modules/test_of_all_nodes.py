@@ -7,10 +7,12 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from torch_geometric.nn import MessagePassing
 
 import pygfuse
 from pygfuse.memory import saved_bytes
 from tests.compiler import modules_of_all_nodes as all_nodes
+from tests.compiler.own_modules import WIDTH
 from tests.conv.modules.arguments import assert_same, given
 
 ARGUMENTS = {
@@ -105,6 +107,25 @@ def test_what_depends_on_values_or_numbers_of_nodes_is_for_its_own_code(case):
     assert compiled.note.reason == reason
     if not case.startswith('drawn'):
         torch.testing.assert_close(found, Summed(function)(**arguments))
+
+
+class Typed(MessagePassing):
+    """A product by the matrix of a type beside a sum over all edges."""
+
+    def __init__(self):
+        super().__init__(aggr='sum')
+        self.matrices = torch.nn.Parameter(torch.randn(4, WIDTH, WIDTH))
+
+    def forward(self, x, edge_index, edge_type):
+        return self.propagate(edge_index, x=x, edge_type=edge_type)
+
+    def message(self, x_j, edge_type):
+        return torch.bmm(x_j.unsqueeze(1), self.matrices[edge_type]).squeeze(1) * x_j.sum(0).tanh()
+
+
+def test_a_sum_over_edges_beside_matrices_of_types_is_for_its_own_code():
+    arguments = {name: given()[name] for name in ('x', 'edge_index', 'edge_type')}
+    assert_same(Typed(), arguments, 'products by matrices of types beside other values of edges')
 
 
 def _first_row_zeroed(x):
