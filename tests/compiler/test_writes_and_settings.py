@@ -66,6 +66,13 @@ class NumbersOfTypes(Own):
         return x_j.tanh() * (edge_type == 1).unsqueeze(-1).float() + edge_type.unsqueeze(-1).to(x_j.dtype)
 
 
+class WideNumbersOfEdges(Own):
+    """Integers of edges alone, too many to be computed without chunks."""
+
+    def message(self, x_j, counts):
+        return x_j.tanh() + counts.to(x_j.dtype).sqrt().view(-1, 2, WIDTH).sum(dim=1)
+
+
 class Conditions(Own):
     def message(self, x_i, x_j, mask, edge_type):
         first = torch.where(mask.unsqueeze(-1), x_j.sin(), torch.zeros_like(x_j)) * (edge_type != 2).view(-1, 1)
@@ -82,6 +89,7 @@ GIVEN = {
     MaskOfEdges: lambda: {'mask': torch.rand(EDGES) > 0.5},
     MaskOfRows: dict,
     NumbersOfTypes: lambda: {'edge_type': torch.randint(0, 3, (EDGES,))},
+    WideNumbersOfEdges: lambda: {'counts': torch.randint(0, 3, (EDGES, 2 * WIDTH))},
     Conditions: lambda: {'mask': torch.rand(EDGES) > 0.5, 'edge_type': torch.randint(0, 3, (EDGES,))},
 }
 

@@ -135,7 +135,7 @@ OF_VALUES_OF_EDGES = (
         'compiler/chunked.py',
         'seed, self.message.dtype',
         'seed',
-        f'{_WRITES} -k NumbersOfTypes',
+        f'{_WRITES} -k WideNumbersOfEdges',
     ),
     Mutation(
         'results to the last node of another side',
