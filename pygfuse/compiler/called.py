@@ -138,7 +138,7 @@ def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dt
 
 def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) -> Tensor:
     """The numbers of edges into targets, or out of sources."""
-    return degrees_of(edges, side, next(iter(given.values())).new_empty(0, dtype=dtype))
+    return degrees_of(edges, side, torch.empty(0, dtype=dtype, device=edges.token.device))
 
 
 CALLED = {

@@ -17,13 +17,14 @@ import pygfuse.compiler.dropouts
 import pygfuse.compiler.equations
 import pygfuse.compiler.handlers
 import pygfuse.compiler.scattering  # noqa: F401  all register handlers
+from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
 from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
 from pygfuse.compiler.leaves import bincount
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current
-from pygfuse.compiler.symbols import Symbol, symbols_in
+from pygfuse.compiler.symbols import HANDLERS, Symbol, is_drawn, symbols_in
 from pygfuse.compiler.typed_maps import TYPES_ALONE
 from pygfuse.compiler.watch import Guards, Watched
 from pygfuse.ops.autocast import off_everywhere
@@ -106,17 +107,29 @@ class _WithoutNumbers(TorchFunctionMode):
             raise Refused(f'{function.__name__} of a tensor')
         if function is torch.bincount and isinstance(args[0], Place):
             return bincount(*args, **(kwargs or {}))
-        if is_made_of_rows(function, args):
-            return made_of_rows(function, args, **(kwargs or {}))
         given = args, kwargs or {}
+        if function is torch.sparse_coo_tensor and next(found_in(OfEdges, given), None) is not None:
+            return HANDLERS['sparse_coo_tensor'](*args, **given[1])
+        if is_made_of_rows(function, args):
+            try:
+                return made_of_rows(function, args, **given[1])
+            except Refused:
+                return _of_a_number(function, *given)
         has_rows, *others = (next(found_in(kind, given), None) is not None for kind in (Rows, Symbol, OfEdges, Tensor))
         if has_rows and not any(others):
-            # it would draw that many numbers, or make a tensor of that size
-            raise Refused(f'{function.__name__} of a number of edges or nodes')
+            return _of_a_number(function, *given)
         if function in _MADE and not any(others):
             # what a call makes of numbers alone
             return Symbol(value('call', *args, function=function, keywords=tuple((kwargs or {}).items())), None)
         return function(*args, **(kwargs or {}))
+
+
+def _of_a_number(function: Callable, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What a function makes of a number of edges or nodes: of it edges may be made anew."""
+    if REMAKING.get() is not None:
+        return REMAKING.get().record(function, args, kwargs, is_drawn(function.__name__))
+    # it would draw that many numbers, or make a tensor of that size
+    raise Refused(f'{function.__name__} of a number of edges or nodes')
 
 
 # functions that make a tensor of numbers

@@ -35,7 +35,9 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
         raise Refused('a tensor that is filled with something else than a floating number')
     # what edges have of it are the rows of their targets
     side = SOURCE if int(rows) == NUM_SOURCES else TARGET
-    node = Node('filled', (), {'number': float(number)}, side, tuple(map(int, inner)), dtype)
+    # which edges they are as many as, where a module makes these anew
+    counted = {} if rows.counts is None else {'counts': rows.counts}
+    node = Node('filled', (), {'number': float(number), **counted}, side, tuple(map(int, inner)), dtype)
     found = Symbol(node, int(rows))
     found.constant = float(number)
     return found

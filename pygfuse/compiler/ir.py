@@ -308,7 +308,7 @@ _OVER_EDGES = {
     **dict.fromkeys(('reduce', 'softmax'), '  over the edges of each target'),
     'reduce_to_sources': '  over the edges of each source',
 }
-_UNSAID = ('name', 'source', 'of', 'rows')
+_UNSAID = ('name', 'source', 'of', 'rows', 'counts')
 
 
 def text(output: Node) -> str:

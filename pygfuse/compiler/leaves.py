@@ -15,10 +15,12 @@ import torch_geometric.utils
 from torch.nn import BatchNorm1d, Module
 from torch_geometric.nn.aggr import Aggregation
 
+from pygfuse.compiler.beside_edges import as_rows, as_value
 from pygfuse.compiler.filled import filled
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.places import (
     AFTER_LAST_TARGET,
+    BY_OTHERS,
     NUM_EDGES,
     NUM_OTHERS,
     NUM_SOURCES,
@@ -35,7 +37,6 @@ from pygfuse.compiler.symbols import ANY_OF_NODES, HANDLERS, Symbol, are_of_node
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function
 _OF_CHECKPOINTS = ('use_reentrant', 'preserve_rng_state', 'context_fn', 'determinism_check', 'debug', 'early_stop')
-BY_OTHERS = 'a reduction of edges by something else than their target'
 # numbers of an edge of which PyTorch's operators take a softmax of sources: those of a message take them longer
 _MOST_SCORES = 16
 # normalisations that may take several rows together, of which values keep their shape
@@ -84,6 +85,7 @@ def _is_number(size: Any) -> bool:
 
 def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
     """`torch_geometric.utils.softmax` of symbols."""
+    src, num_nodes = as_value(src), as_rows(num_nodes)
     if isinstance(index, Place) and not index.is_target and not index.inner:
         return _softmax_of_sources(src, num_nodes, dim, ptr)
     _checked(src, index, dim, ptr)
@@ -106,6 +108,7 @@ def _softmax_of_sources(src: Any, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
 
 def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: str = 'sum') -> Any:
     """`torch_geometric.utils.scatter` of symbols."""
+    src, dim_size = as_value(src), as_rows(dim_size)
     to_sources = isinstance(index, Place) and not index.is_target and index.is_reduced_to and not index.inner
     _checked(src, Place(True) if to_sources else index, dim)
     if reduce not in _REDUCTIONS:
@@ -143,6 +146,7 @@ def _of_its_nodes(node: Node, index: Place) -> Symbol:
 
 def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) -> Any:
     """`torch_geometric.utils.degree` of symbols."""
+    num_nodes = as_rows(num_nodes)
     is_place = isinstance(index, Place) and not index.inner and isinstance(num_nodes, Rows)
     if not is_place or int(num_nodes) not in (NUM_SOURCES, index.rows):
         raise Refused('degrees of something else than the ends of edges')
@@ -174,6 +178,7 @@ def aggregation_call(self: Any, x: Any, index: Any = None, ptr: Any = None, dim_
 
 def batch_norm_call(module: BatchNorm1d, x: Any) -> Any:
     """``BatchNorm1d.__call__`` of symbols: the module is read, and its statistics move, when the plan runs."""
+    x = as_value(x)
     if not isinstance(x, Symbol) or x.rows != NUM_EDGES or x.dim() != 2 or x.is_stacked:
         raise Refused('a batch normalisation of something that is no row of values for each edge')
     if x.shape[1] != module.num_features:
@@ -202,11 +207,13 @@ def checkpoint(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 def is_tensor(found: Any) -> bool:
     """`torch.is_tensor`, of which a symbol is one."""
-    return isinstance(found, (Symbol, torch.Tensor))
+    return is_instance(found, torch.Tensor)
 
 
 def is_instance(found: Any, kinds: Any) -> bool:
-    """``isinstance``, of which a symbol is a tensor, or the layer's parameter or buffer that it stands for."""
+    """``isinstance`` of what a symbol or the edges stand for."""
+    if isinstance(found, OfEdges):
+        return issubclass(found.kind, kinds)
     if not isinstance(found, Symbol):
         return isinstance(found, kinds)
     source = found.node.attributes.get('source') if found.node.op == 'input' else None
@@ -219,7 +226,7 @@ def _or_real(leaf: Callable, real: Callable) -> Callable:
     @functools.wraps(real)
     def either(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
-        if not any(isinstance(a, (Symbol, Place)) for a in given):
+        if not any(isinstance(a, (Symbol, OfEdges)) for a in given):
             return real(*args, **kwargs)
         symbols = [a for a in given if isinstance(a, Symbol)]
         if len(symbols) == 2 and are_of_nodes(symbols) and not any(isinstance(a, OfEdges) for a in given):

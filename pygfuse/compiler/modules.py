@@ -6,23 +6,29 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.nn import Module
 
+import pygfuse.compiler.functions_of_edges
+import pygfuse.compiler.sparse_matrices  # noqa: F401  both register functions
 from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
-from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_of
+from pygfuse.compiler.edge_tensors import REMAKING
+from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, results_of
 from pygfuse.compiler.kept import all_in_order
-from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Remaking, Rows
+from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.remade import Step
+from pygfuse.compiler.remade import Remade, Run
+from pygfuse.compiler.remaking import Remaking
+from pygfuse.compiler.structure import is_structure, rebuilt
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.typed_maps import TYPES_ALONE
 from pygfuse.compiler.watch import Guards, Unwritten, Watched
 
-# what stands for the edges among the arguments, or for each of their rows
-EDGES, ROWS = 'edges', ('row 0 of edges', 'row 1 of edges')
+# what stands for the edges among the arguments, by the class of what holds them, or for each of their rows
+EDGES = {Tensor: 'edges', tuple: 'edges in a tuple', list: 'edges in a list'}
+ROWS = 'row 0 of edges', 'row 1 of edges'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,18 +62,16 @@ class CapturedModule(Captured):
     """A module that was captured.
 
     Attributes:
-        returned: What it returns.
-        kind: The class of several things that it returns, `tuple` or `list`; None of one.
+        returned: What it returns: a `Returned`, or several in tuples, lists and dicts.
         target_row: Which row of the edges holds the nodes to which it reduces.
         held: What it stores in objects that are arguments: the argument, the name there, and what.
-        remade_by: What makes the edges anew before it reads them.
+        remade_by: What is made of the edges of a call; None if they are read as they are.
     """
 
-    returned: tuple[Returned, ...]
-    kind: type | None
+    returned: Any
     target_row: int
     held: tuple[tuple[str, str, Returned], ...] = ()
-    remade_by: tuple[Step, ...] = ()
+    remade_by: Remade | None = None
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """What a call returns, once it has stored what it stores in its arguments.
@@ -77,10 +81,10 @@ class CapturedModule(Captured):
             arguments: What was given by name.
         """
         kept = [(arguments[argument], name, one.of(computed, arguments)) for argument, name, one in self.held]
-        found = [one.of(computed, arguments) for one in self.returned]
+        found = rebuilt(self.returned, lambda one: one.of(computed, arguments))
         for held, name, item in kept:
             store(held, name, item)
-        return found[0] if self.kind is None else self.kind(found)
+        return found
 
 
 def capture_module(
@@ -88,7 +92,7 @@ def capture_module(
     module: Module,
     arguments: Mapping[str, Any],
     target_row: int,
-    device: torch.device,
+    run: Run,
     guards: Guards,
     to_both: bool = False,
     of_two_sets: bool = False,
@@ -99,10 +103,10 @@ def capture_module(
     Args:
         plain: The class whose ``forward`` it is.
         module: The module.
-        arguments: The arguments by name: a `Given`, `EDGES` or one of `ROWS`, `NumNodes`, something that is no tensor,
-            or several in a tuple or list, or in `Fields`.
+        arguments: The arguments by name: a `Given`, one of `EDGES` or of `ROWS`, `NumNodes`, something that is no
+            tensor, or several in a tuple or list, or in `Fields`.
         target_row: Which row of the edges holds those nodes to which it reduces.
-        device: Where the tensors are.
+        run: What a call with these arguments makes.
         guards: Where to remember what was read of it, also if it is refused.
         to_both: Whether it may reduce to the other row, too.
         of_two_sets: Whether the rows of the edges name nodes of two sets.
@@ -111,27 +115,31 @@ def capture_module(
     Raises:
         Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
     """
-    remaking = Remaking()
-    symbols = dict(_symbols(arguments, EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart, remaking)))
+    device = run.edge_index.device
+    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run)
+    symbols = dict(_symbols(arguments, remaking.edges))
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
     symbols |= objects
-    found: list[tuple[tuple[Returned, ...], type | None, tuple[tuple[str, str, Returned], ...]]] = []
+    found: list[tuple[Any, tuple[tuple[str, str, Returned], ...]]] = []
 
-    def run(watched: Watched) -> tuple[Symbol, ...]:
+    def forward(watched: Watched) -> tuple[Symbol, ...]:
         out = rebound(plain.forward, guards)(watched, **given)
-        kind = type(out) if type(out) in (tuple, list) else None
-        several = tuple(out) if kind is not None else (out,)
         computed: list[Symbol] = []
-        returned = tuple([_returned(one, computed, symbols) for one in several])
+        returned = _all_returned(out, computed, symbols)
         held = tuple(_held(objects, computed, symbols))
-        found.append((returned, kind, held))
+        found.append((returned, held))
         if not computed:
             raise Refused('it returns nothing that it computes')
         return tuple(computed)
 
     guards.add(plain, 'forward', plain.forward)
-    result = captured(run, module, guards, device, may_share=True)
+    token = REMAKING.set(remaking)
+    try:
+        result = captured(forward, module, guards, device, may_share=True)
+    finally:
+        REMAKING.reset(token)
+        guards.numbers += remaking.numbers
     nodes = all_in_order(result.output)
     walked = [node for node in nodes if node.op in REDUCTIONS]
     walked += [node for node in results_of(result.output) if node.residency == EDGE]
@@ -140,22 +148,12 @@ def capture_module(
     if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):
         # from pairs of types and sources lead other edges than those of the rest
         raise Refused(TYPES_ALONE)
-    if remaking.steps:
-        _check_remade(nodes, arguments, of_two_sets)
-    returned, kind, held = found[-1]
+    of_edges = {name for name, item in _leaves(arguments) if isinstance(item, Given) and item.residency == EDGE}
+    returned, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields |= {'is_of_one_set': not of_two_sets, 'is_of_two_sets': of_two_sets, 'gathers_apart': gathers_apart}
-    fields['remade_by'] = tuple(remaking.steps)
-    return CapturedModule(**fields, returned=returned, kind=kind, target_row=target_row, held=held)
-
-
-def _check_remade(nodes: Sequence[Node], arguments: Mapping[str, Any], of_two_sets: bool) -> None:
-    """Raises a Refused if values of the edges of a call are read beside edges that are made anew."""
-    if of_two_sets:
-        raise Refused('edges between two sets of nodes that are made anew')
-    given = {name for name, item in _leaves(arguments) if isinstance(item, Given) and item.residency == EDGE}
-    if any(node.op == 'input' and node.attributes['source'] in given for node in nodes):
-        raise Refused('values of edges before they are made anew')
+    fields['remade_by'] = remaking.remade(nodes, of_edges)
+    return CapturedModule(**fields, returned=returned, target_row=target_row, held=held)
 
 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -171,11 +169,15 @@ def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _symbols(arguments: Mapping[str, Any], edges: EdgeIndexRows) -> Iterator[tuple[str, Any]]:
     """What stands for arguments."""
     for name, item in _leaves(arguments):
-        yield name, _of_edges(item, edges) or symbol_of(name, _of_an_end(item, edges.target_row))
+        ends = _of_edges(item, edges)
+        yield name, symbol_of(name, _of_an_end(item, edges.target_row)) if ends is None else ends
 
 
 def _of_edges(item: Any, edges: EdgeIndexRows) -> EdgeIndexRows | Place | None:
-    return edges if item is EDGES else next((edges[k] for k, row in enumerate(ROWS) if item is row), None)
+    kind = next((kind for kind, of_kind in EDGES.items() if item is of_kind), None)
+    if kind is not None:
+        return dataclasses.replace(edges, kind=kind)
+    return next((edges[k] for k, row in enumerate(ROWS) if item is row), None)
 
 
 def _of_an_end(item: Any, target_row: int) -> Any:
@@ -205,6 +207,15 @@ def _held(
     for argument, held in objects.items():
         for name, item in stored_in(held).items():
             yield argument, name, _returned(item, computed, symbols, 'stores')
+
+
+def _all_returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any]) -> Any:
+    """How what a module returns is found again, in the same structure."""
+    if not is_structure(out) or any(out is symbol for symbol in symbols.values()):
+        return _returned(out, computed, symbols)
+    if type(out) is dict:
+        return {key: _all_returned(part, computed, symbols) for key, part in out.items()}
+    return type(out)([_all_returned(part, computed, symbols) for part in out])
 
 
 def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any], how: str = 'returns') -> Returned:

@@ -5,21 +5,24 @@ A sum over all edges is one over all nodes, of what each adds up.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import SHARED, Node, mapped, value
 from pygfuse.compiler.leaves import scatter
 from pygfuse.compiler.operations import piece_of
-from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import ANY_OF_NODES, Symbol, handler, recorded, replaced, shares_memory, symbols_in
 
 # numbers of nodes of examples, which tell what depends on them
 _EXAMPLES = NUM_TARGETS, NUM_SOURCES
+_ROWS_OF_EXAMPLES = [(count,) for count in (NUM_EDGES, *_EXAMPLES)]
 
 
 @handler(ANY_OF_NODES)
@@ -39,9 +42,48 @@ def of_all_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any
         >>> of_all_nodes(torch.std, (x, 0), {}).shape, of_all_nodes(torch.cumsum, (x, 0), {}).node.op
         ((4,), 'of_nodes')
     """
-    name = function.__name__
     if any(True for _ in symbols_in(kwargs)):
-        raise Refused(f'{name} takes a value as a keyword')
+        raise Refused(f'{function.__name__} takes a value as a keyword')
+    remaking = REMAKING.get()
+    try:
+        return _of_any_number(function, args, kwargs)
+    except Refused:
+        if remaking is None or remaking.num_nodes is None or isinstance(function, OfSoMany):
+            raise
+    found = _of_any_number(OfSoMany(function, remaking.num_nodes), args, kwargs)
+    remaking.fixed_nodes(NUM_TARGETS)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class OfSoMany:
+    """A function of so many nodes as a call has, whatever number examples have.
+
+    Attributes:
+        function: The function.
+        count: The number.
+    """
+
+    function: Callable
+    count: int
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*self._of_count(args), **kwargs)
+
+    def _of_count(self, item: Any) -> Any:
+        if isinstance(item, (tuple, list)):
+            return type(item)([self._of_count(part) for part in item])
+        is_example = isinstance(item, Tensor) and item.device.type == 'meta' and item.shape[:1] in _ROWS_OF_EXAMPLES
+        return item.new_empty(self.count, *item.shape[1:]) if is_example else item
+
+
+def _of_any_number(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What a function gives of any number of nodes."""
+    name = function.__name__
     (rows,) = {symbol.rows for symbol in symbols_in(args)} - {None}
     nodes = replaced(args, lambda symbol: symbol.node)
     (few, given), (many, _) = (_results(function, nodes, kwargs, count) for count in _EXAMPLES)

@@ -171,6 +171,8 @@ OPERATIONS['of_targets'] = Operation(lambda x: x, residency='target')
 # the same of a value of one end, which edges that lead back have at the other
 OPERATIONS['as_sources'] = Operation(lambda x: x, residency='source')
 OPERATIONS['as_targets'] = Operation(lambda x: x, residency='target')
+# a shared value as one of nodes, of which there are as many as it has rows
+OPERATIONS['as_nodes'] = Operation(lambda x: x, row_wise=False, residency='target')
 OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['softmax_of_sources'] = Operation(lambda x: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')

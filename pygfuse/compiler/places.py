@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 
+from pygfuse.compiler.edge_tensors import REMAKING, OfEdges, recorded_of_edges
 from pygfuse.compiler.refusal import Refused
 
 # rows of edges, of targets, of sources and of a result of another size: numbers that no width of features has
 NUM_EDGES, NUM_TARGETS, NUM_SOURCES, NUM_OTHERS = 10007, 10009, 10037, 10039
+# why edges are reduced in vain that are reduced to others than their targets
+BY_OTHERS = 'a reduction of edges by something else than their target'
 # why edges that lead between two sets of nodes are read in vain
 OTHER_ENDS = 'rows of nodes by the other ends of edges'
 # those of nodes
@@ -20,7 +23,20 @@ OF_NODES = NUM_TARGETS, NUM_SOURCES
 
 
 class Rows(int):
-    """A number of edges or nodes: it may stand where a shape is asked for, and must not be computed with."""
+    """A number of edges or nodes: it may stand where a shape is asked for, and must not be computed with.
+
+    Attributes:
+        counts: The tensor whose edges they are, as a module may make others: what makes it, or its symbol.
+    """
+
+    counts: Any = None
+
+    @classmethod
+    def of_edges(cls, counts: Any) -> Rows:
+        """The number of edges that a tensor counts."""
+        found = cls(NUM_EDGES)
+        found.counts = counts
+        return found
 
     def _refuse(self, *_: Any) -> Any:
         raise Refused('it computes with the number of edges or nodes')
@@ -66,19 +82,6 @@ def rows_of(sizes: Sequence[int | None], source_dim: int) -> tuple[Rows | None, 
 DEVICE: contextvars.ContextVar[torch.device] = contextvars.ContextVar('pygfuse_device_of_capture')
 
 
-class OfEdges:
-    """What only the edges themselves tell, of which nothing is read but what a class says."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith('__'):
-            raise AttributeError(name)
-        raise Refused(f'it reads the edges themselves ({name})')
-
-    @classmethod
-    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise Refused(f'it reads the edges themselves ({function.__name__})')
-
-
 # the size that a reduction has without one
 AFTER_LAST_TARGET = OfEdges()
 
@@ -92,6 +95,7 @@ class Place(OfEdges):
         is_reduced_to: Whether edges may be reduced to these nodes.
         rows: What counts the nodes that it names: `NUM_TARGETS`, also of sources that are the same nodes.
         gathers_apart: Whether what is gathered of a call's nodes is another value than theirs.
+        made: What makes it of the edges of a call; None where a layer reads these alone.
     """
 
     def __init__(
@@ -101,23 +105,32 @@ class Place(OfEdges):
         is_reduced_to: bool | None = None,
         rows: int = NUM_TARGETS,
         gathers_apart: bool = False,
+        made: Any = None,
     ) -> None:
-        self.is_target = is_target
+        self._is_target = is_target
+        self.made = made
         self.inner = inner
         self.is_reduced_to = is_target if is_reduced_to is None else is_reduced_to
         self.rows = rows
         self.gathers_apart = gathers_apart
+
+    @property
+    def is_target(self) -> bool:
+        """Which end it is; who asks reads along these edges."""
+        if self.made is not None:
+            REMAKING.get().reads(self._is_target, self.made)
+        return self._is_target
 
     def of_rows(self) -> Place:
         """The same end, once for each edge."""
         return self._with(())
 
     def _with(self, inner: tuple[int, ...]) -> Place:
-        return Place(self.is_target, inner, self.is_reduced_to, self.rows, self.gathers_apart)
+        return Place(self._is_target, inner, self.is_reduced_to, self.rows, self.gathers_apart, self.made)
 
     @property
     def shape(self) -> tuple[Rows | int, ...]:
-        return (Rows(NUM_EDGES), *self.inner)
+        return (Rows.of_edges(self.made), *self.inner)
 
     @property
     def device(self) -> torch.device:
@@ -126,7 +139,7 @@ class Place(OfEdges):
     def numel(self) -> Rows:
         if self.inner:
             raise Refused('it reads the edges themselves (numel)')
-        return Rows(NUM_EDGES)
+        return Rows.of_edges(self.made)
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
@@ -138,7 +151,7 @@ class Place(OfEdges):
         return torch.bincount(self, *args, **kwargs)
 
     def max(self) -> LastTarget:
-        if not self.is_target:
+        if not self._is_target:
             raise Refused('it reads the edges themselves (max)')
         return LastTarget()
 
@@ -153,15 +166,24 @@ class Place(OfEdges):
     def expand_as(self, other: Any) -> Place:
         return self.seen(torch.Tensor.expand, other.shape)
 
-    def __getitem__(self, key: Any) -> Place:
-        if not isinstance(key, tuple) or any(part not in (None, slice(None)) for part in key) or key[0] is None:
-            raise Refused('it reads the edges themselves')
-        return self.seen(torch.Tensor.__getitem__, key)
+    def __getitem__(self, key: Any) -> Any:
+        is_view = isinstance(key, tuple) and all(part is None or _is_all(part) for part in key) and key[0] is not None
+        if is_view:
+            return self.seen(torch.Tensor.__getitem__, key)
+        return super().__getitem__(key)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _VIEWS:
             return super().__getattr__(name)
-        return lambda *args: self.seen(getattr(torch.Tensor, name), *args)
+        return lambda *args: self._seen_or_made(getattr(torch.Tensor, name), *args)
+
+    def _seen_or_made(self, view: Callable, *args: Any) -> Any:
+        try:
+            return self.seen(view, *args)
+        except Refused:
+            if self.made is None:
+                raise
+        return recorded_of_edges(view, (self, *args), {})
 
     def seen(self, view: Callable, *args: Any) -> Place:
         """The same numbers in a view that leaves the dimension of edges where it is."""
@@ -178,6 +200,10 @@ class Place(OfEdges):
         if args and isinstance(args[0], Place) and function.__name__ in _VIEWS and not kwargs:
             return getattr(args[0], function.__name__)(*args[1:])
         return super().__torch_function__(function, types, args, kwargs)
+
+
+def _is_all(part: Any) -> bool:
+    return isinstance(part, slice) and part == slice(None)
 
 
 _VIEWS = 'unsqueeze', 'view', 'reshape', 'expand', 'repeat'
@@ -198,26 +224,7 @@ class LastTarget(OfEdges):
     __hash__ = object.__hash__
 
 
-class Remaking:
-    """How a module makes edges anew before it reads them.
-
-    Attributes:
-        steps: What does.
-        read: After how many of them it has read the edges; None before it has.
-    """
-
-    def __init__(self) -> None:
-        self.steps: list[Any] = []
-        self.read: int | None = None
-
-    def reads(self, version: int) -> None:
-        """Notes that it reads them after so many steps."""
-        if self.read not in (None, version) or version != len(self.steps):
-            raise Refused('edges before and after they are made anew')
-        self.read = version
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class EdgeIndexRows(OfEdges):
     """The argument ``edge_index`` of a message: targets and sources of the edges, which are its rows.
 
@@ -226,25 +233,20 @@ class EdgeIndexRows(OfEdges):
         to_both: Whether edges may be reduced to the nodes of both rows.
         of_two_sets: Whether sources are other nodes than targets.
         gathers_apart: Whether what is gathered of a call's nodes is another value than theirs.
-        remaking: How they are made anew, if they may be.
-        version: After how many steps they are these.
+        made: What makes it of the edges of a call; None where a layer reads these alone.
+        kind: The class of what it stands for: a tensor, or a tuple or a list of two rows.
     """
 
     target_row: int
     to_both: bool = False
     of_two_sets: bool = False
     gathers_apart: bool = False
-    remaking: Remaking | None = None
-    version: int = 0
-
-    def _read(self) -> None:
-        if self.remaking is not None:
-            self.remaking.reads(self.version)
+    made: Any = None
+    kind: type = torch.Tensor
 
     @property
     def shape(self) -> tuple[int, Rows]:
-        self._read()
-        return 2, Rows(NUM_EDGES)
+        return 2, Rows.of_edges(self.made)
 
     @property
     def device(self) -> torch.device:
@@ -257,8 +259,7 @@ class EdgeIndexRows(OfEdges):
         return 2
 
     def numel(self) -> Rows:
-        self._read()
-        return Rows(NUM_EDGES)
+        return Rows.of_edges(self.made)
 
     def unbind(self, dim: int = 0) -> tuple[Place, Place]:
         if dim not in (0, -2):
@@ -271,11 +272,20 @@ class EdgeIndexRows(OfEdges):
     def __len__(self) -> int:
         return 2
 
-    def __getitem__(self, key: Any) -> Place:
+    def __getitem__(self, key: Any) -> Any:
         row, *others = key if isinstance(key, tuple) else (key,)
-        if type(row) is not int or not -2 <= row < 2 or others not in ([], [slice(None)]):
-            raise Refused('it reads the edges themselves')
-        self._read()
-        is_target = row % 2 == self.target_row
+        is_row = type(row) is int and -2 <= row < 2
+        if is_row and all(_is_all(part) for part in others) and len(others) < 2:
+            return self.end(row % 2, None if self.made is None else self.made.row_of(row % 2))
+        return super().__getitem__(key)
+
+    def end(self, row: int, made: Any) -> Place:
+        """The ends of the edges in a row.
+
+        Args:
+            row: The row.
+            made: What makes them.
+        """
+        is_target = row == self.target_row
         rows = NUM_SOURCES if self.of_two_sets and not is_target else NUM_TARGETS
-        return Place(is_target, (), True if self.to_both else None, rows, self.gathers_apart)
+        return Place(is_target, (), True if self.to_both else None, rows, self.gathers_apart, made)

@@ -1,154 +1,166 @@
-"""Edges that a module makes anew of those it is given, by PyG's functions, before it reads them: with self-loops, say.
-
-Each call makes them so, and the plan is along what comes of it.
-"""
+"""What each call makes of its edges before a plan runs: tensors that were recorded when a module was captured."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch_geometric.utils
 from torch import Tensor
 
-from pygfuse.compiler.ir import EDGE, leaf
-from pygfuse.compiler.leaves import FUNCTIONS
-from pygfuse.compiler.places import NUM_EDGES, OF_NODES, EdgeIndexRows, OfEdges, Rows
+from pygfuse.compiler.ir import Node, of_input
+from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.surroundings import is_constant
-from pygfuse.compiler.symbols import Symbol
 
-_FUNCTIONS = (
-    torch_geometric.utils.add_self_loops,
-    torch_geometric.utils.add_remaining_self_loops,
-    torch_geometric.utils.remove_self_loops,
-    torch_geometric.utils.to_undirected,
-    torch_geometric.utils.coalesce,
-    torch_geometric.utils.sort_edge_index,
-)
-# what stands for the edges, and for the number of nodes, among the arguments of such a function
-_EDGES, _NODES = object(), object()
+# what says that the edges of a call are meant
+GIVEN_EDGES = 'edges'
 
 
-@dataclasses.dataclass(frozen=True)
-class _Named:
-    """Features of edges among such arguments, by the name under which a call has them."""
-
-    name: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A function that makes edges anew.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Made:
+    """A tensor that a function makes in each call.
 
     Attributes:
-        function: The function.
-        arguments: What it is given, by name.
-        made: The names of the values of edges that it gives beside the edges, of which some may be None.
+        function: The function; None of what a call brings.
+        args: What it is given: `Made`, numbers, and tuples of such; what a call brings: `GIVEN_EDGES`, a value of
+            edges, or a number that stands for one of nodes.
+        keywords: The same by name.
+        is_detached: Whether no gradient goes back through it.
+        examples: What it is of some edges, and of more.
+        end: The row of the edges whose ends it holds, or others in their place; None of anything else.
+        is_whole: Whether both rows are in it.
+        is_drawn: Whether numbers decide it that are drawn in each call.
     """
 
-    function: Callable
-    arguments: Mapping[str, Any]
-    made: tuple[str | None, ...]
+    function: Callable | None
+    args: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...] = ()
+    is_detached: bool = False
+    examples: tuple[Any, Any] = dataclasses.field(repr=False, kw_only=True)
+    end: int | None = dataclasses.field(default=None, kw_only=True)
+    is_whole: bool = dataclasses.field(default=False, kw_only=True)
+    is_drawn: bool = dataclasses.field(default=False, kw_only=True)
+    _rows: dict[int, Made] = dataclasses.field(default_factory=dict, repr=False, init=False)
 
-    def run(self, edge_index: Tensor, given: Mapping[str, Tensor], num_nodes: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """The edges that it makes of others, and its values of these by name."""
+    def row_of(self, row: int) -> Made:
+        """A row of edges: always the same."""
+        if row not in self._rows:
+            few, many = self.examples
+            self._rows[row] = Made(
+                Tensor.__getitem__, (self, row), examples=(few[row], many[row]), end=row, is_drawn=self.is_drawn
+            )
+        return self._rows[row]
 
-        def argument(item: Any) -> Any:
-            if isinstance(item, _Named):
-                return given[item.name]
-            return edge_index if item is _EDGES else num_nodes if item is _NODES else item
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is of no edges: as large for more of them."""
+        few, many = self.examples
+        return few.shape == many.shape and (few.dim() == 0 or few.shape[0] > 0)
 
-        edge_index, *others = _parts(self.function(**{name: argument(item) for name, item in self.arguments.items()}))
-        return edge_index, {name: x for name, x in zip(self.made, others, strict=True) if name is not None}
+    @property
+    def dim_of_edges(self) -> int:
+        """The dimension that counts edges."""
+        few, many = self.examples
+        return next((dim for dim in range(few.dim()) if few.shape[dim] != many.shape[dim]), 0)
+
+    @property
+    def shape_of_rows(self) -> tuple[int, ...]:
+        """The shape of a row, or of what is shared."""
+        return tuple(self.examples[0].shape)[not self.is_shared :]
 
 
-def remade(
-    steps: tuple[Step, ...], edge_index: Tensor, given: Mapping[str, Tensor], num_nodes: int
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The edges that all steps make, and the tensors of a call with what they give of these.
+@dataclasses.dataclass(frozen=True)
+class Remade:
+    """What a plan is along, and reads, in place of the edges of a call.
+
+    Attributes:
+        ends: What makes the rows of the edges; None if these are the call's own.
+        values: What makes values of edges, by the names under which the plan reads them.
+    """
+
+    ends: tuple[Made, ...] | None
+    values: Mapping[str, Made]
+
+    def of_call(self, run: Run) -> tuple[Tensor, dict[str, Tensor]]:
+        """The edges, and the tensors of a call with what is made.
+
+        Args:
+            run: What the call makes.
+
+        Raises:
+            Refused: If what is made are not as many ends, and values, as there are edges.
+        """
+        edge_index = run.edge_index
+        if self.ends is not None:
+            rows = [run.made(end) for end in self.ends]
+            if rows[0].shape != rows[1].shape or rows[0].dtype != rows[1].dtype:
+                raise Refused('ends of edges that are not as many')
+            edge_index = torch.stack(rows)
+        values = {name: run.made(one) for name, one in self.values.items()}
+        for name, one in self.values.items():
+            wanted = (*(() if one.is_shared else edge_index.shape[1:]), *one.shape_of_rows)
+            if values[name].shape != wanted:
+                raise Refused('values of edges that are not as many as these')
+        return edge_index, {**run.given, **values}
+
+
+class Run:
+    """What a call makes, each once.
 
     Args:
-        steps: The steps.
         edge_index: The edges of the call.
         given: Its tensors by name.
-        num_nodes: Number of nodes.
+        sizes: Numbers of sources and targets.
     """
-    found = dict(given)
-    for step in steps:
-        edge_index, made = step.run(edge_index, found, num_nodes)
-        found |= made
-    return edge_index, found
+
+    def __init__(self, edge_index: Tensor, given: Mapping[str, Tensor], sizes: tuple[int, int]) -> None:
+        self.edge_index, self.given = edge_index, given
+        self._numbers = dict(zip((NUM_SOURCES, NUM_TARGETS), sizes, strict=True))
+        self._known: dict[Any, Any] = {}
+
+    def made(self, one: Made) -> Any:
+        """Something that is made.
+
+        Raises:
+            Refused: If it cannot be made; the code that was written says why.
+        """
+        if one not in self._known:
+            try:
+                found = self._brought(*one.args) if one.function is None else self._result(one)
+            except Refused:
+                raise
+            except Exception as error:
+                raise Refused(f'{one.function.__name__} of edges: {error}') from error
+            self._known[one] = found.detach() if one.is_detached else found
+        return self._known[one]
+
+    @property
+    def num_targets(self) -> int:
+        return self._numbers[NUM_TARGETS]
+
+    def number(self, one: Made) -> int | bool:
+        """The number that something is, or holds."""
+        found = self.made(one)
+        return found.item() if isinstance(found, Tensor) else found
+
+    def _result(self, one: Made) -> Any:
+        keywords = {name: self._argument(item) for name, item in one.keywords}
+        return one.function(*self._argument(one.args), **keywords)
+
+    def _argument(self, item: Any) -> Any:
+        if isinstance(item, Made):
+            return self.made(item)
+        return within(item, self._argument) if isinstance(item, (tuple, list, slice)) else item
+
+    def _brought(self, what: Any) -> Any:
+        if isinstance(what, Node):
+            return of_input(what, self.given)
+        return self.edge_index if what is GIVEN_EDGES else self._numbers[what]
 
 
-def _leaf(function: Callable) -> Callable:
-    """Such a function of what stands for edges."""
-
-    @functools.wraps(function)
-    def record(*args: Any, **kwargs: Any) -> Any:
-        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-        edges = arguments['edge_index']
-        if not isinstance(edges, EdgeIndexRows):
-            if any(isinstance(item, (OfEdges, Symbol)) for item in arguments.values()):
-                raise Refused(f'{function.__name__} of something else than the edges')
-            return function(*args, **kwargs)
-        remaking = edges.remaking
-        if remaking is None or remaking.read is not None or edges.version != len(remaking.steps):
-            raise Refused('edges that are made anew once they are read')
-        said = {name: _said(function, name, item) for name, item in arguments.items()}
-        made = _parts(_example(function, arguments))[1:]
-        names = [f'{len(remaking.steps)}.{k} of edges made anew' for k in range(len(made))]
-        names = tuple([None if one is None else name for name, one in zip(names, made, strict=True)])
-        remaking.steps.append(Step(function, said, names))
-        of_edges = [_symbol(name, one) for name, one in zip(names, made, strict=True)]
-        found = dataclasses.replace(edges, version=edges.version + 1)
-        return (found, *of_edges) if of_edges else found
-
-    return record
-
-
-def _said(function: Callable, name: str, item: Any) -> Any:
-    """What an argument is in each call."""
-    if isinstance(item, EdgeIndexRows):
-        return _EDGES
-    if isinstance(item, Rows) and int(item) in OF_NODES:
-        return _NODES
-    if isinstance(item, Symbol):
-        is_given = item.node.op == 'input' and item.rows == NUM_EDGES and not item.is_changed
-        source = item.node.attributes['source'] if is_given else None
-        if not isinstance(source, str):
-            raise Refused(f'{name} of {function.__name__} is computed')
-        return _Named(source)
-    if not is_constant(item) and item is not None:
-        raise Refused(f'{name} of {function.__name__} is a {type(item).__name__}')
-    return item
-
-
-def _example(function: Callable, arguments: Mapping[str, Any]) -> Any:
-    """What a function gives of two edges."""
-
-    def argument(item: Any) -> Any:
-        if isinstance(item, EdgeIndexRows):
-            return torch.tensor([[0, 1], [1, 0]])
-        if isinstance(item, Rows):
-            return 2
-        return torch.zeros(2, *item.node.shape, dtype=item.dtype) if isinstance(item, Symbol) else item
-
-    # of tensors, which nobody records
-    with torch._C.DisableTorchFunction():
-        return function(**{name: argument(item) for name, item in arguments.items()})
-
-
-def _parts(out: Any) -> tuple[Any, ...]:
-    return out if isinstance(out, tuple) else (out,)
-
-
-def _symbol(name: str | None, example: Tensor | None) -> Symbol | None:
-    return None if example is None else Symbol(leaf(name, EDGE, example.shape[1:], example.dtype, name), NUM_EDGES)
-
-
-FUNCTIONS.update({function: _leaf(function) for function in _FUNCTIONS})
+def within(item: tuple | list | slice, function: Callable[[Any], Any]) -> Any:
+    """Something that holds others, with what a function gives in their place."""
+    if isinstance(item, slice):
+        return slice(*[function(part) for part in (item.start, item.stop, item.step)])
+    return type(item)([function(part) for part in item])

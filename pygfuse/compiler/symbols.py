@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues, read_number
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
 from pygfuse.compiler.operations import OPERATIONS, piece_of
-from pygfuse.compiler.places import DEVICE, OF_NODES, OfEdges, Rows
+from pygfuse.compiler.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current, share, write
 
+_OF_VALUES = 'its control flow depends on values'
 HANDLERS: dict[str, Callable] = {}
 # the handler of functions of nodes that have none
 ANY_OF_NODES = 'any of nodes'
@@ -35,7 +37,7 @@ def handler(*names: str) -> Callable[[Callable], Callable]:
 _OF_STACKS = ('reduce', 'linear', 'layer_norm', 'cat')
 
 
-class Symbol:
+class Symbol(OfValues):
     """A value that is being captured.
 
     Attributes:
@@ -65,7 +67,12 @@ class Symbol:
     def shape(self) -> tuple[int, ...]:
         if self.is_stacked:
             raise Refused('it reads the shape of features of more than two dimensions')
-        return self.node.shape if self.rows is None else (Rows(self.rows), *self.node.shape)
+        return self.node.shape if self.rows is None else (self._count, *self.node.shape)
+
+    @property
+    def _count(self) -> Rows:
+        """How many rows it has."""
+        return Rows.of_edges(self) if self.rows == NUM_EDGES else Rows(self.rows)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -107,10 +114,22 @@ class Symbol:
     def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return recorded(function, args, kwargs)
 
-    def __bool__(self) -> bool:
-        raise Refused('its control flow depends on values')
+    def __float__(self) -> float:
+        raise Refused(_OF_VALUES)
 
-    __len__ = __int__ = __float__ = __index__ = __iter__ = __contains__ = __bool__
+    __len__ = __iter__ = __contains__ = __float__
+
+    def item(self) -> int | bool:
+        return read_number(self, _OF_VALUES)
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        return int(self.item())
 
     def __setitem__(self, key: Any, item: Any) -> None:
         is_mask = isinstance(key, Symbol) and key.dtype is torch.bool and key.rows == self.rows
@@ -161,8 +180,10 @@ for _name, _function in {**_FOUR, 'and': torch.bitwise_and, 'or': torch.bitwise_
     setattr(Symbol, f'__i{_name}__', _in_place(_function))
 
 
-def _written(symbol: Symbol, result: Symbol) -> Symbol:
+def _written(symbol: Symbol, result: Any) -> Symbol:
     """A symbol after a write in place."""
+    if REMAKING.get() is not None:
+        symbol, result = REMAKING.get().as_written(symbol, result)
     write(symbol, result)
     return symbol
 
@@ -195,6 +216,8 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
     """
     kwargs = dict(kwargs or {})
     name = function.__name__
+    if next(found_in(MadeOfEdges, (args, kwargs)), None) is not None:
+        return REMAKING.get().record_beside_values(function, args, kwargs)
     if kwargs.pop('out', None) is not None:
         raise Refused(f'{name} writes into a tensor')
     writes = name.endswith('_') and not name.endswith('__')
@@ -215,6 +238,17 @@ def _without_writes(name: str) -> Callable:
 
 
 def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    try:
+        return _recorded_as_given(function, name, args, kwargs)
+    except Refused:
+        remaking = REMAKING.get()
+        of_nodes = None if remaking is None else remaking.with_nodes(args)
+        if of_nodes is None:
+            raise
+        return _recorded_as_given(function, name, of_nodes, kwargs)
+
+
+def _recorded_as_given(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     found = list(symbols_in((args, kwargs)))
     check_current(found)
     handler = HANDLERS.get(name.strip('_'))
@@ -223,7 +257,8 @@ def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]
     else:
         result = _handled(handler, function, name, args, kwargs)
     share(symbols_in(result), found, name)
-    return result if torch.is_grad_enabled() else replaced(result, lambda symbol: made('detach', symbol))
+    is_made = next(found_in(OfEdges, result), None) is not None
+    return result if is_made or torch.is_grad_enabled() else replaced(result, lambda symbol: made('detach', symbol))
 
 
 def _handled(handler: Callable | None, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -232,11 +267,13 @@ def _handled(handler: Callable | None, function: Callable, name: str, args: tupl
         if handler is None:
             raise Refused(f'{name} has no fused form on edges')
         return handler(*args, **kwargs)
-    except Refused:
-        is_of_nodes = are_of_nodes(list(symbols_in((args, kwargs)))) and not _is_drawn(name)
+    except Refused as refusal:
+        is_of_nodes = are_of_nodes(list(symbols_in((args, kwargs)))) and not is_drawn(name)
         with contextlib.suppress(Refused):
             if is_of_nodes:
                 return HANDLERS[ANY_OF_NODES](function, args, kwargs)
+            if REMAKING.get() is not None and str(refusal) != BY_OTHERS:
+                return REMAKING.get().record(function, args, kwargs, is_drawn(name))
         raise
 
 
@@ -252,14 +289,14 @@ _RANDOM = (
 )  # fmt: skip
 
 
-def _is_drawn(name: str) -> bool:
+def is_drawn(name: str) -> bool:
     """Whether a function of a name gives other numbers each time."""
     return any(word in name for word in _RANDOM) and name != 'normalize'
 
 
 def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Records any function of shared values."""
-    if _is_drawn(name) or (name.endswith('_') and not name.startswith('__')):
+    if is_drawn(name) or (name.endswith('_') and not name.startswith('__')):
         raise Refused(f'{name} draws random numbers or writes')
     keywords = tuple(replaced(kwargs, lambda symbol: _refuse_keyword(name)).items())
     arguments = replaced(args, lambda symbol: symbol.node)

@@ -32,6 +32,7 @@ class Guards:
 
     Attributes:
         stored: What holds an attribute, the attribute's name, and the symbol or constant that was stored there last.
+        numbers: What was read of a call's tensors as a number (`pygfuse.compiler.remade.Made`), and the number.
     """
 
     def __init__(self, num_edges: int | None = None) -> None:
@@ -41,6 +42,7 @@ class Guards:
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
+        self.numbers: list[tuple[Any, int | bool]] = []
         self._seen: set[tuple[int, str]] = set()
         self._namespaces: dict[int, Namespace] = {}
 
@@ -68,8 +70,13 @@ class Guards:
         """Whether a tensor of the layer has a row for each edge."""
         return found.dim() > 0 and found.shape[0] == self.num_edges
 
-    def hold(self, num_edges: int | None = None) -> bool:
-        """Whether everything would be read again in a call with so many edges."""
+    def hold(self, num_edges: int | None = None, run: Any = None) -> bool:
+        """Whether everything would be read again in a call.
+
+        Args:
+            num_edges: Number of edges of the call.
+            run: What the call makes, a `pygfuse.compiler.remade.Run`, of a module.
+        """
         for owner, name, value in self.attributes:
             found = getattr(owner, name, None)
             if found is value:
@@ -81,7 +88,9 @@ class Guards:
             found = getattr(owner, name, None)
             if not isinstance(found, Tensor) or found.shape != shape or found.dtype != dtype:
                 return False
-        return not any(is_changed(module) for module in self.unhooked)
+        if any(is_changed(module) for module in self.unhooked):
+            return False
+        return all(run.number(made) == number for made, number in self.numbers)
 
 
 def _rows(of_edges: list[tuple[Any, str, tuple, torch.dtype]], num_edges: int | None) -> Iterator[tuple]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false
-from torch.nn import Module, Parameter
+from torch.nn import Embedding, Module, Parameter
 
 from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.data_objects import Absent, Fields
@@ -33,11 +33,16 @@ _NAMES_OF_ROWS = (
 
 
 NO_EDGES = 'there are no edges'
+# the name of a number of nodes that no argument tells
+HELD = 'number of nodes'
 # which of the numbers of nodes of a call each row of its edges names; one, if both name the same nodes
 Sets = tuple[int, ...]
 ONE_SET: Sets = (0,)
+TWO_SETS: tuple[Sets, ...] = (0, 1), (1, 0)
+# where no argument tells a number, and that of all embeddings may be it
+ALL_EMBEDDED: Sets = (1,)
 # all of them in the order in which they are tried
-ALL_SETS: tuple[Sets, ...] = ONE_SET, (0, 1), (1, 0)
+ALL_SETS: tuple[Sets, ...] = ONE_SET, *TWO_SETS, ALL_EMBEDDED
 
 
 class Few(NamedTuple):
@@ -112,9 +117,24 @@ class ModuleCall(NamedTuple):
         """The tensors by name."""
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
 
+    @property
+    def is_told(self) -> bool:
+        """Whether its arguments tell the number of nodes."""
+        return HELD not in self.given
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether there are floating numbers among them."""
+        return any(isinstance(item, Given) and item.value.is_floating_point() for item in self.given.values())
+
 
 def call_of(
-    plain: type[Module], args: tuple, kwargs: Mapping[str, Any], read: Read = NOTHING_READ, sets: Sets = ONE_SET
+    plain: type[Module],
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    read: Read = NOTHING_READ,
+    sets: Sets = ONE_SET,
+    held: Callable[[], Collection[int]] = tuple,
 ) -> ModuleCall:
     """A call of a module.
 
@@ -124,12 +144,13 @@ def call_of(
         kwargs: The same by name.
         read: What the module is known to read of objects that are arguments; of one without an entry, anything.
         sets: Which nodes the rows of the edges are taken to name.
+        held: Gives numbers of rows of what the module holds: one is that of the nodes if no argument tells any.
 
     Raises:
         Refused: If an argument has no fused form.
     """
-    held: dict[str, Any] = {}
-    named = {name: opened(name, item, read, held) for name, item in _by_name(plain.forward, args, kwargs).items()}
+    within: dict[str, Any] = {}
+    named = {name: opened(name, item, read, within) for name, item in _by_name(plain.forward, args, kwargs).items()}
     arguments = dict(_leaves(named))
     names = names_of_edges(arguments)
     if not names:
@@ -144,15 +165,19 @@ def call_of(
     for key, one in tensors.items():
         if type(one) not in (Tensor, Parameter) or one.device != edge_index.device:
             raise Refused(f'{key} is a {type(one).__name__} on {one.device}, where edges are on {edge_index.device}')
-    nodes = nums_nodes(tensors.values(), edge_index.shape[1])
+    told = nums_nodes(tensors.values(), edge_index.shape[1])
+    nodes = told or [*held()]
     if len(nodes) <= max(sets):
         raise Refused('nothing tells the number of nodes')
     counts = _Counts(tuple([nodes[k] for k in sets]), edge_index.shape[1])
     given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in names}
-    given |= dict(zip(names, (EDGES,) if len(names) == 1 else ROWS, strict=True))
+    # plans are for one of the numbers that may be
+    given |= {} if told else {HELD: nodes[sets[0]]}
+    kind = type(arguments[names[0]])
+    given |= dict(zip(names, (EDGES.get(kind, EDGES[Tensor]),) if len(names) == 1 else ROWS, strict=True))
     objects: dict[str, Fields] = {}
     nested = {key: _nested(key, item, given, objects) for key, item in named.items()}
-    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments | held, objects, nodes)
+    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments | within, objects, nodes)
 
 
 class _Counts(NamedTuple):
@@ -244,6 +269,18 @@ def as_one(*edges: Any) -> Tensor:
     """Edges as one tensor."""
     edge_index = edges[0] if len(edges) == 1 else edges
     return edge_index if isinstance(edge_index, Tensor) else torch.stack(tuple(edge_index))
+
+
+def rows_held(module: Module) -> tuple[int, ...]:
+    """Numbers of rows of a module's parameters, which may be those of its nodes: of the most, and of all embeddings.
+
+    Example:
+        >>> rows_held(torch.nn.ModuleList([torch.nn.Embedding(30, 4), torch.nn.Embedding(20, 4)]))
+        (30, 50)
+    """
+    rows = [parameter.shape[0] for parameter in module.parameters() if parameter.dim() > 1]
+    embedded = [part.num_embeddings for part in module.modules() if isinstance(part, Embedding)]
+    return tuple(dict.fromkeys([*([max(rows)] if rows else []), *([sum(embedded)] if embedded else [])]))
 
 
 def nums_nodes(tensors: Collection[Tensor], num_edges: int) -> list[int]:

@@ -13,14 +13,23 @@ from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Plan, Refused
-from pygfuse.compiler.leaves import BY_OTHERS
 from pygfuse.compiler.modules import CapturedModule, capture_module
-from pygfuse.compiler.places import OTHER_ENDS
-from pygfuse.compiler.remade import remade
+from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
+from pygfuse.compiler.remade import Run
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import check_types
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
-from pygfuse.conv._module_calls import ALL_SETS, NO_EDGES, ONE_SET, Few, ModuleCall, Sets, call_of
+from pygfuse.conv._module_calls import (
+    ALL_EMBEDDED,
+    ALL_SETS,
+    NO_EDGES,
+    ONE_SET,
+    Few,
+    ModuleCall,
+    Sets,
+    call_of,
+    rows_held,
+)
 from pygfuse.conv._planned import Planned
 from pygfuse.conv._plans import held, key_of, planned
 from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
@@ -112,13 +121,14 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _first_of_sets(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
         """A call and its plan, by the first sets of nodes that its edges may lead between of which there is one."""
         tried: list[tuple[ModuleCall, str]] = []
+        held = functools.partial(rows_held, self)
         for sets in (self._sets, *[sets for sets in ALL_SETS if sets != self._sets]):
-            if tried and len(tried[0][0].counts) < len(sets):
-                break
+            if tried and (len(tried[0][0].counts) <= max(sets) or tried[0][0].is_told == (sets == ALL_EMBEDDED)):
+                continue
             if tried and self._has_none is not None and self._has_none[0] == self._kind_of(tried[0][0]):
                 return tried[0][0], self._has_none[1]
             try:
-                call = call_of(self.plain, args, kwargs, self._read, sets)
+                call = call_of(self.plain, args, kwargs, self._read, sets, held)
             except Refused:
                 if sets == ONE_SET:
                     raise
@@ -146,7 +156,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         return False
 
     def _run_call(self, call: ModuleCall, plan: Plan | str) -> tuple[Any] | str:
-        check_types(call.tensors)
+        check_types(call.tensors if call.has_numbers else dict(self.named_parameters()))
         if isinstance(plan, str):
             return plan
         fewest = self._fewest_edges(plan, call)
@@ -155,8 +165,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return plan.why_few
         captured: CapturedModule = plan.captured
         given = call.tensors
-        if captured.remade_by:
-            edge_index, given = remade(captured.remade_by, call.edge_index, given, call.num_nodes[0])
+        if captured.remade_by is not None:
+            edge_index, given = captured.remade_by.of_call(_run_of(call, captured.target_row))
             call = call._replace(edge_index=edge_index)
             if edge_index.shape[1] == 0:
                 return NO_EDGES
@@ -170,7 +180,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return (captured.returns(plan.run(edges, given), call.arguments),)
 
     def _edges(self, call: ModuleCall, target_row: int) -> Edges:
-        sizes, flow = (call.num_nodes[target_row - 1], call.num_nodes[-target_row]), FLOWS[1 - target_row]
+        sizes, flow = _sizes(call, target_row), FLOWS[1 - target_row]
         if stand_for_themselves(call.edge_index):
             for rows, nodes in _by_nodes(call):
                 low, high = torch.aminmax(rows)
@@ -197,7 +207,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             self._plans = {}
         key, reasons = key_of(call.given), []
         # in most calls as in the one before
-        plan = held(self._plans, (self._row, key))
+        plan = held(self._plans, (self._row, key), run=_run_of(call, self._row.target))
         if _is_run(plan):
             return plan
         for row in _ROWS:
@@ -215,23 +225,34 @@ class CompiledModule(ModuleTracedByTorch, Planned):
 
     def _planned(self, call: ModuleCall, key: Any, row: Row) -> Plan | str:
         """The plan of a call that reduces so, or why there is none."""
+        run = _run_of(call, row.target)
         capture = functools.partial(
             capture_module,
             self.plain,
             self,
             call.nested,
             row.target,
-            call.edge_index.device,
+            run,
             to_both=row.to_both,
             of_two_sets=len(call.num_nodes) > 1,
             gathers_apart=row.gathers_apart,
         )
-        return planned(self._plans, (row, key), capture)
+        return planned(self._plans, (row, key), capture, run=run)
 
 
 def _is_run(plan: Plan | str | None) -> bool:
     """Whether a plan may run: where nodes without edges are replaced, this is so for what is gathered alone."""
     return isinstance(plan, Plan) and (plan.captured.gathers_apart or not plan.guarded)
+
+
+def _run_of(call: ModuleCall, target_row: int) -> Run:
+    """What a call makes before a plan runs."""
+    return Run(call.edge_index, call.tensors, _sizes(call, target_row))
+
+
+def _sizes(call: ModuleCall, target_row: int) -> tuple[int, int]:
+    """Numbers of sources and targets."""
+    return call.num_nodes[target_row - 1], call.num_nodes[-target_row]
 
 
 def _by_nodes(call: ModuleCall) -> Iterable[tuple[Tensor, int]]:

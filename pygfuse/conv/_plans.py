@@ -9,6 +9,7 @@ import torch
 
 from pygfuse.compiler import Captured, Given, Plan, Refused
 from pygfuse.compiler.capture import device_of
+from pygfuse.compiler.remade import Run
 from pygfuse.compiler.watch import Guards
 
 # a layer whose numbers change from call to call is not compiled for each of them
@@ -17,7 +18,9 @@ _MOST_CAPTURES = 16
 Plans = dict[Any, list[tuple[Guards, Plan | str]]]
 
 
-def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured], num_edges: int | None = None) -> Plan | str:
+def planned(
+    known: Plans, key: Any, capture: Callable[[Guards], Captured], num_edges: int | None = None, run: Run | None = None
+) -> Plan | str:
     """The plan for a kind of call, or why there is none.
 
     Args:
@@ -25,8 +28,9 @@ def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured], num_e
         key: The kind of call.
         capture: Captures the layer, and notes what it reads.
         num_edges: Number of edges, where tensors of the layer may have a row for each.
+        run: What a call of a module makes, which may read numbers of it.
     """
-    plan = held(known, key, num_edges)
+    plan = held(known, key, num_edges, run)
     if plan is not None:
         return plan
     if sum(map(len, known.values())) >= _MOST_CAPTURES:
@@ -40,9 +44,9 @@ def planned(known: Plans, key: Any, capture: Callable[[Guards], Captured], num_e
     return plan
 
 
-def held(known: Plans, key: Any, num_edges: int | None = None) -> Plan | str | None:
+def held(known: Plans, key: Any, num_edges: int | None = None, run: Run | None = None) -> Plan | str | None:
     """The plan that there is for a kind of call, or why there is none; None where nobody has looked for one."""
-    return next((plan for guards, plan in known.get(key, ()) if guards.hold(num_edges)), None)
+    return next((plan for guards, plan in known.get(key, ()) if guards.hold(num_edges, run)), None)
 
 
 def key_of(given: Mapping[str, Any]) -> Any:

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from pygfuse.compiler import Given, Refused
-from pygfuse.compiler.modules import Returned
 from pygfuse.compiler.places import OTHER_ENDS
+from pygfuse.compiler.structure import rebuilt
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._module_calls import (
-    ALL_SETS,
     ONE_SET,
+    TWO_SETS,
     ModuleCall,
     as_one,
     call_of,
@@ -48,12 +48,10 @@ class TracedModule:
     Attributes:
         call: What computes the results.
         returned: What the module returns of these.
-        kind: The class of several things that it returns; None of one.
     """
 
     call: TracedCall
-    returned: tuple[Returned, ...]
-    kind: type | None
+    returned: Any
 
     def run(self, module: Any, edge_index: Tensor, size: None, given: Mapping[str, Any]) -> tuple[Any, dict] | str:
         """What a call returns, in first place, or why torch traces the module's own code.
@@ -67,8 +65,7 @@ class TracedModule:
         found = self.call.run(module, edge_index, None, given)
         if isinstance(found, str):
             return found
-        parts = [one.of(found[0], given) for one in self.returned]
-        return (parts[0] if self.kind is None else self.kind(parts)), {}
+        return rebuilt(self.returned, lambda one: one.of(found[0], given)), {}
 
 
 class ModuleTracedByTorch:
@@ -135,14 +132,15 @@ class ModuleTracedByTorch:
             if isinstance(plan, str):
                 return plan
             captured = plan.captured
-            if captured.remade_by:
+            if captured.remade_by is not None:
                 return 'torch compiles no edges that are made anew'
+            if captured.guards.numbers:
+                return 'torch compiles no numbers that values tell'
             flow = FLOWS[1 - captured.target_row]
             return known_as(
                 TracedModule(
                     TracedCall.of(plan, self, _arguments_of(example, captured.target_row), flow),
                     captured.returned,
-                    captured.kind,
                 )
             )
         except (Refused, ValueError) as refusal:
@@ -151,7 +149,7 @@ class ModuleTracedByTorch:
     def _plan_of_example(self, arguments: dict[str, Any], of_two_sets: bool) -> tuple[ModuleCall, Any]:
         """A call and its plan, by the first sets of nodes between which its edges may lead; or why there is none."""
         reasons = []
-        for sets in ALL_SETS[1:] if of_two_sets else (ONE_SET,):
+        for sets in TWO_SETS if of_two_sets else (ONE_SET,):
             example = call_of(self.plain, (), arguments, sets=sets)
             plan = self.plan_of_call(example)
             if not isinstance(plan, str):

@@ -51,6 +51,41 @@ SHARES = (
 )  # fmt: skip
 
 
+_OF_EDGES = 'edge_index', 'edge_attr', 'edge_weight', 'edge_type'
+_CHOSEN = f'{", ".join(_OF_EDGES)} = edge_index[:, chosen], edge_attr[chosen], edge_weight[chosen], edge_type[chosen]'
+# how it makes its edges anew, or values of them: between any nodes, and where sources and targets are the same ones
+CHOSEN = (
+    ['chosen = edge_index[0] != edge_index[1]', _CHOSEN],
+    ['chosen = (edge_weight > 0) | (edge_type == 1)', _CHOSEN],
+    ['chosen = edge_weight.argsort(descending=True)', _CHOSEN],
+    ['edge_weight = edge_weight * torch.where(edge_index[0] < edge_index[1], 0.5, 2.0).to(edge_weight.dtype)'],
+    ['edge_type = (edge_index[0] > edge_index[1]).long() + 1', 'edge_index = edge_index.clone()'],
+    ['groups = int(group.max()) + 1', 'edge_weight = edge_weight * groups'],
+    ['if (edge_index[0] == edge_index[1]).any():', '    edge_weight = edge_weight.tanh()'],
+)
+JOINED = (
+    ['edge_index, edge_attr = torch.cat([edge_index, edge_index.flip(0)], dim=1), edge_attr.repeat(2, 1)',
+     'edge_weight, edge_type = torch.cat([edge_weight, -edge_weight]), torch.cat((edge_type, edge_type))'],
+    ['loops = torch.arange(x.size(0)).repeat(2, 1)', 'edge_index = torch.cat([edge_index, loops], dim=1)',
+     f'edge_attr = torch.cat([edge_attr, edge_attr.new_ones(x.size(0), {EDGE_DIM})])',
+     'edge_weight = torch.cat([edge_weight, x.new_zeros(x.size(0))])',
+     'edge_type = torch.cat([edge_type, torch.ones(x.size(0), dtype=torch.long)])'],
+)  # fmt: skip
+PRODUCTS = (
+    'torch.sparse_coo_tensor(edge_index, edge_weight, (x.size(0), x.size(0))) @ x',
+    'torch.sparse.mm(torch.sparse_coo_tensor(edge_index, edge_weight, (x.size(0), x.size(0))).t(), x)',
+)
+
+
+def remade_edges(seed: int, of_two_sets: bool) -> list[str]:
+    """Lines that make edges anew, or values of them, perhaps twice."""
+    choose = random.Random(f'edges {seed}')
+    found: list[str] = []
+    for _ in range(choose.choice((0, 0, 0, 1, 1, 2))):
+        found += choose.choice(CHOSEN if of_two_sets else CHOSEN + JOINED)
+    return found
+
+
 class RandomModule(Parts):
     """The same as a module that gathers and reduces itself, twice.
 
@@ -113,7 +148,13 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     x = 'u' if of_two_sets else 'x'
     rows, target_row = choose.choice(ROWS_OF_EDGES)
     arguments = (*OF_MODULES, 'u') if of_two_sets else OF_MODULES
-    lines = [*holder.begins(arguments), rows, f'index, ptr, size_i = col, None, {x}.size(0)', OF_SOURCES]
+    lines = [
+        *holder.begins(arguments),
+        *remade_edges(seed, of_two_sets),
+        rows,
+        f'index, ptr, size_i = col, None, {x}.size(0)',
+        OF_SOURCES,
+    ]
     returned = []
     for step in range(choose.randint(1, 3)):
         lines += [f'{name} = {how.format(x=x)}' for name, how in GATHERED.items()]
@@ -134,6 +175,8 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
             lines.append(f'{to} = {to} + scatter(message * {share}, row, 0, x.size(0), {reduce!r})')
         if holder.random.randrange(4) == 0:
             lines.append(f'out = {holder.random.choice(OF_ALL)}')
+        if not of_two_sets and random.Random(f'products {seed} {step}').randrange(8) == 0:
+            lines.append(f'out = out + {random.Random(f"product {seed} {step}").choice(PRODUCTS)} * 0.1')
         lines += holder.keeps('out', f'out_{step}')
         if choose.randrange(4) == 0:
             lines.append(f'edge_attr = edge_attr + {writer._map(WIDTH, EDGE_DIM)}(message)')

@@ -165,7 +165,7 @@ def test_calls_with_other_numbers_of_rows():
 @pytest.mark.parametrize(
     ('read', 'reason'),
     [
-        (lambda edge_index: edge_index[:, 0].sum(), 'it reads the edges themselves'),
+        (lambda edge_index: edge_index[:, 0].sum(), 'it reads the edges themselves (__getitem__)'),
         (lambda edge_index: edge_index.flip(0)[0].sum(), 'it reads the edges themselves (flip)'),
         (lambda edge_index: torch.stack([*edge_index]).sum(), 'it reads the edges themselves (stack)'),
         (lambda edge_index: edge_index.unbind(1)[0].sum(), 'it reads the edges themselves (unbind)'),

@@ -212,8 +212,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'the targets of a reversed flow',
         'compiler/places.py',
-        'is_target = row % 2 == self.target_row',
-        'is_target = row % 2 == 1',
+        'is_target = row == self.target_row',
+        'is_target = row == 1',
         f'{_EDGE_INDEX} -k by_rows_of_the_edges',
     ),
     Mutation(

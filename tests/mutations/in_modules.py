@@ -11,8 +11,8 @@ OF_MODULES = (
     Mutation(
         'edges that lead the other way',
         'conv/_modules.py',
-        'call.num_nodes[-target_row]), FLOWS[1 - target_row]',
-        'call.num_nodes[-target_row]), FLOWS[0]',
+        '_sizes(call, target_row), FLOWS[1 - target_row]',
+        '_sizes(call, target_row), FLOWS[0]',
         f'{_MODULES} -k "own_code and Equivariant"',
     ),
     Mutation(

@@ -39,7 +39,7 @@ OF_NODES = (
     Mutation(
         'numbers that are drawn for all nodes',
         'compiler/symbols.py',
-        'is_of_nodes = are_of_nodes(list(symbols_in((args, kwargs)))) and not _is_drawn(name)',
+        'is_of_nodes = are_of_nodes(list(symbols_in((args, kwargs)))) and not is_drawn(name)',
         'is_of_nodes = are_of_nodes(list(symbols_in((args, kwargs))))',
         f'{_ALL} -k depends_on_values',
     ),
@@ -60,8 +60,8 @@ OF_NODES = (
     Mutation(
         'results that are of no node',
         'compiler/modules.py',
-        'captured(run, module, guards, device, may_share=True)',
-        'captured(run, module, guards, device)',
+        'captured(forward, module, guards, device, may_share=True)',
+        'captured(forward, module, guards, device)',
         f'{_OWN} Energy"',
     ),
     Mutation(

@@ -1,4 +1,4 @@
-"""What is broken in modules that make edges anew of those that they are given."""
+"""What is broken in modules that make edges anew of those that they are given, and read numbers of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from tests.mutations.mutation import Mutation
 
 _REMADE = 'tests/conv/modules/test_remade_edges.py'
 _OWN = f'{_REMADE} -k "own_code and'
+_CHOSEN = 'tests/conv/modules/test_chosen_edges.py'
+_OF_CHOSEN = f'{_CHOSEN} -k "own_code and any and'
+_NUMBERS = 'tests/conv/modules/test_read_numbers.py'
+_KNOWN = 'tests/conv/modules/test_known_nodes.py'
+_CALLS = 'tests/conv/modules/test_calls.py'
 
 OF_REMADE_EDGES = (
     Mutation(
@@ -16,23 +21,16 @@ OF_REMADE_EDGES = (
         f'{_OWN} Normalised"',
     ),
     Mutation(
-        'values of edges as they were given',
-        'compiler/remade.py',
-        'found |= made',
-        'pass',
-        f'{_OWN} Attention"',
-    ),
-    Mutation(
-        'edges that are read before they are made',
-        'compiler/remade.py',
-        'if remaking is None or remaking.read is not None or edges.version != len(remaking.steps):',
-        'if remaking is None:',
+        'several sets of edges as the first',
+        'compiler/remaking.py',
+        'if self._read.setdefault(row, made) is not made:',
+        'if self._read.setdefault(row, made) is None:',
         f'{_REMADE} -k before_and_after',
     ),
     Mutation(
         'values of edges that are no longer there',
-        'compiler/modules.py',
-        "if any(node.op == 'input' and node.attributes['source'] in given for node in nodes):",
+        'compiler/remaking.py',
+        'if not read.isdisjoint(given):',
         'if False:',
         f'{_REMADE} -k before_and_after',
     ),
@@ -46,15 +44,134 @@ OF_REMADE_EDGES = (
     Mutation(
         'a number of nodes that is that of one call',
         'compiler/remade.py',
-        'num_nodes if item is _NODES else item',
-        '30 if item is _NODES else item',
+        'else self._numbers[what]',
+        'else 30',
         f'{_REMADE} -k of_its_own_edges',
     ),
     Mutation(
         'edges that are traced as they were given',
         'conv/_traced_modules.py',
-        'if captured.remade_by:',
+        'if captured.remade_by is not None:',
         'if False:',
         f'{_REMADE} -k torch_compile',
+    ),
+    Mutation(
+        'values that are fewer than edges',
+        'compiler/remade.py',
+        'if values[name].shape != wanted:',
+        'if False:',
+        f'{_CHOSEN} -k fewer_edges',
+    ),
+    Mutation(
+        'as many numbers as there were edges before',
+        'compiler/remaking.py',
+        'if not is_made_of and counts not in (None, *counted):',
+        'if False:',
+        f'{_CHOSEN} -k there_were_before',
+    ),
+    Mutation(
+        'numbers that are drawn by a capture, too',
+        'compiler/remaking.py',
+        'enabled=draw is not None',
+        'enabled=False',
+        f'{_CHOSEN} -k that_are_drawn',
+    ),
+    Mutation(
+        'numbers that are drawn once',
+        'compiler/remaking.py',
+        'object() if is_drawn else None',
+        'None',
+        f'{_NUMBERS} -k floating_and_drawn',
+    ),
+    Mutation(
+        'gradients that nobody asked for',
+        'compiler/remade.py',
+        'found.detach() if one.is_detached else found',
+        'found',
+        f'{_OF_CHOSEN} WithoutGradients"',
+    ),
+    Mutation(
+        'views of what is written into',
+        'compiler/remaking.py',
+        'symbol.is_given = True',
+        'pass',
+        f'{_CHOSEN} -k "own_code and Written"',
+    ),
+    Mutation(
+        'kinds of edges as their ends',
+        'compiler/remaking.py',
+        'if function.__name__ not in _MOVING or not given:',
+        'if not given:',
+        f'{_OF_CHOSEN} OfEnds"',
+    ),
+    Mutation(
+        'ends that a function of torch sums up',
+        'compiler/symbols.py',
+        'if REMAKING.get() is not None and str(refusal) != BY_OTHERS:',
+        'if REMAKING.get() is not None:',
+        f'{_OF_CHOSEN} LoopsBehind"',
+    ),
+    Mutation(
+        'other ends of edges that were not chosen',
+        'compiler/remaking.py',
+        'next((whole.row_of(row) for whole in _wholes_of(made)), made)',
+        'None',
+        f'{_OF_CHOSEN} OfOneEnd"',
+    ),
+    Mutation(
+        'ends of edges as objects that differ',
+        'compiler/edge_tensors.py',
+        'return True if other is None else recorded_of_edges(torch.ne, (self, other), {})',
+        'return True',
+        f'{_CHOSEN} -k message_compares',
+    ),
+    Mutation(
+        'numbers of another call',
+        'compiler/watch.py',
+        'return all(run.number(made) == number for made, number in self.numbers)',
+        'return True',
+        f'{_NUMBERS} -k each_number',
+    ),
+    Mutation(
+        'edges that are no tensor',
+        'compiler/leaves.py',
+        'return issubclass(found.kind, kinds)',
+        'return False',
+        f'{_CALLS} -k "what_was_given and tensor"',
+    ),
+    Mutation(
+        'two rows as a tensor',
+        'compiler/modules.py',
+        'return dataclasses.replace(edges, kind=kind)',
+        'return edges',
+        f'{_CALLS} -k "what_was_given and tuple"',
+    ),
+    Mutation(
+        'a plan for other numbers of nodes',
+        'compiler/remaking.py',
+        'self.numbers.append((self._number(Rows(rows)), self._run.num_targets))',
+        'pass',
+        f'{_KNOWN} -k each_number_of_nodes',
+    ),
+    Mutation(
+        'as many nodes as the first embedding has',
+        'conv/_modules.py',
+        'tried[0][0].is_told == (sets == ALL_EMBEDDED)',
+        'True',
+        f'{_KNOWN} -k "own_code and UsersAndItems"',
+    ),
+    Mutation(
+        'ones onto which nodes are reduced as zeros',
+        'compiler/beside_edges.py',
+        "'ones': 1.0,",
+        "'ones': 0.0,",
+        f'{_KNOWN} -k "own_code and OfEachNode"',
+    ),
+    Mutation(
+        'a matrix that is not transposed',
+        'compiler/sparse_matrices.py',
+        'return SparseMatrix(self._columns, self._rows, self._values)',
+        'return self',
+        'tests/conv/modules/test_sparse_matrices.py -k own_code',
     ),
 )

@@ -40,8 +40,8 @@ OF_TWO_SETS = (
     Mutation(
         'numbers of nodes in the order of targets',
         'conv/_modules.py',
-        '(call.num_nodes[target_row - 1], call.num_nodes[-target_row])',
-        'call.num_nodes[0], call.num_nodes[-1]',
+        'return call.num_nodes[target_row - 1], call.num_nodes[-target_row]',
+        'return call.num_nodes[0], call.num_nodes[-1]',
         f'{_OWN} and ToSenders"',
     ),
     Mutation(
@@ -61,8 +61,8 @@ OF_TWO_SETS = (
     Mutation(
         'sets of nodes that are tried but once',
         'conv/_module_calls.py',
-        'ALL_SETS: tuple[Sets, ...] = ONE_SET, (0, 1), (1, 0)',
-        'ALL_SETS: tuple[Sets, ...] = ONE_SET, (0, 1)',
+        'TWO_SETS: tuple[Sets, ...] = (0, 1), (1, 0)',
+        'TWO_SETS: tuple[Sets, ...] = ((0, 1),)',
         f'{_TWO_SETS} -k larger_set',
     ),
     Mutation(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch_geometric.utils import scatter
+from torch_geometric.utils import add_self_loops, scatter
 
 import pygfuse
 from tests.compiler import own_modules as own
@@ -47,6 +47,61 @@ def test_what_is_given_back_is_the_same_tensor():
     data = arguments_of(own.Attention, given())
     assert pygfuse.compile(own.Attention())(**data)[1] is data['data'][1]
     assert type(pygfuse.compile(own.Interaction())(**arguments_of(own.Interaction, given()))) is list
+
+
+class InStructures(torch.nn.Module):
+    """Returns what it computes by names, some of it within others."""
+
+    def forward(self, x, edge_index):
+        out = torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]].sin())
+        return {'out': out, 'parts': [(x, out.sum()), {'none': None}], 'found': [out * 2, 7]}
+
+
+def test_results_in_dicts_and_lists_are_given_so():
+    arguments = [given()[name] for name in ('x', 'edge_index')]
+    compiled = pygfuse.compile(InStructures())
+    found, wanted = compiled(*arguments), InStructures()(*arguments)
+    assert compiled.note.reason is None
+    torch.testing.assert_close(found, wanted)
+    assert found['parts'][0][0] is arguments[0]
+    assert found['found'][1] == 7
+    assert compiled(*arguments)['parts'] is not found['parts']
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(compiled, backend='aot_eager')(*arguments), wanted)
+    assert compiled.note.reason is None
+
+
+class AsksForClasses(torch.nn.Module):
+    """Does other things by the classes of what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x, edge_index):
+        if isinstance(edge_index, torch.Tensor):
+            edge_index, _ = add_self_loops(edge_index, num_nodes=x.size(0))
+        if isinstance(edge_index, list):
+            x = x + 1
+        row, col = edge_index
+        x = x * 2 if torch.is_tensor(row) and not isinstance(x, torch.nn.Parameter) else x
+        x = x * 3 if isinstance(self.scale, torch.nn.Parameter) else x
+        return torch.zeros_like(x).index_add_(0, col, x[row] * self.scale if isinstance(col, torch.Tensor) else x)
+
+
+@pytest.mark.parametrize('held', [lambda edges: edges, tuple, list], ids=['tensor', 'tuple', 'list'])
+def test_classes_are_those_of_what_was_given(held):
+    x, edge_index = given()['x'], held(given()['edge_index'])
+    compiled = pygfuse.compile(AsksForClasses())
+    torch.testing.assert_close(compiled(x, edge_index), AsksForClasses()(x, edge_index))
+    assert compiled.note.reason is None
+
+
+def test_each_class_has_a_plan():
+    x, edge_index = given()['x'], given()['edge_index']
+    compiled = pygfuse.compile(AsksForClasses())
+    for held in (edge_index, tuple(edge_index), edge_index):
+        torch.testing.assert_close(compiled(x, held), AsksForClasses()(x, held))
 
 
 class Refused(torch.nn.Module):
@@ -91,8 +146,7 @@ class BothWays(torch.nn.Module):
 
 class LooksAtEdges(torch.nn.Module):
     def forward(self, x, edge_index):
-        mask = edge_index[0] != edge_index[1]
-        row, col = edge_index[:, mask]
+        row, col = torch.tensor(edge_index.tolist())
         return torch.zeros_like(x).index_add(0, col, x[row])
 
 
@@ -177,7 +231,7 @@ class TorchScattered(torch.nn.Module):
 
 REFUSED = {
     BothWays: 'a reduction to sources that does not say how many there are',
-    LooksAtEdges: 'it reads the edges themselves',
+    LooksAtEdges: 'tolist of edges gives a list',
     Writes: 'it writes into a tensor that something else may share',
     ToOneNumber: 'it computes with the number of edges or nodes',
     Nothing: 'it reduces nothing',

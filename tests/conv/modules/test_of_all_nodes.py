@@ -89,11 +89,11 @@ class Summed(torch.nn.Module):
 
 CASES = {
     'choices by values': (lambda x: x[x[:, 0] > 0], 'an index by values'),
-    'as many numbers as there are nodes': (lambda x: x.flatten(), 'flatten moves the dimension of edges'),
-    'all nodes by all nodes': (lambda x: torch.cdist(x, x), 'cdist has no fused form on edges'),
+    'as many numbers as there are nodes': (lambda x: x.flatten(), None),
+    'all nodes by all nodes': (lambda x: torch.cdist(x, x), None),
     'drawn numbers': (lambda x: torch.bernoulli(x.sigmoid()), 'bernoulli has no fused form on edges'),
     'drawn choices': (lambda x: F.gumbel_softmax(x, dim=0), 'gumbel_softmax has no fused form on edges'),
-    'numbers': (lambda x: x * x.sum().item(), 'item of a parameter'),
+    'numbers': (lambda x: x * x.sum().item(), 'its control flow depends on values'),
     'what torch has': (lambda x: (x - x.median(dim=0).values).logcumsumexp(0), None),
 }
 

@@ -71,7 +71,7 @@ class OfOldEdges(torch.nn.Module):
 def test_edges_before_and_after_are_for_its_own_code():
     data = given()
     for module, names, reason in (
-        (Before(), ('x', 'edge_index'), 'edges that are made anew once they are read'),
+        (Before(), ('x', 'edge_index'), 'it reads several sets of edges'),
         (OfOldEdges(), ('x', 'edge_index', 'edge_attr'), 'values of edges before they are made anew'),
     ):
         arguments = {name: data[name] for name in names}

@@ -112,6 +112,8 @@ class Sums(torch.nn.Module):
 
 
 class FromThree(torch.nn.Module):
+    """Reads rows of a table by what the ends of edges tell."""
+
     def forward(self, x, y, z, edge_index):
         row, col = edge_index
         return torch.zeros_like(y).index_add_(0, col, x[row] * z[row % 5])
@@ -123,9 +125,12 @@ def test_the_reason_is_that_of_the_nodes_that_it_reads():
     for _ in range(2):
         compiled(data['x'], data['y'], data['edges'])
         assert compiled.note.reason == 'an operator over the dimension of edges'
-    compiled = pygfuse.compile(FromThree())
-    compiled(data['x'], data['y'], torch.randn(5, WIDTH), data['edges'])
-    assert compiled.note.reason is not None
+
+
+def test_rows_of_a_table_by_the_ends_of_edges():
+    data = given()
+    table = torch.randn(5, WIDTH)
+    assert_same(FromThree(), {'x': data['x'], 'y': data['y'], 'z': table, 'edge_index': data['edges']})
 
 
 class AtWrongEnds(torch.nn.Module):

@@ -1,0 +1,97 @@
+"""Values as functions of torch take them beside what is made of the edges, or beside values of all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges
+from pygfuse.compiler.ir import SHARED, found_in, value
+from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, OF_NODES, Rows
+from pygfuse.compiler.symbols import Symbol, recorded
+
+# functions that put rows elsewhere
+_MOVING = 'getitem', 'index_select', 'masked_select', 'cat', 'concat', 'concatenate', 'stack'
+# those that make a tensor of one number, and that number if it is no argument
+_FILLED = {'zeros': 0.0, 'zeros_like': 0.0, 'new_zeros': 0.0, 'ones': 1.0, 'ones_like': 1.0, 'new_ones': 1.0}
+_FULL = 'full', 'full_like', 'new_full'
+
+
+def record_beside_values(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Records a function that is given something made of the edges, beside values perhaps."""
+    first = args[0][0] if args and isinstance(args[0], (tuple, list)) else args[0]
+    is_of_edges = isinstance(first, OfEdges) or (isinstance(first, Symbol) and first.rows == NUM_EDGES)
+    if function.__name__.strip('_') in _MOVING and is_of_edges:
+        return REMAKING.get().record(function, args, kwargs)
+    return recorded(function, _with(args, as_value), _with(kwargs, as_value))
+
+
+def as_value(found: Any) -> Any:
+    """What is made of the edges as a value of edges, or a shared one; anything else as it is."""
+    if not isinstance(found, MadeOfEdges):
+        return found
+    node = REMAKING.get().node_of(found.made)
+    return Symbol(node, None if node.residency == SHARED else NUM_EDGES)
+
+
+def as_rows(size: Any) -> Any:
+    """A number that is that of the nodes as one that stands for it; the plan is then for as many nodes."""
+    remaking = REMAKING.get()
+    is_of_nodes = remaking is not None and type(size) is int and size == remaking.num_nodes
+    return Rows(remaking.fixed_nodes(NUM_TARGETS)) if is_of_nodes else size
+
+
+def with_nodes(arguments: Any) -> Any:
+    """Arguments with shared values that have a row for each node as values of nodes; None if there are none."""
+    are_any = any(_has_rows(symbol) for symbol in found_in(Symbol, arguments))
+    return _with(arguments, as_nodes) if are_any else None
+
+
+def as_written(symbol: Symbol, result: Any) -> tuple[Symbol, Symbol]:
+    """A symbol that is written to, and its result, both as values of the same rows."""
+    result = as_value(result)
+    if result.rows in OF_NODES and _has_rows(symbol):
+        found = as_nodes(symbol)
+        symbol.node, symbol.rows, symbol.constant = found.node, found.rows, found.constant
+    return symbol, result
+
+
+def as_nodes(item: Any) -> Any:
+    """A shared value that has a row for each node as one of nodes; anything else as it is."""
+    if not _has_rows(item):
+        return item
+    found = Symbol(value('as_nodes', item.node), REMAKING.get().fixed_nodes(NUM_TARGETS))
+    found.constant, found.is_given = _number_in(item), item.is_given
+    # they may be written into as one
+    found.sharing = item.sharing
+    return found
+
+
+def _has_rows(item: Any) -> bool:
+    remaking = REMAKING.get()
+    is_shared = isinstance(item, Symbol) and item.rows is None and not item.is_stacked
+    return is_shared and remaking is not None and item.node.shape[:1] == (remaking.num_nodes,)
+
+
+def _number_in(symbol: Symbol) -> float | None:
+    """The number that a tensor is made of, if it is of one."""
+    if symbol.node.op != 'call':
+        return symbol.constant
+    name, args = symbol.node.attributes['function'].__name__, symbol.node.args
+    if name in _FILLED:
+        return _FILLED[name]
+    is_full = name in _FULL and len(args) > 1 and type(args[-1]) in (int, float)
+    return float(args[-1]) if is_full else None
+
+
+def _with(arguments: Any, function: Callable[[Any], Any]) -> Any:
+    """Nested tuples, lists and dicts with what a function gives of their parts."""
+    if isinstance(arguments, torch.Size):
+        return arguments
+    if isinstance(arguments, (tuple, list)):
+        return type(arguments)([_with(argument, function) for argument in arguments])
+    if isinstance(arguments, dict):
+        return {name: _with(argument, function) for name, argument in arguments.items()}
+    return function(arguments)

@@ -1,0 +1,366 @@
+"""Edges that a module makes anew of those of a call, and values of edges that it makes of these, by functions of torch.
+
+A mask that chooses edges, both directions of each, self-loops behind them, ``edge_index[0] < edge_index[1]``: no form
+is searched for. What such functions are given is recorded, each call computes them as they are written, and the plan is
+along the edges by whose ends the module gathers. So nothing is assumed of what they give but what a call can check.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse.compiler import beside_edges
+from pygfuse.compiler.edge_tensors import MadeOfEdges, OfEdges
+from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, mapped
+from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, EdgeIndexRows, Place, Rows
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.remade import GIVEN_EDGES, Made, Remade, Run, within
+from pygfuse.compiler.surroundings import is_constant
+from pygfuse.compiler.symbols import Symbol
+
+SEVERAL = 'it reads several sets of edges'
+_INDICES = torch.int64, torch.int32
+# of two examples: numbers of nodes, and of edges of which some are loops
+_NODES, _EDGES = (5, 7), (13, 27)
+# functions that give edges, or their ends, if they are given such
+_MOVING = {
+    'add_remaining_self_loops', 'add_self_loops', 'coalesce', 'remove_self_loops', 'sort_edge_index', 'to_undirected',
+    '__getitem__', 'cat', 'chunk', 'clamp', 'clone', 'concat', 'concatenate', 'contiguous', 'detach', 'expand',
+    'flatten', 'flip', 'gather', 'hstack', 'index_select', 'int', 'long', 'masked_select', 'maximum', 'minimum',
+    'narrow', 'permute', 'ravel', 'repeat', 'repeat_interleave', 'reshape', 'roll', 'select', 'sort', 'split',
+    'squeeze', 'stack', 't', 'take_along_dim', 'tile', 'to', 'transpose', 'unbind', 'unique', 'unsqueeze', 'view',
+    'vstack', 'where',
+}  # fmt: skip
+_OF_NODES = 'functions of edges and of values of nodes'
+_OF_ALL_NODES = 'of_nodes', 'over_nodes'
+
+
+class Remaking:
+    """Records what a module makes of the edges of a call while it is captured.
+
+    Args:
+        prototype: What stands for the edges of a call, without what makes them.
+        device: Where the tensors of the call are.
+        run: What the call makes that the code is captured for.
+
+    Attributes:
+        edges: What stands for the edges of a call.
+        device: Where its tensors are.
+        numbers: What the code has read as numbers, and these.
+    """
+
+    def __init__(self, prototype: EdgeIndexRows, device: torch.device, run: Run) -> None:
+        examples = _example_edges(0), _example_edges(1)
+        self._given = Made(None, (GIVEN_EDGES,), examples=examples, is_whole=True)
+        self.edges = dataclasses.replace(prototype, made=self._given)
+        self.device = device
+        self.numbers: list[tuple[Made, int | bool]] = []
+        self._run = run
+        self._known: dict[Any, Any] = {}
+        self._read: dict[int, Made] = {}
+        self._values: dict[str, tuple[Made, Node]] = {}
+
+    # What is read
+
+    def reads(self, is_target: bool, made: Made) -> None:
+        """Notes that edges are read whose ends these are.
+
+        Raises:
+            Refused: If others have been.
+        """
+        row = self.edges.target_row if is_target else 1 - self.edges.target_row
+        if self._read.setdefault(row, made) is not made:
+            raise Refused(SEVERAL)
+
+    def remade(self, nodes: Sequence[Node], given: Collection[str]) -> Remade | None:
+        """What is made for a plan; None if it is along the edges of a call, and reads nothing else of them.
+
+        Args:
+            nodes: All values that were captured.
+            given: The names of values of edges that a call brings.
+
+        Raises:
+            Refused: If they are not of the edges that are read.
+        """
+        read = {node.attributes['source'] for node in nodes if node.op == 'input'}
+        values = {name: made for name, (made, _) in self._values.items() if name in read}
+        ends = self._read or {row: self._given.row_of(row) for row in range(2)}
+        is_remade = any(made is not self._given.row_of(row) for row, made in ends.items())
+        counted = {*ends.values(), *[whole for made in ends.values() for whole in _wholes_of(made)]}
+        for counts in (node.attributes.get('counts') for node in nodes):
+            is_made_of = isinstance(counts, Symbol) and not (is_remade and _reads(counts.node, given))
+            if not is_made_of and counts not in (None, *counted):
+                raise Refused('a number of other edges than it reads')
+        if not is_remade:
+            return Remade(None, values) if values else None
+        if not read.isdisjoint(given):
+            raise Refused('values of edges before they are made anew')
+        (some, *_) = ends.values()
+        return Remade(tuple([ends[row] if row in ends else _beside(some, row) for row in range(2)]), values)
+
+    def node_of(self, made: Made) -> Node:
+        """The value of edges, or shared one, that stands for what is made in a plan."""
+        for found, node in self._values.values():
+            if found is made:
+                return node
+        if [example.shape[:1] for example in made.examples] == [(count,) for count in _NODES]:
+            raise Refused('values of nodes that edges alone tell')
+        name = f'{len(self._values)} made of edges'
+        residency = SHARED if made.is_shared else EDGE
+        node = leaf(name, residency, made.shape_of_rows, made.examples[0].dtype, name)
+        self._values[name] = made, node
+        return node
+
+    def shape_of(self, made: Made) -> tuple[Any, ...]:
+        """The shape that the code reads of something made."""
+        sizes = zip(*[example.shape for example in made.examples], strict=True)
+        return tuple([few if few == many else Rows.of_edges(made) for few, many in sizes])
+
+    def number_of(self, found: OfEdges | Symbol, refusal: str) -> int | bool:
+        """The number that integers or truth values of a call tell, of which the plan is one for this number.
+
+        Args:
+            found: What holds it.
+            refusal: Why the code has no form if it is none.
+
+        Raises:
+            Refused: If it is a floating number, or computed of values of edges that nodes decide.
+        """
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            try:
+                made = self._said(found) if isinstance(found, OfEdges) else self._of_value(found, may_be_of_nodes=True)
+            except Refused as error:
+                raise Refused(refusal) from error
+            example = made.examples[0]
+            is_number = example.numel() == 1 and not (example.dtype.is_floating_point or example.dtype.is_complex)
+            if not is_number or made.is_drawn:
+                raise Refused(refusal)
+            number = self._run.number(made)
+        self.numbers.append((made, number))
+        return number
+
+    @property
+    def num_nodes(self) -> int | None:
+        """The number of nodes of the call; None if there are two sets."""
+        return None if self.edges.of_two_sets else self._run.num_targets
+
+    def fixed_nodes(self, rows: int) -> int:
+        """Notes that the plan is for as many nodes as the call has, by the number that stands for theirs."""
+        if not any(made.args == (rows,) for made, _ in self.numbers):
+            self.numbers.append((self._number(Rows(rows)), self._run.num_targets))
+        return rows
+
+    # What is recorded
+
+    def record(self, function: Callable, args: Any, kwargs: Mapping[str, Any], is_drawn: bool = False) -> Any:
+        """Records a function of what edges tell, of values of edges that a call brings, and of numbers.
+
+        Args:
+            function: The function.
+            args, kwargs: What it is given.
+            is_drawn: Whether it draws numbers, others each time.
+
+        Raises:
+            Refused: If it is given anything else, writes into a tensor, or gives no tensors.
+        """
+        name = function.__name__
+        writes = (name.endswith('_') and not name.endswith('__')) or kwargs.get('out') is not None
+        if writes or kwargs.get('inplace') or name == '__setitem__':
+            raise Refused(f'{name} writes into a tensor')
+        # examples are tensors, which nobody records
+        with torch._C.DisableTorchFunction():
+            said = tuple([self._said(item) for item in args])
+            keywords = tuple([(key, self._said(item)) for key, item in kwargs.items()])
+            found = self._recorded(function, said, keywords, object() if is_drawn else None)
+        for symbol in found_in(Symbol, (args, kwargs)):
+            # which must not be written into from now on, as what is made of it may be a view
+            symbol.is_given = True
+        return found
+
+    record_beside_values = staticmethod(beside_edges.record_beside_values)
+    with_nodes = staticmethod(beside_edges.with_nodes)
+    as_written = staticmethod(beside_edges.as_written)
+
+    def _recorded(self, function: Callable, args: tuple, keywords: tuple, draw: object | None) -> Any:
+        # a call draws as many numbers as one of the code that was written
+        with torch.random.fork_rng(devices=(), enabled=draw is not None):
+            few, many = (_on_examples(function, args, keywords, k) for k in range(2))
+        key = function, _key(args), _key(keywords), torch.is_grad_enabled(), draw
+        is_drawn = draw is not None or any(one.is_drawn for one in found_in(Made, (args, keywords)))
+        if isinstance(few, Tensor):
+            return self._result(key, (function, args, keywords), (few, many), _row_of(function, args), is_drawn)
+        if not isinstance(few, (tuple, list)) or not all(part is None or isinstance(part, Tensor) for part in few):
+            raise Refused(f'{function.__name__} of edges gives a {type(few).__name__}')
+        several = Made(function, args, keywords, examples=(few, many), is_drawn=is_drawn)
+        several = self._known.setdefault(key, several)
+        found: list[OfEdges | None] = []
+        for k, pair in enumerate(zip(few, many, strict=True)):
+            part = operator.getitem, (several, k), ()
+            row = _row_of(function, args)
+            found.append(None if pair[0] is None else self._result((key, k), part, pair, row, is_drawn))
+        # of some the parts have names
+        return type(few)(found)
+
+    def _result(self, key: Any, given: tuple, examples: tuple[Tensor, Tensor], row: _Row, is_drawn: bool) -> OfEdges:
+        """What stands for a result: for ends of edges, edges, or neither."""
+        few, many = examples
+        end, is_whole = row if few.dtype in _INDICES else (None, False)
+        kinds = {'end': end, 'is_whole': is_whole, 'is_drawn': is_drawn}
+        made = Made(*given, not torch.is_grad_enabled(), examples=examples, **kinds)
+        made = self._known.setdefault(key, made)
+        if few.dim() == 1 and end is not None:
+            return self.edges.end(end, made)
+        if few.dim() == 2 and few.shape[0] == many.shape[0] == 2 and is_whole:
+            return dataclasses.replace(self.edges, made=made)
+        return MadeOfEdges(made)
+
+    def _said(self, item: Any) -> Any:
+        """What an argument is in each call."""
+        if isinstance(item, OfEdges):
+            if item.made is None or (isinstance(item, Place) and item.inner):
+                raise Refused('it reads the edges themselves')
+            return item.made
+        if isinstance(item, Rows):
+            return self._number(item)
+        if isinstance(item, Symbol):
+            return self._of_value(item)
+        if isinstance(item, (tuple, list, slice)):
+            return within(item, self._said)
+        if is_constant(item) or item is Ellipsis or isinstance(item, torch.device):
+            return item
+        raise Refused(f'functions of edges and of a {type(item).__name__}')
+
+    def _number(self, rows: Rows) -> Made:
+        """A number of nodes or edges."""
+        if int(rows) == NUM_EDGES and rows.counts is not None:
+            counted = self._of_value(rows.counts) if isinstance(rows.counts, Symbol) else rows.counts
+            given = Tensor.size, (counted, counted.dim_of_edges)
+            return self._brought(('size', counted), *given, [_on_examples(*given, (), k) for k in range(2)])
+        if int(rows) not in OF_NODES:
+            raise Refused('functions of edges and of a number of rows')
+        return self._brought(int(rows), None, (int(rows),), _NODES)
+
+    def _of_value(self, symbol: Symbol, may_be_of_nodes: bool = False) -> Made:
+        """A value of edges that the call brings, or is computed of such; of nodes where that is allowed."""
+        if symbol.is_stacked or symbol.is_changed:
+            raise Refused('functions of edges and of several values in one tensor')
+        found: dict[int, Made] = {}
+        for node in in_order(symbol.node):
+            if not may_be_of_nodes and (node.op in _OF_ALL_NODES or _is_of_nodes(node)):
+                raise Refused(_OF_NODES)
+            found[id(node)] = self._of_node(node, symbol.rows, lambda parent: found[id(parent)])
+        return found[id(symbol.node)]
+
+    def _of_node(self, node: Node, rows: int | None, made_of: Callable[[Node], Made]) -> Made:
+        """One of the values that it is computed of, whose first dimension counts these rows."""
+        if node.op == 'filled':
+            of_nodes = Rows(NUM_SOURCES if node.residency == SOURCE else NUM_TARGETS)
+            count = self._number(Rows.of_edges(node.attributes.get('counts')) if rows == NUM_EDGES else of_nodes)
+            given = torch.full, ((count, *node.shape), node.attributes['number'])
+            keywords = ('dtype', node.dtype), ('device', self.device)
+            return self._brought(node, *given, [_on_examples(*given, keywords, k) for k in range(2)], keywords)
+        if node.op == 'input':
+            if node.attributes['source'] in self._values:
+                return self._values[node.attributes['source']][0]
+            return self._brought(node, None, (node,), [_numbers(node, k) for k in range(2)])
+        operation = OPERATIONS.get(node.op)
+        is_known = operation is not None and (operation.residency is None or node.op in _OF_ALL_NODES)
+        if not is_known or node.op in (*OF_ALL_EDGES, 'dropout') or _mixes(node):
+            raise Refused(_OF_NODES)
+        given, keywords = (operation.run, mapped(node.args, made_of)), tuple(node.attributes.items())
+        return self._brought(node, *given, [_on_examples(*given, keywords, k) for k in range(2)], keywords)
+
+    def _brought(
+        self, key: Any, function: Callable | None, args: tuple, examples: Sequence[Any], keywords: tuple = ()
+    ) -> Made:
+        made = Made(function, args, keywords, examples=tuple(examples))
+        return self._known.setdefault(key, made)
+
+
+def _reads(node: Node, names: Collection[str]) -> bool:
+    """Whether a value is computed of what has one of these names."""
+    return any(one.op == 'input' and one.attributes['source'] in names for one in in_order(node))
+
+
+def _is_of_nodes(node: Node) -> bool:
+    return node.op == 'input' and node.residency in (SOURCE, TARGET)
+
+
+def _mixes(node: Node) -> bool:
+    """Whether it is of edges, and computed of values of nodes."""
+    return node.residency == EDGE and any(parent.residency in (SOURCE, TARGET) for parent in node.parents())
+
+
+def _wholes_of(made: Made) -> Iterator[Made]:
+    """The edges of which something is a row."""
+    yield from (one for one in made.args[:1] if isinstance(one, Made) and one.is_whole and one.row_of(made.end) is made)
+
+
+def _beside(made: Made, row: int) -> Made:
+    """What may stand for the ends that nothing reads."""
+    return next((whole.row_of(row) for whole in _wholes_of(made)), made)
+
+
+# the row of the edges whose ends something holds, if it holds ends, and whether both rows are in it
+_Row = tuple[int | None, bool]
+
+
+def _row_of(function: Callable, args: tuple) -> _Row:
+    """What a function gives of edges, or of their ends, if it gives such."""
+    given = list(found_in(Made, args))
+    if function.__name__ not in _MOVING or not given:
+        return None, False
+    ends = [one.end for one in given if one.end is not None]
+    if ends:
+        return ends[0], any(one.is_whole for one in given)
+    rows = [one for one in found_in(int, args[1:]) if type(one) is int and -2 <= one < 2]
+    is_whole = any(one.is_whole for one in given)
+    return rows[-1] % 2 if rows and given[0].is_whole else None, is_whole
+
+
+def _key(item: Any) -> Any:
+    """What tells arguments apart."""
+    if isinstance(item, (tuple, list)):
+        return tuple([_key(part) for part in item])
+    if isinstance(item, slice):
+        return 'slice', _key((item.start, item.stop, item.step))
+    # 1 and True are the same otherwise
+    return item if isinstance(item, Made) else (type(item), item)
+
+
+def _on_examples(function: Callable, args: tuple, keywords: tuple, k: int) -> Any:
+    """What a function gives of examples."""
+
+    def example(item: Any) -> Any:
+        if isinstance(item, Made):
+            return item.examples[k]
+        if isinstance(item, torch.device):
+            return torch.device('cpu')
+        return within(item, example) if isinstance(item, (tuple, list, slice)) else item
+
+    try:
+        return function(*example(args), **{name: example(item) for name, item in keywords})
+    except Exception as error:
+        raise Refused(f'{function.__name__} of edges: {error}') from error
+
+
+def _example_edges(k: int) -> Tensor:
+    places = torch.arange(_EDGES[k])
+    return torch.stack([places % _NODES[k], (3 * places + 1) % _NODES[k]])
+
+
+def _numbers(node: Node, k: int) -> Tensor:
+    """Numbers for a value that a call or the layer holds."""
+    rows = {SHARED: (), EDGE: (_EDGES[k],)}.get(node.residency, (_NODES[k],))
+    shape = (*rows, *node.shape)
+    places = torch.arange(torch.Size(shape).numel()).view(shape)
+    if node.dtype.is_floating_point:
+        return (places / max(1, places.numel()) * 4 - 1.5).to(node.dtype)
+    return (places % 3).to(node.dtype)

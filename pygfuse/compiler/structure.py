@@ -1,0 +1,23 @@
+"""Tuples, lists and dicts of anything, as modules return them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def is_structure(item: Any) -> bool:
+    """Whether something is a tuple, a list or a dict."""
+    return type(item) in (tuple, list, dict)
+
+
+def rebuilt(item: Any, function: Callable[[Any], Any]) -> Any:
+    """A structure with what a function gives in place of its parts; of anything else, what it gives.
+
+    Example:
+        >>> rebuilt({'a': 1, 'b': [2, (3, 4)]}, lambda part: part + 1)
+        {'a': 2, 'b': [3, (4, 5)]}
+    """
+    if type(item) is dict:
+        return {key: rebuilt(part, function) for key, part in item.items()}
+    return type(item)([rebuilt(part, function) for part in item]) if type(item) in (tuple, list) else function(item)

@@ -1,0 +1,98 @@
+"""Modules that make a sparse matrix of their edges, and multiply by it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+with contextlib.suppress(ImportError):
+    from torch_sparse import spmm
+
+from tests.compiler.own_modules import NODES, WIDTH
+from tests.conv.modules.arguments import assert_same, given
+
+
+class Weighed(nn.Module):
+    """A graph convolution, and back by the transposed matrix."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index, edge_weight):
+        size = (x.size(0), x.size(0))
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight.sigmoid(), size).coalesce()
+        x = torch.sparse.mm(matrix, self.lin(x)).relu()
+        return matrix.t() @ x
+
+
+class WithLoops(nn.Module):
+    """Sums, of itself too, and how many there are."""
+
+    def forward(self, x, edge_index):
+        num_nodes = x.size(0)
+        loops = torch.arange(num_nodes, device=x.device).repeat(2, 1)
+        indices = torch.cat([edge_index, loops], dim=1)
+        values = torch.ones(indices.size(1), dtype=x.dtype, device=x.device)
+        matrix = torch.sparse_coo_tensor(indices, values, torch.Size([num_nodes, num_nodes]))
+        total = torch.mv(matrix, x.new_ones(num_nodes))
+        return torch.spmm(matrix, x) / total.unsqueeze(-1)
+
+
+class BetweenSets(nn.Module):
+    def forward(self, users, items, edge_index, edge_weight):
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight, (users.size(0), items.size(0)))
+        return users + matrix @ items.tanh()
+
+
+class OfDense(nn.Module):
+    """A function of a sparse matrix that is no product."""
+
+    def forward(self, x, edge_index, edge_weight):
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight, (x.size(0), x.size(0)))
+        return matrix.to_dense() @ x
+
+
+class Unsized(nn.Module):
+    """A matrix that ends at the largest index."""
+
+    def forward(self, x, edge_index, edge_weight):
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight)
+        return matrix @ x[: matrix.shape[1]]
+
+
+def test_outputs_and_gradients_are_those_of_its_own_code():
+    torch.manual_seed(0)
+    data = given()
+    assert_same(Weighed(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
+    assert_same(WithLoops(), {name: data[name] for name in ('x', 'edge_index')})
+    users, items = data['x'], data['x'][: NODES - 4].flip(0)
+    edge_index = torch.stack([data['edge_index'][0], data['edge_index'][1].clamp(max=NODES - 5)])
+    assert_same(
+        BetweenSets(), {'users': users, 'items': items, 'edge_index': edge_index, 'edge_weight': data['edge_weight']}
+    )
+
+
+@pytest.mark.parametrize(
+    ('kind', 'reason'),
+    [
+        (OfDense, 'to_dense of a sparse matrix'),
+        (Unsized, 'a sparse matrix that does not say how many nodes there are'),
+    ],
+)
+def test_what_is_no_product_is_for_its_own_code(kind, reason):
+    data = given()
+    assert_same(kind(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')}, reason)
+
+
+class OfTorchSparse(nn.Module):
+    def forward(self, x, edge_index, edge_weight):
+        return spmm(edge_index, edge_weight, x.size(0), x.size(0), x.sin())
+
+
+def test_products_of_torch_sparse(needs_torch_sparse):
+    data = given()
+    assert_same(OfTorchSparse(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
