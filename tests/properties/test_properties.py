@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import random
 
@@ -52,11 +53,16 @@ def cases_of_pairs():
     return covering()[0]
 
 
+# the pairs are met in so many days, as many cases a day; a case that fails is named by its number
+DAYS = 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('layer', KINDS)
 def test_every_pair_of_values(layer):
     cases = [case for case in cases_of_pairs() if case[LAYER] == layer]
     assert len(cases) > 40
+    cases = cases[datetime.date.today().toordinal() % DAYS :: DAYS]
     tally = Tally()
     for case in cases:
         tally.add(case, run(case))
