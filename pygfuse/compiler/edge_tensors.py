@@ -29,10 +29,13 @@ class OfEdges:
     Attributes:
         made: What makes it in each call (`pygfuse.compiler.remade.Made`); None where no function of it is recorded.
         kind: The class of what it stands for.
+        layout: How it lies in memory.
     """
 
     made: Any = None
     kind: type = Tensor
+    layout: torch.layout = torch.strided
+    is_sparse = False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):

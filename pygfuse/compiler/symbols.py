@@ -49,6 +49,9 @@ class Symbol(OfValues):
         is_view: Whether torch gives a view of what it is computed of.
     """
 
+    layout = torch.strided
+    is_sparse = False
+
     def __init__(self, node: Node, rows: int | None, is_stacked: bool = False, is_copy: bool = False) -> None:
         self.node = node
         self.rows = rows
