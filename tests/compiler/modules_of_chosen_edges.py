@@ -89,10 +89,22 @@ class OfEnds(nn.Module):
     def forward(self, x, edge_index, edge_weight):
         row, col = edge_index
         upwards = (row < col).to(x.dtype) * edge_weight
-        kind = (row < col).long() + (row > col).long() * 2
+        kind = (row + 2 * col) % 3
         first = torch.where(row == col, 0.5, 2.0).to(x.dtype)
         message = x[row] * upwards.unsqueeze(-1) + self.table(kind) * first[:, None] * x[col].cos()
         return torch.zeros_like(x).index_add_(0, col, message)
+
+
+class SharesOfBothEnds(nn.Module):
+    """Weights of both directions, of which sums at either end are taken."""
+
+    def forward(self, x, edge_index, edge_weight):
+        row, col = torch.cat([edge_index, edge_index[:, ::2].flip(0)], dim=1)
+        weight = torch.cat([edge_weight, edge_weight[::2]]).abs()
+        left = x.new_zeros(x.size(0)).scatter_add_(0, row, weight)
+        right = x.new_zeros(x.size(0)).scatter_add_(0, col, weight)
+        share = weight / (left[row] * right[col] + 1).sqrt()
+        return torch.zeros_like(x).index_add_(0, col, share.unsqueeze(-1) * x[row])
 
 
 class InOrder(nn.Module):

@@ -56,11 +56,11 @@ OF_REMADE_EDGES = (
         f'{_REMADE} -k torch_compile',
     ),
     Mutation(
-        'values that are fewer than edges',
+        'values that are more than edges',
         'compiler/remade.py',
         'if values[name].shape != wanted:',
         'if False:',
-        f'{_CHOSEN} -k fewer_edges',
+        f'{_CHOSEN} -k more_edges',
     ),
     Mutation(
         'as many numbers as there were edges before',
@@ -109,7 +109,7 @@ OF_REMADE_EDGES = (
         'compiler/symbols.py',
         'if REMAKING.get() is not None and str(refusal) != BY_OTHERS:',
         'if REMAKING.get() is not None:',
-        f'{_OF_CHOSEN} LoopsBehind"',
+        f'{_OF_CHOSEN} SharesOfBothEnds"',
     ),
     Mutation(
         'other ends of edges that were not chosen',

@@ -20,6 +20,7 @@ ARGUMENTS = {
     chosen.RowsOfBothDirections: ('x', 'edge_index', 'edge_weight'),
     chosen.LoopsBehind: ('x', 'edge_index', 'edge_weight'),
     chosen.LoopsOfRows: ('x', 'row', 'col'),
+    chosen.SharesOfBothEnds: ('x', 'edge_index', 'edge_weight'),
     chosen.OfEnds: ('x', 'edge_index', 'edge_weight'),
     chosen.InOrder: ('x', 'edge_index', 'edge_weight'),
     chosen.WithoutGradients: ('x', 'edge_index', 'edge_weight'),
@@ -91,7 +92,7 @@ class OfAllWeights(torch.nn.Module):
     """Chooses half of the edges, and takes the weights of the first that there are."""
 
     def forward(self, x, edge_index, edge_weight):
-        row, col = edge_index[:, ::2]
+        row, col = edge_index[:, 1::2]
         return torch.zeros_like(x).index_add_(0, col, x[row] * edge_weight.chunk(2)[0].unsqueeze(-1))
 
 
@@ -129,20 +130,16 @@ def test_what_has_no_form_is_for_its_own_code(kind, reason):
     assert_same(kind(), arguments, reason)
 
 
-def test_values_of_fewer_edges_are_for_its_own_code():
+def test_values_of_more_edges_than_it_chooses():
     compiled = pygfuse.compile(OfAllWeights())
-    for edges, reason in ((200, None), (201, None)):
-        data = given(edges=edges)
-        arguments = {name: data[name] for name in ('x', 'edge_index', 'edge_weight')}
-        torch.testing.assert_close(compiled(**arguments), OfAllWeights()(**arguments))
-        assert compiled.note.reason == reason
-    mismatched = {**arguments, 'edge_index': arguments['edge_index'][:, :198]}
+    arguments = {name: given(edges=200)[name] for name in ('x', 'edge_index', 'edge_weight')}
+    torch.testing.assert_close(compiled(**arguments), OfAllWeights()(**arguments))
+    assert compiled.note.reason is None
+    arguments = {name: given(edges=201)[name] for name in ('x', 'edge_index', 'edge_weight')}
     for module in (OfAllWeights(), compiled):
         with pytest.raises(RuntimeError, match='must match the size of tensor b'):
-            module(**mismatched)
-    # one weight for all of two edges, which torch repeats
-    few = {'x': data['x'], 'edge_index': torch.tensor([[0, 1, 2], [1, 2, 3]]), 'edge_weight': torch.rand(2)}
-    torch.testing.assert_close(compiled(**few), OfAllWeights()(**few))
+            module(**arguments)
+    assert compiled.note.reason == 'values of edges that are not as many as these'
 
 
 def test_as_many_as_there_were_before():
