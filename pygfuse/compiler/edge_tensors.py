@@ -19,11 +19,39 @@ from pygfuse.compiler.refusal import Refused
 REMAKING: contextvars.ContextVar[Any] = contextvars.ContextVar('pygfuse_remaking', default=None)
 
 
-class OfValues:
+class OfNumbers:
+    """What stands for a tensor, of which a number may be read.
+
+    Attributes:
+        unread: Why the code has no form if none can be.
+    """
+
+    unread: str
+
+    def item(self) -> int | bool:
+        """The number that a tensor of integers or truth values holds, where a plan may be one for this number."""
+        remaking = REMAKING.get()
+        if remaking is None or (isinstance(self, OfEdges) and self.made is None):
+            raise Refused(self.unread)
+        return remaking.number_of(self, self.unread)
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        return int(self.item())
+
+
+class OfValues(OfNumbers):
     """What stands for a tensor of values; its class is `pygfuse.compiler.symbols.Symbol`."""
 
+    unread = 'its control flow depends on values'
 
-class OfEdges:
+
+class OfEdges(OfNumbers):
     """What only the edges themselves tell, of which nothing is read but what a class says.
 
     Attributes:
@@ -32,6 +60,7 @@ class OfEdges:
         layout: How it lies in memory.
     """
 
+    unread = 'its control flow depends on the edges'
     made: Any = None
     kind: type = Tensor
     layout: torch.layout = torch.strided
@@ -52,20 +81,8 @@ class OfEdges:
             return NotImplemented
         return recorded_of_edges(function, args, kwargs or {})
 
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        return int(self.item())
-
     def __float__(self) -> float:
         return float(self.item())
-
-    def item(self) -> int | bool:
-        return read_number(self, 'its control flow depends on the edges')
 
     def __getitem__(self, key: Any) -> Any:
         return recorded_of_edges(Tensor.__getitem__, (self, key), {})
@@ -80,19 +97,6 @@ class OfEdges:
         return True if other is None else recorded_of_edges(torch.ne, (self, other), {})
 
     __hash__ = object.__hash__
-
-
-def read_number(found: Any, refusal: str) -> int | bool:
-    """The number that a tensor of integers or truth values holds, where a plan may be one for this number.
-
-    Args:
-        found: What stands for the tensor.
-        refusal: Why the code has no form otherwise.
-    """
-    remaking = REMAKING.get()
-    if remaking is None or (isinstance(found, OfEdges) and found.made is None):
-        raise Refused(refusal)
-    return remaking.number_of(found, refusal)
 
 
 def recorded_of_edges(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -10,14 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues, read_number
+from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
 from pygfuse.compiler.operations import OPERATIONS, piece_of
 from pygfuse.compiler.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current, share, write
 
-_OF_VALUES = 'its control flow depends on values'
 HANDLERS: dict[str, Callable] = {}
 # the handler of functions of nodes that have none
 ANY_OF_NODES = 'any of nodes'
@@ -118,21 +117,9 @@ class Symbol(OfValues):
         return recorded(function, args, kwargs)
 
     def __float__(self) -> float:
-        raise Refused(_OF_VALUES)
+        raise Refused(self.unread)
 
     __len__ = __iter__ = __contains__ = __float__
-
-    def item(self) -> int | bool:
-        return read_number(self, _OF_VALUES)
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        return int(self.item())
 
     def __setitem__(self, key: Any, item: Any) -> None:
         is_mask = isinstance(key, Symbol) and key.dtype is torch.bool and key.rows == self.rows
