@@ -262,8 +262,10 @@ def _handled(handler: Callable | None, function: Callable, name: str, args: tupl
         with contextlib.suppress(Refused):
             if is_of_nodes:
                 return HANDLERS[ANY_OF_NODES](function, args, kwargs)
-            if REMAKING.get() is not None and str(refusal) != BY_OTHERS:
-                return REMAKING.get().record(function, args, kwargs, is_drawn(name))
+            remaking = REMAKING.get()
+            # values that may be of nodes are tried as such first
+            if remaking is not None and str(refusal) != BY_OTHERS and remaking.with_nodes(args) is None:
+                return remaking.record(function, args, kwargs, is_drawn(name))
         raise
 
 

@@ -107,8 +107,8 @@ OF_REMADE_EDGES = (
     Mutation(
         'ends that a function of torch sums up',
         'compiler/symbols.py',
-        'if REMAKING.get() is not None and str(refusal) != BY_OTHERS:',
-        'if REMAKING.get() is not None:',
+        'if remaking is not None and str(refusal) != BY_OTHERS and remaking',
+        'if remaking is not None and remaking',
         f'{_OF_CHOSEN} SharesOfBothEnds"',
     ),
     Mutation(
