@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges
 from pygfuse.compiler.ir import SHARED, found_in, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, OF_NODES, Rows
+from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.symbols import Symbol, recorded
 
 # functions that put rows elsewhere
@@ -25,7 +24,7 @@ def record_beside_values(function: Callable, args: tuple, kwargs: dict[str, Any]
     is_of_edges = isinstance(first, OfEdges) or (isinstance(first, Symbol) and first.rows == NUM_EDGES)
     if function.__name__.strip('_') in _MOVING and is_of_edges:
         return REMAKING.get().record(function, args, kwargs)
-    return recorded(function, _with(args, as_value), _with(kwargs, as_value))
+    return recorded(function, *rebuilt((args, kwargs), as_value))
 
 
 def as_value(found: Any) -> Any:
@@ -39,14 +38,15 @@ def as_value(found: Any) -> Any:
 def as_rows(size: Any) -> Any:
     """A number that is that of the nodes as one that stands for it; the plan is then for as many nodes."""
     remaking = REMAKING.get()
-    is_of_nodes = remaking is not None and type(size) is int and size == remaking.num_nodes
-    return Rows(remaking.fixed_nodes(NUM_TARGETS)) if is_of_nodes else size
+    if remaking is None or type(size) is not int or size != remaking.num_nodes:
+        return size
+    remaking.fix_nodes()
+    return Rows(NUM_TARGETS)
 
 
 def with_nodes(arguments: Any) -> Any:
     """Arguments with shared values that have a row for each node as values of nodes; None if there are none."""
-    are_any = any(_has_rows(symbol) for symbol in found_in(Symbol, arguments))
-    return _with(arguments, as_nodes) if are_any else None
+    return rebuilt(arguments, as_nodes) if any(_has_rows(one) for one in found_in(Symbol, arguments)) else None
 
 
 def as_written(symbol: Symbol, result: Any) -> tuple[Symbol, Symbol]:
@@ -59,10 +59,13 @@ def as_written(symbol: Symbol, result: Any) -> tuple[Symbol, Symbol]:
 
 
 def as_nodes(item: Any) -> Any:
-    """A shared value that has a row for each node as one of nodes; anything else as it is."""
+    """A shared value that has a row for each node as one of nodes; anything else as it is.
+
+    Who goes on with it notes that the plan is for as many nodes (`Remaking.fix_nodes`).
+    """
     if not _has_rows(item):
         return item
-    found = Symbol(value('as_nodes', item.node), REMAKING.get().fixed_nodes(NUM_TARGETS))
+    found = Symbol(value('as_nodes', item.node), NUM_TARGETS)
     found.constant, found.is_given = _number_in(item), item.is_given
     # they may be written into as one
     found.sharing = item.sharing
@@ -84,14 +87,3 @@ def _number_in(symbol: Symbol) -> float | None:
         return _FILLED[name]
     is_full = name in _FULL and len(args) > 1 and type(args[-1]) in (int, float)
     return float(args[-1]) if is_full else None
-
-
-def _with(arguments: Any, function: Callable[[Any], Any]) -> Any:
-    """Nested tuples, lists and dicts with what a function gives of their parts."""
-    if isinstance(arguments, torch.Size):
-        return arguments
-    if isinstance(arguments, (tuple, list)):
-        return type(arguments)([_with(argument, function) for argument in arguments])
-    if isinstance(arguments, dict):
-        return {name: _with(argument, function) for name, argument in arguments.items()}
-    return function(arguments)

@@ -20,7 +20,7 @@ from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Pla
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import Remade, Run
 from pygfuse.compiler.remaking import Remaking
-from pygfuse.compiler.structure import is_structure, rebuilt
+from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.typed_maps import TYPES_ALONE
@@ -139,7 +139,7 @@ def capture_module(
         result = captured(forward, module, guards, device, may_share=True)
     finally:
         REMAKING.reset(token)
-        guards.numbers += remaking.numbers
+        guards.numbers |= remaking.numbers
     nodes = all_in_order(result.output)
     walked = [node for node in nodes if node.op in REDUCTIONS]
     walked += [node for node in results_of(result.output) if node.residency == EDGE]
@@ -211,11 +211,9 @@ def _held(
 
 def _all_returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any]) -> Any:
     """How what a module returns is found again, in the same structure."""
-    if not is_structure(out) or any(out is symbol for symbol in symbols.values()):
+    if any(out is symbol for symbol in symbols.values()):
         return _returned(out, computed, symbols)
-    if type(out) is dict:
-        return {key: _all_returned(part, computed, symbols) for key, part in out.items()}
-    return type(out)([_all_returned(part, computed, symbols) for part in out])
+    return rebuilt(out, lambda part: _returned(part, computed, symbols))
 
 
 def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any], how: str = 'returns') -> Returned:

@@ -18,6 +18,7 @@ from pygfuse.compiler.leaves import scatter
 from pygfuse.compiler.operations import piece_of
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.symbols import ANY_OF_NODES, Symbol, handler, recorded, replaced, shares_memory, symbols_in
 
 # numbers of nodes of examples, which tell what depends on them
@@ -51,7 +52,7 @@ def of_all_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any
         if remaking is None or remaking.num_nodes is None or isinstance(function, OfSoMany):
             raise
     found = _of_any_number(OfSoMany(function, remaking.num_nodes), args, kwargs)
-    remaking.fixed_nodes(NUM_TARGETS)
+    remaking.fix_nodes()
     return found
 
 
@@ -72,11 +73,9 @@ class OfSoMany:
         return self.function.__name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*self._of_count(args), **kwargs)
+        return self.function(*rebuilt(args, self._of_count), **kwargs)
 
     def _of_count(self, item: Any) -> Any:
-        if isinstance(item, (tuple, list)):
-            return type(item)([self._of_count(part) for part in item])
         is_example = isinstance(item, Tensor) and item.device.type == 'meta' and item.shape[:1] in _ROWS_OF_EXAMPLES
         return item.new_empty(self.count, *item.shape[1:]) if is_example else item
 

@@ -53,8 +53,11 @@ class Rows(int):
         if other is None:
             return False
         if isinstance(other, Rows):
-            # of two kinds there may be as many
-            return True if int(self) == int(other) else self._refuse()
+            if int(self) != int(other):
+                # of two kinds there may be as many
+                self._refuse()
+            remaking = REMAKING.get()
+            return remaking is None or int(self) != NUM_EDGES or remaking.are_as_many(self.counts, other.counts)
         # a call without edges never comes here
         return False if isinstance(other, int) and other == 0 and int(self) == NUM_EDGES else self._refuse()
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from pygfuse.compiler.ir import Node, of_input
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.structure import rebuilt
 
 # what says that the edges of a call are meant
 GIVEN_EDGES = 'edges'
@@ -100,7 +101,7 @@ class Remade:
         values = {name: run.made(one) for name, one in self.values.items()}
         for name, one in self.values.items():
             wanted = (*(() if one.is_shared else edge_index.shape[1:]), *one.shape_of_rows)
-            if values[name].shape != wanted:
+            if values[name].shape != wanted or values[name].dtype != one.examples[0].dtype:
                 raise Refused('values of edges that are not as many as these')
         return edge_index, {**run.given, **values}
 
@@ -145,22 +146,13 @@ class Run:
         return found.item() if isinstance(found, Tensor) else found
 
     def _result(self, one: Made) -> Any:
-        keywords = {name: self._argument(item) for name, item in one.keywords}
-        return one.function(*self._argument(one.args), **keywords)
+        args, keywords = rebuilt((one.args, dict(one.keywords)), self._argument)
+        return one.function(*args, **keywords)
 
     def _argument(self, item: Any) -> Any:
-        if isinstance(item, Made):
-            return self.made(item)
-        return within(item, self._argument) if isinstance(item, (tuple, list, slice)) else item
+        return self.made(item) if isinstance(item, Made) else item
 
     def _brought(self, what: Any) -> Any:
         if isinstance(what, Node):
             return of_input(what, self.given)
         return self.edge_index if what is GIVEN_EDGES else self._numbers[what]
-
-
-def within(item: tuple | list | slice, function: Callable[[Any], Any]) -> Any:
-    """Something that holds others, with what a function gives in their place."""
-    if isinstance(item, slice):
-        return slice(*[function(part) for part in (item.start, item.stop, item.step)])
-    return type(item)([function(part) for part in item])

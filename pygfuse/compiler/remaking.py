@@ -21,7 +21,8 @@ from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, SOURCE, TARGET, Node
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.remade import GIVEN_EDGES, Made, Remade, Run, within
+from pygfuse.compiler.remade import GIVEN_EDGES, Made, Remade, Run
+from pygfuse.compiler.structure import is_structure, rebuilt
 from pygfuse.compiler.surroundings import is_constant
 from pygfuse.compiler.symbols import Symbol
 
@@ -53,15 +54,15 @@ class Remaking:
     Attributes:
         edges: What stands for the edges of a call.
         device: Where its tensors are.
-        numbers: What the code has read as numbers, and these.
+        numbers: What the code has read as numbers, by what makes them.
     """
 
     def __init__(self, prototype: EdgeIndexRows, device: torch.device, run: Run) -> None:
-        examples = _example_edges(0), _example_edges(1)
+        examples = tuple([_example_edges(k).to(run.edge_index.dtype) for k in range(2)])
         self._given = Made(None, (GIVEN_EDGES,), examples=examples, is_whole=True)
         self.edges = dataclasses.replace(prototype, made=self._given)
         self.device = device
-        self.numbers: list[tuple[Made, int | bool]] = []
+        self.numbers: dict[Made, int | bool] = {}
         self._run = run
         self._known: dict[Any, Any] = {}
         self._read: dict[int, Made] = {}
@@ -142,20 +143,39 @@ class Remaking:
             is_number = example.numel() == 1 and not (example.dtype.is_floating_point or example.dtype.is_complex)
             if not is_number or made.is_drawn:
                 raise Refused(refusal)
-            number = self._run.number(made)
-        self.numbers.append((made, number))
-        return number
+            return self._read_number(made)
 
     @property
     def num_nodes(self) -> int | None:
         """The number of nodes of the call; None if there are two sets."""
         return None if self.edges.of_two_sets else self._run.num_targets
 
-    def fixed_nodes(self, rows: int) -> int:
-        """Notes that the plan is for as many nodes as the call has, by the number that stands for theirs."""
-        if not any(made.args == (rows,) for made, _ in self.numbers):
-            self.numbers.append((self._number(Rows(rows)), self._run.num_targets))
-        return rows
+    def fix_nodes(self) -> None:
+        """Notes that the plan is for as many nodes as the call has."""
+        self._read_number(self._number(Rows(NUM_TARGETS)))
+
+    def _read_number(self, made: Made) -> int | bool:
+        return self.numbers.setdefault(made, self._run.number(made))
+
+    def are_as_many(self, one: Any, other: Any) -> bool:
+        """Whether two tensors count as many edges: what makes each, or its symbol.
+
+        Raises:
+            Refused: If they are other edges, of which there may be as many or not.
+        """
+        if one is not other and not (self._counts_given(one) and self._counts_given(other)):
+            raise Refused('it compares numbers of different edges')
+        return True
+
+    def _counts_given(self, counts: Any) -> bool:
+        """Whether a tensor counts the edges of the call."""
+        own = self._given, *[self._given.row_of(row) for row in range(2)]
+        if not isinstance(counts, Symbol):
+            return counts in own
+        named = {node.attributes['source'] for node in in_order(counts.node) if node.op == 'input'}
+        counted = [node.attributes.get('counts') for node in in_order(counts.node)]
+        is_read = all(made in own for made in self._read.values()) and named.isdisjoint(self._values)
+        return is_read and all(self._counts_given(one) for one in counted if one is not None)
 
     # What is recorded
 
@@ -212,10 +232,11 @@ class Remaking:
         """What stands for a result: for ends of edges, edges, or neither."""
         few, many = examples
         end, is_whole = row if few.dtype in _INDICES else (None, False)
+        end = end if few.dim() == 1 else None
         kinds = {'end': end, 'is_whole': is_whole, 'is_drawn': is_drawn}
         made = Made(*given, not torch.is_grad_enabled(), examples=examples, **kinds)
         made = self._known.setdefault(key, made)
-        if few.dim() == 1 and end is not None:
+        if end is not None:
             return self.edges.end(end, made)
         if few.dim() == 2 and few.shape[0] == many.shape[0] == 2 and is_whole:
             return dataclasses.replace(self.edges, made=made)
@@ -231,8 +252,8 @@ class Remaking:
             return self._number(item)
         if isinstance(item, Symbol):
             return self._of_value(item)
-        if isinstance(item, (tuple, list, slice)):
-            return within(item, self._said)
+        if is_structure(item):
+            return rebuilt(item, self._said)
         if is_constant(item) or item is Ellipsis or isinstance(item, torch.device):
             return item
         raise Refused(f'functions of edges and of a {type(item).__name__}')
@@ -343,10 +364,11 @@ def _on_examples(function: Callable, args: tuple, keywords: tuple, k: int) -> An
             return item.examples[k]
         if isinstance(item, torch.device):
             return torch.device('cpu')
-        return within(item, example) if isinstance(item, (tuple, list, slice)) else item
+        return item
 
     try:
-        return function(*example(args), **{name: example(item) for name, item in keywords})
+        found, named = rebuilt((args, dict(keywords)), example)
+        return function(*found, **named)
     except Exception as error:
         raise Refused(f'{function.__name__} of edges: {error}') from error
 

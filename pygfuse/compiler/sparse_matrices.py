@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from pygfuse.compiler.beside_edges import as_nodes, as_rows, as_value
+from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.leaves import FUNCTIONS, scatter
 from pygfuse.compiler.places import NUM_EDGES, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made, recorded
 
 _PRODUCTS = 'matmul', 'mm', 'mv', 'spmm', '_sparse_mm', '__matmul__', 'smm'
-_SAME = 'coalesce', 'to_sparse', 'to_sparse_coo', 'to_sparse_csr', 'to', 'contiguous'
+_SAME = 'coalesce', 'to_sparse', 'to_sparse_coo', 'to_sparse_csr'
 _TRANSPOSED = 't', 'transpose'
 
 
@@ -27,7 +28,8 @@ class SparseMatrix:
     """
 
     def __init__(self, rows: Place, columns: Place, values: Symbol) -> None:
-        self._rows, self._columns, self._values = rows, columns, values
+        self._rows, self._columns = rows, columns
+        self._values = values if torch.is_grad_enabled() else made('detach', values)
 
     def __matmul__(self, x: Any) -> Symbol:
         """The product with rows of nodes.
@@ -35,13 +37,20 @@ class SparseMatrix:
         Raises:
             Refused: If it is one of anything else.
         """
-        x = as_nodes(x)
+        given, x = x, as_nodes(x)
         if not isinstance(x, Symbol) or x.dtype != self._values.dtype or len(x.node.shape) > 1:
             raise Refused('a product of a sparse matrix and of something that is no row of each node')
         of_edges = recorded(torch.Tensor.index_select, (x, 0, self._columns))
         shape = (1,) * len(x.node.shape)
         weight = made('reshape', self._values, shape=shape) if shape else self._values
-        return scatter(made('mul', of_edges, weight), self._rows, 0, Rows(self._rows.rows))
+        found = scatter(made('mul', of_edges, weight), self._rows, 0, Rows(self._rows.rows))
+        if x is not given:
+            REMAKING.get().fix_nodes()
+        return found
+
+    def same(self) -> SparseMatrix:
+        """The same matrix, through which gradients go if they do where it is made."""
+        return SparseMatrix(self._rows, self._columns, self._values)
 
     def transposed(self) -> SparseMatrix:
         """Rows as columns, and columns as rows."""
@@ -64,15 +73,19 @@ def _of_matrix(name: str, args: tuple) -> Any:
     if isinstance(matrix, SparseMatrix) and name in _PRODUCTS and len(args) == 2:
         return matrix @ args[1]
     if isinstance(matrix, SparseMatrix) and name in _SAME:
-        return matrix
+        return matrix.same()
     if isinstance(matrix, SparseMatrix) and name in _TRANSPOSED:
         return matrix.transposed()
     raise Refused(f'{name} of a sparse matrix')
 
 
 @handler('sparse_coo_tensor')
-def _sparse_coo_tensor(indices: Any, values: Any, size: Any = None, *, dtype: Any = None, **_: Any) -> SparseMatrix:
+def _sparse_coo_tensor(
+    indices: Any, values: Any, size: Any = None, *, dtype: Any = None, requires_grad: bool = False, **_: Any
+) -> SparseMatrix:
     values = as_value(values)
+    if requires_grad:
+        raise Refused('a sparse matrix that has gradients of its own')
     if not isinstance(indices, EdgeIndexRows) or not isinstance(values, Symbol):
         raise Refused('a sparse matrix of something else than the edges')
     if values.rows != NUM_EDGES or values.node.shape or not values.dtype.is_floating_point:

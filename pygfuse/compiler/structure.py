@@ -1,4 +1,4 @@
-"""Tuples, lists and dicts of anything, as modules return them."""
+"""Tuples, lists, dicts and slices of anything, as functions take them and modules return them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def is_structure(item: Any) -> bool:
-    """Whether something is a tuple, a list or a dict."""
-    return type(item) in (tuple, list, dict)
+    """Whether something is a tuple, a list, a dict or a slice, and of none of their subclasses."""
+    return type(item) in (tuple, list, dict, slice)
 
 
 def rebuilt(item: Any, function: Callable[[Any], Any]) -> Any:
@@ -18,6 +18,10 @@ def rebuilt(item: Any, function: Callable[[Any], Any]) -> Any:
         >>> rebuilt({'a': 1, 'b': [2, (3, 4)]}, lambda part: part + 1)
         {'a': 2, 'b': [3, (4, 5)]}
     """
+    if not is_structure(item):
+        return function(item)
     if type(item) is dict:
         return {key: rebuilt(part, function) for key, part in item.items()}
-    return type(item)([rebuilt(part, function) for part in item]) if type(item) in (tuple, list) else function(item)
+    if type(item) is slice:
+        return slice(*[rebuilt(part, function) for part in (item.start, item.stop, item.step)])
+    return type(item)([rebuilt(part, function) for part in item])

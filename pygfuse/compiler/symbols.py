@@ -230,12 +230,23 @@ def _without_writes(name: str) -> Callable:
 def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     try:
         return _recorded_as_given(function, name, args, kwargs)
-    except Refused:
-        remaking = REMAKING.get()
-        of_nodes = None if remaking is None else remaking.with_nodes(args)
-        if of_nodes is None:
-            raise
-        return _recorded_as_given(function, name, of_nodes, kwargs)
+    except Refused as error:
+        refusal, remaking = error, REMAKING.get()
+    if remaking is None:
+        raise refusal
+    of_nodes = remaking.with_nodes(args)
+    if of_nodes is not None:
+        try:
+            found = _recorded_as_given(function, name, of_nodes, kwargs)
+        except Refused as error:
+            refusal = error
+        else:
+            remaking.fix_nodes()
+            return found
+    if str(refusal) != BY_OTHERS and any(symbol.rows is not None for symbol in symbols_in((args, kwargs))):
+        with contextlib.suppress(Refused):
+            return remaking.record(function, args, kwargs, is_drawn(name))
+    raise refusal
 
 
 def _recorded_as_given(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -247,8 +258,7 @@ def _recorded_as_given(function: Callable, name: str, args: tuple, kwargs: dict[
     else:
         result = _handled(handler, function, name, args, kwargs)
     share(symbols_in(result), found, name)
-    is_made = next(found_in(OfEdges, result), None) is not None
-    return result if is_made or torch.is_grad_enabled() else replaced(result, lambda symbol: made('detach', symbol))
+    return result if torch.is_grad_enabled() else replaced(result, lambda symbol: made('detach', symbol))
 
 
 def _handled(handler: Callable | None, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -257,15 +267,11 @@ def _handled(handler: Callable | None, function: Callable, name: str, args: tupl
         if handler is None:
             raise Refused(f'{name} has no fused form on edges')
         return handler(*args, **kwargs)
-    except Refused as refusal:
+    except Refused:
         is_of_nodes = are_of_nodes(list(symbols_in((args, kwargs)))) and not is_drawn(name)
         with contextlib.suppress(Refused):
             if is_of_nodes:
                 return HANDLERS[ANY_OF_NODES](function, args, kwargs)
-            remaking = REMAKING.get()
-            # values that may be of nodes are tried as such first
-            if remaking is not None and str(refusal) != BY_OTHERS and remaking.with_nodes(args) is None:
-                return remaking.record(function, args, kwargs, is_drawn(name))
         raise
 
 

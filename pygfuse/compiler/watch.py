@@ -32,7 +32,7 @@ class Guards:
 
     Attributes:
         stored: What holds an attribute, the attribute's name, and the symbol or constant that was stored there last.
-        numbers: What was read of a call's tensors as a number (`pygfuse.compiler.remade.Made`), and the number.
+        numbers: The numbers that were read of a call's tensors, by what makes each (`pygfuse.compiler.remade.Made`).
     """
 
     def __init__(self, num_edges: int | None = None) -> None:
@@ -42,7 +42,7 @@ class Guards:
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
-        self.numbers: list[tuple[Any, int | bool]] = []
+        self.numbers: dict[Any, int | bool] = {}
         self._seen: set[tuple[int, str]] = set()
         self._namespaces: dict[int, Namespace] = {}
 
@@ -90,7 +90,7 @@ class Guards:
                 return False
         if any(is_changed(module) for module in self.unhooked):
             return False
-        return all(run.number(made) == number for made, number in self.numbers)
+        return all(run.number(made) == number for made, number in self.numbers.items())
 
 
 def _rows(of_edges: list[tuple[Any, str, tuple, torch.dtype]], num_edges: int | None) -> Iterator[tuple]:

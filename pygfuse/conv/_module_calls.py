@@ -122,11 +122,6 @@ class ModuleCall(NamedTuple):
         """Whether its arguments tell the number of nodes."""
         return HELD not in self.given
 
-    @property
-    def has_numbers(self) -> bool:
-        """Whether there are floating numbers among them."""
-        return any(isinstance(item, Given) and item.value.is_floating_point() for item in self.given.values())
-
 
 def call_of(
     plain: type[Module],

@@ -121,14 +121,14 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _first_of_sets(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
         """A call and its plan, by the first sets of nodes that its edges may lead between of which there is one."""
         tried: list[tuple[ModuleCall, str]] = []
-        held = functools.partial(rows_held, self)
         for sets in (self._sets, *[sets for sets in ALL_SETS if sets != self._sets]):
+            # two sets only where arguments tell them, and the second number alone only where none does
             if tried and (len(tried[0][0].counts) <= max(sets) or tried[0][0].is_told == (sets == ALL_EMBEDDED)):
                 continue
             if tried and self._has_none is not None and self._has_none[0] == self._kind_of(tried[0][0]):
                 return tried[0][0], self._has_none[1]
             try:
-                call = call_of(self.plain, args, kwargs, self._read, sets, held)
+                call = call_of(self.plain, args, kwargs, self._read, sets, self._rows_held)
             except Refused:
                 if sets == ONE_SET:
                     raise
@@ -149,14 +149,20 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         """What says whether there is something new to try for a call without a plan."""
         return key_of(call.given), sum(map(len, (self._plans or {}).values()))
 
+    def _rows_held(self) -> tuple[int, ...]:
+        return rows_held(self)
+
     def _may_be_called(self, args: tuple, kwargs: Mapping[str, Any], read: Read) -> bool:
         """Whether a call with no more than that of its objects is one."""
         with contextlib.suppress(Refused):
-            return call_of(self.plain, args, kwargs, read, self._sets) is not None
+            return call_of(self.plain, args, kwargs, read, self._sets, self._rows_held) is not None
         return False
 
     def _run_call(self, call: ModuleCall, plan: Plan | str) -> tuple[Any] | str:
-        check_types(call.tensors if call.has_numbers else dict(self.named_parameters()))
+        given = call.tensors
+        # where no argument tells, parameters say what it computes with
+        are_told = any(one.is_floating_point() for one in given.values())
+        check_types(given if are_told else dict(self.named_parameters()))
         if isinstance(plan, str):
             return plan
         fewest = self._fewest_edges(plan, call)
@@ -164,7 +170,6 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
-        given = call.tensors
         if captured.remade_by is not None:
             edge_index, given = captured.remade_by.of_call(_run_of(call, captured.target_row))
             call = call._replace(edge_index=edge_index)

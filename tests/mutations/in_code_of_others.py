@@ -324,8 +324,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'numbers of two kinds that are not equal',
         'compiler/places.py',
-        'return True if int(self) == int(other) else self._refuse()',
-        'return int(self) == int(other)',
+        'self._refuse()\n            remaking',
+        'return False\n            remaking',
         f'{_SIZES} -k compared',
     ),
     Mutation(

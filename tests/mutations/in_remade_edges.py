@@ -58,8 +58,8 @@ OF_REMADE_EDGES = (
     Mutation(
         'values that are more than edges',
         'compiler/remade.py',
-        'if values[name].shape != wanted:',
-        'if False:',
+        'values[name].shape != wanted or',
+        '',
         f'{_CHOSEN} -k more_edges',
     ),
     Mutation(
@@ -107,8 +107,8 @@ OF_REMADE_EDGES = (
     Mutation(
         'ends that a function of torch sums up',
         'compiler/symbols.py',
-        'if remaking is not None and str(refusal) != BY_OTHERS and remaking',
-        'if remaking is not None and remaking',
+        'if str(refusal) != BY_OTHERS and any(symbol.rows',
+        'if any(symbol.rows',
         f'{_OF_CHOSEN} SharesOfBothEnds"',
     ),
     Mutation(
@@ -128,7 +128,7 @@ OF_REMADE_EDGES = (
     Mutation(
         'numbers of another call',
         'compiler/watch.py',
-        'return all(run.number(made) == number for made, number in self.numbers)',
+        'return all(run.number(made) == number for made, number in self.numbers.items())',
         'return True',
         f'{_NUMBERS} -k each_number',
     ),
@@ -149,7 +149,7 @@ OF_REMADE_EDGES = (
     Mutation(
         'a plan for other numbers of nodes',
         'compiler/remaking.py',
-        'self.numbers.append((self._number(Rows(rows)), self._run.num_targets))',
+        'self._read_number(self._number(Rows(NUM_TARGETS)))',
         'pass',
         f'{_KNOWN} -k each_number_of_nodes',
     ),
@@ -166,6 +166,20 @@ OF_REMADE_EDGES = (
         "'ones': 1.0,",
         "'ones': 0.0,",
         f'{_KNOWN} -k "own_code and OfEachNode"',
+    ),
+    Mutation(
+        'other edges as many',
+        'compiler/remaking.py',
+        'if one is not other and not (self._counts_given(one) and self._counts_given(other)):',
+        'if False:',
+        f'{_CHOSEN} -k ComparesChosen',
+    ),
+    Mutation(
+        'gradients of matrices that have none',
+        'compiler/sparse_matrices.py',
+        "self._values = values if torch.is_grad_enabled() else made('detach', values)",
+        'self._values = values',
+        'tests/conv/modules/test_sparse_matrices.py -k own_code',
     ),
     Mutation(
         'a matrix that is not transposed',

@@ -79,6 +79,39 @@ def test_edges_that_are_drawn_are_those_that_its_own_code_draws(is_training):
     assert compiled.note.reason is None
 
 
+@pytest.mark.parametrize('kind', [chosen.BothDirections, chosen.LoopsBehind, chosen.OfEnds, chosen.OfOneEnd])
+def test_edges_of_int32(kind):
+    torch.manual_seed(0)
+    data = {**given(), 'edge_index': given()['edge_index'].int()}
+    assert_same(kind(), arguments_of(kind, data))
+
+
+class Compares(torch.nn.Module):
+    """Compares numbers of edges, which are the same ones."""
+
+    def forward(self, x, edge_index, edge_weight):
+        row, col = edge_index
+        if edge_weight.size(0) != col.size(0) or x[row].size(0) != edge_index.size(1):
+            x = x * 2
+        return torch.zeros_like(x).index_add_(0, col, x[row] * edge_weight.unsqueeze(-1))
+
+
+def test_numbers_of_the_same_edges_are_equal():
+    arguments = {name: given()[name] for name in ('x', 'edge_index', 'edge_weight')}
+    assert_same(Compares(), arguments)
+
+
+class ComparesChosen(torch.nn.Module):
+    """Compares numbers of edges before and after some are chosen."""
+
+    def forward(self, x, edge_index):
+        chosen_edges = edge_index[:, edge_index[0] != edge_index[1]]
+        if chosen_edges.size(1) != edge_index.size(1):
+            x = x * 2
+        row, col = chosen_edges
+        return torch.zeros_like(x).index_add_(0, col, x[row])
+
+
 class ByTypes(torch.nn.Module):
     def forward(self, x, edge_index, edge_type):
         out = torch.zeros_like(x)
@@ -120,6 +153,7 @@ class Written(torch.nn.Module):
     ('kind', 'reason'),
     [
         (ByTypes, 'it reads several sets of edges'),
+        (ComparesChosen, 'it compares numbers of different edges'),
         (Written, 'it writes into a tensor that something else may share'),
     ],
 )

@@ -67,7 +67,22 @@ class OfEachNode(nn.Module):
         return (largest + mean).view(3, self.num_nodes // 3, WIDTH).sum(dim=1)
 
 
+class LoopsOfNodes(nn.Module):
+    """Weights of edges, and of loops those that it holds: a parameter of edges, though there are as many as nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_loops = nn.Parameter(torch.rand(NODES))
+
+    def forward(self, x, edge_index, edge_weight):
+        loops = torch.arange(x.size(0)).repeat(2, 1)
+        row, col = torch.cat([edge_index, loops], dim=1)
+        weight = torch.cat([edge_weight, self.of_loops])
+        return torch.zeros_like(x).index_add_(0, col, x[row] * weight.unsqueeze(-1))
+
+
 ARGUMENTS = {
+    LoopsOfNodes: ('x', 'edge_index', 'edge_weight'),
     Propagated: ('edge_index',), UsersAndItems: ('edge_index', 'edge_weight'), OfEachNode: ('x', 'edge_index'),
 }  # fmt: skip
 

@@ -48,6 +48,17 @@ class BetweenSets(nn.Module):
         return users + matrix @ items.tanh()
 
 
+class WithoutGradients(nn.Module):
+    """Matrices whose numbers get no gradient where they are made, or transposed, without; rows of nodes do."""
+
+    def forward(self, x, edge_index, edge_weight):
+        size = (x.size(0), x.size(0))
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight, size)
+        with torch.no_grad():
+            made, seen = torch.sparse_coo_tensor(edge_index, edge_weight.cos(), size), matrix.t()
+        return made @ x + seen @ x.tanh() + matrix.coalesce() @ x.sin()
+
+
 class OfDense(nn.Module):
     """A function of a sparse matrix that is no product."""
 
@@ -69,6 +80,7 @@ def test_outputs_and_gradients_are_those_of_its_own_code():
     data = given()
     assert_same(Weighed(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
     assert_same(WithLoops(), {name: data[name] for name in ('x', 'edge_index')})
+    assert_same(WithoutGradients(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
     users, items = data['x'], data['x'][: NODES - 4].flip(0)
     edge_index = torch.stack([data['edge_index'][0], data['edge_index'][1].clamp(max=NODES - 5)])
     assert_same(
