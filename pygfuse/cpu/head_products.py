@@ -88,8 +88,13 @@ class _Launches:
 _launches = functools.lru_cache(maxsize=256)(_Launches)
 
 
-def _run(launch: Launch, parts: int, *arguments: object) -> None:
-    launch.run(launch.pack(parts, *arguments), min(parts, torch.get_num_threads()))
+def _pieces(rows: int) -> int:
+    return -(-rows // _ROWS)
+
+
+def _run(launch: Launch, pieces: int, launches: _Launches, *arguments: object) -> None:
+    # one piece, of however many tiles, is too little work to wake another thread for
+    launch.run(launch.pack(pieces * launches.count, launches.tiles, *arguments), min(pieces, torch.get_num_threads()))
 
 
 def products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -105,8 +110,7 @@ def products(x: Tensor, first: Tensor, second: Tensor | None = None) -> tuple[Te
     rows, heads, channels = x.shape
     launches = _launches(x.dtype, heads, channels, second is not None, False)
     found = x.new_empty(rows, heads), None if second is None else x.new_empty(rows, heads)
-    parts = -(-rows // _ROWS) * launches.count
-    _run(launches.products, parts, launches.tiles, x, first, second, rows, heads, heads * channels, *found)
+    _run(launches.products, _pieces(rows), launches, x, first, second, rows, heads, heads * channels, *found)
     return found[:1] if second is None else found
 
 
@@ -128,10 +132,10 @@ def products_adjoint(
     (first, second), (grad, second_grad) = ((*given, None)[:2] for given in (vectors, grads))
     rows, heads, channels = x.shape
     launches = _launches(x.dtype, heads, channels, second is not None, begun is not None)
-    pieces = -(-rows // _ROWS)
+    pieces = _pieces(rows)
     grad_x = on_huge_pages(x.new_empty(x.shape)) if out is None else out
     sums = x.new_empty(pieces, *first.shape)
     second_sums = None if second is None else x.new_empty(sums.shape)
-    given = launches.tiles, x, first, second, grad, second_grad, begun, rows, heads, heads * channels
-    _run(launches.adjoint, pieces * launches.count, *given, grad_x, sums, second_sums)
+    given = x, first, second, grad, second_grad, begun, rows, heads, heads * channels
+    _run(launches.adjoint, pieces, launches, *given, grad_x, sums, second_sums)
     return grad_x, total(sums), *(() if second is None else (total(second_sums),))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pygfuse.cpu import team
 from pygfuse.ops.head_products import head_products
 
 SHAPES = [(1, 1, 1), (3, 1, 5), (1000, 4, 16), (300, 8, 100), (10, 1, 700), (257, 3, 7)]
@@ -55,6 +56,21 @@ def test_sums_over_many_nodes_keep_their_digits():
     head_products(x, vector)[1].backward(torch.ones(300_000, 1))
     expected = x.double().sum(dim=0)
     assert ((vector.grad[0] - expected).abs() / expected).max() < 6e-7
+
+
+@pytest.mark.parametrize('rows', [256, 257])
+def test_few_rows_wake_nobody(rows, monkeypatch):
+    """However many tiles a row has."""
+    launches, run = [], team.run
+    monkeypatch.setattr(team, 'run', lambda *given: [launches.append(given[2]), run(*given)])
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        x, vector = drawn(rows, 8, 256, 1, torch.float32)
+        head_products(x, vector)[1].sum().backward()
+    finally:
+        torch.set_num_threads(before)
+    assert launches == ([] if rows == 256 else [2, 2])
 
 
 def test_where_no_kernel_computes_them():
