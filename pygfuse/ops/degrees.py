@@ -12,6 +12,7 @@ from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.coo import Coo
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.listed import is_list
 from pygfuse.ops.tags import OF_EDGES
 from pygfuse.program.program import SOURCE, TARGET
@@ -88,6 +89,6 @@ def _degrees(
     return graph.csr.indptr.diff().to(like.dtype), graph.csc.indptr.diff().to(like.dtype)
 
 
-@_degrees.register_fake
+@fake_of(_degrees)
 def _(token, num_sources, num_targets, flow, loops, like):
     return like.new_empty(num_targets), like.new_empty(num_sources)

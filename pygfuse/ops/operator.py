@@ -12,6 +12,7 @@ from pygfuse._lib.backends import backend_of
 from pygfuse.call.call import common_dtype, statistics_dtype
 from pygfuse.ops.autograd import backward, flags_of, in_order, setup_context, weights_backward, weights_context
 from pygfuse.ops.binding import needed_of
+from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.plan import call_of
 from pygfuse.ops.programs import program_named
 from pygfuse.ops.schema import operator, parted
@@ -25,7 +26,7 @@ def _aggregate(*given) -> tuple[Tensor, Tensor, Tensor]:
     return out, *(out.new_empty(0) if tensor is None else tensor for tensor in rest)
 
 
-@_aggregate.register_fake
+@fake_of(_aggregate)
 def _(*given):
     arguments, (stash,) = parted(given)
     heads, reduce = arguments.heads, arguments.reduce
@@ -50,7 +51,7 @@ def _aggregate_backward(*given) -> list[Tensor]:
     return in_order(names, gradients)
 
 
-@_aggregate_backward.register_fake
+@fake_of(_aggregate_backward)
 def _(*given):
     arguments, (*_, needed) = parted(given)
     by_name = dict(zip(arguments.names.split(','), arguments.tensors, strict=True))

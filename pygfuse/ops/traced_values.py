@@ -13,6 +13,7 @@ from torch import Tensor
 from pygfuse.ops.autograd import kept_arguments, needed_names, save_arguments, structured
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
+from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.schema import Arguments, operator, parted
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
@@ -57,7 +58,7 @@ def _values_along(*given) -> Tensor:
     return _gradients(_of_factor(arguments, factor, stand_in), (factor,))[0]
 
 
-@_values_along.register_fake
+@fake_of(_values_along)
 def _(*given):
     arguments, (_, width) = parted(given)
     return arguments.tensors[0].new_empty(arguments.token.shape[1], width)

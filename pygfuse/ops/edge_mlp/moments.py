@@ -11,6 +11,7 @@ from pygfuse.ops.edge_mlp.autograd import backward_of_operator, keep
 from pygfuse.ops.edge_mlp.stages import EdgeStage, held_apart, like_operands, read, widths_of, written
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.tags import OF_EDGES
 
 
@@ -55,7 +56,7 @@ def _edge_moments(
     return mean, squares.div_(count)
 
 
-@_edge_moments.register_fake
+@fake_of(_edge_moments)
 def _(tensors, text, token, num_sources, num_targets, flow):
     channels = widths_of(read(text, tensors))[-1]
     mean = tensors[0].new_empty(channels, dtype=torch.float64)
@@ -79,7 +80,7 @@ def _edge_moments_backward(
     return tape.found()
 
 
-@_edge_moments_backward.register_fake
+@fake_of(_edge_moments_backward)
 def _(tensors, text, token, num_sources, num_targets, flow, mean, grad_mean, grad_covariance):
     return like_operands(tensors)
 

@@ -14,6 +14,7 @@ from pygfuse.ops.edge_mlp.autograd import backward_of_operator, keep
 from pygfuse.ops.edge_mlp.stages import EdgeStage, Map, held_apart, like_operands, read, widths_of
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.tags import OF_EDGES
 
 # sums over so many chunks join the sum of such sums: float32 would lose digits in one long sum
@@ -73,7 +74,7 @@ def _results(
 _edge_network = torch.library.custom_op('pygfuse::edge_network', mutates_args=(), tags=OF_EDGES)(network_values)
 
 
-@_edge_network.register_fake
+@fake_of(_edge_network)
 def _(tensors, text, token, num_sources, num_targets, flow, reduce, with_state):
     stages = read(text, tensors)
     num_edges = 0
@@ -168,7 +169,7 @@ _edge_network_backward = torch.library.custom_op('pygfuse::edge_network_backward
 )
 
 
-@_edge_network_backward.register_fake
+@fake_of(_edge_network_backward)
 def _(tensors, text, token, num_sources, num_targets, flow, reduce, wanted, winners, grad_out, grad_state):
     return [
         like if is_wanted else like.new_empty(0) for like, is_wanted in zip(like_operands(tensors), wanted, strict=True)

@@ -1,0 +1,86 @@
+"""Edges that are made within a trace, in memory that torch's compiler would write other edges into."""
+
+import copy
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+
+import pygfuse
+from pygfuse.ops import kept_memory
+from tests.compiler.own_convs import Own
+from tests.support.parity import random_edges
+
+NODES, EDGES, WIDTH = 60, 500, 8
+
+
+class Network(Own):
+    """A network of edges, whose values are averaged."""
+
+    def __init__(self):
+        super().__init__('mean')
+        self.nn = nn.Sequential(nn.Linear(2 * WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i, x_j):
+        return self.nn(torch.cat([x_i, x_j], dim=-1))
+
+
+MAKE = {
+    'SAGEConv': lambda: pyg.SAGEConv(WIDTH, WIDTH),
+    'GATConv': lambda: pyg.GATConv(WIDTH, WIDTH, add_self_loops=False),
+    'EGConv': lambda: pyg.EGConv(WIDTH, WIDTH, num_heads=2),
+    'network': Network,
+}
+
+
+class Model(nn.Module):
+    """Layers along edges that are as many each time, and others: the latter once the former have been read."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.layers = nn.ModuleList([make() for _ in range(3)])
+
+    def forward(self, x, edge_index):
+        loops = torch.arange(x.shape[0]).repeat(2, 1)
+        for k, layer in enumerate(self.layers):
+            # 0, but known once the layer before has run
+            nothing = (x.sum() > 1e30).long()
+            edges = torch.cat([(edge_index + k) % x.shape[0] + nothing, loops + nothing], dim=1)
+            x = layer(x, edges).tanh()
+        return x
+
+
+@pytest.mark.parametrize('with_gradients', [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    'name', ['SAGEConv', *[pytest.param(name, marks=pytest.mark.slow) for name in MAKE if name != 'SAGEConv']]
+)
+def test_other_edges_are_not_taken_for_those_before(name, with_gradients):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Model(MAKE[name]).double()
+    fused = pygfuse.fuse(copy.deepcopy(model), compile=True)
+    traced = torch.compile(fused)
+    for seed in range(2):
+        x, edge_index = torch.randn(NODES, WIDTH, dtype=torch.float64), random_edges(NODES, NODES, EDGES, seed)
+        found = []
+        for run in (model, traced):
+            given = x.clone().requires_grad_(with_gradients)
+            with torch.set_grad_enabled(with_gradients):
+                out = run(given, edge_index)
+            gradients = torch.autograd.grad((out**2).sum(), [given]) if with_gradients else ()
+            found.append((out, *gradients))
+        for theirs, ours in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert {layer.note.reason for layer in fused.layers} == {None}
+
+
+def test_a_compiler_without_memory_that_is_kept(monkeypatch):
+    wrapper = pytest.importorskip('torch._inductor.codegen.wrapper').PythonWrapperCodegen
+    monkeypatch.setattr(wrapper, 'can_reuse', lambda *given: True)
+    kept_memory._keep.cache_clear()
+    with pytest.raises(RuntimeError, match='may write into the memory of edges'):
+        kept_memory._keep(torch.ops.pygfuse.aggregate.default)
