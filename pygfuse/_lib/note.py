@@ -53,7 +53,7 @@ class Note:
         few: How calls of that kind run along few edges, the bytes of a row, and the products of an edge and of a node;
             None if they do not take them as they come (`pygfuse.conv._few_edges`).
         calls: The last kinds of calls of a compiled layer (`pygfuse.conv._known_calls`).
-        remade: Edges that it makes anew in each call (`pygfuse.conv._remade_edges`); None before any.
+        remade: Edges that it makes anew in each call (`pygfuse.graph.remade_edges`); None before any.
     """
 
     reason: str | None = None

@@ -18,11 +18,11 @@ from pygfuse.compiler import EdgeIndexRows, Given, Plan, Refused, rows_of
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._in_place_of_pyg import is_template
-from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._stacks import run_over_stacks
 from pygfuse.graph.adjacency import values_of
+from pygfuse.graph.remade_edges import graph_of
 from pygfuse.ops import Edges
-from pygfuse.ops.listed import savable
+from pygfuse.ops.listed import savable, stand_for_themselves
 
 _SPECIAL = {
     'edge_index', 'adj_t', 'edge_index_i', 'edge_index_j', 'size', 'size_i', 'size_j', 'ptr', 'index', 'dim_size'

@@ -16,13 +16,13 @@ from pygfuse.compiler import Plan
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv._call import SIMPLE, Call
 from pygfuse.conv._known_arguments import KnownArguments
-from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import Kind, identities_of, is_like, is_plain_call, shape_of_rows
 from pygfuse.conv._stacks import run_over_stacks
 from pygfuse.graph.adjacency import FLOWS
+from pygfuse.graph.remade_edges import graph_of
 from pygfuse.ops import Edges
 from pygfuse.ops.intercepted import PLAIN
-from pygfuse.ops.listed import savable
+from pygfuse.ops.listed import savable, stand_for_themselves
 
 # what a layer does by turns, as one with several calls of `propagate`
 _MOST_KINDS = 4

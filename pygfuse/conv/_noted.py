@@ -9,6 +9,7 @@ import torch
 
 from pygfuse._lib.modes import changed
 from pygfuse._lib.note import Note
+from pygfuse.graph.remade_edges import of_traces
 
 
 class Noted:
@@ -31,17 +32,23 @@ class Noted:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != '_note'}
 
-    @torch.compiler.assume_constant_result
     def runs_fused(self, reason: str | None) -> bool:
         """Notes for `pygfuse.report` how a call runs, while torch compiles once a trace; True if it runs fused.
 
         Args:
             reason: Why it runs PyG's own path, or None.
         """
+        return self._tell_note(reason, torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting())
+
+    @torch.compiler.assume_constant_result
+    def _tell_note(self, reason: str | None, is_traced: bool) -> bool:
+        """`runs_fused`, of a call that torch compiles or of one that runs."""
         known = None if self._note is None else self._note.reason
         if reason != known and not (self._note is None and _is_exported()):
             # a reason of the layer as it stood may be gone when somebody asks
             self.note.reason, self.note.of_layer = reason, reason is not None and reason == self.why_not()
+        if reason is None and is_traced:
+            self.note.remade = of_traces()
         if not torch.compiler.is_compiling() and self._note is not None and self._note.forward is not None:
             self._note.forward = None
         return reason is None

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.graph.graph import Graph
+from pygfuse.graph.remade_edges import graph_in_trace
 
 
 @dataclasses.dataclass(slots=True)
@@ -61,5 +62,5 @@ class Edges:
         """The graph, from the cache if it was seen before."""
         if self.walked is not None:
             return self.walked
-        graph = Graph.of(self.token, num_sources=self.num_sources, num_targets=self.num_targets, flow=self.flow)
+        graph = graph_in_trace(self.token, self.flow, self.num_sources, self.num_targets)
         return graph if self.loops is None else graph.with_self_loops(self.loops)

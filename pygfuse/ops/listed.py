@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from pygfuse._lib.backends import backend_of, few_edges_of
 from pygfuse._lib.modes import only_a_note_is_said
 from pygfuse.call.call import Call
+from pygfuse.graph import remade_edges
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.listed import Listed
 from pygfuse.mapping.few_edges import are_at_once, are_few, are_in_kernels, counted_bytes
@@ -107,6 +109,16 @@ def is_list(token: Tensor) -> bool:
     if token.dim() != 2 or token.dtype is not torch.int64 or few_edges_of(token.device) is None:
         return False
     return type(token) is Tensor and token.shape[0] == 2 and token.is_contiguous()
+
+
+def stand_for_themselves(adjacency: Any) -> bool:
+    """Whether edges are so few, and lie in memory so, that they are walked as they come: no graph is made of them.
+
+    Example:
+        >>> [stand_for_themselves(torch.zeros(2, edges, dtype=torch.int64)) for edges in (100, 20_000)]
+        [True, False]
+    """
+    return type(adjacency) is Tensor and is_list(adjacency) and adjacency.shape[1] < remade_edges.FEWEST
 
 
 def savable(edge_index: Tensor) -> Tensor:

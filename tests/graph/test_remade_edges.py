@@ -7,8 +7,7 @@ import torch
 import torch_geometric.nn as pyg
 
 import pygfuse
-from pygfuse.conv import _remade_edges
-from pygfuse.graph import orders
+from pygfuse.graph import orders, remade_edges
 from tests.compiler.own_convs import Own
 from tests.support.parity import random_edges
 
@@ -27,7 +26,7 @@ class Turned(Own):
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    monkeypatch.setattr(_remade_edges, '_FEWEST', 100)
+    monkeypatch.setattr(remade_edges, 'FEWEST', 100)
 
 
 @pytest.fixture

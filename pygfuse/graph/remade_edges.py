@@ -6,6 +6,7 @@ work; a tensor is held once edges of its values were met before, so that those o
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,11 +14,12 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.note import Note
+from pygfuse.graph.adjacency import state_of
+from pygfuse.graph.attached import ATTACHED
 from pygfuse.graph.graph import Graph
-from pygfuse.ops.listed import is_list
 
 # sorting fewer is as fast as looking
-_FEWEST = 10_000
+FEWEST = 10_000
 _SAMPLES = 64
 # different edges that one layer makes
 _MOST = 16
@@ -27,6 +29,9 @@ _NEVER = object()
 class RemadeEdges:
     """The edges that a layer has met.
 
+    Args:
+        copies: Whether memory of edges may be written to without notice, so that copies are held.
+
     Example:
         >>> edge_index = torch.randint(100, (2, 20_000))
         >>> edges, made = RemadeEdges(), [edge_index.flip(0) for _ in range(3)]
@@ -34,7 +39,8 @@ class RemadeEdges:
         [False, True, True]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copies: bool = False) -> None:
+        self._copies = copies
         # None for those met once
         self._met: dict[Hashable, Any] = {}
 
@@ -49,7 +55,7 @@ class RemadeEdges:
             self._met[shape] = None
             return edge_index
         if found is None or not torch.equal(found, edge_index):
-            self._met[shape] = found = edge_index
+            self._met[shape] = found = edge_index.clone() if self._copies else edge_index
         return found
 
 
@@ -64,9 +70,7 @@ def graph_of(note: Note, adjacency: Any, flow: str, num_sources: int, num_target
     """
     sizes = None, flow, num_sources, num_targets
     graph = Graph.of(adjacency, *sizes)
-    is_new = type(adjacency) is Tensor and not graph.is_sorted and graph.num_user_edges >= _FEWEST
-    # elsewhere the values would be waited for
-    if not is_new or adjacency.layout is not torch.strided or adjacency.device.type != 'cpu':
+    if not _are_looked_at(adjacency, graph):
         return graph, adjacency
     if note.remade is None:
         note.remade = RemadeEdges()
@@ -74,14 +78,41 @@ def graph_of(note: Note, adjacency: Any, flow: str, num_sources: int, num_target
     return (graph if known is adjacency else Graph.of(known, *sizes)), known
 
 
-def stand_for_themselves(adjacency: Any) -> bool:
-    """Whether edges are so few, and lie in memory so, that they are walked as they come: no graph is made of them.
+# those that operators meet which torch has traced, as none of them knows its layer
+_of_traces: weakref.WeakValueDictionary[str, RemadeEdges] = weakref.WeakValueDictionary()
 
-    Example:
-        >>> [stand_for_themselves(torch.zeros(2, edges, dtype=torch.int64)) for edges in (100, 20_000)]
-        [True, False]
+
+def of_traces() -> RemadeEdges:
+    """The edges that operators in traces have met: known as long as somebody holds this, as layers in traces do."""
+    return _of_traces.setdefault('all', RemadeEdges(copies=True))
+
+
+def graph_in_trace(edge_index: Tensor, flow: str, num_sources: int, num_targets: int) -> Graph:
+    """The graph of the edges that an operator was given: of a tensor of the same values, if traces have met one.
+
+    Args:
+        edge_index: The edges, or the token of a graph.
+        flow: PyG's flow.
+        num_sources, num_targets: Numbers of nodes.
     """
-    return type(adjacency) is Tensor and is_list(adjacency) and adjacency.shape[1] < _FEWEST
+    sizes = None, flow, num_sources, num_targets
+    graph, met = Graph.of(edge_index, *sizes), _of_traces.get('all')
+    if met is None or not _are_looked_at(edge_index, graph):
+        return graph
+    key = 'graph of the same edges', *sizes
+    found = ATTACHED.get(edge_index, key)
+    if found is None:
+        state, known = state_of(edge_index), met.known(edge_index)
+        if known is edge_index:
+            return graph
+        found = ATTACHED.keep(edge_index, key, state, Graph.of(known, *sizes), held=edge_index.detach())
+    return found
+
+
+def _are_looked_at(adjacency: Any, graph: Graph) -> bool:
+    is_new = type(adjacency) is Tensor and not graph.is_sorted and graph.num_user_edges >= FEWEST
+    # elsewhere the values would be waited for
+    return is_new and adjacency.layout is torch.strided and adjacency.device.type == 'cpu'
 
 
 def _shape_of(edge_index: Tensor) -> Hashable:
