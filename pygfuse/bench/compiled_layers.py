@@ -15,6 +15,7 @@ from torch.nn import Linear, Module, ReLU, Sequential
 from torch_geometric.data import Data
 from torch_geometric.nn.models.dimenet import InteractionBlock
 
+from pygfuse.bench import modules_that_make_edges as of_made_edges
 from pygfuse.bench import own_messages as own
 from pygfuse.bench import own_modules
 
@@ -166,6 +167,16 @@ LAYERS: dict[str, CompiledLayer] = {
     ),
     'links between sets, own module': CompiledLayer(own_modules.LinksBetween, _with(others=_others)),
     'hyperedges, own module': CompiledLayer(lambda: own_modules.Hyperedges(CHANNELS), _with(others=_others)),
+    'chosen edges, own module': CompiledLayer(
+        lambda: of_made_edges.ChosenEdges(CHANNELS), _with(edge_type=_types(RELATIONS))
+    ),
+    'both directions, own module': CompiledLayer(
+        lambda: of_made_edges.BothDirections(CHANNELS), _with(edge_weight=_edge_weight), is_wide=True
+    ),
+    'loops behind, own module': CompiledLayer(
+        lambda: of_made_edges.LoopsBehind(CHANNELS), _with(edge_weight=_edge_weight)
+    ),
+    'sparse matrix, own module': CompiledLayer(of_made_edges.SparseMatrix),
     "DimeNet's InteractionBlock": CompiledLayer(
         lambda: InteractionBlock(CHANNELS, EDGE_DIM, 7, 6, 1, 2, F.silu), _triplets, is_wide=True
     ),

@@ -9,13 +9,14 @@ from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges
 from pygfuse.compiler.ir import SHARED, found_in, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, OF_NODES, Rows
 from pygfuse.compiler.structure import rebuilt
-from pygfuse.compiler.symbols import Symbol, recorded
+from pygfuse.compiler.symbols import HANDLERS, Symbol, recorded
 
 # functions that put rows elsewhere
 _MOVING = 'getitem', 'index_select', 'masked_select', 'cat', 'concat', 'concatenate', 'stack'
 # those that make a tensor of one number, and that number if it is no argument
 _FILLED = {'zeros': 0.0, 'zeros_like': 0.0, 'new_zeros': 0.0, 'ones': 1.0, 'ones_like': 1.0, 'new_ones': 1.0}
 _FULL = 'full', 'full_like', 'new_full'
+_NEW = 'new_zeros', 'new_ones', 'new_full'
 
 
 def record_beside_values(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -25,6 +26,16 @@ def record_beside_values(function: Callable, args: tuple, kwargs: dict[str, Any]
     if function.__name__.strip('_') in _MOVING and is_of_edges:
         return REMAKING.get().record(function, args, kwargs)
     return recorded(function, *rebuilt((args, kwargs), as_value))
+
+
+def new_of_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Symbol | None:
+    """A tensor of one floating number with a row for each node, as a value of nodes; None of anything else."""
+    sizes = args[1] if len(args) > 1 and isinstance(args[1], (tuple, list)) else args[1:]
+    is_of_nodes = any(isinstance(size, Rows) and int(size) in OF_NODES for size in sizes[:1])
+    if function.__name__ not in _NEW or not is_of_nodes:
+        return None
+    dtype = kwargs.get('dtype') or args[0].dtype
+    return HANDLERS[function.__name__](*args, **kwargs) if dtype.is_floating_point else None
 
 
 def as_value(found: Any) -> Any:

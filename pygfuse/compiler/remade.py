@@ -117,8 +117,14 @@ class Run:
 
     def __init__(self, edge_index: Tensor, given: Mapping[str, Tensor], sizes: tuple[int, int]) -> None:
         self.edge_index, self.given = edge_index, given
+        self._sizes = sizes
         self._numbers = dict(zip((NUM_SOURCES, NUM_TARGETS), sizes, strict=True))
         self._known: dict[Any, Any] = {}
+
+    def with_tensors(self, function: Callable[[Tensor], Tensor]) -> Run:
+        """What a call makes that has other tensors: those that a function gives of these."""
+        given = {name: function(one) for name, one in self.given.items()}
+        return Run(function(self.edge_index), given, self._sizes)
 
     def made(self, one: Made) -> Any:
         """Something that is made.

@@ -73,7 +73,7 @@ class Traced:
             elif isinstance(form, (Chunked, AlongEdges)):
                 _check_values(form.others if isinstance(form, AlongEdges) else form)
         _check_attributes(plan.steps)
-        places = {id(module): _place(name) for name, module in layer.named_modules()}
+        places = places_of(layer)
         values, kinds, around = [], [], []
         guards = plan.captured.guards
         for owner, name, value in guards.attributes:
@@ -119,8 +119,9 @@ class Traced:
         return self.lines(edges, given, None, layer)
 
 
-def _place(name: str) -> Place:
-    return tuple(name.split('.')) if name else ()
+def places_of(layer: Module) -> dict[int, Place]:
+    """The names by which modules are found from a layer, by the identity of the module."""
+    return {id(module): tuple(name.split('.')) if name else () for name, module in layer.named_modules()}
 
 
 def _placed(module: Module, places: dict[int, Place]) -> Place:

@@ -26,6 +26,7 @@ from pygfuse.conv._prepared_edges import with_prepared_edges
 from pygfuse.conv._scaled_towers import ScaledTowers
 from pygfuse.conv._scripting import told_of
 from pygfuse.conv._traced_calls import TracedByTorch
+from pygfuse.conv._untraced import NOT_TRACED, UNTRACED
 from pygfuse.graph.adjacency import values_of
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 
@@ -74,6 +75,8 @@ class CompiledConv(TracedByTorch, Planned):
     def _propagate_traced(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any]) -> Any:
         """The same while torch compiles."""
         found = self.why_not() or fallback.why_not_here() or self.run_traced(edge_index, size, kwargs)
+        if isinstance(found, str) and found == UNTRACED:
+            return _propagate_untraced(self, edge_index, size, **kwargs)
         if not self.runs_fused(found if isinstance(found, str) else None):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         out, of_update = found
@@ -117,7 +120,7 @@ class CompiledConv(TracedByTorch, Planned):
         """The call, and the plan that runs it or why none does."""
         reason = self.why_not() or fallback.why_not_here()
         if reason is None:
-            reason = 'torch compiles' if torch.compiler.is_compiling() else fallback.why_not_device(adjacency)
+            reason = NOT_TRACED if torch.compiler.is_compiling() else fallback.why_not_device(adjacency)
         if reason is None and self.fuse and _runs_as_product(self, adjacency):
             if _is_sum_of_products(self, adjacency):
                 kwargs = {**kwargs, 'edge_weight': None}  # the matrix has its own
@@ -194,6 +197,9 @@ def compiled_class(plain: type[MessagePassing]) -> type:
 
 
 CompiledConv.compiled = compiled_class
+
+
+_propagate_untraced = torch.compiler.disable(CompiledConv.propagate)
 
 
 def _given_int64(original: Callable) -> Callable:

@@ -18,6 +18,7 @@ from pygfuse._lib import backends
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._spec import REDUCTIONS, EdgeWeight, Spec
+from pygfuse.conv._untraced import WEIGHTS_NOT_TRACED
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.mapping.few_edges import are_at_once, are_of_a_product, counted_bytes
 from pygfuse.ops import autocast
@@ -181,7 +182,7 @@ def why_not_edges(conv: MessagePassing, spec: Spec, inputs: Inputs, width: int |
         width: How many features of edges the layer takes.
     """
     if inputs.with_weights and torch.compiler.is_compiling():
-        return 'return_attention_weights while torch compiles'
+        return WEIGHTS_NOT_TRACED
     if isinstance(spec.edge, EdgeWeight):
         wide = inputs.edge is not None and inputs.edge.dim() > 1 and inputs.edge[:1].numel() > 1
         return 'edge weights of more than one number an edge' if spec.edge.wide and wide else None

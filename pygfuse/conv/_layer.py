@@ -36,6 +36,7 @@ from pygfuse.conv._noted import Noted
 from pygfuse.conv._repeated import Kind, is_like, kind_of
 from pygfuse.conv._self_loops import loop_values
 from pygfuse.conv._spec import AFTER_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
+from pygfuse.conv._untraced import NOT_TRACED, WEIGHTS_NOT_TRACED, may_break
 from pygfuse.graph.adjacency import values_of
 from pygfuse.hag.hag import Hag
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
@@ -199,6 +200,8 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
                 forms = self.forms_of_few(x, edge_index, given, prepared)
                 few = self.few_edges(x, edge_index, given, forms)
             reason = self.why_not_edges(inputs, edges, prepared) if few is None else None
+        if reason in (NOT_TRACED, WEIGHTS_NOT_TRACED) and may_break():
+            return _fused_untraced(self, x, adjacency, **given)
         if reason is None and is_known:
             note.reason = note.forward = None
         elif not self.runs_fused(reason):

@@ -17,6 +17,7 @@ from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.data_objects import Absent, Fields
 from pygfuse.compiler.modules import EDGES, ROWS, NumNodes
 from pygfuse.compiler.places import NUM_TARGETS, Rows
+from pygfuse.compiler.remade import Run
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, holds_by_name, opened
@@ -121,6 +122,14 @@ class ModuleCall(NamedTuple):
     def is_told(self) -> bool:
         """Whether its arguments tell the number of nodes."""
         return HELD not in self.given
+
+    def sizes(self, target_row: int) -> tuple[int, int]:
+        """Numbers of sources and targets, which this row of the edges names."""
+        return self.num_nodes[target_row - 1], self.num_nodes[-target_row]
+
+    def run(self, target_row: int) -> Run:
+        """What it makes before a plan runs, whose targets this row of the edges names."""
+        return Run(self.edge_index, self.tensors, self.sizes(target_row))
 
 
 def call_of(

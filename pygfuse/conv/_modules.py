@@ -15,7 +15,6 @@ from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.modules import CapturedModule, capture_module
 from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
-from pygfuse.compiler.remade import Run
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import check_types
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
@@ -32,14 +31,15 @@ from pygfuse.conv._module_calls import (
 )
 from pygfuse.conv._planned import Planned
 from pygfuse.conv._plans import held, key_of, planned
-from pygfuse.conv._remade_edges import graph_of, stand_for_themselves
 from pygfuse.conv._repeated import is_plain_place
 from pygfuse.conv._scripting import told_of
 from pygfuse.conv._traced_modules import ModuleTracedByTorch
+from pygfuse.conv._untraced import UNTRACED
 from pygfuse.graph.adjacency import FLOWS
+from pygfuse.graph.remade_edges import graph_of
 from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
-from pygfuse.ops.listed import savable
+from pygfuse.ops.listed import savable, stand_for_themselves
 
 
 class Row(NamedTuple):
@@ -82,6 +82,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the module; arguments and results are those of its class."""
         found = self.run_traced(args, kwargs) if torch.compiler.is_compiling() else self._run(args, kwargs)
+        if isinstance(found, str) and found == UNTRACED:
+            found = _run_untraced(self, args, kwargs)
         if self.runs_fused(found if isinstance(found, str) else None):
             return found[0]
         return self.plain.forward(self, *args, **kwargs)
@@ -171,7 +173,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return plan.why_few
         captured: CapturedModule = plan.captured
         if captured.remade_by is not None:
-            edge_index, given = captured.remade_by.of_call(_run_of(call, captured.target_row))
+            edge_index, given = captured.remade_by.of_call(call.run(captured.target_row))
             call = call._replace(edge_index=edge_index)
             if edge_index.shape[1] == 0:
                 return NO_EDGES
@@ -185,7 +187,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return (captured.returns(plan.run(edges, given), call.arguments),)
 
     def _edges(self, call: ModuleCall, target_row: int) -> Edges:
-        sizes, flow = _sizes(call, target_row), FLOWS[1 - target_row]
+        sizes, flow = call.sizes(target_row), FLOWS[1 - target_row]
         if stand_for_themselves(call.edge_index):
             for rows, nodes in _by_nodes(call):
                 low, high = torch.aminmax(rows)
@@ -212,7 +214,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             self._plans = {}
         key, reasons = key_of(call.given), []
         # in most calls as in the one before
-        plan = held(self._plans, (self._row, key), run=_run_of(call, self._row.target))
+        plan = held(self._plans, (self._row, key), run=call.run(self._row.target))
         if _is_run(plan):
             return plan
         for row in _ROWS:
@@ -230,7 +232,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
 
     def _planned(self, call: ModuleCall, key: Any, row: Row) -> Plan | str:
         """The plan of a call that reduces so, or why there is none."""
-        run = _run_of(call, row.target)
+        run = call.run(row.target)
         capture = functools.partial(
             capture_module,
             self.plain,
@@ -250,14 +252,10 @@ def _is_run(plan: Plan | str | None) -> bool:
     return isinstance(plan, Plan) and (plan.captured.gathers_apart or not plan.guarded)
 
 
-def _run_of(call: ModuleCall, target_row: int) -> Run:
-    """What a call makes before a plan runs."""
-    return Run(call.edge_index, call.tensors, _sizes(call, target_row))
-
-
-def _sizes(call: ModuleCall, target_row: int) -> tuple[int, int]:
-    """Numbers of sources and targets."""
-    return call.num_nodes[target_row - 1], call.num_nodes[-target_row]
+@torch.compiler.disable
+def _run_untraced(module: CompiledModule, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any] | str:
+    """`CompiledModule._run` between two traces."""
+    return module._run(args, kwargs)
 
 
 def _by_nodes(call: ModuleCall) -> Iterable[tuple[Tensor, int]]:

@@ -11,6 +11,7 @@ from torch.nn import Module, UninitializedParameter
 
 from pygfuse._lib.hooks import LINEAR, why_not_linear
 from pygfuse.conv._checks import Inputs, is_edge_index
+from pygfuse.conv._untraced import NOT_TRACED
 from pygfuse.graph.adjacency import INDEX_DTYPES, values_of
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges
@@ -43,7 +44,7 @@ def relations_of(inputs: Inputs, edges: Edges, num_relations: int) -> Relations:
 
 def why_no_relations() -> str | None:
     """The reason, if any, for which relations cannot be told here: how many pairs there are is known from values."""
-    return 'torch compiles' if torch.compiler.is_compiling() else None
+    return NOT_TRACED if torch.compiler.is_compiling() else None
 
 
 def type_of_edges(adjacency: Any, edge_type: Tensor | None) -> Tensor | None:

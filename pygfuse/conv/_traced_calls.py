@@ -22,11 +22,13 @@ from torch_geometric import EdgeIndex
 
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.traced import Traced
+from pygfuse.compiler.traced_edges import TracedEdges
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE, collected, names_read
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._stacks import one_after_the_other
+from pygfuse.conv._untraced import NOT_TRACED, UNTRACED, may_break
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_compiled
 from pygfuse.ops import Edges
@@ -48,22 +50,25 @@ class TracedCall:
         arguments: Where its tensors are.
         fewest_edges: Along fewer, what torch makes of PyG's operators takes less.
         flow: PyG's flow.
+        edges: What is made of the edges; None if they are read as they are.
     """
 
     traced: Traced
     arguments: KnownArguments
     fewest_edges: int
     flow: str = FLOWS[0]
+    edges: TracedEdges | None = None
 
     @staticmethod
-    def of(plan: Plan, layer: Any, arguments: KnownArguments, flow: str = FLOWS[0]) -> TracedCall:
+    def of(
+        plan: Plan, layer: Any, arguments: KnownArguments, flow: str = FLOWS[0], edges: TracedEdges | None = None
+    ) -> TracedCall:
         """The calls that a plan runs.
 
         Raises:
             Refused: If torch cannot trace it.
         """
-        fewest = max(fewest_compiled(plan.is_much_work), plan.fewest_edges)
-        return TracedCall(Traced.of(plan, layer), arguments, fewest, flow)
+        return TracedCall(Traced.of(plan, layer), arguments, fewest_of_traced(plan), flow, edges)
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict] | str:
         """The results of a call and what ``update`` takes, or why torch traces PyG's operators.
@@ -78,6 +83,12 @@ class TracedCall:
         counts = self.arguments.num_nodes(size, kwargs, is_checked=True)
         if tensors is None or counts is None or not self.traced.holds(layer):
             return NOT_TRACED
+        if self.edges is not None:
+            made = self.edges.lines(adjacency, tensors, counts, layer)
+            if made is None:
+                return NOT_TRACED
+            adjacency, values = made
+            tensors = {**tensors, **values}
         edges = Edges(adjacency, counts[0], counts[1], self.flow)
         stacks = self.arguments.stacks_of(tensors)
         if stacks is None:
@@ -87,14 +98,38 @@ class TracedCall:
         return out, self.arguments.for_update(kwargs)
 
 
+def fewest_of_traced(plan: Plan) -> int:
+    """Along how many edges a plan takes less than what torch makes of PyG's operators."""
+    return max(fewest_compiled(plan.is_much_work), plan.fewest_edges)
+
+
+@dataclasses.dataclass(frozen=True)
+class UntracedCall:
+    """Calls of a kind that have a plan, but none that torch traces.
+
+    Attributes:
+        fewest_edges: Along fewer, torch traces PyG's operators.
+    """
+
+    fewest_edges: int
+
+    def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> str:
+        """How a call runs; arguments as of `TracedCall.run`."""
+        return SO_FEW_EDGES if fallback.are_few_compiled(adjacency, self.fewest_edges) else UNTRACED
+
+
+def untraced_as(plan: Plan, reason: str) -> str:
+    """The name under which `run_known` finds calls that run between two traces; the reason where there is one alone."""
+    return known_as(UntracedCall(fewest_of_traced(plan))) if may_break() else reason
+
+
 # by names, which torch takes for constants; it sees what an attribute of this holds, and not what another holds
 _CALLS = types.SimpleNamespace()
 _NAME = 'pygfuse call '
 _names = map((_NAME + '{}').format, itertools.count())
-NOT_TRACED = 'torch compiles'
 
 
-def known_as(call: TracedCall) -> str:
+def known_as(call: Any) -> str:
     """The name under which `run_known` finds calls of a kind."""
     name = next(_names)
     setattr(_CALLS, name, call)
@@ -149,12 +184,16 @@ class TracedByTorch:
         edges, size, kwargs = example_of(call, device)
         try:
             example = collected(self, edges, size, kwargs)
-            plan, arguments = self.plan_of_call(example), KnownArguments.of(self, example, kwargs)
-            if isinstance(plan, str) or arguments is None:
-                return plan if isinstance(plan, str) else NOT_TRACED
-            return known_as(TracedCall.of(plan, self, arguments))
+            plan = self.plan_of_call(example)
         except (Refused, ValueError) as refusal:
             return str(refusal)
+        if isinstance(plan, str):
+            return plan
+        try:
+            arguments = KnownArguments.of(self, example, kwargs)
+            return NOT_TRACED if arguments is None else known_as(TracedCall.of(plan, self, arguments))
+        except Refused as refusal:
+            return untraced_as(plan, str(refusal))
 
 
 # an argument of `propagate` by this name is none of `message`

@@ -9,16 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch_geometric.data import Data
 
-from pygfuse.compiler import Given, Refused
+from pygfuse.compiler import Given, Plan, Refused
+from pygfuse.compiler.modules import CapturedModule
 from pygfuse.compiler.places import OTHER_ENDS
 from pygfuse.compiler.structure import rebuilt
+from pygfuse.compiler.traced import places_of
+from pygfuse.compiler.traced_edges import TracedEdges, check_traced_shapes
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._module_calls import (
     ONE_SET,
     TWO_SETS,
     ModuleCall,
+    are_edges,
     as_one,
     call_of,
     names_of,
@@ -26,7 +31,6 @@ from pygfuse.conv._module_calls import (
     nums_nodes,
 )
 from pygfuse.conv._traced_calls import (
-    NOT_TRACED,
     Described,
     TracedCall,
     described,
@@ -34,8 +38,11 @@ from pygfuse.conv._traced_calls import (
     is_known,
     known_as,
     run_known,
+    untraced_as,
 )
+from pygfuse.conv._untraced import NOT_TRACED, UNTRACED, may_break
 from pygfuse.graph.adjacency import FLOWS
+from pygfuse.mapping.few_edges import fewest_compiled
 
 # names, and of which set of nodes each is
 OfNodes = tuple[tuple[str, int], ...]
@@ -80,7 +87,7 @@ class ModuleTracedByTorch:
         given = {**dict(zip(arguments[: len(args)], args, strict=True)), **kwargs}
         edges = names_of_edges(given)
         if not edges:
-            return NOT_TRACED
+            return UNTRACED if _are_many_within(given) and may_break() else NOT_TRACED
         edge_index = as_one(*[given[name] for name in edges])
         others = {name: value for name, value in given.items() if name not in edges}
         tensors = {name: value for name, value in others.items() if isinstance(value, Tensor) and value.dim() > 0}
@@ -129,22 +136,29 @@ class ModuleTracedByTorch:
             rows = [edge_index] if len(edges) == 1 else edge_index
             arguments = {**given, **dict(zip(edges, rows, strict=True)), **counts}
             example, plan = self._plan_of_example(arguments, len(sizes) > 1)
-            if isinstance(plan, str):
-                return plan
-            captured = plan.captured
-            if captured.remade_by is not None:
-                return 'torch compiles no edges that are made anew'
-            if captured.guards.numbers:
-                return 'torch compiles no numbers that values tell'
-            flow = FLOWS[1 - captured.target_row]
-            return known_as(
-                TracedModule(
-                    TracedCall.of(plan, self, _arguments_of(example, captured.target_row), flow),
-                    captured.returned,
-                )
-            )
         except (Refused, ValueError) as refusal:
             return str(refusal)
+        if isinstance(plan, str):
+            return plan
+        try:
+            return known_as(TracedModule(self._traced(plan, example), plan.captured.returned))
+        except Refused as refusal:
+            return untraced_as(plan, str(refusal))
+
+    def _traced(self, plan: Plan, example: ModuleCall) -> TracedCall:
+        """Calls like an example.
+
+        Raises:
+            Refused: If torch cannot trace what computes their results.
+        """
+        captured: CapturedModule = plan.captured
+        remade, target_row, edges = captured.remade_by, captured.target_row, None
+        if captured.guards.numbers:
+            raise Refused('torch compiles no numbers that values tell')
+        if remade is not None:
+            check_traced_shapes(remade, example.run(target_row))
+            edges = TracedEdges.of(remade, places_of(self))
+        return TracedCall.of(plan, self, _arguments_of(example, target_row), FLOWS[1 - target_row], edges)
 
     def _plan_of_example(self, arguments: dict[str, Any], of_two_sets: bool) -> tuple[ModuleCall, Any]:
         """A call and its plan, by the first sets of nodes between which its edges may lead; or why there is none."""
@@ -156,6 +170,18 @@ class ModuleTracedByTorch:
                 return example, plan
             reasons.append(plan)
         return example, next((reason for reason in reasons if reason != OTHER_ENDS), OTHER_ENDS)
+
+
+def _are_many_within(given: Mapping[str, Any]) -> bool:
+    """Whether an argument holds edges, so many that a plan takes less than what torch makes of the module's code."""
+    for item in given.values():
+        if isinstance(item, Data) or type(item) is dict:
+            found = getattr(item, 'edge_index', None) if isinstance(item, Data) else item.get('edge_index')
+        else:
+            found = next(filter(are_edges, item), None) if type(item) in (tuple, list) else None
+        if are_edges(found):
+            return not fallback.are_few_compiled(as_one(found), fewest_compiled(False))
+    return False
 
 
 def _rows_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.conv._typed_nodes import EdgeType, TypedNodes, why_not_typed
+from pygfuse.conv._untraced import NOT_TRACED, are_apart
 from pygfuse.graph.relations import Pairs, Relations
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import aggregate, new_seed
@@ -69,7 +70,10 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         return_semantic_attention_weights: bool = False,
     ) -> ByType | tuple[ByType, ByType]:
         """Runs the layer; arguments and results are those of PyG's ``HANConv.forward``."""
-        if not self._runs_fused(x_dict, edge_index_dict):
+        reason = self._why_not_call(x_dict, edge_index_dict)
+        if reason == NOT_TRACED and are_apart(edge_index_dict.values()):
+            return _forward_untraced(self, x_dict, edge_index_dict, return_semantic_attention_weights)
+        if not self.runs_fused(reason):
             edges = {kind: fallback.adjacency_for_pyg(given) for kind, given in edge_index_dict.items()}
             return super().forward(x_dict, edges, return_semantic_attention_weights)
         _check_edge_types(edge_index_dict, self.lin_src)
@@ -87,14 +91,14 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
         weights = {kind: attention.get(kind) for kind in x_dict}
         return (found, weights) if return_semantic_attention_weights else found
 
-    def _runs_fused(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> bool:
-        """Whether a call runs fused; the reason against is noted."""
+    def _why_not_call(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> str | None:
+        """The reason, if any, for which a call runs PyG's path."""
         are_so_few = fallback.are_so_few(edge_index_dict.values(), self.out_channels)
         if are_so_few and self._note is not None and self._note.reason is SO_FEW_EDGES:
             # PyG's path is right for every call: nothing else has to be looked at
-            return False
+            return SO_FEW_EDGES
         reason = why_not_typed(self, x_dict, edge_index_dict, some_parameter(self, 'q'))
-        return self.runs_fused(reason or (SO_FEW_EDGES if are_so_few else None))
+        return reason or (SO_FEW_EDGES if are_so_few else None)
 
     def why_not_reduce(self) -> str | None:
         # PyG's reads them for each type of nodes
@@ -158,6 +162,9 @@ class HANConv(FusedConv, torch_geometric.nn.HANConv):
             if nodes.sizes[kind] > 0:
                 found[kind] = F.softmax(sums[places] / nodes.sizes[kind], dim=0).to(out.dtype)
         return found
+
+
+_forward_untraced = torch.compiler.disable(HANConv.forward)
 
 
 def _weighed(out: Tensor, attention: dict[str, Tensor], relations: Relations, edge_types: list[EdgeType]) -> Tensor:

@@ -17,6 +17,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._spec import SUMS, Spec
 from pygfuse.conv._typed_nodes import EdgeType, TypedNodes, why_not_typed
+from pygfuse.conv._untraced import NOT_TRACED, are_apart
 from pygfuse.ops import aggregate
 from pygfuse.ops.pairs import gathered, walked
 from pygfuse.ops.typed_product import TypedRows, typed_product
@@ -56,6 +57,8 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
     def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Any]) -> dict[str, Tensor | None]:
         """Runs the layer; arguments and results are those of PyG's ``HGTConv.forward``."""
         reason = why_not_typed(self, x_dict, edge_index_dict, some_parameter(self.k_rel))
+        if reason == NOT_TRACED and are_apart(edge_index_dict.values()):
+            return _forward_untraced(self, x_dict, edge_index_dict)
         if not self.runs_fused(reason):
             return super().forward(x_dict, {k: fallback.adjacency_for_pyg(v) for k, v in edge_index_dict.items()})
         # in the order of PyG's output
@@ -139,6 +142,9 @@ class HGTConv(FusedConv, torch_geometric.nn.HGTConv):
                 rows = alpha * rows + (1 - alpha) * x_dict[kind]
             found[kind] = rows
         return found
+
+
+_forward_untraced = torch.compiler.disable(HGTConv.forward)
 
 
 def _is_affine(lin: torch.nn.Module) -> bool:

@@ -205,15 +205,6 @@ def test_bad_input():
         conv(x[:, :3], edge_index, edge_type)
 
 
-def test_pyg_runs_within_torch_compile():
-    conv, x, edge_index, edge_type = conv_and_inputs()
-    plain = pyg.FiLMConv(FEATURES, OUT, RELATIONS)
-    plain.load_state_dict(conv.state_dict())
-    found = torch.compile(conv, backend='eager')(x, edge_index, edge_type)
-    torch.testing.assert_close(found, plain(x, edge_index, edge_type))
-    assert conv.note.reason == 'torch compiles'
-
-
 def test_one_relation_within_torch_compile():
     conv, x, edge_index, _ = conv_and_inputs(options=ONE)
     expected = copy.deepcopy(conv)(x, edge_index)

@@ -161,13 +161,6 @@ def test_active_rows():
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_pyg_runs_within_torch_compile():
-    plain, fused = PARITY.make(OPTIONS)
-    found = torch.compile(fused, backend='eager')(features(), edges())
-    torch.testing.assert_close(found, plain(features(), edges()))
-    assert fused.note.reason == 'torch compiles'
-
-
 @pytest.mark.parametrize(
     ('change', 'message'),
     [

@@ -154,14 +154,6 @@ def test_active_rows():
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_pyg_runs_within_torch_compile():
-    conv, *given = conv_and_inputs()
-    plain = pyg.HEATConv(**OPTIONS)
-    plain.load_state_dict(conv.state_dict())
-    torch.testing.assert_close(torch.compile(conv, backend='eager')(*given), plain(*given))
-    assert conv.note.reason == 'torch compiles'
-
-
 @pytest.mark.parametrize(
     ('place', 'change', 'message'),
     [

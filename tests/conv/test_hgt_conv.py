@@ -185,13 +185,6 @@ def test_gradients():
     assert conv.note.reason is None
 
 
-def test_pyg_runs_within_torch_compile():
-    plain, fused = PARITY.make({'in_channels': 8, 'out_channels': 8, 'metadata': METADATA, 'heads': 2})
-    found = torch.compile(fused, backend='eager')(features(), edges())
-    torch.testing.assert_close(found, plain(features(), edges()))
-    assert fused.note.reason == 'torch compiles'
-
-
 @pytest.mark.parametrize(
     ('change', 'message'),
     [

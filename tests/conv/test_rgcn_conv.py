@@ -261,16 +261,6 @@ def test_bad_input(change, message):
         conv(**given)
 
 
-@pytest.mark.parametrize('kind', [pyg.RGCNConv, pyg.FastRGCNConv, pyg.RGATConv])
-def test_pyg_runs_within_torch_compile(kind):
-    _, x, edge_index, edge_type = conv_and_inputs()
-    plain = kind(FEATURES, OUT, RELATIONS)
-    fused = pygfuse.fuse(copy.deepcopy(plain))
-    found = torch.compile(fused, backend='eager')(x, edge_index, edge_type)
-    torch.testing.assert_close(found, plain(x, edge_index, edge_type))
-    assert fused.note.reason == 'torch compiles'
-
-
 def test_each_call_is_looked_at():
     conv, _, edge_index, edge_type = conv_and_inputs(options={'in_channels': 20})
     x = torch.arange(20)

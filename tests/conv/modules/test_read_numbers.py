@@ -103,12 +103,3 @@ def test_floating_and_drawn_numbers_are_for_its_own_code(kind):
         assert compiled.note.reason == (
             'its control flow depends on ' + ('values' if kind is OfFeatures else 'the edges')
         )
-
-
-def test_torch_compile_traces_its_own_code():
-    torch._dynamo.reset()
-    arguments = {name: given()[name] for name in ('x', 'edge_index')}
-    compiled = pygfuse.compile(Branches())
-    traced = torch.compile(compiled, backend='aot_eager')
-    torch.testing.assert_close(traced(**arguments), Branches()(**arguments))
-    assert compiled.note.reason == 'torch compiles no numbers that values tell'

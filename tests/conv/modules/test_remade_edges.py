@@ -102,13 +102,3 @@ def test_of_many_edges_it_sorts_those_that_come_again_once():
         torch.testing.assert_close(compiled(x, edges), WithoutLoops()(x, edges), rtol=1e-4, atol=1e-4)
     assert compiled.note.remade is not None
     assert compiled.note.reason is None
-
-
-def test_torch_compile_traces_its_own_code():
-    torch._dynamo.reset()
-    arguments = {name: given()[name] for name in ('x', 'edge_index')}
-    module = remade.Normalised()
-    compiled = pygfuse.compile(copy.deepcopy(module))
-    traced = torch.compile(compiled, backend='aot_eager')
-    torch.testing.assert_close(traced(**arguments), module(**arguments))
-    assert compiled.note.reason == 'torch compiles no edges that are made anew'
