@@ -135,8 +135,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'edges on a device without kernels',
         'conv/_compiled.py',
-        "reason = 'torch compiles' if torch.compiler.is_compiling() else fallback.why_not_device(adjacency)",
-        "reason = 'torch compiles' if torch.compiler.is_compiling() else None",
+        'reason = NOT_TRACED if torch.compiler.is_compiling() else fallback.why_not_device(adjacency)',
+        'reason = NOT_TRACED if torch.compiler.is_compiling() else None',
         'tests/conv/test_other_devices.py -k "devices and TAG"',
     ),
     Mutation(

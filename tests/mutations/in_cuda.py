@@ -397,8 +397,8 @@ OF_CUDA = (
     Mutation(
         'operators in CUDA graphs of torch.compile',
         'ops/tags.py',
-        '(torch.Tag.cudagraph_unsafe,)',
-        '()',
+        'OF_EDGES = torch.Tag.cudagraph_unsafe, torch.Tag.needs_exact_strides',
+        'OF_EDGES = (torch.Tag.needs_exact_strides,)',
         'tests/ops/test_tags.py',
     ),
     Mutation(

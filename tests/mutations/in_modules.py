@@ -11,8 +11,8 @@ OF_MODULES = (
     Mutation(
         'edges that lead the other way',
         'conv/_modules.py',
-        '_sizes(call, target_row), FLOWS[1 - target_row]',
-        '_sizes(call, target_row), FLOWS[0]',
+        'call.sizes(target_row), FLOWS[1 - target_row]',
+        'call.sizes(target_row), FLOWS[0]',
         f'{_MODULES} -k "own_code and Equivariant"',
     ),
     Mutation(

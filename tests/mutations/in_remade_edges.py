@@ -11,6 +11,7 @@ _OF_CHOSEN = f'{_CHOSEN} -k "own_code and any and'
 _NUMBERS = 'tests/conv/modules/test_read_numbers.py'
 _KNOWN = 'tests/conv/modules/test_known_nodes.py'
 _CALLS = 'tests/conv/modules/test_calls.py'
+_TRACED = 'tests/conv/modules/test_traced_edges.py'
 
 OF_REMADE_EDGES = (
     Mutation(
@@ -51,9 +52,9 @@ OF_REMADE_EDGES = (
     Mutation(
         'edges that are traced as they were given',
         'conv/_traced_modules.py',
-        'if captured.remade_by is not None:',
+        'if remade is not None:',
         'if False:',
-        f'{_REMADE} -k torch_compile',
+        f'{_TRACED} -k "own_code and LoopsBehind"',
     ),
     Mutation(
         'values that are more than edges',
@@ -187,5 +188,33 @@ OF_REMADE_EDGES = (
         'return SparseMatrix(self._columns, self._rows, self._values)',
         'return self',
         'tests/conv/modules/test_sparse_matrices.py -k own_code',
+    ),
+    Mutation(
+        'numbers that values tell, in a trace',
+        'conv/_traced_modules.py',
+        'if captured.guards.numbers:',
+        'if False:',
+        f'{_TRACED} -k "decide and Branches"',
+    ),
+    Mutation(
+        'what is made without gradients, in a trace',
+        'compiler/traced_edges.py',
+        '".detach()" if made.is_detached else ""',
+        '""',
+        f'{_TRACED} -k "no_gradients and Without"',
+    ),
+    Mutation(
+        'memory of edges that a trace writes to',
+        'graph/remade_edges.py',
+        'edge_index.clone() if self._copies else edge_index',
+        'edge_index',
+        f'{_TRACED} -k may_be_written_to',
+    ),
+    Mutation(
+        'edges of traces that are looked at',
+        'graph/remade_edges.py',
+        'if found is None or not torch.equal(found, edge_index):',
+        'if found is None:',
+        f'{_TRACED} -k sorted_once',
     ),
 )

@@ -61,4 +61,25 @@ OF_TRACED_CALLS = (
         'if not is_plain or self.flow != FLOWS[0]:',
         'tests/compiler/test_torch_compile.py -k export',
     ),
+    Mutation(
+        'memory of edges that other edges are written into',
+        'ops/kept_memory.py',
+        'V.graph.never_reuse_buffers.add(token.get_name())',
+        'pass',
+        'tests/ops/test_kept_memory.py -k "SAGEConv and False"',
+    ),
+    Mutation(
+        'a trace of all',
+        'conv/_untraced.py',
+        'return not (is_one or torch.compiler.is_exporting())',
+        'return True',
+        'tests/conv/test_untraced.py -k "trace_of_all and FiLM"',
+    ),
+    Mutation(
+        'few edges that are traced',
+        'conv/_traced_calls.py',
+        'return SO_FEW_EDGES if fallback.are_few_compiled(adjacency, self.fewest_edges) else UNTRACED',
+        'return UNTRACED',
+        'tests/conv/test_untraced.py -k "few_edges_are_traced and maxima"',
+    ),
 )

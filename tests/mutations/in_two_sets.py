@@ -39,9 +39,9 @@ OF_TWO_SETS = (
     ),
     Mutation(
         'numbers of nodes in the order of targets',
-        'conv/_modules.py',
-        'return call.num_nodes[target_row - 1], call.num_nodes[-target_row]',
-        'return call.num_nodes[0], call.num_nodes[-1]',
+        'conv/_module_calls.py',
+        'return self.num_nodes[target_row - 1], self.num_nodes[-target_row]',
+        'return self.num_nodes[0], self.num_nodes[-1]',
         f'{_OWN} and ToSenders"',
     ),
     Mutation(

@@ -58,8 +58,10 @@ class Model(nn.Module):
 @pytest.mark.parametrize(
     'name', ['SAGEConv', *[pytest.param(name, marks=pytest.mark.slow) for name in MAKE if name != 'SAGEConv']]
 )
-def test_other_edges_are_not_taken_for_those_before(name, with_gradients):
+def test_other_edges_are_not_taken_for_those_before(name, with_gradients, monkeypatch):
     torch._dynamo.reset()
+    # code from before, of which nobody knows whether it keeps the memory
+    monkeypatch.setattr(torch._inductor.config, 'force_disable_caches', True)
     torch.manual_seed(0)
     model = Model(MAKE[name]).double()
     fused = pygfuse.fuse(copy.deepcopy(model), compile=True)
