@@ -170,6 +170,9 @@ LAYERS: dict[str, CompiledLayer] = {
     'chosen edges, own module': CompiledLayer(
         lambda: of_made_edges.ChosenEdges(CHANNELS), _with(edge_type=_types(RELATIONS))
     ),
+    'relations, own module': CompiledLayer(
+        lambda: of_made_edges.Relations(CHANNELS, RELATIONS), _with(edge_type=_types(RELATIONS))
+    ),
     'both directions, own module': CompiledLayer(
         lambda: of_made_edges.BothDirections(CHANNELS), _with(edge_weight=_edge_weight), is_wide=True
     ),

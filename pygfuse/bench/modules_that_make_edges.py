@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import Linear, Module
+from torch.nn import Linear, Module, ModuleList
 from torch_geometric.utils import softmax
 
 
@@ -22,6 +22,22 @@ class ChosenEdges(Module):
         score = (query[dst] * key[src]).sum(-1) / key.shape[-1] ** 0.5
         weighed = softmax(score, dst, num_nodes=x.shape[0]).unsqueeze(-1) * value[src]
         return torch.zeros_like(value).index_add_(0, dst, weighed)
+
+
+class Relations(Module):
+    """A linear map for each type of edges, along the edges of this type."""
+
+    def __init__(self, channels: int, relations: int) -> None:
+        super().__init__()
+        self.lins = ModuleList([Linear(channels, channels, bias=False) for _ in range(relations)])
+        self.own = Linear(channels, channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        out = self.own(x)
+        for k, lin in enumerate(self.lins):
+            src, dst = edge_index[:, edge_type == k]
+            out = out + torch.zeros_like(x).index_add_(0, dst, lin(x)[src])
+        return out
 
 
 class BothDirections(Module):

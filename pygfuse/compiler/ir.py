@@ -206,6 +206,27 @@ def is_seen(node: Node) -> bool:
     return is_brought(node)
 
 
+def set_of_edges(output: Node) -> int:
+    """Of which set of edges a reduction or a value of edges is, where a module reads several; 0 of the first.
+
+    Example:
+        >>> x = leaf('x', TARGET, (4,), torch.float32)
+        >>> message = value('relu', value('of_sources', x, edges=2))
+        >>> set_of_edges(value('reduce', message, reduce='sum')), set_of_edges(value('of_sources', x))
+        (2, 0)
+    """
+    seen, stack = set(), [output]
+    while stack:
+        node = stack.pop()
+        if 'edges' in node.attributes:
+            return node.attributes['edges']
+        is_leaf = node.op in ('of_sources', 'of_targets', 'degree') or node.residency == SHARED
+        if id(node) not in seen and not is_leaf:
+            seen.add(id(node))
+            stack += [node.attributes['of']] if node.op == 'kept' else node.parents()
+    return 0
+
+
 def returned_of_edges(output: Node) -> list[Node]:
     """The values among the results of a layer that it computes on edges."""
     return [node for node in results_of(output) if not is_brought(node)]
@@ -308,7 +329,7 @@ _OVER_EDGES = {
     **dict.fromkeys(('reduce', 'softmax'), '  over the edges of each target'),
     'reduce_to_sources': '  over the edges of each source',
 }
-_UNSAID = ('name', 'source', 'of', 'rows', 'counts')
+_UNSAID = ('name', 'source', 'of', 'rows', 'counts', 'end')
 
 
 def text(output: Node) -> str:

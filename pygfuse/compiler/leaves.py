@@ -87,14 +87,14 @@ def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None,
     """`torch_geometric.utils.softmax` of symbols."""
     src, num_nodes = as_value(src), as_rows(num_nodes)
     if isinstance(index, Place) and not index.is_target and not index.inner:
-        return _softmax_of_sources(src, num_nodes, dim, ptr)
+        return _softmax_of_sources(src, index, num_nodes, dim, ptr)
     _checked(src, index, dim, ptr)
     if not (_is_of_targets(num_nodes) or _is_unsaid(num_nodes)):
         raise Refused('a softmax over another number of targets than there are')
-    return made('softmax', src)
+    return made('softmax', src, **index.along)
 
 
-def _softmax_of_sources(src: Any, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
+def _softmax_of_sources(src: Any, index: Place, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
     """A softmax over the edges that leave a source."""
     _checked(src, Place(True), dim, ptr)
     is_of_sources = isinstance(num_nodes, Rows) and int(num_nodes) == NUM_SOURCES
@@ -103,7 +103,7 @@ def _softmax_of_sources(src: Any, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
     if src.node.width > _MOST_SCORES:
         raise Refused('a softmax of many numbers of an edge over the edges of sources')
     each = src if src.node.residency == EDGE else Symbol(value('on_edges', src.node), src.rows)
-    return made('softmax_of_sources', each)
+    return made('softmax_of_sources', each, **index.along)
 
 
 def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: str = 'sum') -> Any:
@@ -124,8 +124,8 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
     if src.constant is not None and math.isfinite(src.constant) and is_of_all and _REDUCTIONS[reduce] == 'sum':
         return _sum_of_constant(src, index)
     if to_sources:
-        return _of_its_nodes(made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce]).node, index)
-    found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends)
+        return _of_its_nodes(made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce], **index.along).node, index)
+    found = made('reduce', src, reduce=_REDUCTIONS[reduce], **ends, **index.along)
     if is_of_all or is_unsaid:
         return Symbol(found.node, NUM_TARGETS, found.is_stacked)
     size = dim_size.node if isinstance(dim_size, Symbol) else dim_size
@@ -154,7 +154,7 @@ def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) 
     # those of sources are read as if they were of targets, which asks for one set of nodes
     is_usual = index.is_target and _is_of_targets(num_nodes)
     attributes = {} if is_usual else {'side': TARGET if index.is_target else SOURCE}
-    return _of_its_nodes(Node('degree', (), attributes, TARGET, (), dtype), index)
+    return _of_its_nodes(Node('degree', (), {**attributes, **index.along}, TARGET, (), dtype), index)
 
 
 def bincount(index: Place, weights: Any = None, minlength: Any = 0) -> Symbol:

@@ -14,7 +14,7 @@ import pygfuse.compiler.sparse_matrices  # noqa: F401  both register functions
 from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
 from pygfuse.compiler.edge_tensors import REMAKING
-from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, results_of
+from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_of
 from pygfuse.compiler.kept import all_in_order
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
@@ -117,6 +117,20 @@ def capture_module(
     """
     device = run.edge_index.device
     remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run)
+    try:
+        return _captured(plain, module, arguments, guards, remaking)
+    except Refused:
+        if not remaking.meets_several:
+            raise
+    # what is gathered says along which edges
+    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, True), device, run, reads_several=True)
+    return _captured(plain, module, arguments, guards, remaking)
+
+
+def _captured(
+    plain: type[Module], module: Module, arguments: Mapping[str, Any], guards: Guards, remaking: Remaking
+) -> CapturedModule:
+    """`capture_module` with what records what is made of the edges."""
     symbols = dict(_symbols(arguments, remaking.edges))
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
@@ -136,7 +150,7 @@ def capture_module(
     guards.add(plain, 'forward', plain.forward)
     token = REMAKING.set(remaking)
     try:
-        result = captured(forward, module, guards, device, may_share=True)
+        result = captured(forward, module, guards, remaking.device, may_share=True)
     finally:
         REMAKING.reset(token)
         guards.numbers |= remaking.numbers
@@ -151,9 +165,23 @@ def capture_module(
     of_edges = {name for name, item in _leaves(arguments) if isinstance(item, Given) and item.residency == EDGE}
     returned, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    fields |= {'is_of_one_set': not of_two_sets, 'is_of_two_sets': of_two_sets, 'gathers_apart': gathers_apart}
-    fields['remade_by'] = remaking.remade(nodes, of_edges)
-    return CapturedModule(**fields, returned=returned, target_row=target_row, held=held)
+    edges = remaking.edges
+    fields |= {'is_of_one_set': not edges.of_two_sets, 'is_of_two_sets': edges.of_two_sets}
+    fields['gathers_apart'] = edges.gathers_apart
+    if remaking.reads_several:
+        _check_sets(result, nodes)
+        fields['output'], fields['remade_by'] = remaking.sets_apart(result.output)
+    else:
+        fields['remade_by'] = remaking.remade(nodes, of_edges)
+    return CapturedModule(**fields, returned=returned, target_row=edges.target_row, held=held)
+
+
+def _check_sets(result: Captured, nodes: Sequence[Node]) -> None:
+    """Raises a Refused where something is known of all edges that is so of each set alone."""
+    if result.ends_early or result.sizes:
+        raise Refused('a reduction of several sets of edges without the number of nodes')
+    if any(node.op in ('typed_map', 'typed_product', 'num_edges', 'largest') for node in nodes):
+        raise Refused('what is of all edges, of several sets of edges')
 
 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -166,15 +166,15 @@ OPERATIONS['placement'] = Operation(_placement, row_wise=False, residency='share
 # what takes the edges to compute; here for shapes alone
 OPERATIONS['on_edges'] = Operation(lambda x: x, residency='edge', selects=True)
 # a value of nodes as one of an end of the edges, where sources and targets are the same nodes
-OPERATIONS['of_sources'] = Operation(lambda x: x, residency='source')
-OPERATIONS['of_targets'] = Operation(lambda x: x, residency='target')
+OPERATIONS['of_sources'] = Operation(lambda x, **edges: x, residency='source')
+OPERATIONS['of_targets'] = Operation(lambda x, **edges: x, residency='target')
 # the same of a value of one end, which edges that lead back have at the other
 OPERATIONS['as_sources'] = Operation(lambda x: x, residency='source')
 OPERATIONS['as_targets'] = Operation(lambda x: x, residency='target')
 # a shared value as one of nodes, of which there are as many as it has rows
 OPERATIONS['as_nodes'] = Operation(lambda x: x, row_wise=False, residency='target')
-OPERATIONS['softmax'] = Operation(lambda x: x, residency='edge')
-OPERATIONS['softmax_of_sources'] = Operation(lambda x: x, residency='edge')
+OPERATIONS['softmax'] = Operation(lambda x, **edges: x, residency='edge')
+OPERATIONS['softmax_of_sources'] = Operation(lambda x, **edges: x, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # of all nodes
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
@@ -189,7 +189,7 @@ OPERATIONS['num_edges'] = Operation(lambda: None, row_wise=False, residency='sha
 OPERATIONS['filled'] = Operation(lambda: None, residency='target')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')
-OPERATIONS['reduce_to_sources'] = Operation(lambda x, reduce: x, residency='target')
+OPERATIONS['reduce_to_sources'] = Operation(lambda x, reduce, **edges: x, residency='target')
 OPERATIONS['reduce'] = Operation(lambda x, reduce, **attributes: x, residency='target')
 # to another number of rows than there are targets
 OPERATIONS['resized'] = Operation(lambda x, size: x, residency='target')

@@ -124,6 +124,12 @@ class Place(OfEdges):
             REMAKING.get().reads(self._is_target, self.made)
         return self._is_target
 
+    @property
+    def along(self) -> dict[str, Any]:
+        """What operators along these edges are told of them, where code reads several sets of edges."""
+        remaking = REMAKING.get()
+        return {'end': self.made} if self.made is not None and remaking.reads_several else {}
+
     def of_rows(self) -> Place:
         """The same end, once for each edge."""
         return self._with(())

@@ -30,6 +30,7 @@ from pygfuse.compiler.ir import (
     of_input,
     results_of,
     returned_of_edges,
+    set_of_edges,
     with_rows_of_edges,
 )
 from pygfuse.compiler.kept import all_in_order, kept_in, shared_networks_kept, taken_together_kept
@@ -271,13 +272,16 @@ class Plan:
         reason = why_no_types(self._types, edges, given)
         if reason is not None:
             return reason
-        for walk in self.of_so_many(edges.num_edges).walks.values():
+        plan = self.of_so_many(edges.num_edges)
+        numbers = {id(node): set_of_edges(node) for node in plan.steps} if edges.others else {}
+        for key, walk in plan.walks.items():
             if not isinstance(walk, Walk):
+                edges_of_walk = edges.of_set(numbers.get(key, 0))
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
                 dtype = next(floating, torch.float32)
-                reason = walk.why_not(edges, dtype)
+                reason = walk.why_not(edges_of_walk, dtype)
                 if reason is None and torch.is_grad_enabled():
-                    reason = self._why_edges_tie(walk, edges, given, dtype)
+                    reason = self._why_edges_tie(walk, edges_of_walk, given, dtype)
                 if reason is not None:
                     return reason
         return None

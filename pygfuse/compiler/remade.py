@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,20 +71,34 @@ class Made:
         return tuple(self.examples[0].shape)[not self.is_shared :]
 
 
+def wholes_of(made: Made) -> Iterator[Made]:
+    """The edges of which something is a row."""
+    yield from (one for one in made.args[:1] if isinstance(one, Made) and one.is_whole and one.row_of(made.end) is made)
+
+
+def both_ends(ends: Mapping[int, Made]) -> tuple[Made, ...]:
+    """The ends of edges by row, with what may stand for a row that nothing reads."""
+    (some, *_) = ends.values()
+    beside = [next((whole.row_of(row) for whole in wholes_of(some)), some) for row in range(2)]
+    return tuple([ends.get(row, other) for row, other in enumerate(beside)])
+
+
 @dataclasses.dataclass(frozen=True)
 class Remade:
     """What a plan is along, and reads, in place of the edges of a call.
 
     Attributes:
-        ends: What makes the rows of the edges; None if these are the call's own.
+        sets: What makes the rows of the edges, of each set of edges; None if these are the call's own.
         values: What makes values of edges, by the names under which the plan reads them.
+        set_of: Of which set of edges each of these is, if it is not the first.
     """
 
-    ends: tuple[Made, ...] | None
+    sets: tuple[tuple[Made, ...] | None, ...]
     values: Mapping[str, Made]
+    set_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-    def of_call(self, run: Run) -> tuple[Tensor, dict[str, Tensor]]:
-        """The edges, and the tensors of a call with what is made.
+    def of_call(self, run: Run) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The edges of each set, and the tensors of a call with what is made.
 
         Args:
             run: What the call makes.
@@ -92,18 +106,20 @@ class Remade:
         Raises:
             Refused: If what is made are not as many ends, and values, as there are edges.
         """
-        edge_index = run.edge_index
-        if self.ends is not None:
-            rows = [run.made(end) for end in self.ends]
-            if rows[0].shape != rows[1].shape or rows[0].dtype != rows[1].dtype:
-                raise Refused('ends of edges that are not as many')
-            edge_index = torch.stack(rows)
+        sets = [run.edge_index if ends is None else _as_edges([run.made(end) for end in ends]) for ends in self.sets]
         values = {name: run.made(one) for name, one in self.values.items()}
         for name, one in self.values.items():
-            wanted = (*(() if one.is_shared else edge_index.shape[1:]), *one.shape_of_rows)
+            num_edges = sets[self.set_of.get(name, 0)].shape[1:]
+            wanted = (*(() if one.is_shared else num_edges), *one.shape_of_rows)
             if values[name].shape != wanted or values[name].dtype != one.examples[0].dtype:
                 raise Refused('values of edges that are not as many as these')
-        return edge_index, {**run.given, **values}
+        return sets, {**run.given, **values}
+
+
+def _as_edges(rows: Sequence[Tensor]) -> Tensor:
+    if rows[0].shape != rows[1].shape or rows[0].dtype != rows[1].dtype:
+        raise Refused('ends of edges that are not as many')
+    return torch.stack(tuple(rows))
 
 
 class Run:

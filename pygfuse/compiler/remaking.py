@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, SOURCE, TARGET, Node
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.remade import GIVEN_EDGES, Made, Remade, Run
+from pygfuse.compiler.remade import GIVEN_EDGES, Made, Remade, Run, both_ends, wholes_of
+from pygfuse.compiler.sets_of_edges import sets_apart
 from pygfuse.compiler.structure import is_structure, rebuilt
 from pygfuse.compiler.surroundings import is_constant
 from pygfuse.compiler.symbols import Symbol
@@ -50,18 +51,22 @@ class Remaking:
         prototype: What stands for the edges of a call, without what makes them.
         device: Where the tensors of the call are.
         run: What the call makes that the code is captured for.
+        reads_several: Whether it may read several sets of edges (`pygfuse.compiler.sets_of_edges`).
 
     Attributes:
         edges: What stands for the edges of a call.
         device: Where its tensors are.
         numbers: What the code has read as numbers, by what makes them.
+        meets_several: Whether it has read several sets of edges, where it may not.
     """
 
-    def __init__(self, prototype: EdgeIndexRows, device: torch.device, run: Run) -> None:
+    def __init__(self, prototype: EdgeIndexRows, device: torch.device, run: Run, reads_several: bool = False) -> None:
         examples = tuple([_example_edges(k).to(run.edge_index.dtype) for k in range(2)])
         self._given = Made(None, (GIVEN_EDGES,), examples=examples, is_whole=True)
         self.edges = dataclasses.replace(prototype, made=self._given)
         self.device = device
+        self.reads_several = reads_several
+        self.meets_several = False
         self.numbers: dict[Made, int | bool] = {}
         self._run = run
         self._known: dict[Any, Any] = {}
@@ -77,8 +82,10 @@ class Remaking:
             Refused: If others have been.
         """
         row = self.edges.target_row if is_target else 1 - self.edges.target_row
-        if self._read.setdefault(row, made) is not made:
-            raise Refused(SEVERAL)
+        if self._read.setdefault(row, made) is made or self.reads_several:
+            return
+        self.meets_several = True
+        raise Refused(SEVERAL)
 
     def remade(self, nodes: Sequence[Node], given: Collection[str]) -> Remade | None:
         """What is made for a plan; None if it is along the edges of a call, and reads nothing else of them.
@@ -94,17 +101,16 @@ class Remaking:
         values = {name: made for name, (made, _) in self._values.items() if name in read}
         ends = self._read or {row: self._given.row_of(row) for row in range(2)}
         is_remade = any(made is not self._given.row_of(row) for row, made in ends.items())
-        counted = {*ends.values(), *[whole for made in ends.values() for whole in _wholes_of(made)]}
+        counted = {*ends.values(), *[whole for made in ends.values() for whole in wholes_of(made)]}
         for counts in (node.attributes.get('counts') for node in nodes):
             is_made_of = isinstance(counts, Symbol) and not (is_remade and _reads(counts.node, given))
             if not is_made_of and counts not in (None, *counted):
                 raise Refused('a number of other edges than it reads')
         if not is_remade:
-            return Remade(None, values) if values else None
+            return Remade((None,), values) if values else None
         if not read.isdisjoint(given):
             raise Refused('values of edges before they are made anew')
-        (some, *_) = ends.values()
-        return Remade(tuple([ends[row] if row in ends else _beside(some, row) for row in range(2)]), values)
+        return Remade((both_ends(ends),), values)
 
     def node_of(self, made: Made) -> Node:
         """The value of edges, or shared one, that stands for what is made in a plan."""
@@ -176,6 +182,14 @@ class Remaking:
         counted = [node.attributes.get('counts') for node in in_order(counts.node)]
         is_read = all(made in own for made in self._read.values()) and named.isdisjoint(self._values)
         return is_read and all(self._counts_given(one) for one in counted if one is not None)
+
+    def sets_apart(self, output: Node) -> tuple[Node, Remade]:
+        """What was captured with the sets of edges that it reads told apart, and what each call makes of its edges.
+
+        Raises:
+            Refused: If a value is of several of them.
+        """
+        return sets_apart(output, self._given, {name: made for name, (made, _) in self._values.items()})
 
     # What is recorded
 
@@ -320,16 +334,6 @@ def _is_of_nodes(node: Node) -> bool:
 def _mixes(node: Node) -> bool:
     """Whether it is of edges, and computed of values of nodes."""
     return node.residency == EDGE and any(parent.residency in (SOURCE, TARGET) for parent in node.parents())
-
-
-def _wholes_of(made: Made) -> Iterator[Made]:
-    """The edges of which something is a row."""
-    yield from (one for one in made.args[:1] if isinstance(one, Made) and one.is_whole and one.row_of(made.end) is made)
-
-
-def _beside(made: Made, row: int) -> Made:
-    """What may stand for the ends that nothing reads."""
-    return next((whole.row_of(row) for whole in _wholes_of(made)), made)
 
 
 # the row of the edges whose ends something holds, if it holds ends, and whether both rows are in it

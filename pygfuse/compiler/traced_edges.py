@@ -39,10 +39,13 @@ class TracedEdges:
             places: The names by which modules are found from the layer, by the identity of the module.
 
         Raises:
-            Refused: If it reads a module that is no part of the layer.
+            Refused: If it reads several sets of edges, or a module that is no part of the layer.
         """
         lines = _Lines(places)
-        ends = [] if remade.ends is None else [lines.name_of(end) for end in remade.ends]
+        (rows_of_set, *others) = remade.sets
+        if others:
+            raise Refused('torch compiles no several sets of edges')
+        ends = [lines.name_of(end) for end in rows_of_set or ()]
         values = {name: lines.name_of(made) for name, made in remade.values.items()}
         rows = f'{ends[0] if ends else "edge_index[0]"}.shape[0]'
         checks = [f'{end}.shape[0] != {rows}' for end in ends[1:]]

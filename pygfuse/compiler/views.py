@@ -180,7 +180,7 @@ def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
         raise Refused('an index by values')
     node = rewritten(x.node, _of_targets) if x.rows == NUM_OTHERS else x.node
     end = TARGET if index.is_target else SOURCE
-    return Symbol(_at_end(node, end, index.gathers_apart), NUM_EDGES)
+    return Symbol(_at_end(node, end, index), NUM_EDGES)
 
 
 def _of_targets(node: Node) -> Node | None:
@@ -205,11 +205,11 @@ def _embedding(rows: Symbol, table: Symbol, padding_idx: int | None = None, max_
     return made('lookup', table, rows, counts_back=False)
 
 
-def _at_end(node: Node, end: str, is_apart: bool) -> Node:
+def _at_end(node: Node, end: str, index: Place) -> Node:
     """A value of nodes as one of an end of the edges, where sources and targets are the same nodes.
 
     It is computed once, for all nodes, as it is written: not for those with edges alone, and not for each end.
     """
-    if node.residency == SHARED or (node.op == 'input' and not is_apart):
+    if node.residency == SHARED or (node.op == 'input' and not index.gathers_apart):
         return node if end == node.residency else dataclasses.replace(node, residency=end)
-    return value(f'of_{end}s', node)
+    return value(f'of_{end}s', node, **index.along)

@@ -17,7 +17,7 @@ from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.forms import Form
-from pygfuse.compiler.ir import SOURCE, TARGET, Node
+from pygfuse.compiler.ir import SOURCE, TARGET, Node, set_of_edges
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
@@ -74,7 +74,8 @@ class _Lines:
         # types of edges, and what walks take for the edges
         self._types: dict[tuple[int, int], str] = {}
         self._edges = 'edges', 'note'
-        self._leads_back = False
+        # names of other edges than those of a call
+        self._sets: set[str] = set()
         self._scope: dict[str, Any] = dict(CALLED)
 
     def add(self, node: Node) -> None:
@@ -82,7 +83,7 @@ class _Lines:
         form = self._forms.get(id(node))
         expression = self._expression(node) if form is None else self._result_of(form, node)
         if self._guarded.has(node):
-            expression = f'with_edges_only({expression}, edges, {node.residency!r})'
+            expression = f'with_edges_only({expression}, {self._edges_of_set(node)}, {node.residency!r})'
         name = self._names[id(node)] = f'value_{len(self._names)}'
         self._lines.append(f'{name} = {expression}')
 
@@ -109,7 +110,7 @@ class _Lines:
             return self._names[id(node.attributes['of'])]
         if node.op == 'degree':
             side = node.attributes.get('side', TARGET)
-            return f'degree_of(edges, given, {self._kept(node.dtype)}, {side!r})'
+            return f'degree_of({self._edges_of_set(node)}, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'num_edges':
             return f'num_edges(edges, {self._kept(node.dtype)})'
         if node.op == 'filled':
@@ -118,7 +119,7 @@ class _Lines:
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'softmax_of_sources':
-            return f'softmax_of_sources({self._names[id(node.args[0])]}, edges)'
+            return f'softmax_of_sources({self._argument(node.args[0])}, {self._edges_of_set(node)})'
         if by_type.types_in([node]):
             return self._typed(node)
         if node.op == 'columns' and id(node.args[0]) in self._split:
@@ -174,17 +175,28 @@ class _Lines:
         if found is None:
             # one pass gives a reduction and values of edges
             found = self._passes[id(form)] = f'pass_{len(self._passes)}'
-            self._lines.append(f'{found} = {self._pass_of(form)}')
+            self._lines.append(f'{found} = {self._pass_of(form, self._edges_of(node)[0])}')
         return f'{found}[{int(node is not form.reduction)}]'
 
     def _edges_of(self, reduction: Node) -> tuple[str, str]:
         """What a walk takes for the edges, and the note that is known of them."""
+        edges = self._edges_of_set(reduction)
         if 'leads_back' not in reduction.attributes:
-            return self._edges
-        if not self._leads_back:
-            self._leads_back = True
-            self._lines.append('edges_that_lead_back = edges.reversed()')
-        return 'edges_that_lead_back', 'None'
+            return self._edges if edges == 'edges' else (edges, 'None')
+        back = f'{edges}_that_lead_back'
+        if back not in self._sets:
+            self._sets.add(back)
+            self._lines.append(f'{back} = {edges}.reversed()')
+        return back, 'None'
+
+    def _edges_of_set(self, node: Node) -> str:
+        """What gives the edges along which a value is computed."""
+        number = set_of_edges(node)
+        edges = f'edges_{number}' if number else 'edges'
+        if number and edges not in self._sets:
+            self._sets.add(edges)
+            self._lines.append(f'{edges} = edges.of_set({number})')
+        return edges
 
     def _result_of_walk(self, form: Walk, of_row: tuple[int, ...], along: tuple[str, str]) -> str:
         edges, note = along
@@ -199,7 +211,7 @@ class _Lines:
             return f'summed({self._kept(form.arguments)}, {edges}, {note}, {x}, {weights}, {{{operands}}}, {shape})'
         return f'walked({self._kept(form.arguments)}, {edges}, {note}, {{{operands}}}, {shape})'
 
-    def _pass_of(self, form: Network | Chunked | AlongEdges | Weighed) -> str:
+    def _pass_of(self, form: Network | Chunked | AlongEdges | Weighed, edges: str) -> str:
         """What runs a form that reads all rows of its operands."""
         groups = [form.of_program, form.others.operands] if isinstance(form, AlongEdges) else [form.operands]
         operands = [
@@ -207,7 +219,7 @@ class _Lines:
             for group in groups
         ]
         run = self._kept(form if isinstance(form, Chunked) else form.call)
-        return f'{run}.run({self._edges[0]}, {", ".join(f"{{{given}}}" for given in operands)})'
+        return f'{run}.run({edges}, {", ".join(f"{{{given}}}" for given in operands)})'
 
     def _row_of_each_edge(self, form: Chunked) -> str:
         """The lines of values that torch computes of all edges at once: for a trace, of which it makes few loops."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -172,12 +173,14 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
+        sets = [call.edge_index]
         if captured.remade_by is not None:
-            edge_index, given = captured.remade_by.of_call(call.run(captured.target_row))
-            call = call._replace(edge_index=edge_index)
-            if edge_index.shape[1] == 0:
-                return NO_EDGES
-        edges = self._edges(call, captured.target_row)
+            sets, given = captured.remade_by.of_call(call.run(captured.target_row))
+        if any(edge_index.shape[1] == 0 for edge_index in sets):
+            return NO_EDGES
+        edges, *others = [self._edges(call._replace(edge_index=one), captured.target_row) for one in sets]
+        if others:
+            edges = dataclasses.replace(edges, others=tuple(others))
         reason = plan.why_not(edges, given)
         if reason is not None:
             return reason

@@ -22,6 +22,7 @@ class Edges:
         flow: PyG's flow.
         loops: None, or the number of nodes that get exactly one self-loop.
         walked: The graph itself where it is known, else None.
+        others: Other sets of edges between the same nodes, which a plan is along, too.
 
     Example:
         >>> Edges(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_sources=3, num_targets=3).graph()
@@ -34,6 +35,11 @@ class Edges:
     flow: str = 'source_to_target'
     loops: int | None = None
     walked: Graph | None = dataclasses.field(default=None, compare=False, repr=False)
+    others: tuple[Edges, ...] = ()
+
+    def of_set(self, number: int) -> Edges:
+        """The edges of a set: these of 0, and others by their place behind them."""
+        return self.others[number - 1] if number else self
 
     @property
     def num_user_edges(self) -> int:

@@ -86,6 +86,15 @@ def remade_edges(seed: int, of_two_sets: bool) -> list[str]:
     return found
 
 
+def other_edges(seed: int, step: int, of_two_sets: bool) -> list[str]:
+    """Lines that make other edges for a step and those behind it, perhaps; their rows are to be taken again."""
+    choose = random.Random(f'edges {seed} {step}')
+    if step == 0 or choose.randrange(3):
+        return []
+    # the last two make none
+    return choose.choice(CHOSEN[:-2] if of_two_sets else CHOSEN[:-2] + JOINED)
+
+
 class RandomModule(Parts):
     """The same as a module that gathers and reduces itself, twice.
 
@@ -148,15 +157,12 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     x = 'u' if of_two_sets else 'x'
     rows, target_row = choose.choice(ROWS_OF_EDGES)
     arguments = (*OF_MODULES, 'u') if of_two_sets else OF_MODULES
-    lines = [
-        *holder.begins(arguments),
-        *remade_edges(seed, of_two_sets),
-        rows,
-        f'index, ptr, size_i = col, None, {x}.size(0)',
-        OF_SOURCES,
-    ]
+    ends = rows, f'index, ptr, size_i = col, None, {x}.size(0)', OF_SOURCES
+    lines = [*holder.begins(arguments), *remade_edges(seed, of_two_sets), *ends]
     returned = []
     for step in range(choose.randint(1, 3)):
+        others = other_edges(seed, step, of_two_sets)
+        lines += [*others, *ends] if others else []
         lines += [f'{name} = {how.format(x=x)}' for name, how in GATHERED.items()]
         made = writer.expression()
         if made.stored is not None:

@@ -211,8 +211,8 @@ def test_degrees_for_as_many_rows_as_sources():
     assert fused.note.reason == 'degrees that are read at the other ends, which are other nodes'
 
 
-def test_torch_compile_traces_pyg_s_operators():
+def test_it_runs_between_two_traces():
     conv, arguments = Receiving(NODES + 600), given()
     fused = pygfuse.compile(copy.deepcopy(conv))
     torch.testing.assert_close(torch.compile(fused, backend='eager')(**arguments), conv(**arguments))
-    assert fused.note.reason == 'torch compiles no reduction to another number of rows than there are targets'
+    assert fused.note.reason is None

@@ -105,12 +105,12 @@ def test_no_edges():
     assert pygfuse.compile(copy.deepcopy(conv))(**arguments).shape == conv(**arguments).shape
 
 
-def test_torch_compile_traces_pyg_s_operators():
+def test_it_runs_between_two_traces():
     conv, arguments = Unsized(), given()
     fused = pygfuse.compile(copy.deepcopy(conv))
     found = torch.compile(fused, backend='eager')(**arguments)
     torch.testing.assert_close(found, conv(**arguments))
-    assert fused.note.reason == 'torch compiles no reduction without a size'
+    assert fused.note.reason is None
 
 
 # Messages of features of edges alone, which tell no number of nodes

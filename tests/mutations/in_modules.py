@@ -18,7 +18,7 @@ OF_MODULES = (
     Mutation(
         'values of nodes that are computed for each end',
         'compiler/views.py',
-        "return value(f'of_{end}s', node)",
+        "return value(f'of_{end}s', node, **index.along)",
         'return dataclasses.replace(node, residency=end)',
         f'{_MODULES} -k "own_code and (Recurrent or Normalised or WithinOthers)"',
     ),

@@ -138,8 +138,8 @@ OF_OBJECTS = (
     Mutation(
         'edges that lead back, and lead as they did',
         'compiler/written.py',
-        'edges_that_lead_back = edges.reversed()',
-        'edges_that_lead_back = edges',
+        "f'{back} = {edges}.reversed()'",
+        "f'{back} = {edges}'",
         f'{_NUMBERS} -k "own_code and Both"',
     ),
     Mutation(
@@ -201,7 +201,7 @@ OF_OBJECTS = (
     Mutation(
         'gradients of what is reduced to sources without any',
         'compiler/leaves.py',
-        "made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce]).node",
+        "made('reduce_to_sources', src, reduce=_REDUCTIONS[reduce], **index.along).node",
         "value('reduce_to_sources', src.node, reduce=_REDUCTIONS[reduce])",
         f'{_NUMBERS} -k no_gradient_reaches',
     ),

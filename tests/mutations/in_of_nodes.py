@@ -60,8 +60,8 @@ OF_NODES = (
     Mutation(
         'results that are of no node',
         'compiler/modules.py',
-        'captured(forward, module, guards, device, may_share=True)',
-        'captured(forward, module, guards, device)',
+        'captured(forward, module, guards, remaking.device, may_share=True)',
+        'captured(forward, module, guards, remaking.device)',
         f'{_OWN} Energy"',
     ),
     Mutation(

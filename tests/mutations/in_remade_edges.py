@@ -12,33 +12,34 @@ _NUMBERS = 'tests/conv/modules/test_read_numbers.py'
 _KNOWN = 'tests/conv/modules/test_known_nodes.py'
 _CALLS = 'tests/conv/modules/test_calls.py'
 _TRACED = 'tests/conv/modules/test_traced_edges.py'
+_SEVERAL = 'tests/conv/modules/test_several_sets.py'
 
 OF_REMADE_EDGES = (
     Mutation(
         'edges as they were given',
         'conv/_modules.py',
-        'call = call._replace(edge_index=edge_index)',
-        'pass',
+        'sets, given = captured.remade_by.of_call(call.run(captured.target_row))',
+        '_, given = captured.remade_by.of_call(call.run(captured.target_row))',
         f'{_OWN} Normalised"',
     ),
     Mutation(
         'several sets of edges as the first',
         'compiler/remaking.py',
-        'if self._read.setdefault(row, made) is not made:',
-        'if self._read.setdefault(row, made) is None:',
-        f'{_REMADE} -k before_and_after',
+        'if self._read.setdefault(row, made) is made or self.reads_several:',
+        'if self._read.setdefault(row, made) is not None:',
+        f'{_SEVERAL} -k "own_code and any and ThereAndBack"',
     ),
     Mutation(
         'values of edges that are no longer there',
         'compiler/remaking.py',
         'if not read.isdisjoint(given):',
         'if False:',
-        f'{_REMADE} -k before_and_after',
+        f'{_REMADE} -k of_edges_before',
     ),
     Mutation(
         'no edges that are left',
         'conv/_modules.py',
-        'if edge_index.shape[1] == 0:',
+        'if any(edge_index.shape[1] == 0 for edge_index in sets):',
         'if False:',
         f'{_REMADE} -k are_left',
     ),
@@ -114,8 +115,8 @@ OF_REMADE_EDGES = (
     ),
     Mutation(
         'other ends of edges that were not chosen',
-        'compiler/remaking.py',
-        'next((whole.row_of(row) for whole in _wholes_of(made)), made)',
+        'compiler/remade.py',
+        'next((whole.row_of(row) for whole in wholes_of(some)), some)',
         'None',
         f'{_OF_CHOSEN} OfOneEnd"',
     ),
@@ -216,5 +217,54 @@ OF_REMADE_EDGES = (
         'if found is None or not torch.equal(found, edge_index):',
         'if found is None:',
         'tests/graph/test_remade_edges.py -k look_alike',
+    ),
+    Mutation(
+        'forms along the first set of edges',
+        'compiler/written.py',
+        'number = set_of_edges(node)',
+        'number = 0',
+        f'{_SEVERAL} -k "own_code and any and Networks"',
+    ),
+    Mutation(
+        'degrees in another set',
+        'compiler/sets_of_edges.py',
+        "_GATHERED = 'of_sources', 'of_targets', 'degree'",
+        "_GATHERED = 'of_sources', 'of_targets'",
+        f'{_SEVERAL} -k "own_code and any and OneBehind"',
+    ),
+    Mutation(
+        'counts of edges behind a sum of another set',
+        'compiler/passes/after_sum.py',
+        "{'edges': number} if number else {}",
+        '{}',
+        f'{_SEVERAL} -k "own_code and any and Biased"',
+    ),
+    Mutation(
+        'values of two sets of edges',
+        'compiler/sets_of_edges.py',
+        'if ends[numbers[together.of(made)]].setdefault(made.end, made) is not made:',
+        'if ends[numbers[together.of(made)]].setdefault(made.end, made) is None:',
+        f'{_SEVERAL} -k "two_sets and AtOnce"',
+    ),
+    Mutation(
+        'values of edges of another set',
+        'compiler/sets_of_edges.py',
+        "elif node.op == 'input' and node.residency == EDGE:",
+        'elif False:',
+        f'{_SEVERAL} -k "own_code and any and WeighedAlone"',
+    ),
+    Mutation(
+        'nodes without edges of another set',
+        'compiler/written.py',
+        "expression = f'with_edges_only({expression}, {self._edges_of_set(node)}, {node.residency!r})'",
+        "expression = f'with_edges_only({expression}, edges, {node.residency!r})'",
+        f'{_SEVERAL} -k "own_code and isolated and RootsOfNodes"',
+    ),
+    Mutation(
+        'a set without edges',
+        'conv/_modules.py',
+        'if any(edge_index.shape[1] == 0 for edge_index in sets):',
+        'if sets[0].shape[1] == 0:',
+        f'{_SEVERAL} -k without_edges',
     ),
 )

@@ -132,7 +132,7 @@ OF_TWO_SETS = (
         'what edges compute, at their other ends, taken for what nodes do',
         'compiler/to_sources.py',
         "return value(f'as_{end}s', node)",
-        "return value(f'of_{end}s', node)",
+        "return value(f'of_{end}s', node, **index.along)",
         f'{_ISOLATED} -k lead_back',
     ),
     Mutation(

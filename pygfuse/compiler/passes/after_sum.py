@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, results_of, rewritten, value
+from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, results_of, rewritten, set_of_edges, value
 
 
 def linear_maps_after_sums(output: Node) -> Node:
@@ -57,7 +57,8 @@ def _with_bias(inner: Node, reduce: str) -> Node | None:
     x, bias = inner.args
     if x.shape != inner.shape:
         return None
-    count = Node('degree', (), {}, TARGET, (), inner.dtype)
+    number = set_of_edges(x)
+    count = Node('degree', (), {'edges': number} if number else {}, TARGET, (), inner.dtype)
     if reduce == 'mean':
         # nothing is added where there is no edge
         count = value('clamp', count, None, 1)

@@ -112,15 +112,6 @@ class ComparesChosen(torch.nn.Module):
         return torch.zeros_like(x).index_add_(0, col, x[row])
 
 
-class ByTypes(torch.nn.Module):
-    def forward(self, x, edge_index, edge_type):
-        out = torch.zeros_like(x)
-        for kind in range(3):
-            row, col = edge_index[:, edge_type == kind]
-            out = out + torch.zeros_like(x).index_add_(0, col, x[row])
-        return out
-
-
 class OfAllWeights(torch.nn.Module):
     """Chooses half of the edges, and takes the weights of the first that there are."""
 
@@ -152,7 +143,6 @@ class Written(torch.nn.Module):
 @pytest.mark.parametrize(
     ('kind', 'reason'),
     [
-        (ByTypes, 'it reads several sets of edges'),
         (ComparesChosen, 'it compares numbers of different edges'),
         (Written, 'it writes into a tensor that something else may share'),
     ],

@@ -1,0 +1,134 @@
+"""Code that reads several sets of edges: a type of edges at a time, edges and others that lead back with loops.
+
+What is gathered, and what reduces, says by which ends. Ends that a value is computed of belong together: they are those
+of one set, of which each row is one. The first set is that of the edges of any plan; what belongs to another one says
+its number, and a form reads the edges of what its message is computed of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, Node, in_order, mapped, results_of
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.remade import Made, Remade, both_ends
+
+# what stands for values of the edges of a call
+_GIVEN = 'given'
+_GATHERED = 'of_sources', 'of_targets', 'degree'
+_OF_ENDS = *REDUCTIONS, 'softmax', 'softmax_of_sources'
+
+
+class _Together:
+    """Which things belong together."""
+
+    def __init__(self) -> None:
+        self._above: dict[Hashable, Hashable] = {}
+
+    def of(self, item: Hashable) -> Hashable:
+        """What stands for all that belong to something."""
+        while self._above.get(item, item) != item:
+            item = self._above[item]
+        return item
+
+    def join(self, items: Sequence[Hashable]) -> None:
+        """Notes that these belong together."""
+        for item in items:
+            self._above[self.of(item)] = self.of(items[0])
+
+
+def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[Node, Remade]:
+    """What was captured with the sets of edges that it reads told apart, and what each call makes of its edges.
+
+    Args:
+        output: The results.
+        given: What makes the edges of a call.
+        values: What makes values of edges, by name.
+
+    Raises:
+        Refused: If a value is of several of them, or of none.
+    """
+    nodes = in_order(output)
+    roots = [node for node in nodes if node.op in _OF_ENDS]
+    roots += [node for node in results_of(output) if node.residency == EDGE]
+    together = _Together()
+    together.join([_GIVEN, given.row_of(0), given.row_of(1)])
+    members = [list(_members(root, values, given)) for root in roots]
+    for found in members:
+        if not found:
+            raise Refused('a reduction of values that are of no edges')
+        together.join(found)
+    numbers: dict[Hashable, int] = {}
+    for found in members:
+        numbers.setdefault(together.of(found[0]), len(numbers))
+    ends: list[dict[int, Made]] = [{} for _ in numbers]
+    for made in [item for found in members for item in found if isinstance(item, Made)]:
+        if ends[numbers[together.of(made)]].setdefault(made.end, made) is not made:
+            raise Refused('values of several sets of edges at once')
+    if together.of(_GIVEN) in numbers:
+        for row in range(2):
+            ends[numbers[together.of(_GIVEN)]].setdefault(row, given.row_of(row))
+    if not all(ends):
+        raise Refused('a reduction of values that are of no edges')
+
+    def number_of(item: Hashable) -> int:
+        return numbers[together.of(item)]
+
+    read = {node.attributes['source']: node for node in nodes if node.op == 'input'}
+    made_values = {name: made for name, made in values.items() if name in read}
+    set_of = {name: number_of(name) for name, made in made_values.items() if not made.is_shared}
+    of_given = tuple([given.row_of(row) for row in range(2)])
+    sets = [both_ends(one) for one in ends]
+    sets = tuple([None if one == of_given else one for one in sets])
+    return _numbered(nodes, values, number_of), Remade(sets, made_values, set_of)
+
+
+def _members(root: Node, values: Mapping[str, Made], given: Made) -> Iterator[Hashable]:
+    """The ends, and names of values of edges, that a reduction or a value of edges reads."""
+    if root.attributes.get('end') is not None:
+        yield root.attributes['end']
+    seen, stack = set(), [root] if root.op not in _OF_ENDS else list(root.parents())
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or node.residency == SHARED:
+            continue
+        seen.add(id(node))
+        if node.op in _GATHERED:
+            yield from [node.attributes['end']] if 'end' in node.attributes else []
+        elif node.op == 'input':
+            yield from [_name_of(node, values)] if node.residency == EDGE else []
+        elif node.op == 'filled':
+            yield from _counted(node, given)
+        elif node.op not in REDUCTIONS:
+            stack += node.parents()
+
+
+def _name_of(node: Node, values: Mapping[str, Made]) -> str:
+    name = node.attributes['source']
+    return name if name in values else _GIVEN
+
+
+def _counted(node: Node, given: Made) -> Iterator[Hashable]:
+    """The ends of the edges that a tensor of one number counts."""
+    counts = node.attributes.get('counts')
+    if isinstance(counts, Made) and (counts.end is not None or counts.is_whole):
+        yield counts if counts.end is not None else counts.row_of(0)
+    elif counts is not None:
+        raise Refused('a number of other edges than it reads')
+
+
+def _numbered(nodes: Sequence[Node], values: Mapping[str, Made], number_of: Callable[[Hashable], int]) -> Node:
+    """The last of these values, with numbers of sets in place of ends."""
+    found: dict[int, Node] = {}
+    for node in nodes:
+        attributes = {name: item for name, item in node.attributes.items() if name != 'end'}
+        number = 0
+        if node.op in _GATHERED and 'end' in node.attributes:
+            number = number_of(node.attributes['end'])
+        elif node.op == 'input' and node.residency == EDGE:
+            number = number_of(_name_of(node, values))
+        attributes |= {'edges': number} if number else {}
+        args = mapped(node.args, lambda parent: found[id(parent)])
+        found[id(node)] = dataclasses.replace(node, args=args, attributes=attributes)
+    return found[id(nodes[-1])]
