@@ -273,10 +273,9 @@ class Plan:
         if reason is not None:
             return reason
         plan = self.of_so_many(edges.num_edges)
-        numbers = {id(node): set_of_edges(node) for node in plan.steps} if edges.others else {}
         for key, walk in plan.walks.items():
             if not isinstance(walk, Walk):
-                edges_of_walk = edges.of_set(numbers.get(key, 0))
+                edges_of_walk = edges.of_set(plan._sets[key])
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
                 dtype = next(floating, torch.float32)
                 reason = walk.why_not(edges_of_walk, dtype)
@@ -285,6 +284,11 @@ class Plan:
                 if reason is not None:
                     return reason
         return None
+
+    @functools.cached_property
+    def _sets(self) -> dict[int, int]:
+        """Of which set of edges each walk is, by the key of `walks`."""
+        return {id(node): set_of_edges(node) for node in self.steps if id(node) in self.walks}
 
     @functools.cached_property
     def _types(self) -> tuple[tuple[Node, int], ...]:
