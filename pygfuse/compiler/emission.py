@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pygfuse.compiler import positions
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, is_brought, is_seen, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, is_brought, is_seen, value
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.positions import Places
 from pygfuse.compiler.refusal import Refused
@@ -235,4 +235,4 @@ def _part_of(node: Node, places: Places) -> tuple[Node, Places]:
 
 def contains(node: Node, ops: tuple[str, ...]) -> bool:
     """Whether a value of edges is computed by one of these operators on edges."""
-    return any(n.op in ops and n.residency == EDGE for n in in_order(node))
+    return any(n.op in ops for n in computed_on_edges(node))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pygfuse.compiler import positions
 from pygfuse.compiler.emission import Factors, Function, Operands, contains, is_leaf
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, in_order, nodes_in
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes.subexpressions import shared
 from pygfuse.compiler.positions import Places
@@ -133,7 +133,8 @@ def lowered(reduction: Node) -> Walk:
 def _numbers_of_heads(message: Node) -> Iterator[int]:
     """Numbers of heads for which a program may exist, the likeliest first."""
     width = message.width
-    on_edges = [node for node in in_order(message) if node.residency == EDGE]
+    computed = computed_on_edges(message)
+    on_edges = [node for node in (*computed, *nodes_in([one.args for one in computed])) if node.residency == EDGE]
     found = [node.width for node in on_edges if node.op == 'softmax']
     if not found:
         found = [width * node.width // node.args[0].width for node in on_edges if node.op == 'sum']

@@ -66,12 +66,14 @@ class CapturedModule(Captured):
         target_row: Which row of the edges holds the nodes to which it reduces.
         held: What it stores in objects that are arguments: the argument, the name there, and what.
         remade_by: What is made of the edges of a call; None if they are read as they are.
+        asks_for_edges: Whether it asks whether there are edges.
     """
 
     returned: Any
     target_row: int
     held: tuple[tuple[str, str, Returned], ...] = ()
     remade_by: Remade | None = None
+    asks_for_edges: bool = False
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """What a call returns, once it has stored what it stores in its arguments.
@@ -173,6 +175,7 @@ def _captured(
         fields['output'], fields['remade_by'] = remaking.sets_apart(result.output)
     else:
         fields['remade_by'] = remaking.remade(nodes, of_edges)
+    fields['asks_for_edges'] = remaking.asks_for_edges
     return CapturedModule(**fields, returned=returned, target_row=edges.target_row, held=held)
 
 

@@ -58,6 +58,7 @@ class Remaking:
         device: Where its tensors are.
         numbers: What the code has read as numbers, by what makes them.
         meets_several: Whether it has read several sets of edges, where it may not.
+        asks_for_edges: Whether it has asked whether there are any.
     """
 
     def __init__(self, prototype: EdgeIndexRows, device: torch.device, run: Run, reads_several: bool = False) -> None:
@@ -66,7 +67,7 @@ class Remaking:
         self.edges = dataclasses.replace(prototype, made=self._given)
         self.device = device
         self.reads_several = reads_several
-        self.meets_several = False
+        self.meets_several = self.asks_for_edges = False
         self.numbers: dict[Made, int | bool] = {}
         self._run = run
         self._known: dict[Any, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Plan, Refused
+from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.modules import CapturedModule, capture_module
 from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
 from pygfuse.conv import _fallback as fallback
@@ -176,7 +177,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         sets = [call.edge_index]
         if captured.remade_by is not None:
             sets, given = captured.remade_by.of_call(call.run(captured.target_row))
-        if any(edge_index.shape[1] == 0 for edge_index in sets):
+        if any(edge_index.shape[1] == 0 for edge_index in sets) and not _runs_without_edges(plan, sets):
             return NO_EDGES
         edges, *others = [self._edges(call._replace(edge_index=one), captured.target_row) for one in sets]
         if others:
@@ -193,7 +194,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         sizes, flow = call.sizes(target_row), FLOWS[1 - target_row]
         if stand_for_themselves(call.edge_index):
             for rows, nodes in _by_nodes(call):
-                low, high = torch.aminmax(rows)
+                low, high = torch.aminmax(rows) if rows.numel() else (0, -1)
                 if low < 0 or high >= nodes:
                     # torch counts negative numbers from the end, and has an error of its own for others
                     raise Refused(_OTHER_NODES)
@@ -248,6 +249,12 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             gathers_apart=row.gathers_apart,
         )
         return planned(self._plans, (row, key), capture, run=run)
+
+
+def _runs_without_edges(plan: Plan, sets: Sequence[Tensor]) -> bool:
+    """Whether a plan runs where some of its sets of edges are empty: programs do, if nobody asked whether they are."""
+    are_there = any(edge_index.shape[1] > 0 for edge_index in sets)
+    return are_there and not plan.captured.asks_for_edges and all(isinstance(f, Walk) for f in plan.walks.values())
 
 
 def _is_run(plan: Plan | str | None) -> bool:

@@ -35,7 +35,7 @@ class Edges:
     flow: str = 'source_to_target'
     loops: int | None = None
     walked: Graph | None = dataclasses.field(default=None, compare=False, repr=False)
-    others: tuple[Edges, ...] = ()
+    others: tuple[Edges, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def of_set(self, number: int) -> Edges:
         """The edges of a set: these of 0, and others by their place behind them."""

@@ -295,4 +295,11 @@ OF_COMPILED_MESSAGES = (
         'if False:',
         'tests/ops/test_edge_mlp_second_order.py -k nobody_gives',
     ),
+    Mutation(
+        'softmaxes within what is gathered',
+        'compiler/emission.py',
+        'return any(n.op in ops for n in computed_on_edges(node))',
+        'from pygfuse.compiler.ir import in_order; return any(n.op in ops for n in in_order(node))',
+        'tests/conv/modules/test_several_sets.py -k follows_attention',
+    ),
 )

@@ -39,7 +39,7 @@ OF_REMADE_EDGES = (
     Mutation(
         'no edges that are left',
         'conv/_modules.py',
-        'if any(edge_index.shape[1] == 0 for edge_index in sets):',
+        'if any(edge_index.shape[1] == 0 for edge_index in sets) and not _runs_without_edges(plan, sets):',
         'if False:',
         f'{_REMADE} -k are_left',
     ),
@@ -258,13 +258,13 @@ OF_REMADE_EDGES = (
         'compiler/written.py',
         "expression = f'with_edges_only({expression}, {self._edges_of_set(node)}, {node.residency!r})'",
         "expression = f'with_edges_only({expression}, edges, {node.residency!r})'",
-        f'{_SEVERAL} -k "own_code and isolated and RootsOfNodes"',
+        f'{_SEVERAL} -k edges_of_one_set',
     ),
     Mutation(
         'a set without edges',
         'conv/_modules.py',
-        'if any(edge_index.shape[1] == 0 for edge_index in sets):',
-        'if sets[0].shape[1] == 0:',
-        f'{_SEVERAL} -k without_edges',
+        'are_there and not plan.captured.asks_for_edges and all',
+        'are_there and all',
+        f'{_SEVERAL} -k asks_for_edges',
     ),
 )

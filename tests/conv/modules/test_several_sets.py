@@ -46,16 +46,65 @@ def test_each_call_makes_them_of_its_own_edges(kind):
     assert len(compiled.plans()) == 1
 
 
-def test_a_set_without_edges_is_for_its_own_code():
-    module, data = several.Relations(), given()
-    data['edge_type'].clamp_(max=2)
+EMPTIED = {
+    'edge_type': lambda one, k: torch.where(one == k, (k + 1) % several.RELATIONS, one),
+    'edge_weight': lambda one, k: one.abs() * (2 * k - 1),
+    'edge_attr': lambda one, k: torch.where(torch.arange(one.shape[1]) == k, -one.abs(), one),
+}
+# its networks are no programs
+OF_NETWORKS = (several.Networks,)
+
+
+@pytest.mark.parametrize('empty', [0, 1])
+@pytest.mark.parametrize('kind', [k for k in several.KINDS if k is not several.OneBehindTheOther])
+def test_a_set_without_edges(kind, empty):
+    torch.manual_seed(0)
+    data, name = given(), several.KINDS[kind]
+    module = kind()
     compiled = pygfuse.compile(copy.deepcopy(module))
-    arguments = arguments_of(several.Relations, data)
-    torch.testing.assert_close(compiled(**arguments), module(**arguments))
-    assert compiled.note.reason == 'there are no edges'
-    arguments['edge_type'][:20] = 3
-    torch.testing.assert_close(compiled(**arguments), module(**arguments))
+    compiled(**arguments_of(kind, data))
     assert compiled.note.reason is None
+    arguments = arguments_of(kind, {**data, name: EMPTIED[name](data[name], empty)})
+    theirs, ours = (parity.results(one.double(), arguments, torch.float64, 0) for one in (module, compiled))
+    parity.assert_close(ours, theirs)
+    assert compiled.note.reason == ('there are no edges' if kind in OF_NETWORKS else None)
+
+
+class Asks(torch.nn.Module):
+    def forward(self, x, edge_index, edge_type):
+        out = torch.zeros_like(x)
+        for k in range(2):
+            row, col = edge_index[:, edge_type == k]
+            if row.numel() == 0:
+                out = out + 1
+                continue
+            out = out.index_add(0, col, x[row])
+        return out
+
+
+def test_what_asks_for_edges_of_an_empty_set_is_its_own_code():
+    arguments = arguments_of(several.Relations, given())
+    compiled = pygfuse.compile(Asks())
+    for empty, reason in ((2, None), (0, 'there are no edges'), (1, 'there are no edges')):
+        one = {**arguments, 'edge_type': EMPTIED['edge_type'](arguments['edge_type'], empty)}
+        torch.testing.assert_close(compiled(**one), Asks()(**one))
+        assert compiled.note.reason == reason
+
+
+class Roots(torch.nn.Module):
+    """Roots of what the edges of one type gather, of which nodes with edges of the other type alone have none."""
+
+    def forward(self, x, edge_index, edge_type):
+        row, col = edge_index[:, edge_type == 0]
+        out = torch.zeros_like(x).index_add_(0, col, x[row] * x[col])
+        row, col = edge_index[:, edge_type == 1]
+        return out.index_add(0, col, x[row].sqrt())
+
+
+def test_nodes_without_edges_of_one_set():
+    edge_index, edge_type = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), torch.tensor([0, 0, 1, 1])
+    x = torch.tensor([0.0, 0.0, 1.0, 2.0, 3.0]).repeat(8, 1).t()
+    assert_same(Roots(), {'x': x, 'edge_index': edge_index, 'edge_type': edge_type})
 
 
 class AtOnce(torch.nn.Module):
@@ -124,3 +173,13 @@ def test_an_explanation_says_each():
     compiled = pygfuse.compile(several.Relations())
     compiled(**arguments_of(several.Relations, given()))
     assert str(pygfuse.explain(compiled)).count('walk') >= several.RELATIONS
+
+
+def test_what_follows_attention_is_a_walk():
+    """A softmax within what is gathered is none of the message that gathers it."""
+    torch.manual_seed(0)
+    compiled = pygfuse.compile(several.OneBehindTheOther())
+    compiled(**arguments_of(several.OneBehindTheOther, given()))
+    found = str(pygfuse.explain(compiled))
+    assert found.count('\nwalk: ') == 2
+    assert 'chunks' not in found
