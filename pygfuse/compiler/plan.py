@@ -275,7 +275,7 @@ class Plan:
         plan = self.of_so_many(edges.num_edges)
         for key, walk in plan.walks.items():
             if not isinstance(walk, Walk):
-                edges_of_walk = edges.of_set(plan._sets[key])
+                edges_of_walk = edges.of_set(plan._sets.get(key, 0))
                 floating = (tensor.dtype for tensor in given.values() if tensor.is_floating_point())
                 dtype = next(floating, torch.float32)
                 reason = walk.why_not(edges_of_walk, dtype)

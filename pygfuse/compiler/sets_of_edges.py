@@ -50,7 +50,8 @@ def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[N
         Refused: If a value is of several of them, or of none.
     """
     nodes = in_order(output)
-    roots = [node for node in nodes if node.op in _OF_ENDS]
+    # degrees may be of edges along which nothing is gathered
+    roots = [node for node in nodes if node.op in (*_OF_ENDS, 'degree')]
     roots += [node for node in results_of(output) if node.residency == EDGE]
     together = _Together()
     together.join([_GIVEN, given.row_of(0), given.row_of(1)])
@@ -73,6 +74,8 @@ def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[N
         raise Refused('a reduction of values that are of no edges')
 
     def number_of(item: Hashable) -> int:
+        if together.of(item) not in numbers:
+            raise Refused('values of edges along which nothing is reduced')
         return numbers[together.of(item)]
 
     read = {node.attributes['source']: node for node in nodes if node.op == 'input'}
@@ -86,9 +89,9 @@ def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[N
 
 def _members(root: Node, values: Mapping[str, Made], given: Made) -> Iterator[Hashable]:
     """The ends, and names of values of edges, that a reduction or a value of edges reads."""
-    if root.attributes.get('end') is not None:
+    if 'end' in root.attributes:
         yield root.attributes['end']
-    seen, stack = set(), [root] if root.op not in _OF_ENDS else list(root.parents())
+    seen, stack = set(), list(root.parents()) if root.op in _OF_ENDS else [root]
     while stack:
         node = stack.pop()
         if id(node) in seen or node.residency == SHARED:

@@ -22,7 +22,7 @@ from pygfuse.graph.graph import Graph
 FEWEST = 10_000
 _SAMPLES = 64
 # different edges that one layer makes
-_MOST = 16
+_MOST = 64
 _NEVER = object()
 
 

@@ -120,6 +120,18 @@ class ThereAndBack(nn.Module):
         return there - torch.zeros_like(x).index_add_(0, col, x[row]) / degree(col, x.size(0)).add(1).sqrt()[:, None]
 
 
+class DegreesOfAll(nn.Module):
+    """Sums of each set by degrees in all edges, along which nothing else is read."""
+
+    def forward(self, x, edge_index, edge_type):
+        scale = degree(edge_index[1], x.size(0), x.dtype).add(1).rsqrt()[:, None]
+        out = torch.zeros_like(x)
+        for k in range(2):
+            row, col = edge_index[:, edge_type == k]
+            out = out.index_add(0, col, (scale * x)[row])
+        return out * scale
+
+
 class RootsOfNodes(nn.Module):
     """Roots of what each set gathers: nodes without edges have none of them."""
 
@@ -146,5 +158,5 @@ class ToBothEnds(nn.Module):
 KINDS = {
     Relations: 'edge_type', RelationsBehind: 'edge_type', Biased: 'edge_weight', WeighedAlone: 'edge_attr',
     Extremes: 'edge_weight', OneBehindTheOther: 'edge_attr', Networks: 'edge_weight', ThereAndBack: 'edge_type',
-    RootsOfNodes: 'edge_type', ToBothEnds: 'edge_type',
+    RootsOfNodes: 'edge_type', ToBothEnds: 'edge_type', DegreesOfAll: 'edge_type',
 }  # fmt: skip
