@@ -54,14 +54,21 @@ class Model(nn.Module):
         return x
 
 
+@pytest.fixture
+def anew():
+    """Nothing that was compiled before, of which nobody knows whether it keeps the memory."""
+    torch._dynamo.reset()
+    inductor = pytest.importorskip('torch._inductor.config')
+    with inductor.patch(fx_graph_cache=False), torch._functorch.config.patch(enable_autograd_cache=False):
+        yield
+
+
 @pytest.mark.parametrize('with_gradients', [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     'name', ['SAGEConv', *[pytest.param(name, marks=pytest.mark.slow) for name in MAKE if name != 'SAGEConv']]
 )
-def test_other_edges_are_not_taken_for_those_before(name, with_gradients, monkeypatch):
-    torch._dynamo.reset()
-    # code from before, of which nobody knows whether it keeps the memory
-    monkeypatch.setattr(torch._inductor.config, 'force_disable_caches', True)
+@pytest.mark.usefixtures('anew')
+def test_other_edges_are_not_taken_for_those_before(name, with_gradients):
     torch.manual_seed(0)
     model = Model(MAKE[name]).double()
     fused = pygfuse.fuse(copy.deepcopy(model), compile=True)
