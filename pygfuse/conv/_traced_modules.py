@@ -87,7 +87,7 @@ class ModuleTracedByTorch:
         given = {**dict(zip(arguments[: len(args)], args, strict=True)), **kwargs}
         edges = names_of_edges(given)
         if not edges:
-            return UNTRACED if _are_many_within(given) and may_break() else NOT_TRACED
+            return _apart(NOT_TRACED, _edges_within(given))
         edge_index = as_one(*[given[name] for name in edges])
         others = {name: value for name, value in given.items() if name not in edges}
         tensors = {name: value for name, value in others.items() if isinstance(value, Tensor) and value.dim() > 0}
@@ -97,7 +97,7 @@ class ModuleTracedByTorch:
             of_two = self._known(edges, edge_index, others, tensors, counts[:2])
             known = known if of_two in (OTHER_ENDS, NOT_TRACED) else of_two
         found = run_known(known, self, edge_index, None, given)
-        return found if isinstance(found, str) else (found[0],)
+        return _apart(found, edge_index) if isinstance(found, str) else (found[0],)
 
     def _known(
         self, edges: tuple[str, ...], edge_index: Tensor, others: dict[str, Any], tensors: dict[str, Any], counts: list
@@ -172,16 +172,22 @@ class ModuleTracedByTorch:
         return example, next((reason for reason in reasons if reason != OTHER_ENDS), OTHER_ENDS)
 
 
-def _are_many_within(given: Mapping[str, Any]) -> bool:
-    """Whether an argument holds edges, so many that a plan takes less than what torch makes of the module's code."""
+def _apart(reason: str, edge_index: Tensor | None) -> str:
+    """How a call runs of which torch is told nothing: between two traces, if there are so many edges that it pays."""
+    is_few = edge_index is None or fallback.are_few_compiled(edge_index, fewest_compiled(False))
+    return UNTRACED if reason == NOT_TRACED and not is_few and may_break() else reason
+
+
+def _edges_within(given: Mapping[str, Any]) -> Tensor | None:
+    """The edges that an argument holds."""
     for item in given.values():
         if isinstance(item, Data) or type(item) is dict:
             found = getattr(item, 'edge_index', None) if isinstance(item, Data) else item.get('edge_index')
         else:
             found = next(filter(are_edges, item), None) if type(item) in (tuple, list) else None
         if are_edges(found):
-            return not fallback.are_few_compiled(as_one(found), fewest_compiled(False))
-    return False
+            return as_one(found)
+    return None
 
 
 def _rows_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import pygfuse
+from pygfuse.conv._untraced import NOT_TRACED
 from pygfuse.graph import orders, remade_edges
 from pygfuse.mapping import few_edges
 from tests.compiler import modules_of_chosen_edges as chosen
+from tests.compiler.own_modules import NODES, WIDTH
 from tests.conv.modules import test_chosen_edges, test_remade_edges
 from tests.conv.modules.arguments import given
 from tests.support import parity
@@ -182,3 +184,32 @@ def test_the_memory_of_edges_may_be_written_to():
     assert torch.equal(held, before)
     assert met.known(before) is held
     assert met.known(edge_index) is edge_index
+
+
+class Propagated(torch.nn.Module):
+    """Embeddings of nodes that it holds: no argument tells how many there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(NODES, WIDTH)
+
+    def forward(self, edge_index):
+        x, (row, col) = self.embedding.weight, torch.cat([edge_index, edge_index.flip(0)], dim=1)
+        return x + torch.zeros_like(x).index_add_(0, col, x[row].tanh())
+
+
+@pytest.mark.parametrize('whole', [False, True])
+def test_a_call_that_tells_no_number_of_nodes(whole):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module, edge_index = Propagated(), given()['edge_index']
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    traced = torch.compile(compiled, backend='aot_eager', fullgraph=whole)
+    outputs = [run(edge_index) for run in (module, traced)]
+    torch.testing.assert_close(*outputs)
+    gradients = [
+        torch.autograd.grad(out.square().sum(), one.embedding.weight)
+        for out, one in zip(outputs, (module, compiled), strict=True)
+    ]
+    torch.testing.assert_close(*gradients)
+    assert compiled.note.reason == (NOT_TRACED if whole else None)
