@@ -68,8 +68,9 @@ def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[N
         if ends[numbers[together.of(made)]].setdefault(made.end, made) is not made:
             raise Refused('values of several sets of edges at once')
     if together.of(_GIVEN) in numbers:
-        for row in range(2):
-            ends[numbers[together.of(_GIVEN)]].setdefault(row, given.row_of(row))
+        for row, made in enumerate(map(given.row_of, range(2))):
+            if ends[numbers[together.of(_GIVEN)]].setdefault(row, made) is not made:
+                raise Refused('values of edges before they are made anew')
     if not all(ends):
         raise Refused('a reduction of values that are of no edges')
 
