@@ -7,8 +7,12 @@ from typing import Any
 
 
 def is_structure(item: Any) -> bool:
-    """Whether something is a tuple, a list, a dict or a slice, and of none of their subclasses."""
-    return type(item) in (tuple, list, dict, slice)
+    """Whether something is a tuple, a list, a dict or a slice, and of none of their subclasses but named tuples."""
+    return type(item) in (tuple, list, dict, slice) or _has_names(item)
+
+
+def _has_names(item: Any) -> bool:
+    return isinstance(item, tuple) and hasattr(type(item), '_fields')
 
 
 def rebuilt(item: Any, function: Callable[[Any], Any]) -> Any:
@@ -24,4 +28,5 @@ def rebuilt(item: Any, function: Callable[[Any], Any]) -> Any:
         return {key: rebuilt(part, function) for key, part in item.items()}
     if type(item) is slice:
         return slice(*[rebuilt(part, function) for part in (item.start, item.stop, item.step)])
-    return type(item)([rebuilt(part, function) for part in item])
+    parts = [rebuilt(part, function) for part in item]
+    return type(item)(*parts) if _has_names(item) else type(item)(parts)

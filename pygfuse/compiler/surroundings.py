@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import dis
 import sys
 import types
@@ -30,6 +31,12 @@ _PASSING = {
     'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'manual_seed', 'open', 'print',
     'random', 'set_default_dtype', 'set_num_threads', 'vars', '__class__', '__dict__', '__import__',
 }  # fmt: skip
+
+# what classes of named tuples have of those who write them
+_UNREAD = (
+    '__annotate__', '__annotate_func__', '__annotations__', '__annotations_cache__', '__conditional_annotations__',
+    '__firstlineno__', '__orig_bases__', '__static_attributes__',
+)  # fmt: skip
 
 
 def is_constant(found: Any) -> bool:
@@ -80,10 +87,18 @@ def is_known(found: Any) -> bool:
     if isinstance(found, types.ModuleType):
         return _root(found.__name__) in _KNOWN and 'random' not in found.__name__
     if isinstance(found, type):
-        return all(_root(kind.__module__) in _KNOWN for kind in found.__mro__)
+        return _is_of_names(found) or all(_root(kind.__module__) in _KNOWN for kind in found.__mro__)
     if isinstance(found, types.BuiltinFunctionType):
         return isinstance(found.__self__, (types.ModuleType, type, type(None)))
     return _root(type(found).__module__) == 'typing'
+
+
+def _is_of_names(kind: type) -> bool:
+    """Whether a class is one of named tuples, and has nothing but their names: no code that might read something."""
+    if kind.__bases__ != (tuple,) or not hasattr(kind, '_fields'):
+        return False
+    plain = vars(collections.namedtuple('Plain', ()))
+    return all(name in plain or name in kind._fields or name in _UNREAD for name in vars(kind))
 
 
 def _root(name: str | None) -> str:

@@ -176,4 +176,11 @@ OF_MODULES = (
         'if False:',
         'tests/compiler/test_operators.py -k "whole and channels"',
     ),
+    Mutation(
+        'named tuples with code of their own',
+        'compiler/surroundings.py',
+        'return all(name in plain or name in kind._fields or name in _UNREAD for name in vars(kind))',
+        'return True',
+        'tests/conv/modules/test_calls.py -k "code_of_named_tuples"',
+    ),
 )

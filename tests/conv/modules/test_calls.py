@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 from typing import NamedTuple
 
@@ -69,6 +70,53 @@ def test_results_in_dicts_and_lists_are_given_so():
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(compiled, backend='aot_eager')(*arguments), wanted)
     assert compiled.note.reason is None
+
+
+class Named(NamedTuple):
+    out: torch.Tensor
+    parts: tuple
+
+
+Untyped = collections.namedtuple('Untyped', ['total'])
+SCALES = {'scale': 2.0}
+
+
+class Scaling(NamedTuple):
+    """Reads something that nobody guards."""
+
+    out: torch.Tensor
+
+    def scaled(self):
+        return self.out * SCALES['scale']
+
+
+class InNames(torch.nn.Module):
+    def forward(self, x, edge_index):
+        out = torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]].sin())
+        return Named(out=out, parts=(Untyped(out.sum()), x))
+
+
+class InScaled(torch.nn.Module):
+    def forward(self, x, edge_index):
+        out = torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]].sin())
+        return Scaling(out).scaled()
+
+
+def test_results_in_named_tuples_are_given_so():
+    arguments = [given()[name] for name in ('x', 'edge_index')]
+    compiled = pygfuse.compile(InNames())
+    torch._dynamo.reset()
+    wanted = InNames()(*arguments)
+    for run in (compiled, torch.compile(compiled, backend='aot_eager', fullgraph=True)):
+        found = run(*arguments)
+        assert (type(found), type(found.parts[0])) == (Named, Untyped)
+        torch.testing.assert_close(found.out, wanted.out)
+        torch.testing.assert_close(found.parts[0].total, wanted.parts[0].total)
+        assert compiled.note.reason is None
+
+
+def test_code_of_named_tuples_is_not_guarded():
+    assert_same(InScaled(), {name: given()[name] for name in ('x', 'edge_index')}, 'it reads Scaling from around it')
 
 
 class AsksForClasses(torch.nn.Module):
