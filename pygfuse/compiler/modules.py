@@ -124,6 +124,9 @@ def capture_module(
     except Refused:
         if not remaking.meets_several:
             raise
+    for made in remaking.numbers:
+        # they are read again
+        guards.numbers.pop(made, None)
     # what is gathered says along which edges
     remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, True), device, run, reads_several=True)
     return _captured(plain, module, arguments, guards, remaking)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,44 +14,34 @@ from pygfuse.compiler.places import NUM_SOURCES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import GIVEN_EDGES, Made, Remade, Run
 from pygfuse.compiler.structure import is_structure
+from pygfuse.compiler.written import from_layer
 
 Lines = Callable[[Tensor, Mapping[str, Tensor], tuple[int, int], Any], tuple[Tensor, dict[str, Tensor]] | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class TracedEdges:
-    """What is made of the edges of any call of a kind.
+def traced_edges(remade: Remade, places: Mapping[int, Sequence[str]]) -> Lines:
+    """The function ``run(edge_index, given, sizes, layer)`` that gives the edges of any call of a kind, and the values
+    of edges by name; None if they are not as many.
 
-    Attributes:
-        lines: ``run(edge_index, given, sizes, layer)``: the edges, and the values of edges by name; None if they are
-            not as many.
+    Args:
+        remade: What makes them in calls that run.
+        places: The names by which modules are found from the layer, by the identity of the module.
+
+    Raises:
+        Refused: If it reads several sets of edges, or a module that is no part of the layer.
     """
-
-    lines: Lines
-
-    @staticmethod
-    def of(remade: Remade, places: Mapping[int, Sequence[str]]) -> TracedEdges:
-        """What a plan is along.
-
-        Args:
-            remade: The same for calls that run.
-            places: The names by which modules are found from the layer, by the identity of the module.
-
-        Raises:
-            Refused: If it reads several sets of edges, or a module that is no part of the layer.
-        """
-        lines = _Lines(places)
-        (rows_of_set, *others) = remade.sets
-        if others:
-            raise Refused('torch compiles no several sets of edges')
-        ends = [lines.name_of(end) for end in rows_of_set or ()]
-        values = {name: lines.name_of(made) for name, made in remade.values.items()}
-        rows = f'{ends[0] if ends else "edge_index[0]"}.shape[0]'
-        checks = [f'{end}.shape[0] != {rows}' for end in ends[1:]]
-        checks += [f'{values[name]}.shape[0] != {rows}' for name, made in remade.values.items() if not made.is_shared]
-        edges = f'stack(({", ".join(ends)}))' if ends else 'edge_index'
-        given = ', '.join(f'{name!r}: {value}' for name, value in values.items())
-        return TracedEdges(lines.function(checks, f'{edges}, {{{given}}}'))
+    lines = _Lines(places)
+    (rows_of_set, *others) = remade.sets
+    if others:
+        raise Refused('torch compiles no several sets of edges')
+    ends = [lines.name_of(end) for end in rows_of_set or ()]
+    values = {name: lines.name_of(made) for name, made in remade.values.items()}
+    rows = f'{ends[0] if ends else "edge_index[0]"}.shape[0]'
+    checks = [f'{end}.shape[0] != {rows}' for end in ends[1:]]
+    checks += [f'{values[name]}.shape[0] != {rows}' for name, made in remade.values.items() if not made.is_shared]
+    edges = f'stack(({", ".join(ends)}))' if ends else 'edge_index'
+    given = ', '.join(f'{name!r}: {value}' for name, value in values.items())
+    return lines.function(checks, f'{edges}, {{{given}}}')
 
 
 def check_traced_shapes(remade: Remade, run: Run) -> None:
@@ -70,7 +59,7 @@ def check_traced_shapes(remade: Remade, run: Run) -> None:
 
 
 class _Lines:
-    """Lines that give everything that is made a name; arguments as of `TracedEdges.of`."""
+    """Lines that give everything that is made a name; arguments as of `traced_edges`."""
 
     def __init__(self, places: Mapping[int, Sequence[str]]) -> None:
         self._places = places
@@ -105,10 +94,7 @@ class _Lines:
         owner, name = source
         if id(owner) not in self._places:
             raise Refused(f'it reads a {type(owner).__name__} that is no part of the layer')
-        text = 'layer'
-        for part in (*self._places[id(owner)], name):
-            text = f'getattr({text}, {part!r})'
-        return text
+        return from_layer((*self._places[id(owner)], name))
 
     def _result(self, made: Made) -> str:
         args = [self._argument(argument) for argument in made.args]

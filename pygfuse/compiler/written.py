@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -254,16 +255,23 @@ class _Lines:
         """What gives a module that values are read of."""
         if self._places is None:
             return self._kept(module)
-        text = 'layer'
-        for name in self._places[id(module)]:
-            text = f'getattr({text}, {name!r})'
-        return text
+        return from_layer(self._places[id(module)])
 
     def _kept(self, value: Any) -> str:
         """The name of something that is the same in each call."""
         name = f'kept_{len(self._scope)}'
         self._scope[name] = value
         return name
+
+
+def from_layer(place: Sequence[str]) -> str:
+    """The text that finds something from a layer by names.
+
+    Example:
+        >>> from_layer(['lin', 'weight'])
+        "getattr(getattr(layer, 'lin'), 'weight')"
+    """
+    return functools.reduce(lambda text, name: f'getattr({text}, {name!r})', place, 'layer')
 
 
 def _parts_of(steps: Sequence[Node]) -> dict[int, list[Node]]:

@@ -22,7 +22,7 @@ from torch_geometric import EdgeIndex
 
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.traced import Traced
-from pygfuse.compiler.traced_edges import TracedEdges
+from pygfuse.compiler.traced_edges import Lines
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE, collected, names_read
 from pygfuse.conv._checks import is_edge_index
@@ -57,11 +57,11 @@ class TracedCall:
     arguments: KnownArguments
     fewest_edges: int
     flow: str = FLOWS[0]
-    edges: TracedEdges | None = None
+    edges: Lines | None = None
 
     @staticmethod
     def of(
-        plan: Plan, layer: Any, arguments: KnownArguments, flow: str = FLOWS[0], edges: TracedEdges | None = None
+        plan: Plan, layer: Any, arguments: KnownArguments, flow: str = FLOWS[0], edges: Lines | None = None
     ) -> TracedCall:
         """The calls that a plan runs.
 
@@ -84,7 +84,7 @@ class TracedCall:
         if tensors is None or counts is None or not self.traced.holds(layer):
             return NOT_TRACED
         if self.edges is not None:
-            made = self.edges.lines(adjacency, tensors, counts, layer)
+            made = self.edges(adjacency, tensors, counts, layer)
             if made is None:
                 return NOT_TRACED
             adjacency, values = made

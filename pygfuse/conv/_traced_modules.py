@@ -16,7 +16,7 @@ from pygfuse.compiler.modules import CapturedModule
 from pygfuse.compiler.places import OTHER_ENDS
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.traced import places_of
-from pygfuse.compiler.traced_edges import TracedEdges, check_traced_shapes
+from pygfuse.compiler.traced_edges import check_traced_shapes, traced_edges
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._module_calls import (
@@ -157,7 +157,7 @@ class ModuleTracedByTorch:
             raise Refused('torch compiles no numbers that values tell')
         if remade is not None:
             check_traced_shapes(remade, example.run(target_row))
-            edges = TracedEdges.of(remade, places_of(self))
+            edges = traced_edges(remade, places_of(self))
         return TracedCall.of(plan, self, _arguments_of(example, target_row), FLOWS[1 - target_row], edges)
 
     def _plan_of_example(self, arguments: dict[str, Any], of_two_sets: bool) -> tuple[ModuleCall, Any]:

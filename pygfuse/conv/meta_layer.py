@@ -18,6 +18,7 @@ from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import Plans, key_of, planned
 from pygfuse.conv._traced_calls import Described, TracedCall, described, example_of, known_as, run_known
+from pygfuse.conv._untraced import NOT_TRACED
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
 
@@ -128,10 +129,10 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         given = {key: value for key, value in given.items() if value is not None}
         is_plain = type(edge_index) is Tensor and edge_index.dim() == 2
         if not is_plain or not all(isinstance(value, Tensor) for value in given.values()):
-            return 'torch compiles'
+            return NOT_TRACED
         call = described(edge_index, None, given, ('x', 'batch'), ('edge_attr', 'u'))
         if call is None or torch.compiler.is_exporting():
-            return 'torch compiles'
+            return NOT_TRACED
         return run_known(self.traced_model(name, call, str(edge_index.device)), self, edge_index, None, given)
 
     @torch.compiler.assume_constant_result

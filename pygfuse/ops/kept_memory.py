@@ -14,6 +14,10 @@ from torch._ops import OpOverload
 from torch.library import CustomOpDef
 
 _LOWERING = 'torch._inductor.lowering'
+_CANNOT_KEEP = (
+    'torch.compile of this version may write into the memory of edges, from which pygfuse cannot keep it: use '
+    "backend='aot_eager', or another version of torch"
+)
 
 
 def fake_of(operator: CustomOpDef) -> Callable[[Callable], Callable]:
@@ -38,25 +42,20 @@ def fake_of(operator: CustomOpDef) -> Callable[[Callable], Callable]:
 
 @functools.cache
 def _keep(overload: OpOverload) -> None:
-    """Tells the compiler of an operator.
-
-    Raises:
-        RuntimeError: If it knows no memory that is kept.
-    """
+    """Tells the compiler of an operator; compiling it is an error where that knows no memory that is kept."""
     from torch._inductor import lowering
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
     from torch._inductor.virtualized import V
 
-    if 'never_reuse_buffers' not in PythonWrapperCodegen.can_reuse.__code__.co_names:
-        raise RuntimeError(
-            'torch.compile of this version may write into the memory of edges, from which pygfuse cannot keep it: use '
-            "backend='aot_eager', or another version of torch"
-        )
     place = [argument.name for argument in overload._schema.arguments].index('token')
+    may_keep = 'never_reuse_buffers' in PythonWrapperCodegen.can_reuse.__code__.co_names
+    # strides are as the operator's tags say
     lowering.make_fallback(overload, warn=False)
     as_operator = lowering.lowerings[overload]
 
     def lowered(*given: object, **named: object) -> object:
+        if not may_keep:
+            raise RuntimeError(_CANNOT_KEEP)
         token = given[place]
         token.realize()
         V.graph.never_reuse_buffers.add(token.get_name())

@@ -10,25 +10,11 @@ from torch import nn
 import pygfuse
 from pygfuse.conv._untraced import NOT_TRACED, WEIGHTS_NOT_TRACED
 from pygfuse.mapping import few_edges
-from tests.compiler.own_convs import Own
+from tests.compiler.own_convs import Network
 from tests.support.parity import random_edges
 
 NODES, EDGES, WIDTH, RELATIONS = 30, 200, 8, 3
 METADATA = ['a', 'b'], [('a', 'x', 'b'), ('b', 'y', 'a')]
-
-
-class Maxima(Own):
-    """Maxima of a network, whose weights decide whether edges tie."""
-
-    def __init__(self):
-        super().__init__('max')
-        self.nn = nn.Sequential(nn.Linear(2 * WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
-
-    def forward(self, x, edge_index):
-        return self.propagate(edge_index, x=x)
-
-    def message(self, x_i, x_j):
-        return self.nn(torch.cat([x_i, x_j], dim=-1))
 
 
 def _given(*more):
@@ -62,7 +48,7 @@ LAYERS = {
     'HAN': (lambda: pyg.HANConv(WIDTH, WIDTH, METADATA, heads=2), _typed, NOT_TRACED),
     'HGT': (lambda: pyg.HGTConv(WIDTH, WIDTH, METADATA, heads=2), _typed, NOT_TRACED),
     'GAT': (lambda: pyg.GATConv(WIDTH, 4, heads=2), lambda: _given('return_attention_weights'), WEIGHTS_NOT_TRACED),
-    'maxima': (Maxima, _given, 'torch compiles no maximum of a network, whose weights decide whether edges tie'),
+    'maxima': (Network, _given, 'torch compiles no maximum of a network, whose weights decide whether edges tie'),
 }
 
 

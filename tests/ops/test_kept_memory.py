@@ -87,9 +87,23 @@ def test_other_edges_are_not_taken_for_those_before(name, with_gradients):
     assert {layer.note.reason for layer in fused.layers} == {None}
 
 
-def test_a_compiler_without_memory_that_is_kept(monkeypatch):
+@pytest.fixture
+def forgetful(monkeypatch):
+    """A compiler that keeps no memory."""
     wrapper = pytest.importorskip('torch._inductor.codegen.wrapper').PythonWrapperCodegen
-    monkeypatch.setattr(wrapper, 'can_reuse', lambda *given: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(wrapper, 'can_reuse', lambda *given: True)
+        kept_memory._keep.cache_clear()
+        yield
     kept_memory._keep.cache_clear()
-    with pytest.raises(RuntimeError, match='may write into the memory of edges'):
-        kept_memory._keep(torch.ops.pygfuse.aggregate.default)
+
+
+@pytest.mark.usefixtures('anew', 'forgetful')
+def test_a_compiler_without_memory_that_is_kept():
+    conv = pygfuse.fuse(pyg.SAGEConv(WIDTH, WIDTH))
+    x, edge_index = torch.randn(NODES, WIDTH), random_edges(NODES, NODES, EDGES)
+    # others keep what they are given
+    torch.testing.assert_close(torch.compile(conv, backend='aot_eager')(x, edge_index), conv(x, edge_index))
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match='may write into the memory of edges'):
+        torch.compile(conv)(x, edge_index)

@@ -98,3 +98,23 @@ def assert_same(module, arguments, reason=None):
     parity.assert_close(parity.results(compiled, arguments, torch.float32, 0), reference, plain)
     assert compiled.note.reason == reason
     return compiled
+
+
+def assert_same_in_traces(module, arguments, reason=None, **how):
+    """Compiles a module, and has torch compile it: outputs and gradients are those of its own code, in float64."""
+    torch._dynamo.reset()
+    reference = parity.results(copy.deepcopy(module).double(), arguments, torch.float64, 0)
+    compiled = pygfuse.compile(module).double()
+    found = parity.results(torch.compile(compiled, backend='aot_eager', **how), arguments, torch.float64, 0)
+    parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
+    assert compiled.note.reason == reason
+
+
+def assert_each_call_is_of_its_own_edges(module, arguments_of):
+    """Compiles a module, which makes its edges of those of each call."""
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for seed, (nodes, edges) in enumerate(((30, 200), (43, 110), (30, 200))):
+        arguments = arguments_of(given(seed, nodes, edges))
+        torch.testing.assert_close(compiled(**arguments), module(**arguments))
+        assert compiled.note.reason is None
+    return compiled

@@ -11,7 +11,7 @@ from torch_geometric.nn import MessagePassing
 import pygfuse
 from tests.compiler import modules_of_chosen_edges as chosen
 from tests.compiler.own_modules import NODES
-from tests.conv.modules.arguments import assert_same, given
+from tests.conv.modules.arguments import assert_each_call_is_of_its_own_edges, assert_same, given
 
 ARGUMENTS = {
     chosen.ByEnds: ('x', 'edge_index', 'edge_attr'),
@@ -56,12 +56,7 @@ def test_outputs_and_gradients_are_those_of_its_own_code(kind, graph):
 @pytest.mark.parametrize('kind', [kind for kind in ARGUMENTS if kind is not chosen.OfTwoSets])
 def test_each_call_makes_them_of_its_own_edges(kind):
     torch.manual_seed(0)
-    module = kind()
-    compiled = pygfuse.compile(copy.deepcopy(module))
-    for seed, (nodes, edges) in enumerate(((30, 200), (43, 110), (30, 200))):
-        arguments = arguments_of(kind, given(seed, nodes, edges))
-        torch.testing.assert_close(compiled(**arguments), module(**arguments))
-        assert compiled.note.reason is None
+    assert_each_call_is_of_its_own_edges(kind(), lambda data: arguments_of(kind, data))
 
 
 @pytest.mark.parametrize('is_training', [True, False])

@@ -11,7 +11,7 @@ from torch_geometric.utils import remove_self_loops
 import pygfuse
 from tests.compiler import modules_of_remade_edges as remade
 from tests.compiler.own_modules import NODES, WIDTH
-from tests.conv.modules.arguments import assert_same, given
+from tests.conv.modules.arguments import assert_each_call_is_of_its_own_edges, assert_same, given
 
 ARGUMENTS = {
     'Normalised': (remade.Normalised, lambda d: {k: d[k] for k in ('x', 'edge_index')}),
@@ -42,12 +42,7 @@ def test_outputs_and_gradients_are_those_of_its_own_code(name, graph):
 def test_each_call_makes_them_of_its_own_edges(name):
     torch.manual_seed(0)
     kind, arguments_of = ARGUMENTS[name]
-    module = kind()
-    compiled = pygfuse.compile(copy.deepcopy(module))
-    for seed, (nodes, edges) in enumerate(((30, 200), (43, 110), (30, 200))):
-        arguments = arguments_of(given(seed, nodes, edges))
-        torch.testing.assert_close(compiled(**arguments), module(**arguments))
-        assert compiled.note.reason is None
+    assert_each_call_is_of_its_own_edges(kind(), arguments_of)
 
 
 class OfOldEdges(torch.nn.Module):

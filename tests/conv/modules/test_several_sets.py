@@ -10,7 +10,7 @@ import torch
 import pygfuse
 from tests.compiler import modules_of_several_sets as several
 from tests.compiler.own_modules import NODES
-from tests.conv.modules.arguments import assert_same, given
+from tests.conv.modules.arguments import assert_each_call_is_of_its_own_edges, assert_same, assert_same_in_traces, given
 from tests.support import parity
 
 GRAPHS = {
@@ -37,12 +37,7 @@ def test_outputs_and_gradients_are_those_of_its_own_code(kind, graph):
 @pytest.mark.parametrize('kind', several.KINDS)
 def test_each_call_makes_them_of_its_own_edges(kind):
     torch.manual_seed(0)
-    module = kind()
-    compiled = pygfuse.compile(copy.deepcopy(module))
-    for seed, (nodes, edges) in enumerate(((30, 200), (43, 110), (30, 200))):
-        arguments = arguments_of(kind, given(seed, nodes, edges))
-        torch.testing.assert_close(compiled(**arguments), module(**arguments))
-        assert compiled.note.reason is None
+    compiled = assert_each_call_is_of_its_own_edges(kind(), lambda data: arguments_of(kind, data))
     assert len(compiled.plans()) == 1
 
 
@@ -173,16 +168,9 @@ def test_what_is_of_all_edges_is_for_its_own_code():
 
 @pytest.mark.parametrize('whole', [False, True])
 def test_within_torch_compile(whole):
-    torch._dynamo.reset()
     torch.manual_seed(0)
-    kind = several.OneBehindTheOther
-    module, arguments = kind(), arguments_of(kind, given())
-    reference = parity.results(copy.deepcopy(module).double(), arguments, torch.float64, 0)
-    compiled = pygfuse.compile(module).double()
-    traced = torch.compile(compiled, backend='aot_eager', fullgraph=whole)
-    found = parity.results(traced, arguments, torch.float64, 0)
-    parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
-    assert compiled.note.reason == ('torch compiles no several sets of edges' if whole else None)
+    kind, reason = several.OneBehindTheOther, 'torch compiles no several sets of edges' if whole else None
+    assert_same_in_traces(kind(), arguments_of(kind, given()), reason, fullgraph=whole)
 
 
 def test_an_explanation_says_each():

@@ -13,8 +13,7 @@ import pygfuse
 from tests.compiler import modules_of_objects as objects
 from tests.compiler import own_modules as own
 from tests.compiler.own_modules import NODES
-from tests.conv.modules.arguments import MODULES, arguments_of, given
-from tests.support import parity
+from tests.conv.modules.arguments import MODULES, arguments_of, assert_same_in_traces, given
 
 
 def test_copies_pickles_and_swaps():
@@ -100,15 +99,8 @@ FAST = own.Interaction, own.States, own.Mean
     'kind', [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.slow) for kind in MODULES]
 )
 def test_within_torch_compile(kind):
-    torch._dynamo.reset()
     torch.manual_seed(0)
-    module, arguments = kind(), arguments_of(kind, given())
-    reference = parity.results(copy.deepcopy(module).double(), arguments, torch.float64, 0)
-    compiled = pygfuse.compile(module).double()
-    traced = torch.compile(compiled, backend='aot_eager', fullgraph=True)
-    found = parity.results(traced, arguments, torch.float64, 0)
-    parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
-    assert compiled.note.reason == NOT_TRACED.get(kind)
+    assert_same_in_traces(kind(), arguments_of(kind, given()), NOT_TRACED.get(kind), fullgraph=True)
 
 
 class OfEdges(torch.nn.Module):

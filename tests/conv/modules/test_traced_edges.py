@@ -15,8 +15,7 @@ from pygfuse.mapping import few_edges
 from tests.compiler import modules_of_chosen_edges as chosen
 from tests.compiler.own_modules import NODES, WIDTH
 from tests.conv.modules import test_chosen_edges, test_remade_edges
-from tests.conv.modules.arguments import given
-from tests.support import parity
+from tests.conv.modules.arguments import assert_same_in_traces, given
 
 ARGUMENTS = {
     **{kind.__name__: (kind, lambda d, kind=kind: test_chosen_edges.arguments_of(kind, d)) for kind in (
@@ -32,16 +31,9 @@ FAST = 'LoopsBehind', 'ByEnds'
 
 @pytest.mark.parametrize('name', [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ARGUMENTS])
 def test_outputs_and_gradients_are_those_of_its_own_code(name):
-    torch._dynamo.reset()
     torch.manual_seed(0)
     kind, arguments_of = ARGUMENTS[name]
-    module, arguments = kind(), arguments_of(given())
-    reference = parity.results(copy.deepcopy(module).double(), arguments, torch.float64, 0)
-    compiled = pygfuse.compile(module).double()
-    traced = torch.compile(compiled, backend='aot_eager', fullgraph=name in WHOLE)
-    found = parity.results(traced, arguments, torch.float64, 0)
-    parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
-    assert compiled.note.reason is None
+    assert_same_in_traces(kind(), arguments_of(given()), fullgraph=name in WHOLE)
 
 
 @pytest.mark.parametrize('name', ['LoopsBehind', 'ByEnds'])
@@ -118,15 +110,8 @@ class Scaled(torch.nn.Module):
 
 @pytest.mark.parametrize('kind', [Scaled, WithoutGradients])
 def test_what_the_module_holds_and_what_has_no_gradients(kind):
-    torch._dynamo.reset()
     arguments = {name: given()[name] for name in ('x', 'edge_index', 'edge_weight')}
-    module = kind()
-    reference = parity.results(copy.deepcopy(module).double(), arguments, torch.float64, 0)
-    compiled = pygfuse.compile(module).double()
-    traced = torch.compile(compiled, backend='aot_eager', fullgraph=True)
-    found = parity.results(traced, arguments, torch.float64, 0)
-    parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
-    assert compiled.note.reason is None
+    assert_same_in_traces(kind(), arguments, fullgraph=True)
 
 
 class TooFew(torch.nn.Module):
