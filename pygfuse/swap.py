@@ -162,8 +162,8 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
     Any other module that takes an ``edge_index``, gathers by its rows (``x[edge_index[0]]``) and reduces to one or both
     (``index_add``, ``scatter_add``, ``scatter_reduce``, PyG's or ``torch_scatter``'s functions) is captured whole. One
     of its arguments is the edges: ``[2, E]``, two indices of E numbers in a tuple, or two arguments (``row`` and
-    ``col``, ``src`` and ``dst``, or any two of as many numbers). Arguments may be within tuples, dicts and
-    `torch_geometric.data.Data`.
+    ``col``, ``src`` and ``dst``, or any two of as many numbers). Further arguments may be edges between the same nodes,
+    if their names say so (``neg_edge_index``). Arguments may be within tuples, dicts and `torch_geometric.data.Data`.
 
     Args:
         conv: A layer of any class of `torch_geometric.nn.MessagePassing`, a `torch_geometric.nn.MetaLayer`, or a module

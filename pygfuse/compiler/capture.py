@@ -41,6 +41,7 @@ class Given:
         is_of_all: Whether it has a row for each node, and not for each edge; sources and targets are the same then, or
             `of_row` says which of them these are.
         of_row: The row of the edges that names the nodes whose it is, where the other names others.
+        of_edges: The argument that holds the edges whose it is, if these are not those that a call is along.
     """
 
     residency: str
@@ -48,6 +49,7 @@ class Given:
     is_stacked: bool = False
     is_of_all: bool = False
     of_row: int | None = None
+    of_edges: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

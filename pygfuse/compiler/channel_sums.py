@@ -39,7 +39,7 @@ def channel_sums_apart(message: Node) -> Apart:
         >>> [node.op for node in channel_sums_apart(value('sigmoid', score)).kept]
         ['sum']
     """
-    message = rewritten(message, _multiplied_with_sum)
+    message = rewritten(message, _multiplied_with_sum, on_edges=True)
     order, outside, found = computed_on_edges(message), {id(message)}, []
     # each before what it is computed of
     for node in reversed(order):

@@ -61,18 +61,30 @@ def operations_of(node: Node) -> int:
 
 
 def cost_as_written(output: Node) -> Cost:
-    """What PyG computes: on edges, but for what follows an aggregation or is written of nodes; every value is kept."""
+    """What PyG computes: on edges, but for what is aggregated or written of nodes before edges gather it; all is kept."""
     counted, held = dict.fromkeys(_PLACES, 0), 0
-    of_nodes = written_of_nodes(in_order(output))
-    for node in in_order(output):
+    order = in_order(output)
+    of_nodes = written_of_nodes(order)
+    aggregated = _aggregated(order)
+    for node in order:
         if node.residency == SHARED:
             continue
-        is_aggregated = node.op not in REDUCTIONS and any(n.op in (*REDUCTIONS, 'degree') for n in in_order(node))
-        after = is_aggregated or id(node) in of_nodes
-        counted[TARGET if after else EDGE] += operations_of(node)
-        if not after and node.op not in REDUCTIONS and not (node.op == 'input' and node.residency == EDGE):
+        is_of_nodes = id(node) in aggregated or id(node) in of_nodes
+        counted[TARGET if is_of_nodes else EDGE] += operations_of(node)
+        if not is_of_nodes and node.op not in REDUCTIONS and not (node.op == 'input' and node.residency == EDGE):
             held += node.width
     return Cost(counted, held)
+
+
+def _aggregated(order: Iterable[Node]) -> set[int]:
+    """The identities of values that are computed of aggregated ones, those apart that edges have gathered since."""
+    found: set[int] = set()
+    for node in order:
+        is_on_edges = node.residency == EDGE or node.op in (*REDUCTIONS, 'of_sources', 'of_targets')
+        of_aggregated = any(parent.op in REDUCTIONS or id(parent) in found for parent in node.parents())
+        if node.op == 'degree' or (of_aggregated and not is_on_edges):
+            found.add(id(node))
+    return found
 
 
 def cost_of(output: Node, steps: Collection[Node], walks: Mapping[int, Form]) -> Cost:

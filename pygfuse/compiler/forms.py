@@ -10,11 +10,12 @@ from typing import TypeAlias, TypeVar
 from pygfuse.compiler.along_edges import AlongEdges, along_edges
 from pygfuse.compiler.channel_sums import channel_sums_apart
 from pygfuse.compiler.chunked import Chunked, chunked
-from pygfuse.compiler.ir import Node, value
+from pygfuse.compiler.ir import Node, computed_on_edges, value
 from pygfuse.compiler.kept import SHARES, Apart, narrow_values_apart, networks_apart, wordless_apart
 from pygfuse.compiler.lowering import Walk, lowered
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.network_reading import network_of
+from pygfuse.compiler.passes.maps_to_one import maps_to_one_as_sums
 from pygfuse.compiler.passes.small_sums import small_sums_written_out
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.weighed import Weighed
@@ -78,6 +79,7 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
         lambda: {id(message): _with_small_sums(message)},
         lambda: _values_without_words(message),
         lambda: _values_of_sums(message),
+        lambda: _values_of_products(message),
         lambda: _values_of_network(message, keeps_wide),
         *([functools.partial(_values_of_networks, message)] if keeps_wide else []),
         lambda: {id(message): chunked(message)},
@@ -112,8 +114,26 @@ def _values_of_sums(message: Node) -> Forms:
     """The forms of values of edges that read sums over channels from memory."""
     apart = channel_sums_apart(message)
     sums: Forms = {id(node): along_edges(node) for node in apart.kept}
-    rest = _first(lambda: along_edges(apart.message), lambda: chunked(apart.message))
-    return {id(message): dataclasses.replace(rest, message=message) if isinstance(rest, AlongEdges) else rest, **sums}
+    by_torch = chunked(apart.message)
+    rest = by_torch if by_torch.is_small else _first(lambda: along_edges(apart.message), lambda: by_torch)
+    return {id(message): _as_of(message, rest), **sums}
+
+
+def _as_of(message: Node, form: AlongEdges | Chunked) -> AlongEdges | Chunked:
+    """The form of values that are another way to write these."""
+    return dataclasses.replace(form, message=message) if isinstance(form, AlongEdges) else form
+
+
+def _values_of_products(message: Node) -> Forms:
+    """The forms of values of edges that are products with a row of weights, as scores by a network's last map are."""
+    found = maps_to_one_as_sums(message)
+    if found is message:
+        raise Refused('no linear maps to one number')
+    if any(parent.op == 'kept' for node in computed_on_edges(found) for parent in node.parents()):
+        # which are mapped once, by a network
+        raise Refused('maps of values in memory')
+    forms = _first(lambda: {id(found): along_edges(found)}, lambda: _values_of_sums(found))
+    return {id(message): _as_of(message, forms.pop(id(found))), **forms}
 
 
 def _values_of_network(message: Node, keeps_wide: bool = True) -> Forms:

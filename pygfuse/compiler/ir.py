@@ -306,16 +306,20 @@ def with_args(node: Node, function: Callable[[Node], Node]) -> Node:
     return node if is_same else dataclasses.replace(node, args=args)
 
 
-def rewritten(output: Node, rule: Callable[[Node], Node | None]) -> Node:
+def rewritten(output: Node, rule: Callable[[Node], Node | None], on_edges: bool = False) -> Node:
     """A value with `rule` applied to all that it needs, until it changes nothing.
 
     Args:
         output: The value.
         rule: A function that gives another value for one, or None.
+        on_edges: Whether what is there before edges are looked at is left as it is.
     """
     while True:
         found: dict[int, Node] = {}
         for node in in_order(output):
+            if on_edges and is_brought(node):
+                found[id(node)] = node
+                continue
             args = mapped(node.args, lambda parent, found=found: found[id(parent)])
             same = all(a is b for a, b in zip(nodes_in(args), node.parents(), strict=True))
             made = node if same else value(node.op, *args, **node.attributes)

@@ -18,7 +18,7 @@ from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_
 from pygfuse.compiler.kept import all_in_order
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.remade import Remade, Run
+from pygfuse.compiler.remade import OtherEdges, Remade, Run
 from pygfuse.compiler.remaking import Remaking
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.surroundings import is_constant, rebound
@@ -105,8 +105,8 @@ def capture_module(
     Args:
         plain: The class whose ``forward`` it is.
         module: The module.
-        arguments: The arguments by name: a `Given`, one of `EDGES` or of `ROWS`, `NumNodes`, something that is no
-            tensor, or several in a tuple or list, or in `Fields`.
+        arguments: The arguments by name: a `Given`, one of `EDGES` or of `ROWS`, `OtherEdges`, `NumNodes`, something
+            that is no tensor, or several in a tuple or list, or in `Fields`.
         target_row: Which row of the edges holds those nodes to which it reduces.
         run: What a call with these arguments makes.
         guards: Where to remember what was read of it, also if it is refused.
@@ -118,17 +118,19 @@ def capture_module(
         Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
     """
     device = run.edge_index.device
-    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run)
-    try:
-        return _captured(plain, module, arguments, guards, remaking)
-    except Refused:
-        if not remaking.meets_several:
-            raise
-    for made in remaking.numbers:
-        # they are read again
-        guards.numbers.pop(made, None)
+    others = _values_of_others(arguments)
+    if not others:
+        remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run)
+        try:
+            return _captured(plain, module, arguments, guards, remaking)
+        except Refused:
+            if not remaking.meets_several:
+                raise
+        for made in remaking.numbers:
+            # they are read again
+            guards.numbers.pop(made, None)
     # what is gathered says along which edges
-    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, True), device, run, reads_several=True)
+    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, True), device, run, True, others)
     return _captured(plain, module, arguments, guards, remaking)
 
 
@@ -136,7 +138,7 @@ def _captured(
     plain: type[Module], module: Module, arguments: Mapping[str, Any], guards: Guards, remaking: Remaking
 ) -> CapturedModule:
     """`capture_module` with what records what is made of the edges."""
-    symbols = dict(_symbols(arguments, remaking.edges))
+    symbols = dict(_symbols(arguments, remaking))
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
     symbols |= objects
@@ -200,14 +202,27 @@ def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, item
 
 
-def _symbols(arguments: Mapping[str, Any], edges: EdgeIndexRows) -> Iterator[tuple[str, Any]]:
+def _values_of_others(arguments: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of values of the edges that further arguments are, by the names of these."""
+    leaves = dict(_leaves(arguments))
+    others: dict[str, list[str]] = {item.name: [] for item in leaves.values() if isinstance(item, OtherEdges)}
+    for name, item in leaves.items():
+        if isinstance(item, Given) and item.of_edges is not None:
+            others[item.of_edges].append(name)
+    return others
+
+
+def _symbols(arguments: Mapping[str, Any], remaking: Remaking) -> Iterator[tuple[str, Any]]:
     """What stands for arguments."""
     for name, item in _leaves(arguments):
-        ends = _of_edges(item, edges)
-        yield name, symbol_of(name, _of_an_end(item, edges.target_row)) if ends is None else ends
+        ends = _of_edges(item, remaking)
+        yield name, symbol_of(name, _of_an_end(item, remaking.edges.target_row)) if ends is None else ends
 
 
-def _of_edges(item: Any, edges: EdgeIndexRows) -> EdgeIndexRows | Place | None:
+def _of_edges(item: Any, remaking: Remaking) -> EdgeIndexRows | Place | None:
+    edges = remaking.edges
+    if isinstance(item, OtherEdges):
+        return dataclasses.replace(edges, made=remaking.others[item.name])
     kind = next((kind for kind, of_kind in EDGES.items() if item is of_kind), None)
     if kind is not None:
         return dataclasses.replace(edges, kind=kind)

@@ -211,7 +211,10 @@ class Plan:
             # PyG's copy a matrix for each edge
             return fewest_of(is_long=True)
         operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
-        forms = {id(form): form for form in self.walks.values()}.values()
+        # operators on a few numbers of each edge, as PyG's are on few edges
+        every = {id(form): form for form in self.walks.values()}
+        small = {key for key, form in every.items() if isinstance(form, Chunked) and form.is_small}
+        forms = [form for key, form in every.items() if key not in small]
         has_network = not all(isinstance(form, Walk) for form in forms)
         # rows of a table are computed for nodes and for the table, which PyG's compute once an edge
         looks_up = any(node.op == 'lookup' for node in self.steps)
@@ -231,7 +234,7 @@ class Plan:
         return max(
             fewest_of(
                 is_long=is_long,
-                is_short=self._is_short,
+                is_short=self._is_short or bool(small),
                 is_normalised=any(form.is_normalised for form in networks),
                 is_several=of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
                 is_returned=not all(map(are_written_along, returned)),

@@ -18,14 +18,25 @@ from pygfuse.compiler.structure import rebuilt
 GIVEN_EDGES = 'edges'
 
 
+@dataclasses.dataclass(frozen=True)
+class OtherEdges:
+    """Says that edges are meant which a call brings in a further argument.
+
+    Attributes:
+        name: Its name.
+    """
+
+    name: str
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Made:
     """A tensor that a function makes in each call.
 
     Attributes:
         function: The function; None of what a call brings.
-        args: What it is given: `Made`, numbers, and tuples of such; what a call brings: `GIVEN_EDGES`, a value of
-            edges, or a number that stands for one of nodes.
+        args: What it is given: `Made`, numbers, and tuples of such; what a call brings: `GIVEN_EDGES`, `OtherEdges`, a
+            value of edges, or a number that stands for one of nodes.
         keywords: The same by name.
         is_detached: Whether no gradient goes back through it.
         examples: What it is of some edges, and of more.
@@ -88,12 +99,12 @@ class Remade:
     """What a plan is along, and reads, in place of the edges of a call.
 
     Attributes:
-        sets: What makes the rows of the edges, of each set of edges; None if these are the call's own.
+        sets: What makes the rows of the edges, of each set of edges, or brings both; None if these are the call's own.
         values: What makes values of edges, by the names under which the plan reads them.
         set_of: Of which set of edges each of these is, if it is not the first.
     """
 
-    sets: tuple[tuple[Made, ...] | None, ...]
+    sets: tuple[tuple[Made, ...] | Made | None, ...]
     values: Mapping[str, Made]
     set_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -106,7 +117,7 @@ class Remade:
         Raises:
             Refused: If what is made are not as many ends, and values, as there are edges.
         """
-        sets = [run.edge_index if ends is None else _as_edges([run.made(end) for end in ends]) for ends in self.sets]
+        sets = [_edges_of(run, one) for one in self.sets]
         values = {name: run.made(one) for name, one in self.values.items()}
         for name, one in self.values.items():
             num_edges = sets[self.set_of.get(name, 0)].shape[1:]
@@ -114,6 +125,12 @@ class Remade:
             if values[name].shape != wanted or values[name].dtype != one.examples[0].dtype:
                 raise Refused('values of edges that are not as many as these')
         return sets, {**run.given, **values}
+
+
+def _edges_of(run: Run, made: tuple[Made, ...] | Made | None) -> Tensor:
+    if isinstance(made, Made):
+        return run.made(made)
+    return run.edge_index if made is None else _as_edges([run.made(end) for end in made])
 
 
 def _as_edges(rows: Sequence[Tensor]) -> Tensor:
@@ -129,18 +146,25 @@ class Run:
         edge_index: The edges of the call.
         given: Its tensors by name.
         sizes: Numbers of sources and targets.
+        others: The edges that further arguments are, by name.
     """
 
-    def __init__(self, edge_index: Tensor, given: Mapping[str, Tensor], sizes: tuple[int, int]) -> None:
-        self.edge_index, self.given = edge_index, given
+    def __init__(
+        self,
+        edge_index: Tensor,
+        given: Mapping[str, Tensor],
+        sizes: tuple[int, int],
+        others: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.edge_index, self.given, self.others = edge_index, given, others or {}
         self._sizes = sizes
         self._numbers = dict(zip((NUM_SOURCES, NUM_TARGETS), sizes, strict=True))
         self._known: dict[Any, Any] = {}
 
     def with_tensors(self, function: Callable[[Tensor], Tensor]) -> Run:
         """What a call makes that has other tensors: those that a function gives of these."""
-        given = {name: function(one) for name, one in self.given.items()}
-        return Run(function(self.edge_index), given, self._sizes)
+        given, others = ({name: function(one) for name, one in held.items()} for held in (self.given, self.others))
+        return Run(function(self.edge_index), given, self._sizes, others)
 
     def made(self, one: Made) -> Any:
         """Something that is made.
@@ -177,4 +201,6 @@ class Run:
     def _brought(self, what: Any) -> Any:
         if isinstance(what, Node):
             return of_input(what, self.given)
+        if isinstance(what, OtherEdges):
+            return self.others[what.name]
         return self.edge_index if what is GIVEN_EDGES else self._numbers[what]

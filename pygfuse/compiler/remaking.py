@@ -17,11 +17,12 @@ from torch import Tensor
 
 from pygfuse.compiler import beside_edges
 from pygfuse.compiler.edge_tensors import MadeOfEdges, OfEdges
+from pygfuse.compiler.examples import EXAMPLE_NODES, example_edges, example_numbers, on_examples
 from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, mapped
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.remade import GIVEN_EDGES, Made, Remade, Run, both_ends, wholes_of
+from pygfuse.compiler.remade import GIVEN_EDGES, Made, OtherEdges, Remade, Run, both_ends, wholes_of
 from pygfuse.compiler.sets_of_edges import sets_apart
 from pygfuse.compiler.structure import is_structure, rebuilt
 from pygfuse.compiler.surroundings import is_constant
@@ -29,8 +30,6 @@ from pygfuse.compiler.symbols import Symbol
 
 SEVERAL = 'it reads several sets of edges'
 _INDICES = torch.int64, torch.int32
-# of two examples: numbers of nodes, and of edges of which some are loops
-_NODES, _EDGES = (5, 7), (13, 27)
 # functions that give edges, or their ends, if they are given such
 _MOVING = {
     'add_remaining_self_loops', 'add_self_loops', 'coalesce', 'remove_self_loops', 'sort_edge_index', 'to_undirected',
@@ -52,18 +51,31 @@ class Remaking:
         device: Where the tensors of the call are.
         run: What the call makes that the code is captured for.
         reads_several: Whether it may read several sets of edges (`pygfuse.compiler.sets_of_edges`).
+        others: The names of further arguments that are edges, and of values of these.
 
     Attributes:
         edges: What stands for the edges of a call.
+        others: What brings those of further arguments, by name.
         device: Where its tensors are.
         numbers: What the code has read as numbers, by what makes them.
         meets_several: Whether it has read several sets of edges, where it may not.
         asks_for_edges: Whether it has asked whether there are any.
     """
 
-    def __init__(self, prototype: EdgeIndexRows, device: torch.device, run: Run, reads_several: bool = False) -> None:
-        examples = tuple([_example_edges(k).to(run.edge_index.dtype) for k in range(2)])
-        self._given = Made(None, (GIVEN_EDGES,), examples=examples, is_whole=True)
+    def __init__(
+        self,
+        prototype: EdgeIndexRows,
+        device: torch.device,
+        run: Run,
+        reads_several: bool = False,
+        others: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        others = others or {}
+        self._given = _brought_edges(GIVEN_EDGES, run.edge_index)
+        self.others = {
+            name: _brought_edges(OtherEdges(name), run.others[name], place) for place, name in enumerate(others, 1)
+        }
+        self._of_others = {value: name for name, values in others.items() for value in values}
         self.edges = dataclasses.replace(prototype, made=self._given)
         self.device = device
         self.reads_several = reads_several
@@ -118,7 +130,7 @@ class Remaking:
         for found, node in self._values.values():
             if found is made:
                 return node
-        if [example.shape[:1] for example in made.examples] == [(count,) for count in _NODES]:
+        if [example.shape[:1] for example in made.examples] == [(count,) for count in EXAMPLE_NODES]:
             raise Refused('values of nodes that edges alone tell')
         name = f'{len(self._values)} made of edges'
         residency = SHARED if made.is_shared else EDGE
@@ -181,7 +193,9 @@ class Remaking:
             return counts in own
         named = {node.attributes['source'] for node in in_order(counts.node) if node.op == 'input'}
         counted = [node.attributes.get('counts') for node in in_order(counts.node)]
-        is_read = all(made in own for made in self._read.values()) and named.isdisjoint(self._values)
+        is_read = all(made in own for made in self._read.values()) and named.isdisjoint(
+            {*self._values, *self._of_others}
+        )
         return is_read and all(self._counts_given(one) for one in counted if one is not None)
 
     def sets_apart(self, output: Node) -> tuple[Node, Remade]:
@@ -190,7 +204,9 @@ class Remaking:
         Raises:
             Refused: If a value is of several of them.
         """
-        return sets_apart(output, self._given, {name: made for name, (made, _) in self._values.items()})
+        wholes = [self._given, *self.others.values()]
+        of_values = {name: self.others[of] for name, of in self._of_others.items()}
+        return sets_apart(output, wholes, of_values, {name: made for name, (made, _) in self._values.items()})
 
     # What is recorded
 
@@ -229,7 +245,7 @@ class Remaking:
     def _recorded(self, function: Callable, args: tuple, keywords: tuple, draw: object | None) -> Any:
         # a call draws as many numbers as one of the code that was written
         with torch.random.fork_rng(devices=(), enabled=draw is not None):
-            few, many = (_on_examples(function, args, keywords, k) for k in range(2))
+            few, many = on_examples(function, args, keywords)
         key = function, _key(args), _key(keywords), torch.is_grad_enabled(), draw
         is_drawn = draw is not None or any(one.is_drawn for one in found_in(Made, (args, keywords)))
         if isinstance(few, Tensor):
@@ -281,10 +297,10 @@ class Remaking:
         if int(rows) == NUM_EDGES and rows.counts is not None:
             counted = self._of_value(rows.counts) if isinstance(rows.counts, Symbol) else rows.counts
             given = Tensor.size, (counted, counted.dim_of_edges)
-            return self._brought(('size', counted), *given, [_on_examples(*given, (), k) for k in range(2)])
+            return self._brought(('size', counted), *given, on_examples(*given))
         if int(rows) not in OF_NODES:
             raise Refused('functions of edges and of a number of rows')
-        return self._brought(int(rows), None, (int(rows),), _NODES)
+        return self._brought(int(rows), None, (int(rows),), EXAMPLE_NODES)
 
     def _of_value(self, symbol: Symbol, may_be_of_nodes: bool = False) -> Made:
         """A value of edges that the call brings, or is computed of such; of nodes where that is allowed."""
@@ -304,17 +320,18 @@ class Remaking:
             count = self._number(Rows.of_edges(node.attributes.get('counts')) if rows == NUM_EDGES else of_nodes)
             given = torch.full, ((count, *node.shape), node.attributes['number'])
             keywords = ('dtype', node.dtype), ('device', self.device)
-            return self._brought(node, *given, [_on_examples(*given, keywords, k) for k in range(2)], keywords)
+            return self._brought(node, *given, on_examples(*given, keywords), keywords)
         if node.op == 'input':
             if node.attributes['source'] in self._values:
                 return self._values[node.attributes['source']][0]
-            return self._brought(node, None, (node,), [_numbers(node, k) for k in range(2)])
+            place = 1 + [*self.others].index(of) if (of := self._of_others.get(node.attributes['source'])) else 0
+            return self._brought(node, None, (node,), [example_numbers(node, k, place) for k in range(2)])
         operation = OPERATIONS.get(node.op)
         is_known = operation is not None and (operation.residency is None or node.op in _OF_ALL_NODES)
         if not is_known or node.op in (*OF_ALL_EDGES, 'dropout') or _mixes(node):
             raise Refused(_OF_NODES)
         given, keywords = (operation.run, mapped(node.args, made_of)), tuple(node.attributes.items())
-        return self._brought(node, *given, [_on_examples(*given, keywords, k) for k in range(2)], keywords)
+        return self._brought(node, *given, on_examples(*given, keywords), keywords)
 
     def _brought(
         self, key: Any, function: Callable | None, args: tuple, examples: Sequence[Any], keywords: tuple = ()
@@ -364,33 +381,13 @@ def _key(item: Any) -> Any:
     return item if isinstance(item, Made) else (type(item), item)
 
 
-def _on_examples(function: Callable, args: tuple, keywords: tuple, k: int) -> Any:
-    """What a function gives of examples."""
+def _brought_edges(said: Any, edge_index: Tensor, place: int = 0) -> Made:
+    """Edges that an argument brings.
 
-    def example(item: Any) -> Any:
-        if isinstance(item, Made):
-            return item.examples[k]
-        if isinstance(item, torch.device):
-            return torch.device('cpu')
-        return item
-
-    try:
-        found, named = rebuilt((args, dict(keywords)), example)
-        return function(*found, **named)
-    except Exception as error:
-        raise Refused(f'{function.__name__} of edges: {error}') from error
-
-
-def _example_edges(k: int) -> Tensor:
-    places = torch.arange(_EDGES[k])
-    return torch.stack([places % _NODES[k], (3 * places + 1) % _NODES[k]])
-
-
-def _numbers(node: Node, k: int) -> Tensor:
-    """Numbers for a value that a call or the layer holds."""
-    rows = {SHARED: (), EDGE: (_EDGES[k],)}.get(node.residency, (_NODES[k],))
-    shape = (*rows, *node.shape)
-    places = torch.arange(torch.Size(shape).numel()).view(shape)
-    if node.dtype.is_floating_point:
-        return (places / max(1, places.numel()) * 4 - 1.5).to(node.dtype)
-    return (places % 3).to(node.dtype)
+    Args:
+        said: What says that they are meant.
+        edge_index: Those of a call.
+        place: Which of the arguments it is.
+    """
+    examples = tuple([example_edges(k, place).to(edge_index.dtype) for k in range(2)])
+    return Made(None, (said,), examples=examples, is_whole=True)

@@ -14,8 +14,6 @@ from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, Node, in_order, mapped
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import Made, Remade, both_ends
 
-# what stands for values of the edges of a call
-_GIVEN = 'given'
 _GATHERED = 'of_sources', 'of_targets', 'degree'
 _OF_ENDS = *REDUCTIONS, 'softmax', 'softmax_of_sources'
 
@@ -38,12 +36,15 @@ class _Together:
             self._above[self.of(item)] = self.of(items[0])
 
 
-def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[Node, Remade]:
+def sets_apart(
+    output: Node, given: Sequence[Made], of_values: Mapping[str, Made], values: Mapping[str, Made]
+) -> tuple[Node, Remade]:
     """What was captured with the sets of edges that it reads told apart, and what each call makes of its edges.
 
     Args:
         output: The results.
-        given: What makes the edges of a call.
+        given: What brings the edges of a call, and those of further arguments.
+        of_values: Which of the latter values of edges are of, by name; those of no others are of the former.
         values: What makes values of edges, by name.
 
     Raises:
@@ -54,8 +55,14 @@ def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[N
     roots = [node for node in nodes if node.op in (*_OF_ENDS, 'degree')]
     roots += [node for node in results_of(output) if node.residency == EDGE]
     together = _Together()
-    together.join([_GIVEN, given.row_of(0), given.row_of(1)])
-    members = [list(_members(root, values, given)) for root in roots]
+    for whole in given:
+        together.join([whole, whole.row_of(0), whole.row_of(1)])
+
+    def edges_of(node: Node) -> Hashable:
+        name = node.attributes['source']
+        return name if name in values else of_values.get(name, given[0])
+
+    members = [list(_members(root, edges_of)) for root in roots]
     for found in members:
         if not found:
             raise Refused('a reduction of values that are of no edges')
@@ -64,12 +71,12 @@ def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[N
     for found in members:
         numbers.setdefault(together.of(found[0]), len(numbers))
     ends: list[dict[int, Made]] = [{} for _ in numbers]
-    for made in [item for found in members for item in found if isinstance(item, Made)]:
+    for made in [item for found in members for item in found if isinstance(item, Made) and item.end is not None]:
         if ends[numbers[together.of(made)]].setdefault(made.end, made) is not made:
             raise Refused('values of several sets of edges at once')
-    if together.of(_GIVEN) in numbers:
-        for row, made in enumerate(map(given.row_of, range(2))):
-            if ends[numbers[together.of(_GIVEN)]].setdefault(row, made) is not made:
+    for whole in [whole for whole in given if together.of(whole) in numbers]:
+        for row, made in enumerate(map(whole.row_of, range(2))):
+            if ends[numbers[together.of(whole)]].setdefault(row, made) is not made:
                 raise Refused('values of edges before they are made anew')
     if not all(ends):
         raise Refused('a reduction of values that are of no edges')
@@ -82,14 +89,14 @@ def sets_apart(output: Node, given: Made, values: Mapping[str, Made]) -> tuple[N
     read = {node.attributes['source']: node for node in nodes if node.op == 'input'}
     made_values = {name: made for name, made in values.items() if name in read}
     set_of = {name: number_of(name) for name, made in made_values.items() if not made.is_shared}
-    of_given = tuple([given.row_of(row) for row in range(2)])
-    sets = [both_ends(one) for one in ends]
-    sets = tuple([None if one == of_given else one for one in sets])
-    return _numbered(nodes, values, number_of), Remade(sets, made_values, set_of)
+    wholes = {tuple([whole.row_of(row) for row in range(2)]): whole for whole in given}
+    sets = [wholes.get(rows, rows) for rows in map(both_ends, ends)]
+    sets = tuple([None if one is given[0] else one for one in sets])
+    return _numbered(nodes, lambda node: number_of(edges_of(node)), number_of), Remade(sets, made_values, set_of)
 
 
-def _members(root: Node, values: Mapping[str, Made], given: Made) -> Iterator[Hashable]:
-    """The ends, and names of values of edges, that a reduction or a value of edges reads."""
+def _members(root: Node, edges_of: Callable[[Node], Hashable]) -> Iterator[Hashable]:
+    """The ends, and what brings values of edges, that a reduction or a value of edges reads."""
     if 'end' in root.attributes:
         yield root.attributes['end']
     seen, stack = set(), list(root.parents()) if root.op in _OF_ENDS else [root]
@@ -101,19 +108,14 @@ def _members(root: Node, values: Mapping[str, Made], given: Made) -> Iterator[Ha
         if node.op in _GATHERED:
             yield from [node.attributes['end']] if 'end' in node.attributes else []
         elif node.op == 'input':
-            yield from [_name_of(node, values)] if node.residency == EDGE else []
+            yield from [edges_of(node)] if node.residency == EDGE else []
         elif node.op == 'filled':
-            yield from _counted(node, given)
+            yield from _counted(node)
         elif node.op not in REDUCTIONS:
             stack += node.parents()
 
 
-def _name_of(node: Node, values: Mapping[str, Made]) -> str:
-    name = node.attributes['source']
-    return name if name in values else _GIVEN
-
-
-def _counted(node: Node, given: Made) -> Iterator[Hashable]:
+def _counted(node: Node) -> Iterator[Hashable]:
     """The ends of the edges that a tensor of one number counts."""
     counts = node.attributes.get('counts')
     if isinstance(counts, Made) and (counts.end is not None or counts.is_whole):
@@ -122,7 +124,9 @@ def _counted(node: Node, given: Made) -> Iterator[Hashable]:
         raise Refused('a number of other edges than it reads')
 
 
-def _numbered(nodes: Sequence[Node], values: Mapping[str, Made], number_of: Callable[[Hashable], int]) -> Node:
+def _numbered(
+    nodes: Sequence[Node], number_of_values: Callable[[Node], int], number_of: Callable[[Hashable], int]
+) -> Node:
     """The last of these values, with numbers of sets in place of ends."""
     found: dict[int, Node] = {}
     for node in nodes:
@@ -131,7 +135,7 @@ def _numbered(nodes: Sequence[Node], values: Mapping[str, Made], number_of: Call
         if node.op in _GATHERED and 'end' in node.attributes:
             number = number_of(node.attributes['end'])
         elif node.op == 'input' and node.residency == EDGE:
-            number = number_of(_name_of(node, values))
+            number = number_of_values(node)
         attributes |= {'edges': number} if number else {}
         args = mapped(node.args, lambda parent: found[id(parent)])
         found[id(node)] = dataclasses.replace(node, args=args, attributes=attributes)

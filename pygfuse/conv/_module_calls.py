@@ -17,7 +17,7 @@ from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.data_objects import Absent, Fields
 from pygfuse.compiler.modules import EDGES, ROWS, NumNodes
 from pygfuse.compiler.places import NUM_TARGETS, Rows
-from pygfuse.compiler.remade import Run
+from pygfuse.compiler.remade import OtherEdges, Run
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, holds_by_name, opened
@@ -26,6 +26,8 @@ INDICES = torch.int64, torch.int32
 _ANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 # names that say what an argument is, where several may be the edges
 _NAMES = 'edge_index', 'edges'
+# parts of names of others
+_PARTS_OF_NAMES = 'edge', 'index', 'adj', 'link'
 # of two arguments that are rows of indices
 _NAMES_OF_ROWS = (
     ('idx_i', 'idx_j'), ('src', 'dst'), ('row', 'col'), ('senders', 'receivers'), ('edge_src', 'edge_dst'),
@@ -102,6 +104,7 @@ class ModuleCall(NamedTuple):
         arguments: What was given under these names, and the objects that hold some of it.
         objects: The objects that are arguments, as `nested` has them.
         counts: All numbers of rows that may be numbers of nodes.
+        others: Edges that further arguments are, by name.
     """
 
     names: tuple[str, ...]
@@ -112,6 +115,12 @@ class ModuleCall(NamedTuple):
     arguments: dict[str, Any]
     objects: dict[str, Fields]
     counts: list[int]
+    others: dict[str, Tensor]
+
+    @property
+    def num_edges(self) -> int:
+        """The number of all its edges."""
+        return sum(one.shape[1] for one in (self.edge_index, *self.others.values()))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -129,7 +138,7 @@ class ModuleCall(NamedTuple):
 
     def run(self, target_row: int) -> Run:
         """What it makes before a plan runs, whose targets this row of the edges names."""
-        return Run(self.edge_index, self.tensors, self.sizes(target_row))
+        return Run(self.edge_index, self.tensors, self.sizes(target_row), self.others)
 
 
 def call_of(
@@ -160,7 +169,9 @@ def call_of(
     if not names:
         raise Refused('none of its arguments is an edge_index')
     edge_index = as_one(*[arguments[name] for name in names])
-    if edge_index.shape[1] == 0:
+    others = {name: item for name, item in arguments.items() if name not in names and are_other_edges(name, item)}
+    num_edges = [one.shape[1] for one in (edge_index, *others.values())]
+    if not any(num_edges):
         raise Refused(NO_EDGES)
     reason = fallback.why_not_device(edge_index)
     if reason is not None:
@@ -169,19 +180,22 @@ def call_of(
     for key, one in tensors.items():
         if type(one) not in (Tensor, Parameter) or one.device != edge_index.device:
             raise Refused(f'{key} is a {type(one).__name__} on {one.device}, where edges are on {edge_index.device}')
-    told = nums_nodes(tensors.values(), edge_index.shape[1])
+    of_rows = [one for key, one in tensors.items() if key not in others]
+    # as many as further edges there may be nodes, too
+    told = nums_nodes(of_rows, *num_edges) or nums_nodes(of_rows, num_edges[0])
     nodes = told or [*held()]
     if len(nodes) <= max(sets):
         raise Refused('nothing tells the number of nodes')
-    counts = _Counts(tuple([nodes[k] for k in sets]), edge_index.shape[1])
-    given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in names}
+    counts = _Counts(tuple([nodes[k] for k in sets]), num_edges[0], dict(zip(others, num_edges[1:], strict=True)))
+    given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in (*names, *others)}
     # plans are for one of the numbers that may be
     given |= {} if told else {HELD: nodes[sets[0]]}
     kind = type(arguments[names[0]])
     given |= dict(zip(names, (EDGES.get(kind, EDGES[Tensor]),) if len(names) == 1 else ROWS, strict=True))
+    given |= {name: OtherEdges(name) for name in others}
     objects: dict[str, Fields] = {}
     nested = {key: _nested(key, item, given, objects) for key, item in named.items()}
-    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments | within, objects, nodes)
+    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments | within, objects, nodes, others)
 
 
 class _Counts(NamedTuple):
@@ -189,10 +203,15 @@ class _Counts(NamedTuple):
 
     nodes: tuple[int, ...]
     edges: int
+    others: dict[str, int]
 
     def row_of(self, rows: Any) -> int | None:
         """Which row names as many nodes, the first of one set; None if none does."""
         return next((k for k, count in enumerate(self.nodes) if count == rows), None)
+
+    def others_of(self, rows: Any) -> str | None:
+        """Which further edges are as many."""
+        return next((name for name, count in self.others.items() if count == rows), None)
 
 
 @functools.lru_cache(maxsize=512)
@@ -246,6 +265,18 @@ def are_edges(item: Any) -> bool:
     return first.dim() == 1 and first.shape == second.shape and first.dtype == second.dtype and first.dtype in INDICES
 
 
+def are_other_edges(name: str, item: Any) -> bool:
+    """Whether a further argument is edges: what it holds, and its name say so.
+
+    Example:
+        >>> pairs = torch.zeros(2, 9, dtype=torch.int64)
+        >>> are_other_edges('neg_edge_index', pairs), are_other_edges('labels', pairs)
+        (True, False)
+    """
+    name = name.rpartition('.')[2].lower()
+    return isinstance(item, Tensor) and are_edges(item) and any(part in name for part in _PARTS_OF_NAMES)
+
+
 def names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The name of the argument that are the edges, or those of the two that are their rows; empty if there is none."""
     found = [name for name, item in arguments.items() if are_edges(item)]
@@ -264,9 +295,15 @@ def names_of(forward: Any) -> tuple[str, ...]:
 
 
 def takes_edges(forward: Any) -> bool:
-    """Whether the names of what a ``forward`` takes say that there are edges among them."""
+    """Whether the names of what a ``forward`` takes say that there are edges among them.
+
+    Example:
+        >>> takes_edges(lambda self, x, pos_edge_index: x), takes_edges(lambda self, x, edge_weight: x)
+        (True, False)
+    """
     names = {*names_of(forward)}
-    return not names.isdisjoint(_NAMES) or any(names.issuperset(pair) for pair in _NAMES_OF_ROWS)
+    are_named = any(name in _NAMES or name.endswith(_NAMES[0]) for name in names)
+    return are_named or any(names.issuperset(pair) for pair in _NAMES_OF_ROWS)
 
 
 def as_one(*edges: Any) -> Tensor:
@@ -287,12 +324,12 @@ def rows_held(module: Module) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*([max(rows)] if rows else []), *([sum(embedded)] if embedded else [])]))
 
 
-def nums_nodes(tensors: Collection[Tensor], num_edges: int) -> list[int]:
+def nums_nodes(tensors: Collection[Tensor], *num_edges: int) -> list[int]:
     """Numbers of rows that tensors have which are none of edges.
 
     Args:
         tensors: What a call brings, but for its edges.
-        num_edges: Number of edges.
+        num_edges: Numbers of edges.
 
     Returns:
         First that which most tensors have, of several such that of the first feature; the same of those that are left,
@@ -303,7 +340,11 @@ def nums_nodes(tensors: Collection[Tensor], num_edges: int) -> list[int]:
         [5, 3]
     """
     # in a trace sizes are symbols, of which no more is found out than that they are the same
-    others = [one for one in tensors if one.dim() > 0 and not guard_or_false(one.shape[0] == num_edges)]
+    others = [
+        one
+        for one in tensors
+        if one.dim() > 0 and not any(guard_or_false(one.shape[0] == count) for count in num_edges)
+    ]
     others.sort(key=lambda one: not one.is_floating_point())
     counts: list[list[int]] = []
     for one in others:
@@ -325,7 +366,8 @@ def _given(name: str, item: Any, counts: _Counts) -> Any:
             return Given('edge', item)
         row = counts.row_of(rows)
         if row is None:
-            return Given('shared', item)
+            of_edges = counts.others_of(rows)
+            return Given('shared', item) if of_edges is None else Given('edge', item, of_edges=of_edges)
         return Given('target', item, is_of_all=True, of_row=row if len(counts.nodes) > 1 else None)
     if type(item) not in SIMPLE:
         raise Refused(f'{name} is a {type(item).__name__}')

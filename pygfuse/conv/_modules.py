@@ -170,8 +170,9 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         if isinstance(plan, str):
             return plan
         fewest = self._fewest_edges(plan, call)
-        if call.edge_index.shape[1] < fewest:
-            self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
+        if call.num_edges < fewest:
+            # which looks at the edges of one argument alone
+            self._few = None if call.others else Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
         sets = [call.edge_index]

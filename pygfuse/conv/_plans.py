@@ -61,6 +61,7 @@ def key_of(given: Mapping[str, Any]) -> Any:
                 item.residency,
                 item.is_stacked,
                 item.of_row,
+                item.of_edges,
                 item.value.shape[item.residency != 'shared' :],
                 item.value.dtype,
             )

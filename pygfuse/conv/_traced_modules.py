@@ -24,6 +24,7 @@ from pygfuse.conv._module_calls import (
     TWO_SETS,
     ModuleCall,
     are_edges,
+    are_other_edges,
     as_one,
     call_of,
     names_of,
@@ -90,6 +91,8 @@ class ModuleTracedByTorch:
             return _apart(NOT_TRACED, _edges_within(given))
         edge_index = as_one(*[given[name] for name in edges])
         others = {name: value for name, value in given.items() if name not in edges}
+        if any(are_other_edges(name, value) for name, value in others.items()):
+            return _apart(NOT_TRACED, edge_index)
         tensors = {name: value for name, value in others.items() if isinstance(value, Tensor) and value.dim() > 0}
         counts = nums_nodes(list(tensors.values()), edge_index.shape[1])
         known = self._known(edges, edge_index, others, tensors, counts[:1])

@@ -154,7 +154,7 @@ def fewest_of(
 
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
-        is_short: Whether PyG's are few.
+        is_short: Whether PyG's are few, or what stands for them has as many beside a kernel.
         is_normalised: Whether a network normalises, which operators of torch compute.
         is_several: Whether several forms run one after the other, networks among them.
         is_returned: Whether values of edges are returned.

@@ -86,9 +86,18 @@ def remade_edges(seed: int, of_two_sets: bool) -> list[str]:
     return found
 
 
+def further_edges(seed: int) -> tuple[str, ...]:
+    """The names of further edges that are arguments, and of their values, perhaps."""
+    return tuple([f'{name}_2' for name in _OF_EDGES]) if random.Random(f'further {seed}').randrange(4) == 0 else ()
+
+
 def other_edges(seed: int, step: int, of_two_sets: bool) -> list[str]:
-    """Lines that make other edges for a step and those behind it, perhaps; their rows are to be taken again."""
+    """Lines that take other edges for a step and those behind it, perhaps; their rows are to be taken again."""
     choose = random.Random(f'edges {seed} {step}')
+    further = further_edges(seed)
+    if further and step == random.Random(f'further of {seed}').randrange(3):
+        made = choose.choice(CHOSEN) if choose.randrange(4) == 0 else []
+        return [f'{", ".join(_OF_EDGES)} = {", ".join(further)}', *made]
     if step == 0 or choose.randrange(3):
         return []
     # the last two make none
@@ -99,11 +108,13 @@ class RandomModule(Parts):
     """The same as a module that gathers and reduces itself, twice.
 
     Attributes:
+        seed: What it was drawn by.
         of_two_sets: Whether its sources are other nodes than its targets, ``u``.
         target_row: The row of targets.
     """
 
     forward: Callable
+    seed: int
     of_two_sets: bool
     target_row: int
 
@@ -156,7 +167,7 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     of_two_sets = random.Random(seed).randrange(3) == 0
     x = 'u' if of_two_sets else 'x'
     rows, target_row = choose.choice(ROWS_OF_EDGES)
-    arguments = (*OF_MODULES, 'u') if of_two_sets else OF_MODULES
+    arguments = (*OF_MODULES, *further_edges(seed), *(['u'] if of_two_sets else []))
     ends = rows, f'index, ptr, size_i = col, None, {x}.size(0)', OF_SOURCES
     lines = [*holder.begins(arguments), *remade_edges(seed, of_two_sets), *ends]
     returned = []
@@ -196,7 +207,7 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'scatter': scatter, 'degree': degree}
     exec(source, namespace)
     torch.manual_seed(seed)
-    found = {'forward': namespace['forward'], 'of_two_sets': of_two_sets, 'target_row': target_row}
+    found = {'forward': namespace['forward'], 'seed': seed, 'of_two_sets': of_two_sets, 'target_row': target_row}
     kind = type(f'RandomModule{seed}', (RandomModule,), found)
     return kind(writer.maps, writer.vectors).double(), source
 
@@ -204,13 +215,19 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
 def inputs_of(module: RandomModule, seed: int, num_sources: int = 9) -> dict[str, torch.Tensor]:
     """Arguments of a random module."""
     given = inputs(seed)
-    given['group'] = torch.arange(given['x'].shape[0]) % 3
+    num_nodes = given['x'].shape[0]
+    given['group'] = torch.arange(num_nodes) % 3
+    further = further_edges(module.seed)
+    if further:
+        others = inputs(seed + 1, num_nodes, random.Random(f'number {seed}').choice((15, 33)))
+        given |= {f'{name}_2': others[name] for name in _OF_EDGES}
     if module.of_two_sets:
         generator = torch.Generator().manual_seed(~seed)
         given['u'] = given['x']
         for name in ('x', 'z', 'a'):
             shape = num_sources, *given[name].shape[1:]
             given[name] = without_last(torch.randn(shape, generator=generator, dtype=torch.float64)).requires_grad_()
-        sources = torch.randint(num_sources - 1, (given['edge_index'].shape[1],), generator=generator)
-        given['edge_index'] = torch.stack([sources, given['edge_index'][1]][:: 2 * module.target_row - 1])
+        for name in ('edge_index', *further[:1]):
+            sources = torch.randint(num_sources - 1, (given[name].shape[1],), generator=generator)
+            given[name] = torch.stack([sources, given[name][1]][:: 2 * module.target_row - 1])
     return given

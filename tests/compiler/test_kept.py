@@ -32,8 +32,8 @@ KEPT = {
     'softmax': ('walk: sum, heads=1, channels=8, weights by softmax', 1),
     'attention': ('walk: sum, heads=2, channels=4, weights by softmax', 2),
     'attention by distance': ('walk: sum, heads=1, channels=8, weights by softmax', 2),
-    'scaled': ('walk: mean, heads=1, channels=8', 1),
-    'scaled, max': ('walk: max, heads=1, channels=8', 1),
+    'scaled': ('walk: mean, heads=1, channels=8', 2),
+    'scaled, max': ('walk: max, heads=1, channels=8', 2),
     'moved': ('walk: mean, heads=1, channels=3', 2),
     'filtered': ('network on chunks of edges: sum', 0),
 }

@@ -13,6 +13,7 @@ _KNOWN = 'tests/conv/modules/test_known_nodes.py'
 _CALLS = 'tests/conv/modules/test_calls.py'
 _TRACED = 'tests/conv/modules/test_traced_edges.py'
 _SEVERAL = 'tests/conv/modules/test_several_sets.py'
+_ARGUMENTS = 'tests/conv/modules/test_several_arguments.py'
 
 OF_REMADE_EDGES = (
     Mutation(
@@ -252,6 +253,48 @@ OF_REMADE_EDGES = (
         "elif node.op == 'input' and node.residency == EDGE:",
         'elif False:',
         f'{_SEVERAL} -k "own_code and any and WeighedAlone"',
+    ),
+    Mutation(
+        'edges of the first argument for those of another',
+        'compiler/sets_of_edges.py',
+        'sets = tuple([None if one is given[0] else one for one in sets])',
+        'sets = tuple([None if isinstance(one, Made) else one for one in sets])',
+        f'{_ARGUMENTS} -k "own_code and any and Signed"',
+    ),
+    Mutation(
+        'values of the first argument for those of another',
+        'conv/_module_calls.py',
+        "Given('edge', item, of_edges=of_edges)",
+        "Given('edge', item)",
+        f'{_ARGUMENTS} -k "own_code and any and OfOne"',
+    ),
+    Mutation(
+        'values of edges that are not told apart in a plan',
+        'conv/_plans.py',
+        '                item.of_edges,\n',
+        '',
+        f'{_ARGUMENTS} -k of_as_many',
+    ),
+    Mutation(
+        'examples of as many edges for all arguments',
+        'compiler/examples.py',
+        '_MORE = 4, 6',
+        '_MORE = 0, 0',
+        f'{_ARGUMENTS} -k "own_code and any and Joined"',
+    ),
+    Mutation(
+        'nodes of which there are as many as further edges',
+        'conv/_module_calls.py',
+        'told = nums_nodes(of_rows, *num_edges) or nums_nodes(of_rows, num_edges[0])',
+        'told = nums_nodes(of_rows, *num_edges)',
+        f'{_ARGUMENTS} -k as_many_edges_as_nodes',
+    ),
+    Mutation(
+        'numbers of edges of which those of one argument alone are looked at',
+        'conv/_modules.py',
+        'self._few = None if call.others else Few.of',
+        'self._few = Few.of',
+        f'{_ARGUMENTS} -k few_of_the_first',
     ),
     Mutation(
         'nodes without edges of another set',

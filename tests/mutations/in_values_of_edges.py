@@ -9,8 +9,37 @@ _WRITES = 'tests/compiler/test_writes_and_settings.py'
 _WEIGHTS = 'tests/compiler/test_returned_weights.py'
 _WORDS = 'tests/cpu/test_elementary.py'
 _EQUATIONS = 'tests/compiler/test_equations.py'
+_SCORES = 'tests/compiler/passes/test_maps_to_one.py'
 
 OF_VALUES_OF_EDGES = (
+    Mutation(
+        'scores by networks that are networks',
+        'compiler/forms.py',
+        '        lambda: _values_of_products(message),\n',
+        '',
+        f'{_SCORES} -k scores_are_walks',
+    ),
+    Mutation(
+        'values in memory that each walk maps again',
+        'compiler/forms.py',
+        "        raise Refused('maps of values in memory')\n",
+        '        pass\n',
+        'tests/compiler/test_shared_networks.py -k "maps_are_taken_once and Moved"',
+    ),
+    Mutation(
+        'what was aggregated before written another way',
+        'compiler/ir.py',
+        'if on_edges and is_brought(node):',
+        'if False:',
+        f'{_SCORES} -k aggregated_before',
+    ),
+    Mutation(
+        'what edges gather again taken for values of nodes',
+        'compiler/cost.py',
+        "if node.op == 'degree' or (of_aggregated and not is_on_edges):",
+        "if node.op == 'degree' or of_aggregated:",
+        'tests/compiler/test_cost.py',
+    ),
     Mutation(
         'gradients of what is added that are walked',
         'ops/values_along_edges.py',

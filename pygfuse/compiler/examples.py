@@ -1,0 +1,85 @@
+"""Examples of what a call brings: some edges, and more, of which functions of edges are computed while a module is
+captured, so that shapes tell what counts edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygfuse.compiler.ir import EDGE, SHARED, Node
+from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.remade import Made
+from pygfuse.compiler.structure import rebuilt
+
+# of two examples: numbers of nodes
+EXAMPLE_NODES = 5, 7
+# numbers of edges, of which some are loops; of those of each further argument so many more
+_EDGES = 13, 27
+_MORE = 4, 6
+
+
+def num_example_edges(k: int, place: int) -> int:
+    """How many edges an example has: all numbers of an example are different.
+
+    Args:
+        k: Which example.
+        place: Which argument the edges are, of those that are edges.
+
+    Example:
+        >>> [num_example_edges(0, place) for place in range(3)], [num_example_edges(1, place) for place in range(3)]
+        ([13, 17, 21], [27, 33, 39])
+    """
+    return _EDGES[k] + place * _MORE[k]
+
+
+def example_edges(k: int, place: int = 0) -> Tensor:
+    """Edges of an example; arguments as of `num_example_edges`."""
+    places = torch.arange(num_example_edges(k, place))
+    return torch.stack([places % EXAMPLE_NODES[k], (3 * places + 1) % EXAMPLE_NODES[k]])
+
+
+def example_numbers(node: Node, k: int, place: int) -> Tensor:
+    """Numbers for a value that a call or the layer holds.
+
+    Args:
+        node: The value.
+        k, place: As of `num_example_edges`, if it is of edges.
+    """
+    rows = {SHARED: (), EDGE: (num_example_edges(k, place),)}.get(node.residency, (EXAMPLE_NODES[k],))
+    shape = (*rows, *node.shape)
+    places = torch.arange(torch.Size(shape).numel()).view(shape)
+    if node.dtype.is_floating_point:
+        return (places / max(1, places.numel()) * 4 - 1.5).to(node.dtype)
+    return (places % 3).to(node.dtype)
+
+
+def on_examples(function: Callable, args: tuple, keywords: tuple = ()) -> tuple[Any, Any]:
+    """What a function gives of both examples.
+
+    Args:
+        function: The function.
+        args, keywords: What it is given, as of `Made`.
+
+    Raises:
+        Refused: If it gives nothing.
+    """
+    few, many = (_on_example(function, args, keywords, k) for k in range(2))
+    return few, many
+
+
+def _on_example(function: Callable, args: tuple, keywords: tuple, k: int) -> Any:
+    def example(item: Any) -> Any:
+        if isinstance(item, Made):
+            return item.examples[k]
+        if isinstance(item, torch.device):
+            return torch.device('cpu')
+        return item
+
+    try:
+        found, named = rebuilt((args, dict(keywords)), example)
+        return function(*found, **named)
+    except Exception as error:
+        raise Refused(f'{function.__name__} of edges: {error}') from error
