@@ -61,7 +61,7 @@ def operations_of(node: Node) -> int:
 
 
 def cost_as_written(output: Node) -> Cost:
-    """What PyG computes: on edges, but for what is aggregated or written of nodes before edges gather it; all is kept."""
+    """What PyG computes: on edges, but for what is aggregated or of nodes before edges gather it; all of it is kept."""
     counted, held = dict.fromkeys(_PLACES, 0), 0
     order = in_order(output)
     of_nodes = written_of_nodes(order)

@@ -16,39 +16,19 @@ from pygfuse.compiler.structure import rebuilt
 
 # of two examples: numbers of nodes
 EXAMPLE_NODES = 5, 7
-# numbers of edges, of which some are loops; of those of each further argument so many more
+# numbers of edges, of which some are loops; those of all arguments are as many
 _EDGES = 13, 27
-_MORE = 4, 6
 
 
-def num_example_edges(k: int, place: int) -> int:
-    """How many edges an example has: all numbers of an example are different.
-
-    Args:
-        k: Which example.
-        place: Which argument the edges are, of those that are edges.
-
-    Example:
-        >>> [num_example_edges(0, place) for place in range(3)], [num_example_edges(1, place) for place in range(3)]
-        ([13, 17, 21], [27, 33, 39])
-    """
-    return _EDGES[k] + place * _MORE[k]
-
-
-def example_edges(k: int, place: int = 0) -> Tensor:
-    """Edges of an example; arguments as of `num_example_edges`."""
-    places = torch.arange(num_example_edges(k, place))
+def example_edges(k: int) -> Tensor:
+    """Edges of the first example or of the second."""
+    places = torch.arange(_EDGES[k])
     return torch.stack([places % EXAMPLE_NODES[k], (3 * places + 1) % EXAMPLE_NODES[k]])
 
 
-def example_numbers(node: Node, k: int, place: int) -> Tensor:
-    """Numbers for a value that a call or the layer holds.
-
-    Args:
-        node: The value.
-        k, place: As of `num_example_edges`, if it is of edges.
-    """
-    rows = {SHARED: (), EDGE: (num_example_edges(k, place),)}.get(node.residency, (EXAMPLE_NODES[k],))
+def example_numbers(node: Node, k: int) -> Tensor:
+    """Numbers for a value that a call or the layer holds, in the first example or the second."""
+    rows = {SHARED: (), EDGE: (_EDGES[k],)}.get(node.residency, (EXAMPLE_NODES[k],))
     shape = (*rows, *node.shape)
     places = torch.arange(torch.Size(shape).numel()).view(shape)
     if node.dtype.is_floating_point:

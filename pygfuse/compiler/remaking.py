@@ -72,9 +72,7 @@ class Remaking:
     ) -> None:
         others = others or {}
         self._given = _brought_edges(GIVEN_EDGES, run.edge_index)
-        self.others = {
-            name: _brought_edges(OtherEdges(name), run.others[name], place) for place, name in enumerate(others, 1)
-        }
+        self.others = {name: _brought_edges(OtherEdges(name), run.others[name]) for name in others}
         self._of_others = {value: name for name, values in others.items() for value in values}
         self.edges = dataclasses.replace(prototype, made=self._given)
         self.device = device
@@ -324,8 +322,7 @@ class Remaking:
         if node.op == 'input':
             if node.attributes['source'] in self._values:
                 return self._values[node.attributes['source']][0]
-            place = 1 + [*self.others].index(of) if (of := self._of_others.get(node.attributes['source'])) else 0
-            return self._brought(node, None, (node,), [example_numbers(node, k, place) for k in range(2)])
+            return self._brought(node, None, (node,), [example_numbers(node, k) for k in range(2)])
         operation = OPERATIONS.get(node.op)
         is_known = operation is not None and (operation.residency is None or node.op in _OF_ALL_NODES)
         if not is_known or node.op in (*OF_ALL_EDGES, 'dropout') or _mixes(node):
@@ -381,13 +378,12 @@ def _key(item: Any) -> Any:
     return item if isinstance(item, Made) else (type(item), item)
 
 
-def _brought_edges(said: Any, edge_index: Tensor, place: int = 0) -> Made:
+def _brought_edges(said: Any, edge_index: Tensor) -> Made:
     """Edges that an argument brings.
 
     Args:
         said: What says that they are meant.
         edge_index: Those of a call.
-        place: Which of the arguments it is.
     """
-    examples = tuple([example_edges(k, place).to(edge_index.dtype) for k in range(2)])
+    examples = tuple([example_edges(k).to(edge_index.dtype) for k in range(2)])
     return Made(None, (said,), examples=examples, is_whole=True)

@@ -273,14 +273,7 @@ OF_REMADE_EDGES = (
         'conv/_plans.py',
         '                item.of_edges,\n',
         '',
-        f'{_ARGUMENTS} -k of_as_many',
-    ),
-    Mutation(
-        'examples of as many edges for all arguments',
-        'compiler/examples.py',
-        '_MORE = 4, 6',
-        '_MORE = 0, 0',
-        f'{_ARGUMENTS} -k "own_code and any and Joined"',
+        f'{_ARGUMENTS} -k of_the_wrong_edges',
     ),
     Mutation(
         'nodes of which there are as many as further edges',

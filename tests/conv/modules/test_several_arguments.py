@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -89,6 +91,20 @@ def test_values_of_as_many_edges_of_the_one_or_the_other():
         arguments |= {'weight': torch.rand(60), 'is_far': counts[1] == 60}
         torch.testing.assert_close(compiled(**arguments), module(**arguments))
         assert compiled.note.reason is None
+
+
+def test_values_of_the_wrong_edges():
+    """They are an error of torch's, also where a plan knows such a call but for whose they are."""
+    torch.manual_seed(0)
+    compiled = pygfuse.compile(Weighed())
+    for counts in ((60, 40), (40, 60)):
+        edges = [torch.randint(NODES, (2, count)) for count in counts]
+        given = {'x': torch.randn(NODES, WIDTH), 'edge_index': edges[0], 'far_edge_index': edges[1]}
+        raised = (
+            contextlib.nullcontext() if counts[0] == 60 else pytest.raises(RuntimeError, match='must match the size')
+        )
+        with raised:
+            compiled(**given, weight=torch.rand(60), is_far=False)
 
 
 def test_few_of_the_first_argument(monkeypatch):
