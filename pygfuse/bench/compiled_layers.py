@@ -100,6 +100,10 @@ def _signed(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
     return {'x': x, 'pos_edge_index': edge_index[:, order[:half]], 'neg_edge_index': edge_index[:, order[half:]]}
 
 
+def _pairs(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.randint(x.shape[0], edge_index.shape)
+
+
 def _typed(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
     return {'x_dict': {'node': x}, 'edge_index_dict': {METADATA[1][0]: edge_index}}
 
@@ -146,6 +150,10 @@ LAYERS: dict[str, CompiledLayer] = {
     ),
     'MPNN, own message': CompiledLayer(
         lambda: own.MatrixOfEdges(HALF, EDGE_DIM, CHANNELS), _with(edge_attr=_of_edges(EDGE_DIM)), HALF, True
+    ),
+    'friends and foes, own module': CompiledLayer(lambda: own_modules.FriendsAndFoes(CHANNELS), _signed),
+    'scored pairs, own module': CompiledLayer(
+        lambda: own_modules.ScoredPairs(CHANNELS), _with(edge_label_index=_pairs), is_wide=True
     ),
     'EGNN, own module': CompiledLayer(lambda: own_modules.Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
     'network, own module': CompiledLayer(lambda: own_modules.Network(CHANNELS), is_wide=True),

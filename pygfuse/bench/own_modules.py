@@ -206,3 +206,34 @@ class Hyperedges(Module):
         held = torch.zeros_like(others).index_add_(0, hyperedge, self.lin(x)[node])
         others = others + F.relu(self.back(held))
         return torch.zeros_like(x).index_add_(0, node, others[hyperedge]), others
+
+
+class FriendsAndFoes(Module):
+    """Means along the edges of two arguments, each by a map of its own."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.friends, self.foes, self.lin = (Linear(channels, channels) for _ in range(3))
+
+    def forward(self, x: Tensor, pos_edge_index: Tensor, neg_edge_index: Tensor) -> Tensor:
+        out = self.lin(x)
+        for lin, (src, dst) in ((self.friends, pos_edge_index), (self.foes, neg_edge_index)):
+            count = torch.zeros(x.shape[0], device=x.device).index_add_(
+                0, dst, torch.ones(dst.shape[0], device=x.device)
+            )
+            out = out + torch.zeros_like(x).index_add_(0, dst, lin(x)[src]) / count.clamp(min=1).unsqueeze(1)
+        return out.relu()
+
+
+class ScoredPairs(Module):
+    """A sum along edges, and a score by a network of each pair of another argument."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.lin = Linear(channels, channels)
+        self.nn = Sequential(Linear(2 * channels, channels), ReLU(), Linear(channels, 1))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
+        x = torch.zeros_like(x).index_add_(0, edge_index[1], self.lin(x)[edge_index[0]]).relu()
+        first, second = edge_label_index
+        return self.nn(torch.cat([x[first], x[second]], dim=-1)).squeeze(-1)

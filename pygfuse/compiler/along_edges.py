@@ -83,6 +83,11 @@ class AlongEdges:
         return f'walk: values of edges, heads={self.walk.heads}, channels={self.walk.channels}'
 
     @property
+    def num_summed(self) -> int:
+        """How many numbers each value is a sum of."""
+        return self.walk.heads * self.walk.channels // self.message.width
+
+    @property
     def of_program(self) -> dict[str, Node | Factors]:
         """The values of the program's operands by name."""
         return {name: operand for name, operand in self.walk.operands.items() if name != self.factor}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.note import Note
+from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.by_type import types_in, why_no_types
 from pygfuse.compiler.called import summed
 from pygfuse.compiler.capture import Captured
@@ -52,7 +53,7 @@ from pygfuse.compiler.untouched import guarded_sides
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of
 from pygfuse.compiler.written import Run, written
 from pygfuse.mapping.edge_chunks import are_too_many_to_keep
-from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of, fewest_of_chunks
+from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of, fewest_of_chunks, fewest_of_sums
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges import SUMS
 
@@ -215,6 +216,7 @@ class Plan:
         every = {id(form): form for form in self.walks.values()}
         small = {key for key, form in every.items() if isinstance(form, Chunked) and form.is_small}
         forms = [form for key, form in every.items() if key not in small]
+        sums = [form.num_summed for form in forms if isinstance(form, AlongEdges) and form.num_summed > 1]
         has_network = not all(isinstance(form, Walk) for form in forms)
         # rows of a table are computed for nodes and for the table, which PyG's compute once an edge
         looks_up = any(node.op == 'lookup' for node in self.steps)
@@ -234,13 +236,14 @@ class Plan:
         return max(
             fewest_of(
                 is_long=is_long,
-                is_short=self._is_short or bool(small),
+                is_short=self._is_short,
                 is_normalised=any(form.is_normalised for form in networks),
                 is_several=of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
                 is_returned=not all(map(are_written_along, returned)),
                 is_computed_again=is_more,
             ),
             fewest_of_chunks(row_bytes, is_again) if self.chunked_reductions or is_chunked else 0,
+            fewest_of_sums(min(sums)) if small and sums else 0,
         )
 
     @functools.cached_property

@@ -23,6 +23,9 @@ MOST_OF_RETURNED = 2**12
 MOST_OF_COMPUTED_AGAIN = 2**12
 # the same of a module that gathers itself, whose arguments are looked at in each call
 MOST_OF_A_MODULE = 2**10
+# numbers in rows of edges: up to so many, PyG's operators on them take less than a walk that writes sums over channels,
+# and operators on these
+MOST_OF_SUMS = 2**15
 # numbers in a matrix for each edge: up to so many, PyG's product with these takes less than products added up first
 MOST_OF_MATRICES = 2**18
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
@@ -154,7 +157,7 @@ def fewest_of(
 
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
-        is_short: Whether PyG's are few, or what stands for them has as many beside a kernel.
+        is_short: Whether PyG's are few.
         is_normalised: Whether a network normalises, which operators of torch compute.
         is_several: Whether several forms run one after the other, networks among them.
         is_returned: Whether values of edges are returned.
@@ -190,6 +193,19 @@ def fewest_of_matrices(numbers: int, is_differentiated: bool) -> int:
     """
     most, edges = MOST_OF_MATRICES // max(numbers, 1), MOST_OF_OPERATORS
     return (min(edges, most) if is_differentiated else min(4 * edges, 2 * most)) + 1
+
+
+def fewest_of_sums(width: int) -> int:
+    """From how many edges on PyG's operators take more than a walk that writes sums over channels, and a few on these.
+
+    Args:
+        width: How many numbers a sum is of.
+
+    Example:
+        >>> fewest_of_sums(64), fewest_of_sums(16)
+        (513, 2049)
+    """
+    return MOST_OF_SUMS // max(width, 1) + 1
 
 
 def fewest_of_chunks(row_bytes: int, is_computed_again: bool = False) -> int:
