@@ -20,7 +20,7 @@ from pygfuse.compiler.places import NUM_TARGETS, Rows
 from pygfuse.compiler.remade import OtherEdges, Run
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
-from pygfuse.conv._held_by_name import NOTHING_READ, Read, holds_by_name, opened
+from pygfuse.conv._held_by_name import NOTHING_READ, Read, opened
 
 INDICES = torch.int64, torch.int32
 _ANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
@@ -46,50 +46,6 @@ TWO_SETS: tuple[Sets, ...] = (0, 1), (1, 0)
 ALL_EMBEDDED: Sets = (1,)
 # all of them in the order in which they are tried
 ALL_SETS: tuple[Sets, ...] = ONE_SET, *TWO_SETS, ALL_EMBEDDED
-
-
-class Few(NamedTuple):
-    """What tells that edges are few.
-
-    Attributes:
-        place: Which positional argument the edges are, or are within.
-        name: Its name.
-        within: Where in it they are, by places and names.
-        fewest: From how many edges on all else is looked at.
-        device: Where such edges are.
-        reason: Why the class's own ``forward`` runs for fewer.
-    """
-
-    place: int
-    name: str
-    within: tuple[int | str, ...]
-    fewest: int
-    device: torch.device
-    reason: str
-
-    @staticmethod
-    def of(forward: Any, call: ModuleCall, fewest: int, reason: str) -> Few:
-        """The same of calls like this one."""
-        name, *within = call.names[0].split('.')
-        place = list(_signature(forward).parameters).index(name) - 1
-        within = [int(part) if part.isdigit() else part for part in within]
-        return Few(place, name, tuple(within), fewest, call.edge_index.device, reason)
-
-    def has(self, args: tuple, kwargs: Mapping[str, Any]) -> bool:
-        """Whether the edges of a call are few."""
-        edges = args[self.place] if self.place < len(args) else kwargs.get(self.name)
-        for part in self.within:
-            edges = _part(edges, part)
-        edges = edges[0] if type(edges) in (tuple, list) and edges else edges
-        is_plain = type(edges) is Tensor and edges.dim() > 0 and edges.device == self.device
-        return is_plain and 0 < edges.shape[-1] < self.fewest
-
-
-def _part(held: Any, part: int | str) -> Any:
-    """What a tuple or a list holds at a place, or an object by a name; None if it is not there."""
-    if type(part) is int:
-        return held[part] if type(held) in (tuple, list) and part < len(held) else None
-    return held[part] if holds_by_name(held) and part in held else None
 
 
 class ModuleCall(NamedTuple):
@@ -215,19 +171,20 @@ class _Counts(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _signature(function: Any) -> inspect.Signature:
+def signature_of(function: Any) -> inspect.Signature:
+    """The signature of a function, looked for once."""
     return inspect.signature(function)
 
 
 def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name, those by default included."""
     try:
-        bound = _signature(forward).bind(None, *args, **kwargs)
+        bound = signature_of(forward).bind(None, *args, **kwargs)
     except TypeError as error:
         raise Refused(str(error)) from None
     bound.apply_defaults()
     _, *named = bound.arguments.items()
-    any_of = [one.name for one in _signature(forward).parameters.values() if one.kind in _ANY]
+    any_of = [one.name for one in signature_of(forward).parameters.values() if one.kind in _ANY]
     others = [name for name, item in named if name in any_of and item]
     if others:
         raise Refused(f'its forward takes any arguments ({", ".join(others)})')
@@ -291,7 +248,7 @@ def names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
 
 def names_of(forward: Any) -> tuple[str, ...]:
     """The names of what a ``forward`` takes."""
-    return tuple(_signature(forward).parameters)[1:]
+    return tuple(signature_of(forward).parameters)[1:]
 
 
 def takes_edges(forward: Any) -> bool:

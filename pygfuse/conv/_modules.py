@@ -19,13 +19,13 @@ from pygfuse.compiler.modules import CapturedModule, capture_module
 from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import check_types
+from pygfuse.conv._few_of_a_module import Few
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
 from pygfuse.conv._module_calls import (
     ALL_EMBEDDED,
     ALL_SETS,
     NO_EDGES,
     ONE_SET,
-    Few,
     ModuleCall,
     Sets,
     call_of,
@@ -171,8 +171,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return plan
         fewest = self._fewest_edges(plan, call)
         if call.num_edges < fewest:
-            # which looks at the edges of one argument alone
-            self._few = None if call.others else Few.of(self.plain.forward, call, fewest, plan.why_few)
+            self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
         sets = [call.edge_index]

@@ -94,9 +94,9 @@ OF_MODULES = (
     ),
     Mutation(
         'few edges of another device',
-        'conv/_module_calls.py',
-        'return is_plain and 0 < edges.shape[-1] < self.fewest',
-        'return is_plain',
+        'conv/_few_of_a_module.py',
+        'return 0 < count < self.fewest',
+        'return True',
         f'{_MODULES} -k few_edges_run',
     ),
     Mutation(

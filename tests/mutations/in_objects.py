@@ -74,7 +74,7 @@ OF_OBJECTS = (
     ),
     Mutation(
         'few edges within objects',
-        'conv/_module_calls.py',
+        'conv/_few_of_a_module.py',
         'return held[part] if holds_by_name(held) and part in held else None',
         'return None',
         f'{_OBJECTS} -k few_edges',

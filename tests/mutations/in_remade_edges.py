@@ -284,9 +284,9 @@ OF_REMADE_EDGES = (
     ),
     Mutation(
         'numbers of edges of which those of one argument alone are looked at',
-        'conv/_modules.py',
-        'self._few = None if call.others else Few.of',
-        'self._few = Few.of',
+        'conv/_few_of_a_module.py',
+        'for name in (call.names[0], *call.others)]',
+        'for name in call.names[:1]]',
         f'{_ARGUMENTS} -k few_of_the_first',
     ),
     Mutation(

@@ -1,0 +1,80 @@
+"""Calls of modules whose edges are so few that nothing else of them is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pygfuse.conv._held_by_name import holds_by_name
+from pygfuse.conv._module_calls import ModuleCall, signature_of
+
+
+class Held(NamedTuple):
+    """Where an argument is, or what it holds.
+
+    Attributes:
+        place: Which positional argument.
+        name: Its name.
+        within: Where in it, by places and names.
+    """
+
+    place: int
+    name: str
+    within: tuple[int | str, ...]
+
+    @staticmethod
+    def of(forward: Any, name: str) -> Held:
+        """Where a leaf of the arguments of a ``forward`` is."""
+        name, *within = name.split('.')
+        place = list(signature_of(forward).parameters).index(name) - 1
+        return Held(place, name, tuple([int(part) if part.isdigit() else part for part in within]))
+
+    def found(self, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+        """What is there in a call; None if nothing is."""
+        item = args[self.place] if self.place < len(args) else kwargs.get(self.name)
+        for part in self.within:
+            item = _part(item, part)
+        return item
+
+
+class Few(NamedTuple):
+    """What tells that edges are few.
+
+    Attributes:
+        held: Where the edges are, or one of their rows, and those of further arguments.
+        fewest: From how many edges on all else is looked at.
+        device: Where such edges are.
+        reason: Why the class's own ``forward`` runs for fewer.
+    """
+
+    held: tuple[Held, ...]
+    fewest: int
+    device: torch.device
+    reason: str
+
+    @staticmethod
+    def of(forward: Any, call: ModuleCall, fewest: int, reason: str) -> Few:
+        """The same of calls like this one."""
+        held = [Held.of(forward, name) for name in (call.names[0], *call.others)]
+        return Few(tuple(held), fewest, call.edge_index.device, reason)
+
+    def has(self, args: tuple, kwargs: Mapping[str, Any]) -> bool:
+        """Whether the edges of a call are few."""
+        count = 0
+        for held in self.held:
+            edges = held.found(args, kwargs)
+            edges = edges[0] if type(edges) in (tuple, list) and edges else edges
+            if type(edges) is not Tensor or edges.dim() == 0 or edges.device != self.device:
+                return False
+            count += edges.shape[-1]
+        return 0 < count < self.fewest
+
+
+def _part(held: Any, part: int | str) -> Any:
+    """What a tuple or a list holds at a place, or an object by a name; None if it is not there."""
+    if type(part) is int:
+        return held[part] if type(held) in (tuple, list) and part < len(held) else None
+    return held[part] if holds_by_name(held) and part in held else None
