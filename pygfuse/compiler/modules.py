@@ -119,18 +119,17 @@ def capture_module(
     """
     device = run.edge_index.device
     others = _values_of_others(arguments)
-    if not others:
-        remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run)
-        try:
-            return _captured(plain, module, arguments, guards, remaking)
-        except Refused:
-            if not remaking.meets_several:
-                raise
-        for made in remaking.numbers:
-            # they are read again
-            guards.numbers.pop(made, None)
+    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run, others)
+    try:
+        return _captured(plain, module, arguments, guards, remaking)
+    except Refused:
+        if not remaking.meets_several:
+            raise
+    for made in remaking.numbers:
+        # they are read again
+        guards.numbers.pop(made, None)
     # what is gathered says along which edges
-    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, True), device, run, True, others)
+    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, True), device, run, others, reads_several=True)
     return _captured(plain, module, arguments, guards, remaking)
 
 

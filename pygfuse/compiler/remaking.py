@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -50,8 +50,8 @@ class Remaking:
         prototype: What stands for the edges of a call, without what makes them.
         device: Where the tensors of the call are.
         run: What the call makes that the code is captured for.
-        reads_several: Whether it may read several sets of edges (`pygfuse.compiler.sets_of_edges`).
         others: The names of further arguments that are edges, and of values of these.
+        reads_several: Whether it may read several sets of edges (`pygfuse.compiler.sets_of_edges`).
 
     Attributes:
         edges: What stands for the edges of a call.
@@ -67,10 +67,9 @@ class Remaking:
         prototype: EdgeIndexRows,
         device: torch.device,
         run: Run,
+        others: Mapping[str, Collection[str]],
         reads_several: bool = False,
-        others: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        others = others or {}
         self._given = _brought_edges(GIVEN_EDGES, run.edge_index)
         self.others = {name: _brought_edges(OtherEdges(name), run.others[name]) for name in others}
         self._of_others = {value: name for name, values in others.items() for value in values}
@@ -95,6 +94,9 @@ class Remaking:
         row = self.edges.target_row if is_target else 1 - self.edges.target_row
         if self._read.setdefault(row, made) is made or self.reads_several:
             return
+        self._meet_several()
+
+    def _meet_several(self) -> NoReturn:
         self.meets_several = True
         raise Refused(SEVERAL)
 
@@ -109,6 +111,9 @@ class Remaking:
             Refused: If they are not of the edges that are read.
         """
         read = {node.attributes['source'] for node in nodes if node.op == 'input'}
+        rows_of_others = {whole.row_of(row) for whole in self.others.values() for row in range(2)}
+        if not read.isdisjoint(self._of_others) or not rows_of_others.isdisjoint(self._read.values()):
+            self._meet_several()
         values = {name: made for name, (made, _) in self._values.items() if name in read}
         ends = self._read or {row: self._given.row_of(row) for row in range(2)}
         is_remade = any(made is not self._given.row_of(row) for row, made in ends.items())

@@ -262,6 +262,13 @@ OF_REMADE_EDGES = (
         f'{_ARGUMENTS} -k "own_code and any and Signed"',
     ),
     Mutation(
+        'an argument of edges that is not told from the first',
+        'compiler/remaking.py',
+        'if not read.isdisjoint(self._of_others) or not rows_of_others.isdisjoint(self._read.values()):',
+        'if False:',
+        f'{_ARGUMENTS} -k "own_code and any and OfOne"',
+    ),
+    Mutation(
         'values of the first argument for those of another',
         'conv/_module_calls.py',
         "Given('edge', item, of_edges=of_edges)",

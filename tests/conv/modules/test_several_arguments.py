@@ -156,6 +156,20 @@ def test_nodes_of_two_sets():
     assert_same(Between(), {**arguments, 'edge_index': edges[0], 'edge_label_index': edges[1]})
 
 
+class Unread(torch.nn.Module):
+    """What is of all edges, which no module of several sets has, beside an argument that is not read."""
+
+    def forward(self, x, edge_index, far_edge_index=None, of_others=None):
+        row, col = edge_index
+        score = (x[row] * x[col]).sum(dim=-1)
+        return torch.zeros_like(x).index_add_(0, col, x[row] * (score - score.max()).exp()[:, None])
+
+
+def test_an_argument_that_is_not_read():
+    torch.manual_seed(0)
+    assert_same(Unread(), several.ARGUMENTS[several.OfOne](given()))
+
+
 class Mixed(torch.nn.Module):
     """Features of the edges of one argument for those of the other, which are as many here."""
 
