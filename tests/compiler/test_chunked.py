@@ -177,13 +177,17 @@ def test_chunks_that_compute_much_again_are_for_more_edges(make, is_again, monke
     assert conv.note.reason.endswith(f' has no kernel, and there are {SO_FEW_EDGES}')
 
 
-def test_values_on_chunks_are_for_more_edges(monkeypatch):
+@pytest.mark.parametrize('are_narrow', [False, True])
+def test_values_on_chunks_are_for_more_edges(are_narrow, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_CHUNKED_BYTES', 2**20)
+    if not are_narrow:
+        monkeypatch.setattr('pygfuse.compiler.plan._NARROW_ON_CHUNKS', 0)
     example = GRAPHS['random']()
     conv = pygfuse.compile(Updated())
     conv(example.edge_index, x=example.x(8), pos=example.x(3))
     (plan,) = conv.plans()
-    assert plan.fewest_edges == fewest_of_chunks(4 * cost_as_written(plan.captured.output).held)
+    held = cost_as_written(plan.captured.output).held
+    assert plan.fewest_edges == fewest_of_chunks(4 * held, is_computed_again=are_narrow)
 
 
 @pytest.mark.parametrize('are_few', [False, True])
