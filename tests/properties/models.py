@@ -103,6 +103,10 @@ MADE: dict[str, Callable[[Tensor, Edges], Edges]] = {
 }  # fmt: skip
 
 
+# those that are as many as before, which torch may write into the memory of each other
+AS_MANY = ['turned around', 'sorted', 'a copy', 'other numbers of nodes']
+
+
 class RandomModel(Module):
     """Layers one after the other, with normalisations and residuals, and sums of graphs or scores of links."""
 
@@ -113,7 +117,8 @@ class RandomModel(Module):
         self.layers = ModuleList([LAYERS[name][0](draw) for name in names])
         norms = (Identity, lambda: LayerNorm(WIDTH), lambda: BatchNorm1d(WIDTH), lambda: pyg.GraphNorm(WIDTH))
         self.norms = ModuleList([draw.choice(norms)() for _ in names])
-        self.made = [draw.choice(['as they are', *MADE]) for _ in names]
+        made = draw.choice([['as they are', *MADE], AS_MANY])
+        self.made = [draw.choice(made) for _ in names]
         self.goes_on, self.adds, self.takes = ([draw.random() < share for _ in names] for share in (0.5, 0.4, 0.7))
         self.ends = draw.choice(['nodes', 'graphs', 'links', 'all layers'])
         self.out = Linear(WIDTH * (len(names) if self.ends == 'all layers' else 1), 3)
@@ -157,7 +162,7 @@ def graphs(draw: random.Random) -> list[tuple[Tensor, ...]]:
 
 
 def trained(model: Module, run: Callable[..., Tensor], given: Sequence[tuple[Tensor, ...]]) -> dict[str, Tensor]:
-    """What a model gives in each step, gradients of its arguments, and its parameters in the end.
+    """What a model gives in each step, gradients of its arguments, its parameters in the end, and what it gives then.
 
     Args:
         model: The model.
@@ -176,7 +181,10 @@ def trained(model: Module, run: Callable[..., Tensor], given: Sequence[tuple[Ten
         for k, one in enumerate(arguments):
             if one.is_floating_point():
                 found[f'gradient {k} of step {step}'] = torch.zeros_like(one) if one.grad is None else one.grad
-    return found | {name: value.detach().clone() for name, value in model.state_dict().items()}
+    found |= {name: value.detach().clone() for name, value in model.state_dict().items()}
+    # of which torch keeps no memory for a backward pass
+    with torch.no_grad():
+        return found | {f'output of graph {k} without gradients': run(*one) for k, one in enumerate(given[:2])}
 
 
 def fault_of(seed: int, backend: str) -> str | None:

@@ -14,6 +14,6 @@ def test_random_models_are_trained_as_pygs_are(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('seed', range(100, 104))
+@pytest.mark.parametrize('seed', range(105, 109))
 def test_inductor_trains_them_so_too(seed):
     assert fault_of(seed, 'inductor') is None
