@@ -74,7 +74,7 @@ _FEW_FORMS = 2
 _MUCH_MORE = 1.5
 # times the same: so much on chunks, which compute it twice, is most of a step
 _MUCH_ON_CHUNKS = 0.25
-# values of edges as wide have rows for each chunk that are worth it
+# numbers in a row: values of edges that are narrower take operators on chunks longer than PyG's
 _NARROW_ON_CHUNKS = 32
 # as many numbers computed on an edge as where values of networks are kept
 _MUCH_LESS = 1.2
@@ -234,7 +234,6 @@ class Plan:
         # maps that are computed again take longer than memory does
         maps = sum(operations_of(node) for node in on_chunks if node.op == 'linear')
         is_again = is_more or (self.chunked_reductions > 0 and maps > much)
-        # of narrow rows, what each chunk takes beside is most of it
         is_again |= is_chunked and self.chunked_reductions == 0 and max(n.width for n in on_chunks) < _NARROW_ON_CHUNKS
         row_bytes = written.held * self.captured.output.dtype.itemsize
         return max(

@@ -196,9 +196,8 @@ class Remaking:
             return counts in own
         named = {node.attributes['source'] for node in in_order(counts.node) if node.op == 'input'}
         counted = [node.attributes.get('counts') for node in in_order(counts.node)]
-        is_read = all(made in own for made in self._read.values()) and named.isdisjoint(
-            {*self._values, *self._of_others}
-        )
+        are_given = named.isdisjoint({*self._values, *self._of_others})
+        is_read = are_given and all(made in own for made in self._read.values())
         return is_read and all(self._counts_given(one) for one in counted if one is not None)
 
     def sets_apart(self, output: Node) -> tuple[Node, Remade]:

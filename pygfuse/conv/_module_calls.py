@@ -230,8 +230,10 @@ def are_other_edges(name: str, item: Any) -> bool:
         >>> are_other_edges('neg_edge_index', pairs), are_other_edges('labels', pairs)
         (True, False)
     """
+    if not isinstance(item, Tensor) or not are_edges(item):
+        return False
     name = name.rpartition('.')[2].lower()
-    return isinstance(item, Tensor) and are_edges(item) and any(part in name for part in _PARTS_OF_NAMES)
+    return any(part in name for part in _PARTS_OF_NAMES)
 
 
 def names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
