@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import DTYPES, backend_of
 from pygfuse.call.call import Call, Dropout
+from pygfuse.ops.compiled_graphs import register_fake
 
 
 def new_seed(like: Tensor | None = None) -> Tensor:
@@ -48,6 +49,6 @@ def dropout_factors(rows: int, heads: int, probability: float, seed: Tensor, lik
     return backend_of(device).dropout_factors(rows, heads, dropout, drawn).to(like.dtype)
 
 
-@dropout_factors.register_fake
+@register_fake(dropout_factors)
 def _(rows, heads, probability, seed, like):
     return like.new_empty(rows, heads)

@@ -13,6 +13,7 @@ from torch import Tensor
 from pygfuse._lib.backends import DTYPES, hag_walks_of
 from pygfuse.hag.hag import Hag
 from pygfuse.ops.aggregation import aggregate
+from pygfuse.ops.compiled_graphs import register_fake
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.tags import OF_EDGES
 from pygfuse.program.library.neighbours import NEIGHBOURS
@@ -86,7 +87,7 @@ def _hag_sum(
     return hag_walks_of(x.device).sums(_hag(serial, backwards), x.contiguous(), factors, row_factors)
 
 
-@_hag_sum.register_fake
+@register_fake(_hag_sum)
 def _(x, factors, row_factors, serial, backwards, rows):
     return x.new_empty(rows, x.shape[1])
 
@@ -112,7 +113,7 @@ def _hag_extreme(x: Tensor, serial: int, rows: int, smallest: bool) -> tuple[Ten
     return hag_walks_of(x.device).extremes(_hag(serial), x.contiguous(), smallest)
 
 
-@_hag_extreme.register_fake
+@register_fake(_hag_extreme)
 def _(x, serial, rows, smallest):
     return x.new_empty(rows, x.shape[1]), x.new_empty(rows, x.shape[1])
 
@@ -123,7 +124,7 @@ def _hag_extreme_backward(x: Tensor, out: Tensor, ties: Tensor, grad: Tensor, se
     return levels.extremes_backward(_hag(serial), x.contiguous(), out, ties, grad.contiguous(), smallest)
 
 
-@_hag_extreme_backward.register_fake
+@register_fake(_hag_extreme_backward)
 def _(x, out, ties, grad, serial, smallest):
     return x.new_empty(x.shape)
 

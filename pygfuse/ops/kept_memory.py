@@ -13,6 +13,8 @@ from collections.abc import Callable
 from torch._ops import OpOverload
 from torch.library import CustomOpDef
 
+from pygfuse.ops.compiled_graphs import register_fake
+
 _LOWERING = 'torch._inductor.lowering'
 _CANNOT_KEEP = (
     'torch.compile of this version may write into the memory of edges, from which pygfuse cannot keep it: use '
@@ -34,7 +36,7 @@ def fake_of(operator: CustomOpDef) -> Callable[[Callable], Callable]:
                 _keep(operator._opoverload)
             return fake(*given, **named)
 
-        operator.register_fake(traced)
+        register_fake(operator)(traced)
         return fake
 
     return register

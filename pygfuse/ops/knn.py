@@ -12,6 +12,7 @@ from pygfuse._lib.backends import neighbour_search_of
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.graph.graph import Graph
 from pygfuse.ops.clouds import check_alike, check_batch_size, check_flow, checked_batch, pointers, prepared
+from pygfuse.ops.compiled_graphs import register_fake
 from pygfuse.ops.tags import OF_EDGES
 
 __all__ = ['knn', 'knn_graph']
@@ -181,7 +182,7 @@ def _knn(
     return search(points, queries, ptr_x, ptr_y, lengths, without_self, flow == FLOWS[1])
 
 
-@_knn.register_fake
+@register_fake(_knn)
 def _(x, y, k, batch_x, batch_y, cosine, batch_size, flow, names):
     edges = torch.library.get_ctx().new_dynamic_size()
     return x.new_empty(2, edges, dtype=torch.int64)

@@ -23,6 +23,7 @@ from pygfuse.ops.clouds import (
     pointers,
     prepared,
 )
+from pygfuse.ops.compiled_graphs import register_fake
 from pygfuse.ops.tags import OF_EDGES
 
 __all__ = ['radius', 'radius_graph']
@@ -171,7 +172,7 @@ def _radius(
     return search(Within(points, queries, ptr_x, ptr_y, r, max_num_neighbors, y is None, flow == FLOWS[1]))
 
 
-@_radius.register_fake
+@register_fake(_radius)
 def _(x, y, r, batch_x, batch_y, max_num_neighbors, batch_size, flow, names):
     edges = torch.library.get_ctx().new_dynamic_size()
     return x.new_empty(2, edges, dtype=torch.int64)

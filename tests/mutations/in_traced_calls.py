@@ -69,6 +69,20 @@ OF_TRACED_CALLS = (
         'tests/ops/test_kept_memory.py -k "SAGEConv and False"',
     ),
     Mutation(
+        'compiled graphs on disk of another state of the package',
+        'ops/compiled_graphs.py',
+        "config.cache_key_tag = ' '.join(filter(None, (config.cache_key_tag, tag)))",
+        'pass',
+        'tests/ops/test_compiled_graphs.py',
+    ),
+    Mutation(
+        'a digest of the sources',
+        'ops/compiled_graphs.py',
+        "{path.relative_to(package).as_posix()}\\0'.encode() + path.read_bytes()",
+        "{path.relative_to(package).as_posix()}\\0'.encode()",
+        'tests/ops/test_compiled_graphs.py -k digest',
+    ),
+    Mutation(
         'a trace of all',
         'conv/_untraced.py',
         'return not (is_one or torch.compiler.is_exporting())',
