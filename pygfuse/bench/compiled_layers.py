@@ -22,6 +22,8 @@ from pygfuse.bench import own_modules
 CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
 # layers that hold a matrix for each edge, or maps of several heads
 NARROW, HALF = 16, 32
+# of a batch over one graph
+SAMPLES = 4
 WIDTHS = {'in_channels': CHANNELS, 'out_channels': CHANNELS}
 ATTENTION = {'in_channels': CHANNELS, 'out_channels': CHANNELS // HEADS, 'heads': HEADS}
 PNA = {**WIDTHS, 'aggregators': ['mean', 'min', 'max', 'std'], 'scalers': ['identity', 'amplification', 'attenuation']}
@@ -100,6 +102,11 @@ def _signed(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
     return {'x': x, 'pos_edge_index': edge_index[:, order[:half]], 'neg_edge_index': edge_index[:, order[half:]]}
 
 
+def _signals(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
+    # as many numbers as features of nodes have
+    return {'signals': x.view(x.shape[0], SAMPLES, -1).transpose(0, 1).contiguous(), 'edge_index': edge_index}
+
+
 def _pairs(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randint(x.shape[0], edge_index.shape)
 
@@ -154,6 +161,9 @@ LAYERS: dict[str, CompiledLayer] = {
     'friends and foes, own module': CompiledLayer(lambda: own_modules.FriendsAndFoes(CHANNELS), _signed),
     'scored pairs, own module': CompiledLayer(
         lambda: own_modules.ScoredPairs(CHANNELS), _with(edge_label_index=_pairs), is_wide=True
+    ),
+    'sensor signals, own module': CompiledLayer(
+        lambda: own_modules.SensorSignals(CHANNELS // SAMPLES), _signals, is_wide=True
     ),
     'EGNN, own module': CompiledLayer(lambda: own_modules.Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
     'network, own module': CompiledLayer(lambda: own_modules.Network(CHANNELS), is_wide=True),

@@ -237,3 +237,16 @@ class ScoredPairs(Module):
         x = torch.zeros_like(x).index_add_(0, edge_index[1], self.lin(x)[edge_index[0]]).relu()
         first, second = edge_label_index
         return self.nn(torch.cat([x[first], x[second]], dim=-1)).squeeze(-1)
+
+
+class SensorSignals(Module):
+    """Gated sums of a batch of signals over one graph, ``[samples, nodes, channels]``."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.lin, self.target, self.source = (Linear(channels, channels) for _ in range(3))
+
+    def forward(self, signals: Tensor, edge_index: Tensor) -> Tensor:
+        row, col = edge_index
+        gate = torch.sigmoid(self.target(signals)[:, col] + self.source(signals)[:, row])
+        return torch.zeros_like(signals).index_add(1, col, gate * self.lin(signals)[:, row])

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from pygfuse.compiler.copies import Copies
+from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import SOURCE, TARGET, Node
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, OF_NODES, Place, Rows
 from pygfuse.compiler.refusal import Refused
@@ -15,7 +17,7 @@ from pygfuse.compiler.symbols import Symbol, handler
 _NUMBERS = {'zeros': 0.0, 'ones': 1.0}
 
 
-def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbol:
+def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbol | Copies:
     """A tensor of one number.
 
     Args:
@@ -26,6 +28,9 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
     Raises:
         Refused: If it has no row for each node or edge, or is of no floating type.
     """
+    shape, sizes = tuple(shape), REMAKING.get().copies if REMAKING.get() is not None else ()
+    if sizes and [type(size) for size in shape[: len(sizes)]] == [int] * len(sizes) and shape[: len(sizes)] == sizes:
+        return Copies(filled(shape[len(sizes) :], number, dtype), sizes)
     rows, *inner = shape
     dtype = torch.get_default_dtype() if dtype is None else dtype
     is_known = isinstance(rows, Rows) and int(rows) in (NUM_EDGES, *OF_NODES)

@@ -16,6 +16,7 @@ from torch.nn import BatchNorm1d, Module
 from torch_geometric.nn.aggr import Aggregation
 
 from pygfuse.compiler.beside_edges import as_rows, as_value
+from pygfuse.compiler.copies import record_leaf
 from pygfuse.compiler.filled import filled
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.places import (
@@ -32,7 +33,7 @@ from pygfuse.compiler.places import (
 )
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import write
-from pygfuse.compiler.symbols import ANY_OF_NODES, HANDLERS, Symbol, are_of_nodes, made
+from pygfuse.compiler.symbols import ANY_OF_NODES, HANDLERS, OfCopies, Recorded, Symbol, are_of_nodes, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function
@@ -214,6 +215,8 @@ def is_instance(found: Any, kinds: Any) -> bool:
     """``isinstance`` of what a symbol or the edges stand for."""
     if isinstance(found, OfEdges):
         return issubclass(found.kind, kinds)
+    if isinstance(found, OfCopies):
+        return issubclass(torch.Tensor, kinds)
     if not isinstance(found, Symbol):
         return isinstance(found, kinds)
     source = found.node.attributes.get('source') if found.node.op == 'input' else None
@@ -222,16 +225,19 @@ def is_instance(found: Any, kinds: Any) -> bool:
 
 def _or_real(leaf: Callable, real: Callable) -> Callable:
     """A function that takes symbols and tensors."""
+    signature = inspect.signature(real)
 
     @functools.wraps(real)
     def either(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
-        if not any(isinstance(a, (Symbol, OfEdges)) for a in given):
+        if not any(isinstance(a, (Recorded, OfEdges)) for a in given):
             return real(*args, **kwargs)
+        if any(isinstance(a, OfCopies) for a in given):
+            return record_leaf(either, signature, args, kwargs)
         symbols = [a for a in given if isinstance(a, Symbol)]
         if len(symbols) == 2 and are_of_nodes(symbols) and not any(isinstance(a, OfEdges) for a in given):
             # nodes in groups, graphs of a batch for example
-            bound = inspect.signature(real).bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
             return HANDLERS[ANY_OF_NODES](real, bound.args, bound.kwargs)
         return leaf(*args, **kwargs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -12,14 +12,17 @@ from torch.nn import Module
 import pygfuse.compiler.functions_of_edges
 import pygfuse.compiler.sparse_matrices  # noqa: F401  both register functions
 from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
+from pygfuse.compiler.copies import NO_COPIES, Copies, OfSeveral, check_copies, copies_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
 from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_of
 from pygfuse.compiler.kept import all_in_order
+from pygfuse.compiler.one_copy import one_of
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import OtherEdges, Remade, Run
 from pygfuse.compiler.remaking import Remaking
+from pygfuse.compiler.remaking_of_copies import RemakingOfCopies
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
@@ -45,16 +48,25 @@ class Returned:
     Attributes:
         place: Which of the values that are computed it is, or the name of an argument that is handed back.
         constant: What it is otherwise.
+        copies: The dimensions before that of rows, of values of several copies.
+        num_copies: How many copies there are of something that is the same of all.
     """
 
     place: int | str | None = None
     constant: Any = None
+    copies: tuple[int, ...] = ()
+    num_copies: int = 1
 
     def of(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """What it is in a call."""
         if self.place is None:
             return self.constant
-        return arguments[self.place] if isinstance(self.place, str) else computed[self.place]
+        if isinstance(self.place, str):
+            return arguments[self.place]
+        found = computed[self.place]
+        if self.num_copies > 1:
+            found = found.narrow(0, 0, found.shape[0] // self.num_copies)
+        return found.unflatten(0, (*self.copies, -1)) if self.copies else found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +111,7 @@ def capture_module(
     to_both: bool = False,
     of_two_sets: bool = False,
     gathers_apart: bool = False,
+    copies: OfSeveral = NO_COPIES,
 ) -> CapturedModule:
     """Captures the ``forward`` of a module.
 
@@ -113,13 +126,17 @@ def capture_module(
         to_both: Whether it may reduce to the other row, too.
         of_two_sets: Whether the rows of the edges name nodes of two sets.
         gathers_apart: Whether what it gathers of arguments is a value of its own, as nodes without edges are none.
+        copies: What has several copies of the nodes, of which `run` has one after the other.
 
     Raises:
         Refused: If it has no intermediate representation, or reduces to the other row; the text says why.
     """
     device = run.edge_index.device
     others = _values_of_others(arguments)
-    remaking = Remaking(EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run, others)
+    given = EdgeIndexRows(target_row, to_both, of_two_sets, gathers_apart), device, run, others
+    if copies.sizes:
+        return _captured(plain, module, arguments, guards, RemakingOfCopies(copies.sizes, *given), copies.names)
+    remaking = Remaking(*given)
     try:
         return _captured(plain, module, arguments, guards, remaking)
     except Refused:
@@ -134,10 +151,16 @@ def capture_module(
 
 
 def _captured(
-    plain: type[Module], module: Module, arguments: Mapping[str, Any], guards: Guards, remaking: Remaking
+    plain: type[Module],
+    module: Module,
+    arguments: Mapping[str, Any],
+    guards: Guards,
+    remaking: Remaking,
+    of_copies: Collection[str] = (),
 ) -> CapturedModule:
     """`capture_module` with what records what is made of the edges."""
     symbols = dict(_symbols(arguments, remaking))
+    symbols |= {name: Copies(symbols[name], remaking.copies) for name in of_copies}
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
     symbols |= objects
@@ -161,6 +184,8 @@ def _captured(
         REMAKING.reset(token)
         guards.numbers |= remaking.numbers
     nodes = all_in_order(result.output)
+    if remaking.copies:
+        check_copies(nodes)
     walked = [node for node in nodes if node.op in REDUCTIONS]
     walked += [node for node in results_of(result.output) if node.residency == EDGE]
     if not walked:
@@ -179,6 +204,8 @@ def _captured(
         fields['output'], fields['remade_by'] = remaking.sets_apart(result.output)
     else:
         fields['remade_by'] = remaking.remade(nodes, of_edges)
+    if remaking.copies and fields['remade_by'] and any(one.residency == EDGE for one in results_of(result.output)):
+        raise Refused('values of edges that are made anew, of several copies')
     fields['asks_for_edges'] = remaking.asks_for_edges
     return CapturedModule(**fields, returned=returned, target_row=edges.target_row, held=held)
 
@@ -271,8 +298,9 @@ def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any], how:
         return Returned(name)
     if is_constant(out):
         return Returned(None, out)
-    if not isinstance(out, Symbol):
+    one = one_of(out)
+    if not isinstance(one, Symbol):
         raise Refused(f'it {how} a {type(out).__name__}')
-    place = next((place for place, one in enumerate(computed) if one is out), len(computed))
-    computed[place:] = computed[place:] or [out]
-    return Returned(place)
+    place = next((place for place, other in enumerate(computed) if other is one), len(computed))
+    computed[place:] = computed[place:] or [one]
+    return Returned(place, None, *copies_of(out))

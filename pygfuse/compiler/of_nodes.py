@@ -46,6 +46,8 @@ def of_all_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any
     if any(True for _ in symbols_in(kwargs)):
         raise Refused(f'{function.__name__} takes a value as a keyword')
     remaking = REMAKING.get()
+    if remaking is not None and remaking.copies:
+        raise Refused(f'{function.__name__} of the nodes of several copies')
     try:
         return _of_any_number(function, args, kwargs)
     except Refused:

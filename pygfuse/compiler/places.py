@@ -180,12 +180,15 @@ class Place(OfEdges):
         return self
 
     def expand_as(self, other: Any) -> Place:
-        return self.seen(torch.Tensor.expand, other.shape)
+        return self._seen_or_made(torch.Tensor.expand, other.shape)
 
     def __getitem__(self, key: Any) -> Any:
         is_view = isinstance(key, tuple) and all(part is None or _is_all(part) for part in key) and key[0] is not None
         if is_view:
             return self.seen(torch.Tensor.__getitem__, key)
+        remaking = REMAKING.get()
+        if remaking is not None and remaking.copies:
+            return remaking.lifted(torch.Tensor.__getitem__, self, key)
         return super().__getitem__(key)
 
     def __getattr__(self, name: str) -> Any:
@@ -199,6 +202,8 @@ class Place(OfEdges):
         except Refused:
             if self.made is None:
                 raise
+        if REMAKING.get().copies:
+            return REMAKING.get().lifted(view, self, *args)
         return recorded_of_edges(view, (self, *args), {})
 
     def seen(self, view: Callable, *args: Any) -> Place:

@@ -56,11 +56,14 @@ class Remaking:
     Attributes:
         edges: What stands for the edges of a call.
         others: What brings those of further arguments, by name.
+        copies: The dimensions before those of nodes and edges, where a call has several copies of these.
         device: Where its tensors are.
         numbers: What the code has read as numbers, by what makes them.
         meets_several: Whether it has read several sets of edges, where it may not.
         asks_for_edges: Whether it has asked whether there are any.
     """
+
+    copies: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -211,6 +214,9 @@ class Remaking:
         return sets_apart(output, wholes, of_values, {name: made for name, (made, _) in self._values.items()})
 
     # What is recorded
+
+    def check_alone(self, name: str, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Checks a function of values that has a handler."""
 
     def record(self, function: Callable, args: Any, kwargs: Mapping[str, Any], is_drawn: bool = False) -> Any:
         """Records a function of what edges tell, of values of edges that a call brings, and of numbers.

@@ -14,7 +14,7 @@ from pygfuse.compiler.symbols import Symbol, handler, made
 
 _REDUCTIONS = {'mean': 'mean', 'amax': 'max', 'amin': 'min'}
 _EXTREMES = {'amax': 'maximum', 'amin': 'minimum'}
-_NO_ROW_OF_EDGES = 'a reduction of something that is no row for each edge into rows of nodes'
+NO_ROW_OF_EDGES = 'a reduction of something that is no row for each edge into rows of nodes'
 
 
 @handler('index_add')
@@ -66,7 +66,7 @@ def _max(x: Symbol, *dims: Any, **others: Any) -> Symbol:
 def _check(x: Any, dim: int, index: Any, src: Any) -> None:
     are_rows = isinstance(x, Symbol) and isinstance(src, Symbol) and x.rows in OF_NODES and src.rows == NUM_EDGES
     if not are_rows or not isinstance(index, Place) or dim not in (0, -x.dim()):
-        raise Refused(_NO_ROW_OF_EDGES)
+        raise Refused(NO_ROW_OF_EDGES)
     if index.rows != x.rows:
         raise Refused(OTHER_ENDS)
     if (x.node.shape, x.dtype) != (src.node.shape, src.dtype) or x.is_stacked or src.is_stacked:

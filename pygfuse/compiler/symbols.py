@@ -20,6 +20,8 @@ from pygfuse.compiler.sharing import check_current, share, write
 HANDLERS: dict[str, Callable] = {}
 # the handler of functions of nodes that have none
 ANY_OF_NODES = 'any of nodes'
+# that of views with dimensions before that of rows
+LIFTED = 'lifted'
 
 
 def handler(*names: str) -> Callable[[Callable], Callable]:
@@ -36,7 +38,48 @@ def handler(*names: str) -> Callable[[Callable], Callable]:
 _OF_STACKS = ('reduce', 'linear', 'layer_norm', 'cat')
 
 
-class Symbol(OfValues):
+class Recorded(OfValues):
+    """A value of which every function of torch is recorded."""
+
+    layout = torch.strided
+    is_sparse = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or not hasattr(Tensor, name):
+            raise AttributeError(name)
+        function = getattr(Tensor, name)
+        if not callable(function):
+            raise Refused(f'it reads .{name} of a value')
+        return lambda *args, **kwargs: recorded(function, (self, *args), kwargs)
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return recorded(function, args, kwargs)
+
+    def __float__(self) -> float:
+        raise Refused(self.unread)
+
+    __len__ = __iter__ = __contains__ = __float__
+
+    def __getitem__(self, key: Any) -> Any:
+        return recorded(Tensor.__getitem__, (self, key))
+
+    __hash__ = object.__hash__
+
+
+class OfCopies(Recorded):
+    """Values of several copies of the same nodes in one tensor (`pygfuse.compiler.copies`)."""
+
+    def record(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Records a function that is given it."""
+        raise NotImplementedError
+
+    def write(self, result: Any) -> None:
+        """Notes that a result was written into its tensor."""
+        raise NotImplementedError
+
+
+class Symbol(Recorded):
     """A value that is being captured.
 
     Attributes:
@@ -47,9 +90,6 @@ class Symbol(OfValues):
         constant: The number that it holds everywhere, where that is known.
         is_view: Whether torch gives a view of what it is computed of.
     """
-
-    layout = torch.strided
-    is_sparse = False
 
     def __init__(self, node: Node, rows: int | None, is_stacked: bool = False, is_copy: bool = False) -> None:
         self.node = node
@@ -103,23 +143,9 @@ class Symbol(OfValues):
     # Operators
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith('__') or not hasattr(Tensor, name):
-            raise AttributeError(name)
-        function = getattr(Tensor, name)
-        if not callable(function):
-            if name in ('T', 'mT') and (self.rows is None or (name == 'mT' and self.dim() > 2)):
-                return recorded(torch.transpose, (self, -1, -2))
-            raise Refused(f'it reads .{name} of a value')
-        return lambda *args, **kwargs: recorded(function, (self, *args), kwargs)
-
-    @classmethod
-    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return recorded(function, args, kwargs)
-
-    def __float__(self) -> float:
-        raise Refused(self.unread)
-
-    __len__ = __iter__ = __contains__ = __float__
+        if name in ('T', 'mT') and (self.rows is None or (name == 'mT' and self.dim() > 2)):
+            return recorded(torch.transpose, (self, -1, -2))
+        return super().__getattr__(name)
 
     def __setitem__(self, key: Any, item: Any) -> None:
         is_mask = isinstance(key, Symbol) and key.dtype is torch.bool and key.rows == self.rows
@@ -132,14 +158,9 @@ class Symbol(OfValues):
         mask = made('reshape', key, shape=(*shape, *[1] * (len(inner) - len(shape)))) if shape != inner else key
         _written(self, HANDLERS['masked_fill'](self, mask, item))
 
-    def __getitem__(self, key: Any) -> Any:
-        return recorded(Tensor.__getitem__, (self, key))
-
-    __hash__ = object.__hash__
-
 
 def _operator(name: str, function: Callable, is_reversed: bool = False) -> Callable:
-    def apply(self: Symbol, *others: Any) -> Any:
+    def apply(self: Recorded, *others: Any) -> Any:
         return recorded(function, (*others, self) if is_reversed else (self, *others))
 
     apply.__name__ = name
@@ -148,30 +169,33 @@ def _operator(name: str, function: Callable, is_reversed: bool = False) -> Calla
 
 _FOUR = {'add': torch.add, 'sub': torch.sub, 'mul': torch.mul, 'truediv': torch.div}
 for _name, _function in {**_FOUR, 'pow': torch.pow, 'matmul': torch.matmul}.items():
-    setattr(Symbol, f'__{_name}__', _operator(_name, _function))
-    setattr(Symbol, f'__r{_name}__', _operator(_name, _function, True))
+    setattr(Recorded, f'__{_name}__', _operator(_name, _function))
+    setattr(Recorded, f'__r{_name}__', _operator(_name, _function, True))
 for _name in ('gt', 'lt', 'ge', 'le', 'eq', 'ne'):
-    setattr(Symbol, f'__{_name}__', _operator(_name, getattr(torch, _name)))
+    setattr(Recorded, f'__{_name}__', _operator(_name, getattr(torch, _name)))
 for _name in ('and', 'or'):
-    setattr(Symbol, f'__{_name}__', _operator(_name, getattr(torch, f'bitwise_{_name}')))
-Symbol.__invert__ = _operator('invert', torch.bitwise_not)
-Symbol.__neg__ = _operator('neg', torch.neg)
-Symbol.__abs__ = _operator('abs', torch.abs)
+    setattr(Recorded, f'__{_name}__', _operator(_name, getattr(torch, f'bitwise_{_name}')))
+Recorded.__invert__ = _operator('invert', torch.bitwise_not)
+Recorded.__neg__ = _operator('neg', torch.neg)
+Recorded.__abs__ = _operator('abs', torch.abs)
 
 
 def _in_place(function: Callable) -> Callable:
-    def apply(self: Symbol, other: Any) -> Symbol:
+    def apply(self: Recorded, other: Any) -> Recorded:
         return _written(self, recorded(function, (self, other)))
 
     return apply
 
 
 for _name, _function in {**_FOUR, 'and': torch.bitwise_and, 'or': torch.bitwise_or}.items():
-    setattr(Symbol, f'__i{_name}__', _in_place(_function))
+    setattr(Recorded, f'__i{_name}__', _in_place(_function))
 
 
 def _written(symbol: Symbol, result: Any) -> Symbol:
     """A symbol after a write in place."""
+    if isinstance(symbol, OfCopies):
+        symbol.write(result)
+        return symbol
     if REMAKING.get() is not None:
         symbol, result = REMAKING.get().as_written(symbol, result)
     write(symbol, result)
@@ -205,6 +229,9 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
         Refused: If no fused form of it is known.
     """
     kwargs = dict(kwargs or {})
+    copies = next(found_in(OfCopies, (args, kwargs)), None)
+    if copies is not None:
+        return copies.record(function, args, kwargs)
     name = function.__name__
     if next(found_in(MadeOfEdges, (args, kwargs)), None) is not None:
         return REMAKING.get().record_beside_values(function, args, kwargs)
@@ -234,6 +261,11 @@ def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]
         refusal, remaking = error, REMAKING.get()
     if remaking is None:
         raise refusal
+    if remaking.copies:
+        with contextlib.suppress(Refused):
+            if not remaking.is_of_copies:
+                return HANDLERS[LIFTED](function, args, kwargs)
+        raise refusal
     of_nodes = remaking.with_nodes(args)
     if of_nodes is not None:
         try:
@@ -252,6 +284,8 @@ def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]
 def _recorded_as_given(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     found = list(symbols_in((args, kwargs)))
     check_current(found)
+    if REMAKING.get() is not None and any(symbol.rows is not None for symbol in found):
+        REMAKING.get().check_alone(name, args, kwargs)
     handler = HANDLERS.get(name.strip('_'))
     if all(symbol.rows is None for symbol in found) and name != 'dropout':
         result = _of_shared(function, name, args, kwargs)

@@ -110,6 +110,9 @@ def _repeat(x: Symbol, *repeats: Any) -> Symbol:
 
 @handler('getitem')
 def _getitem(x: Symbol, key: Any) -> Symbol:
+    if isinstance(key, tuple) and key and key[0] is Ellipsis and sum(one is not None for one in key) == x.dim() + 1:
+        # it stands for no dimension
+        key = key[1:]
     if isinstance(key, tuple) and key and isinstance(key[0], Place) and all(one == slice(None) for one in key[1:]):
         # all that is in the rows
         key = key[0] if len(key) <= x.dim() else key

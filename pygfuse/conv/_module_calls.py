@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -14,12 +15,14 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.nn import Embedding, Module, Parameter
 
 from pygfuse.compiler import Given, Refused
+from pygfuse.compiler.copies import NO_COPIES, OfSeveral
 from pygfuse.compiler.data_objects import Absent, Fields
 from pygfuse.compiler.modules import EDGES, ROWS, NumNodes
 from pygfuse.compiler.places import NUM_TARGETS, Rows
 from pygfuse.compiler.remade import OtherEdges, Run
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
+from pygfuse.conv._copies_of_nodes import edges_of_copies, of_all_copies, of_one_copy, of_several
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, opened
 
 INDICES = torch.int64, torch.int32
@@ -38,6 +41,8 @@ _NAMES_OF_ROWS = (
 NO_EDGES = 'there are no edges'
 # the name of a number of nodes that no argument tells
 HELD = 'number of nodes'
+# that of what has several copies
+COPIES = 'copies'
 # which of the numbers of nodes of a call each row of its edges names; one, if both name the same nodes
 Sets = tuple[int, ...]
 ONE_SET: Sets = (0,)
@@ -61,6 +66,7 @@ class ModuleCall(NamedTuple):
         objects: The objects that are arguments, as `nested` has them.
         counts: All numbers of rows that may be numbers of nodes.
         others: Edges that further arguments are, by name.
+        copies: What has several copies of the nodes; all else is that of all copies then.
     """
 
     names: tuple[str, ...]
@@ -72,6 +78,7 @@ class ModuleCall(NamedTuple):
     objects: dict[str, Fields]
     counts: list[int]
     others: dict[str, Tensor]
+    copies: OfSeveral = NO_COPIES
 
     @property
     def num_edges(self) -> int:
@@ -104,6 +111,7 @@ def call_of(
     read: Read = NOTHING_READ,
     sets: Sets = ONE_SET,
     held: Callable[[], Collection[int]] = tuple,
+    has_copies: bool = False,
 ) -> ModuleCall:
     """A call of a module.
 
@@ -114,6 +122,7 @@ def call_of(
         read: What the module is known to read of objects that are arguments; of one without an entry, anything.
         sets: Which nodes the rows of the edges are taken to name.
         held: Gives numbers of rows of what the module holds: one is that of the nodes if no argument tells any.
+        has_copies: Whether its features are taken to have dimensions before that of nodes.
 
     Raises:
         Refused: If an argument has no fused form.
@@ -136,14 +145,27 @@ def call_of(
     for key, one in tensors.items():
         if type(one) not in (Tensor, Parameter) or one.device != edge_index.device:
             raise Refused(f'{key} is a {type(one).__name__} on {one.device}, where edges are on {edge_index.device}')
-    of_rows = [one for key, one in tensors.items() if key not in others]
+    copies = of_several(tensors, edge_index.shape[1]) if has_copies else NO_COPIES
+    if has_copies and (others or not copies.sizes):
+        raise Refused('no features of several copies of the nodes')
+    of_one = of_one_copy(tensors, copies)
+    of_rows = [one for key, one in of_one.items() if key not in others]
     # as many as further edges there may be nodes, too
     told = nums_nodes(of_rows, *num_edges) or nums_nodes(of_rows, num_edges[0])
     nodes = told or [*held()]
     if len(nodes) <= max(sets):
         raise Refused('nothing tells the number of nodes')
     counts = _Counts(tuple([nodes[k] for k in sets]), num_edges[0], dict(zip(others, num_edges[1:], strict=True)))
-    given = {key: _given(key, item, counts) for key, item in arguments.items() if key not in (*names, *others)}
+    rest = {key: of_one.get(key, item) for key, item in arguments.items() if key not in (*names, *others)}
+    given = {key: _given(key, item, counts) for key, item in rest.items()}
+    num_nodes = counts.nodes
+    if copies.sizes:
+        of_rows = [key for key, item in given.items() if isinstance(item, Given) and item.residency != 'shared']
+        copies = copies._replace(names=copies.names.intersection(of_rows))
+        given = {**of_all_copies(given, tensors, copies), COPIES: copies}
+        count = math.prod(copies.sizes)
+        edge_index = edges_of_copies(edge_index, count, num_nodes)
+        num_nodes = tuple([count * nodes for nodes in num_nodes])
     # plans are for one of the numbers that may be
     given |= {} if told else {HELD: nodes[sets[0]]}
     kind = type(arguments[names[0]])
@@ -151,7 +173,7 @@ def call_of(
     given |= {name: OtherEdges(name) for name in others}
     objects: dict[str, Fields] = {}
     nested = {key: _nested(key, item, given, objects) for key, item in named.items()}
-    return ModuleCall(names, edge_index, counts.nodes, nested, given, arguments | within, objects, nodes, others)
+    return ModuleCall(names, edge_index, num_nodes, nested, given, arguments | within, objects, nodes, others, copies)
 
 
 class _Counts(NamedTuple):

@@ -17,8 +17,10 @@ from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.modules import CapturedModule, capture_module
 from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
+from pygfuse.compiler.scattering import NO_ROW_OF_EDGES
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import check_types
+from pygfuse.conv._copies_of_nodes import OTHER_NODES
 from pygfuse.conv._few_of_a_module import Few
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, read_by
 from pygfuse.conv._module_calls import (
@@ -60,7 +62,10 @@ class Row(NamedTuple):
 
 # in the order in which they are tried; PyG's flow has the first
 _ROWS = Row(1, False), Row(0, False), Row(1, True), Row(0, True)
-_OTHER_NODES = 'edges that name other nodes than there are'
+
+
+# why features are not read that have dimensions before that of nodes
+_OF_OTHER_DIMENSIONS = 'an index by values', NO_ROW_OF_EDGES
 
 
 class CompiledModule(ModuleTracedByTorch, Planned):
@@ -70,10 +75,12 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     """
 
     is_captured_whole = True
-    _of_calls = '_plans', '_row', '_sets', '_has_none', '_few', '_read'
+    _of_calls = '_plans', '_row', '_has_copies', '_sets', '_has_none', '_few', '_read'
     # what it is known to read of objects that are arguments
     _read: Read = NOTHING_READ
     _row: Row = _ROWS[0]
+    # whether the call before had several copies of its nodes
+    _has_copies: bool = False
     # which nodes the rows of the edges named in the call before
     _sets: Sets = ONE_SET
     # a kind of calls without a plan, whatever nodes the rows name, and why
@@ -115,14 +122,33 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _call_and_plan(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
         """A call, its objects with no more than what the module reads of them, and its plan."""
         while True:
-            call, plan = self._first_of_sets(args, kwargs)
+            call, plan = self._first_of_kinds(args, kwargs)
             read = read_by(call.objects, self._read)
             if read == self._read or not self._may_be_called(args, kwargs, read):
                 return call, plan
             # a plan depends on all that may be read
             self._read, self._plans = read, None
 
-    def _first_of_sets(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
+    def _first_of_kinds(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
+        """A call and its plan, of one graph or of several copies of one, as the call before had."""
+        found: list[tuple[ModuleCall, Plan | str]] = []
+        refusals: list[Refused] = []
+        for has_copies in (self._has_copies, not self._has_copies):
+            try:
+                call, plan = self._first_of_sets(args, kwargs, has_copies)
+            except Refused as refusal:
+                refusals.append(refusal)
+                continue
+            if isinstance(plan, Plan):
+                self._has_copies = has_copies
+                return call, plan
+            found.append((call, plan))
+        if not found:
+            raise refusals[0]
+        # as copies alone it may be read otherwise than by rows
+        return next((one for one in found if one[0].copies.sizes and found[0][1] in _OF_OTHER_DIMENSIONS), found[0])
+
+    def _first_of_sets(self, args: tuple, kwargs: Mapping[str, Any], has_copies: bool) -> tuple[ModuleCall, Plan | str]:
         """A call and its plan, by the first sets of nodes that its edges may lead between of which there is one."""
         tried: list[tuple[ModuleCall, str]] = []
         for sets in (self._sets, *[sets for sets in ALL_SETS if sets != self._sets]):
@@ -132,7 +158,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             if tried and self._has_none is not None and self._has_none[0] == self._kind_of(tried[0][0]):
                 return tried[0][0], self._has_none[1]
             try:
-                call = call_of(self.plain, args, kwargs, self._read, sets, self._rows_held)
+                call = call_of(self.plain, args, kwargs, self._read, sets, self._rows_held, has_copies)
             except Refused:
                 if sets == ONE_SET:
                     raise
@@ -159,7 +185,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _may_be_called(self, args: tuple, kwargs: Mapping[str, Any], read: Read) -> bool:
         """Whether a call with no more than that of its objects is one."""
         with contextlib.suppress(Refused):
-            return call_of(self.plain, args, kwargs, read, self._sets, self._rows_held) is not None
+            return call_of(self.plain, args, kwargs, read, self._sets, self._rows_held, self._has_copies) is not None
         return False
 
     def _run_call(self, call: ModuleCall, plan: Plan | str) -> tuple[Any] | str:
@@ -171,7 +197,9 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return plan
         fewest = self._fewest_edges(plan, call)
         if call.num_edges < fewest:
-            self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
+            if not call.copies.sizes:
+                # of edges alone nothing tells how many copies there are
+                self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
         sets = [call.edge_index]
@@ -197,14 +225,14 @@ class CompiledModule(ModuleTracedByTorch, Planned):
                 low, high = torch.aminmax(rows) if rows.numel() else (0, -1)
                 if low < 0 or high >= nodes:
                     # torch counts negative numbers from the end, and has an error of its own for others
-                    raise Refused(_OTHER_NODES)
+                    raise Refused(OTHER_NODES)
             return Edges(savable(call.edge_index), *sizes, flow)
         try:
             graph, _ = graph_of(self.note, call.edge_index, flow, *sizes)
             # which finds such edges
             _ = graph.csr
         except ValueError as error:
-            raise Refused(_OTHER_NODES) from error
+            raise Refused(OTHER_NODES) from error
         return Edges(graph.token, *sizes, flow, None, graph)
 
     def _fewest_edges(self, plan: Plan, call: ModuleCall) -> int:
@@ -247,6 +275,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             to_both=row.to_both,
             of_two_sets=len(call.num_nodes) > 1,
             gathers_apart=row.gathers_apart,
+            copies=call.copies,
         )
         return planned(self._plans, (row, key), capture, run=run)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.fx.experimental.symbolic_shapes import guard_or_false, has_static_value
 from torch_geometric.data import Data
 
 from pygfuse.compiler import Given, Plan, Refused
@@ -45,6 +46,8 @@ from pygfuse.conv._untraced import NOT_TRACED, UNTRACED, may_break
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.mapping.few_edges import fewest_compiled
 
+# edges of an example of a call
+_FEW_EDGES = 1009
 # names, and of which set of nodes each is
 OfNodes = tuple[tuple[str, int], ...]
 
@@ -99,6 +102,8 @@ class ModuleTracedByTorch:
         if not is_known(known) and len(counts) > 1:
             of_two = self._known(edges, edge_index, others, tensors, counts[:2])
             known = known if of_two in (OTHER_ENDS, NOT_TRACED) else of_two
+        if not is_known(known) and self._has_copies_in(edges, edge_index, others):
+            return _apart(NOT_TRACED, edge_index)
         found = run_known(known, self, edge_index, None, given)
         return _apart(found, edge_index) if isinstance(found, str) else (found[0],)
 
@@ -118,6 +123,53 @@ class ModuleTracedByTorch:
     def arguments_of_forward(self) -> tuple[str, ...]:
         """The names of what ``forward`` takes."""
         return names_of(self.plain.forward)
+
+    def _has_copies_in(self, edges: tuple[str, ...], edge_index: Tensor, others: Mapping[str, Any]) -> bool:
+        """Whether a call has several copies of its nodes: of them a plan is run between two traces."""
+        tensors = [(name, one) for name, one in others.items() if isinstance(one, Tensor)]
+        if not any(one.dim() > 2 for _, one in tensors):
+            return False
+        sizes = [edge_index.shape[1], *[size for _, one in tensors for size in one.shape]]
+        if self.has_met_copies() or not all(has_static_value(size) for size in sizes):
+            return self.has_met_copies()
+        shapes = tuple([(name, tuple(one.shape), one.dtype) for name, one in tensors])
+        simple = tuple([(name, one) for name, one in others.items() if isinstance(one, (str, float, int, type(None)))])
+        return self.takes_copies(edges, edge_index.shape[1], edge_index.dtype, shapes, simple)
+
+    @torch.compiler.assume_constant_result
+    def has_met_copies(self) -> bool:
+        """Whether the call before had several copies of its nodes."""
+        return self._has_copies
+
+    @torch.compiler.assume_constant_result
+    def takes_copies(
+        self,
+        edges: tuple[str, ...],
+        num_edges: int,
+        dtype: torch.dtype,
+        tensors: tuple[tuple[str, tuple[int, ...], torch.dtype], ...],
+        others: tuple[tuple[str, Any], ...],
+    ) -> bool:
+        """Whether there is a plan for a call of several copies of nodes.
+
+        Args:
+            edges: The name of the edges, or those of their rows.
+            num_edges: How many they are.
+            dtype: Their type.
+            tensors: The names, shapes and types of other tensors.
+            others: What else is given, by name.
+        """
+        few = {num_edges: _FEW_EDGES}
+        given = {
+            name: torch.zeros((), dtype=kind).expand([few.get(size, size) for size in shape])
+            for name, shape, kind in tensors
+        }
+        edge_index = torch.zeros(2, _FEW_EDGES, dtype=dtype)
+        rows = [edge_index] if len(edges) == 1 else edge_index
+        given |= {**dict(zip(edges, rows, strict=True)), **dict(others)}
+        with contextlib.suppress(Refused, ValueError):
+            return isinstance(self.plan_of_call(call_of(self.plain, (), given, has_copies=True)), Plan)
+        return False
 
     @torch.compiler.assume_constant_result
     def traced_call(

@@ -8,11 +8,18 @@ import torch
 
 import pygfuse
 from pygfuse._lib.modes import changed
+from tests.compiler import random_copies
 from tests.compiler.messages import inputs, layer
 from tests.compiler.random_modules import Holder, inputs_of, module
 
 
-def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_modules: bool = False) -> str | None:
+def outcome(
+    seed: int,
+    with_kernels: bool = False,
+    is_traced: bool = False,
+    of_modules: bool = False,
+    of_copies: bool = False,
+) -> str | None:
     """Why a random layer is refused, or None if it gave PyG's values and gradients.
 
     Args:
@@ -20,12 +27,17 @@ def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_m
         with_kernels: Whether walks run, which takes seconds to compile, or torch computes their programs.
         is_traced: Whether ``torch.compile`` traces the layer, and kernels run.
         of_modules: Whether it is a module that gathers and reduces itself.
+        of_copies: Whether it is one whose features have dimensions before that of nodes.
 
     Raises:
         AssertionError: If it gave others.
     """
-    conv, source = module(seed) if of_modules else layer(seed)
-    given = inputs_of(conv, seed) if of_modules else inputs(seed)
+    if of_copies:
+        conv, source = random_copies.module(seed)
+        given = random_copies.inputs_of(conv, seed)
+    else:
+        conv, source = module(seed) if of_modules else layer(seed)
+        given = inputs_of(conv, seed) if of_modules else inputs(seed)
     leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
 
     def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -50,7 +62,7 @@ def outcome(seed: int, with_kernels: bool = False, is_traced: bool = False, of_m
     if is_traced:
         torch._dynamo.reset()
         # of modules torch need not be able to trace their own code
-        found = run(torch.compile(conv, backend='aot_eager', fullgraph=not of_modules))
+        found = run(torch.compile(conv, backend='aot_eager', fullgraph=not (of_modules or of_copies)))
     else:
         with changed(fusion=with_kernels):
             found = run()

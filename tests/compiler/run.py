@@ -20,13 +20,14 @@ def main() -> None:
     parser.add_argument('--kernels', action='store_true', help='run walks, not torch')
     parser.add_argument('--traced', action='store_true', help='run them within torch.compile, which takes seconds each')
     parser.add_argument('--modules', action='store_true', help='modules that gather and reduce themselves')
+    parser.add_argument('--copies', action='store_true', help='those of features with dimensions before that of nodes')
     options = parser.parse_args()
     limits.lift()
     refused: collections.Counter[str] = collections.Counter()
     wrong = 0
     for seed in range(options.first, options.first + options.cases):
         try:
-            reason = outcome(seed, options.kernels, options.traced, options.modules)
+            reason = outcome(seed, options.kernels, options.traced, options.modules, options.copies)
         except Exception:
             wrong += 1
             print(f'seed {seed}')

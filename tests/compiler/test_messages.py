@@ -24,6 +24,12 @@ def test_random_modules(seed):
     outcome(seed, of_modules=True)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31))
+def test_random_modules_of_copies(seed):
+    outcome(seed, of_copies=True)
+
+
 @pytest.mark.parametrize('of_modules', [False, True])
 def test_most_of_them_are_compiled(of_modules):
     found = [outcome(seed, of_modules=of_modules) for seed in range(60)]
@@ -39,3 +45,9 @@ def test_most_of_them_are_compiled(of_modules):
 def test_random_messages_in_kernels(seed):
     outcome(seed, with_kernels=True)
     outcome(seed, with_kernels=True, of_modules=True)
+    outcome(seed, with_kernels=True, of_copies=True)
+
+
+def test_some_of_copies_are_compiled():
+    found = [outcome(seed, of_copies=True) for seed in range(40)]
+    assert sum(reason is None for reason in found) > 10
