@@ -15,12 +15,13 @@ from pygfuse._lib.announcement import logger
 from pygfuse._lib.selection import Chosen, Selection
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._compiled import compiled_class
+from pygfuse.conv._edges_by_name import takes_edges
 from pygfuse.conv._in_place_of_pyg import has_template_of_all
 from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._module_calls import takes_edges
 from pygfuse.conv._modules import compiled_module
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._planned import Planned
+from pygfuse.conv._propagates import propagates
 from pygfuse.conv._scripting import turn_back
 from pygfuse.conv._smearing import GaussianSmearing
 
@@ -236,7 +237,8 @@ def _fused_class(module: torch.nn.Module, compile: bool) -> type:
         return _OF_MODELS[kind]
     if not compile or isinstance(module, (FusedConv, Planned, torch_geometric.nn.MetaLayer)):
         return kind
-    return compiled_class(kind) if isinstance(module, torch_geometric.nn.MessagePassing) else compiled_module(kind)
+    is_layer = isinstance(module, torch_geometric.nn.MessagePassing) and propagates(kind)
+    return compiled_class(kind) if is_layer else compiled_module(kind)
 
 
 def _may_gather(module: torch.nn.Module) -> bool:

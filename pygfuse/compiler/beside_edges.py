@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges
 from pygfuse.compiler.ir import SHARED, found_in, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, OF_NODES, Rows
@@ -44,6 +46,17 @@ def as_value(found: Any) -> Any:
         return found
     node = REMAKING.get().node_of(found.made)
     return Symbol(node, None if node.residency == SHARED else NUM_EDGES)
+
+
+def as_given(symbol: Symbol) -> Symbol:
+    """A value of edges that is computed of such of a call, as if the call brought it.
+
+    Raises:
+        Refused: If it is computed of anything else.
+    """
+    remaking = REMAKING.get()
+    with torch._C.DisableTorchFunction():
+        return Symbol(remaking.node_of(remaking.of_value(symbol)), symbol.rows)
 
 
 def as_rows(size: Any) -> Any:

@@ -22,9 +22,10 @@ from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
 from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
 from pygfuse.compiler.leaves import bincount
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
+from pygfuse.compiler.random_functions import is_drawn
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current
-from pygfuse.compiler.symbols import HANDLERS, Symbol, is_drawn, symbols_in
+from pygfuse.compiler.symbols import HANDLERS, Symbol, symbols_in
 from pygfuse.compiler.typed_maps import TYPES_ALONE
 from pygfuse.compiler.watch import Guards, Watched
 from pygfuse.ops.autocast import off_everywhere
@@ -135,7 +136,7 @@ def _of_a_number(function: Callable, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 # functions that make a tensor of numbers
-_MADE = torch.zeros, torch.ones, torch.full, torch.eye, torch.arange, torch.linspace, torch.tensor
+_MADE = torch.zeros, torch.ones, torch.full, torch.eye, torch.arange, torch.linspace, torch.tensor, torch.scalar_tensor
 _READING = {'item', 'tolist', 'numpy', '__array__', '__bool__', '__float__', '__int__', '__index__', '__iter__'}
 _SIZES = {'size_i': NUM_TARGETS, 'dim_size': NUM_TARGETS, 'size_j': NUM_SOURCES}
 

@@ -64,6 +64,9 @@ class DataObject:
         of, fields, _, _ = _parts(self)
         if fields.kind is dict:
             raise Refused(f'it calls {name} of {of}, a dict')
+        if name == 'size' and fields.kind is not dict:
+            count = _found(self, 'num_nodes')
+            return lambda dim=None: (count, count) if dim is None else count
         found = _found(self, name)
         if found is Absent and not hasattr(fields.kind, name):
             raise AttributeError(name)

@@ -27,12 +27,14 @@ from pygfuse.compiler.places import (
     NUM_SOURCES,
     NUM_TARGETS,
     OF_NODES,
+    LastTarget,
     OfEdges,
     Place,
     Rows,
 )
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import write
+from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.symbols import ANY_OF_NODES, HANDLERS, OfCopies, Recorded, Symbol, are_of_nodes, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
@@ -213,6 +215,7 @@ def is_tensor(found: Any) -> bool:
 
 def is_instance(found: Any, kinds: Any) -> bool:
     """``isinstance`` of what a symbol or the edges stand for."""
+    kinds = rebuilt(kinds, lambda kind: next((one for one, made in CLASSES.items() if made is kind), kind))
     if isinstance(found, OfEdges):
         return issubclass(found.kind, kinds)
     if isinstance(found, OfCopies):
@@ -221,6 +224,19 @@ def is_instance(found: Any, kinds: Any) -> bool:
         return isinstance(found, kinds)
     source = found.node.attributes.get('source') if found.node.op == 'input' else None
     return isinstance(getattr(*source) if isinstance(source, tuple) else _TENSOR, kinds)
+
+
+def type_of(found: Any, *others: Any) -> type:
+    """``type`` of what stands for nothing else; of a tensor it may be another in the next call."""
+    if others or isinstance(found, (Recorded, OfEdges)):
+        raise Refused('it reads the type of a tensor')
+    kind = found.__class__
+    return getattr(kind, 'stands_for', kind)
+
+
+def int_of(*given: Any) -> Any:
+    """``int``; the number of the last target stays what stands for it."""
+    return given[0] if len(given) == 1 and isinstance(given[0], LastTarget) else int(*given)
 
 
 def _or_real(leaf: Callable, real: Callable) -> Callable:
@@ -249,6 +265,8 @@ def _scattered(reduce: str | None = None) -> Callable:
 
     def of_symbols(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: Any = None, **given: Any) -> Any:
         wanted = given.get('reduce', 'sum') if reduce is None else reduce
+        if out is None and _REDUCTIONS.get(wanted) in ('max', 'min'):
+            return _of_one(src, scatter(src, index, dim, dim_size, wanted))
         if out is None:
             return scatter(src, index, dim, dim_size, wanted)
         if _REDUCTIONS.get(wanted) != 'sum' or dim != 0 or not isinstance(out, Symbol) or out.rows not in OF_NODES:
@@ -261,14 +279,18 @@ def _scattered(reduce: str | None = None) -> Callable:
 
 
 def _scattered_max(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: Any = None) -> tuple[Any, Any]:
-    """`torch_scatter.scatter_max` of symbols: its gradient goes to one of several that tie, which no form has."""
-    found = _scattered('max')(src, index, dim, out, dim_size)
+    """`torch_scatter.scatter_max` of symbols."""
+    return _scattered('max')(src, index, dim, out, dim_size), OfEdges()
+
+
+def _of_one(src: Any, found: Symbol) -> Symbol:
+    """An extreme whose gradient goes to one of several that tie, as that of `torch_scatter`: no form has it."""
     if 'detach' in (src.node.op, found.node.op):
-        return found, OfEdges()
+        return found
     if found.node.op != 'reduce':
         raise Refused('a maximum of another number of rows than there are targets')
     node = dataclasses.replace(found.node, attributes={**found.node.attributes, 'of_one': True})
-    return Symbol(node, found.rows, found.is_stacked), OfEdges()
+    return Symbol(node, found.rows, found.is_stacked)
 
 
 def _scattered_softmax(src: Any, index: Any, dim: int = -1, dim_size: Any = None) -> Any:
@@ -287,6 +309,8 @@ def _of_torch_scatter() -> dict[Callable, Callable]:
     return {**found, torch_scatter.scatter_max: _scattered_max, torch_scatter.scatter_softmax: _scattered_softmax}
 
 
+# classes, and what makes what stands for an instance
+CLASSES: dict[type, Callable] = {}
 FUNCTIONS = {
     real: _or_real(leaf, real)
     for real, leaf in {

@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-import pygfuse.compiler.functions_of_edges
-import pygfuse.compiler.sparse_matrices  # noqa: F401  both register functions
+import pygfuse.compiler.functions_of_edges  # noqa: F401  registers functions
 from pygfuse.compiler.capture import Captured, Given, captured, symbol_of
 from pygfuse.compiler.copies import NO_COPIES, Copies, OfSeveral, check_copies, copies_of
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
@@ -23,6 +22,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import OtherEdges, Remade, Run
 from pygfuse.compiler.remaking import Remaking
 from pygfuse.compiler.remaking_of_copies import RemakingOfCopies
+from pygfuse.compiler.sparse_matrices import is_of_matrix, matrix_of
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
@@ -32,6 +32,8 @@ from pygfuse.compiler.watch import Guards, Unwritten, Watched
 # what stands for the edges among the arguments, by the class of what holds them, or for each of their rows
 EDGES = {Tensor: 'edges', tuple: 'edges in a tuple', list: 'edges in a list'}
 ROWS = 'row 0 of edges', 'row 1 of edges'
+# how the names of edges begin that a module holds, and is not given
+OF_MODULE = 'self.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +166,7 @@ def _captured(
     objects: dict[str, DataObject] = {}
     given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
     symbols |= objects
+    guards.held = _of_module(module, {name: given.pop(name) for name in [*given] if name.startswith(OF_MODULE)})
     found: list[tuple[Any, tuple[tuple[str, str, Returned], ...]]] = []
 
     def forward(watched: Watched) -> tuple[Symbol, ...]:
@@ -194,6 +197,9 @@ def _captured(
         # from pairs of types and sources lead other edges than those of the rest
         raise Refused(TYPES_ALONE)
     of_edges = {name for name, item in _leaves(arguments) if isinstance(item, Given) and item.residency == EDGE}
+    # which a module holds, where it holds the edges
+    own = [node.attributes['source'] for node in nodes if node.op == 'input' and node.residency == EDGE]
+    of_edges |= {source for source in own if isinstance(source, tuple)}
     returned, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     edges = remaking.edges
@@ -208,6 +214,15 @@ def _captured(
         raise Refused('values of edges that are made anew, of several copies')
     fields['asks_for_edges'] = remaking.asks_for_edges
     return CapturedModule(**fields, returned=returned, target_row=edges.target_row, held=held)
+
+
+def _of_module(module: Module, held: Mapping[str, Any]) -> dict[tuple[int, str], Any]:
+    """What stands for edges that a module holds: by what holds them, and their name there."""
+    found = {}
+    for path, item in held.items():
+        part, _, name = path.removeprefix(OF_MODULE).rpartition('.')
+        found[id(module.get_submodule(part)), name] = item
+    return found
 
 
 def _check_sets(result: Captured, nodes: Sequence[Node]) -> None:
@@ -264,8 +279,10 @@ def _of_an_end(item: Any, target_row: int) -> Any:
     return dataclasses.replace(item, residency=TARGET if item.of_row == target_row else SOURCE)
 
 
-def _nested(name: str, item: Any, symbols: Mapping[str, Any], objects: dict[str, DataObject]) -> Any:
+def _nested(name: str, item: Any, symbols: dict[str, Any], objects: dict[str, DataObject]) -> Any:
     """What stands for an argument; that of an object is added to those of others."""
+    if isinstance(item, Fields) and is_of_matrix(item):
+        return symbols.setdefault(name, matrix_of(item, {key: symbols[f'{name}.{key}'] for key in item.items}))
     if isinstance(item, Fields):
         held = {key: _nested(f'{name}.{key}', one, symbols, objects) for key, one in item.items.items()}
         return objects.setdefault(name, DataObject(name, item, held))

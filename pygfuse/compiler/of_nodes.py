@@ -110,18 +110,26 @@ def _results(function: Callable, nodes: tuple, kwargs: dict[str, Any], count: in
 
     given = mapped(nodes, example)
     try:
-        return function(*given, **kwargs), given
+        # examples are tensors, which nobody records
+        with torch._C.DisableTorchFunction():
+            return function(*given, **kwargs), given
     except Exception as error:
         raise Refused(f'{function.__name__} of all nodes: {error}') from error
+
+
+def _value(op: str, *args: Any, **attributes: Any) -> Node:
+    # its example is a tensor, too
+    with torch._C.DisableTorchFunction():
+        return value(op, *args, **attributes)
 
 
 def _symbol(nodes: tuple, examples: Sequence[Tensor], given: tuple, rows: int, **attributes: Any) -> Symbol:
     """The symbol of such a result, by what it is of two numbers of nodes, and of what the first of them was given."""
     few, many = (tuple(example.shape) for example in examples)
     if few == many:
-        found = Symbol(value('over_nodes', *nodes, **attributes), None)
+        found = Symbol(_value('over_nodes', *nodes, **attributes), None)
     elif few[:1] + many[:1] == _EXAMPLES and few[1:] == many[1:]:
-        found = Symbol(value('of_nodes', *nodes, **attributes), rows)
+        found = Symbol(_value('of_nodes', *nodes, **attributes), rows)
     else:
         raise Refused('a shape that depends on the number of nodes')
     found.is_view = shares_memory(examples[0], given)

@@ -29,6 +29,7 @@ class Rows(int):
         counts: The tensor whose edges they are, as a module may make others: what makes it, or its symbol.
     """
 
+    stands_for = int
     counts: Any = None
 
     @classmethod
@@ -152,6 +153,10 @@ class Place(OfEdges):
     def device(self) -> torch.device:
         return DEVICE.get()
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return _type_of(self)
+
     def numel(self) -> Rows:
         if self.inner:
             raise Refused('it reads the edges themselves (numel)')
@@ -171,13 +176,13 @@ class Place(OfEdges):
             raise Refused('it reads the edges themselves (max)')
         return LastTarget()
 
-    def long(self) -> Place:
-        return self
+    def to(self, *args: Any) -> Any:
+        return _to(self, args)
 
-    def to(self, *args: Any) -> Place:
-        if any(one not in (torch.int64, DEVICE.get()) for one in args):
-            raise Refused('it converts the ends of edges to another type')
-        return self
+    def long(self) -> Any:
+        return self.to(torch.int64)
+
+    contiguous = detach = to
 
     def expand_as(self, other: Any) -> Place:
         return self._seen_or_made(torch.Tensor.expand, other.shape)
@@ -218,9 +223,28 @@ class Place(OfEdges):
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if len(args) == 1 and not kwargs and function is torch.max:
+            return args[0].max()
         if args and isinstance(args[0], Place) and function.__name__ in _VIEWS and not kwargs:
             return getattr(args[0], function.__name__)(*args[1:])
         return super().__torch_function__(function, types, args, kwargs)
+
+
+def _type_of(edges: Any) -> torch.dtype:
+    """The type of edges, or of an end of each, where a module is given them; nobody asks for that of a layer's."""
+    if edges.made is None:
+        raise Refused('it reads the edges themselves (dtype)')
+    return edges.made.examples[0].dtype
+
+
+def _to(edges: Any, given: tuple) -> Any:
+    """Edges, or an end of each, of another type or elsewhere."""
+    own = torch.int64 if edges.made is None else edges.made.examples[0].dtype
+    if all(one in (own, DEVICE.get()) for one in given):
+        return edges
+    if edges.made is None:
+        raise Refused('it converts the ends of edges to another type')
+    return recorded_of_edges(torch.Tensor.to, (edges, *given), {})
 
 
 def _is_all(part: Any) -> bool:
@@ -237,6 +261,9 @@ class LastTarget(OfEdges):
         return AFTER_LAST_TARGET if type(other) is int and other == 1 else self._refuse()
 
     __radd__ = __add__
+
+    def item(self) -> LastTarget:
+        return self
 
     def _refuse(self, *_: Any) -> Any:
         raise Refused('it computes with the number of the last target')
@@ -273,6 +300,10 @@ class EdgeIndexRows(OfEdges):
     def device(self) -> torch.device:
         return DEVICE.get()
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return _type_of(self)
+
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
 
@@ -281,6 +312,14 @@ class EdgeIndexRows(OfEdges):
 
     def numel(self) -> Rows:
         return Rows.of_edges(self.made)
+
+    def to(self, *args: Any) -> Any:
+        return _to(self, args)
+
+    def long(self) -> Any:
+        return self.to(torch.int64)
+
+    contiguous = detach = to
 
     def unbind(self, dim: int = 0) -> tuple[Place, Place]:
         if dim not in (0, -2):

@@ -161,7 +161,7 @@ class Remaking:
         """
         with torch._C.DisableTorchFunction(), torch.no_grad():
             try:
-                made = self._said(found) if isinstance(found, OfEdges) else self._of_value(found, may_be_of_nodes=True)
+                made = self._said(found) if isinstance(found, OfEdges) else self.of_value(found, may_be_of_nodes=True)
             except Refused as error:
                 raise Refused(refusal) from error
             example = made.examples[0]
@@ -293,7 +293,7 @@ class Remaking:
         if isinstance(item, Rows):
             return self._number(item)
         if isinstance(item, Symbol):
-            return self._of_value(item)
+            return self.of_value(item)
         if is_structure(item):
             return rebuilt(item, self._said)
         if is_constant(item) or item is Ellipsis or isinstance(item, torch.device):
@@ -303,14 +303,14 @@ class Remaking:
     def _number(self, rows: Rows) -> Made:
         """A number of nodes or edges."""
         if int(rows) == NUM_EDGES and rows.counts is not None:
-            counted = self._of_value(rows.counts) if isinstance(rows.counts, Symbol) else rows.counts
+            counted = self.of_value(rows.counts) if isinstance(rows.counts, Symbol) else rows.counts
             given = Tensor.size, (counted, counted.dim_of_edges)
             return self._brought(('size', counted), *given, on_examples(*given))
         if int(rows) not in OF_NODES:
             raise Refused('functions of edges and of a number of rows')
         return self._brought(int(rows), None, (int(rows),), EXAMPLE_NODES)
 
-    def _of_value(self, symbol: Symbol, may_be_of_nodes: bool = False) -> Made:
+    def of_value(self, symbol: Symbol, may_be_of_nodes: bool = False) -> Made:
         """A value of edges that the call brings, or is computed of such; of nodes where that is allowed."""
         if symbol.is_stacked or symbol.is_changed:
             raise Refused('functions of edges and of several values in one tensor')

@@ -8,20 +8,20 @@ import dis
 import sys
 import types
 from collections.abc import Callable, Container, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from pygfuse.compiler.leaves import FUNCTIONS, is_instance
+from pygfuse.compiler.leaves import CLASSES, FUNCTIONS, int_of, is_instance, type_of
 from pygfuse.compiler.refusal import Refused
 
-NUMBERS = (int, float, bool, str, type(None), torch.dtype, np.float64, np.float32, np.int64, np.bool_)
+NUMBERS = (int, float, bool, str, type(None), torch.device, torch.dtype, np.float64, np.float32, np.int64, np.bool_)
 # what their functions compute depends on their arguments alone, but for the names below
 _KNOWN = (
-    'builtins', 'collections', 'functools', 'itertools', 'math', 'numpy', 'operator', 'torch', 'torch_geometric',
+    'abc', 'builtins', 'collections', 'functools', 'itertools', 'math', 'numpy', 'operator', 'torch', 'torch_geometric',
     'torch_scatter', 'torch_sparse', 'typing', 'typing_extensions', 'warnings',
 )  # fmt: skip
 # those whose functions have recording forms
@@ -29,7 +29,7 @@ _RECORDED = ('torch', 'torch_geometric', 'torch_scatter')
 _PASSING = {
     'breakpoint', 'compile', 'dir', 'environ', 'eval', 'exec', 'get_num_threads', 'globals', 'initial_seed', 'input',
     'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'manual_seed', 'open', 'print',
-    'random', 'set_default_dtype', 'set_num_threads', 'vars', '__class__', '__dict__', '__import__',
+    'random', 'set_default_dtype', 'set_num_threads', 'type', 'vars', '__class__', '__dict__', '__import__',
 }  # fmt: skip
 
 # what classes of named tuples have of those who write them
@@ -55,10 +55,14 @@ def watched_value(name: str, found: Any, guards: Any) -> Any:
     found = unscripted(found)
     if isinstance(found, types.FunctionType):
         return _watched_function(found, guards)
+    if isinstance(found, type) and found in CLASSES:
+        return CLASSES[found]
     if isinstance(found, types.ModuleType) and _root(found.__name__) in _RECORDED:
         return _Library(found, guards)
     if is_constant(found) or is_known(found):
         return found
+    if isinstance(found, types.ModuleType):
+        return _File(found, guards)
     raise Refused(f'it reads {name} from around it')
 
 
@@ -80,6 +84,21 @@ class _Library:
 
     def __getattr__(self, name: str) -> Any:
         return watched_value(name, getattr(self._module, name), self._guards)
+
+
+class _File:
+    """An imported module that somebody wrote: what is read of it is remembered."""
+
+    def __init__(self, module: types.ModuleType, guards: Any) -> None:
+        self._module, self._guards = module, guards
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or not hasattr(self._module, name):
+            raise Refused(f'it reads {name} of {self._module.__name__}')
+        found = getattr(self._module, name)
+        seen = watched_value(name, found, self._guards)
+        self._guards.add(self._module, name, found)
+        return seen
 
 
 def is_known(found: Any) -> bool:
@@ -146,7 +165,7 @@ def rebound(function: Callable, guards: Any) -> Callable:
     else:
         changed = _globals_of(function, guards)
         _guard_defaults(function, guards)
-    changed |= {'super': _super, 'isinstance': is_instance}
+    changed |= {'super': _super, 'isinstance': is_instance, **_builtins_called(code)}
     copied = types.FunctionType(
         *(code, {**namespace, **changed}, function.__name__, function.__defaults__, _cells(function, guards))
     )
@@ -197,8 +216,9 @@ def _globals_read(code: types.CodeType) -> set[str]:
             raise Refused(f'it imports {said}')
         if name in ('LOAD_GLOBAL', 'LOAD_NAME'):
             found.add(said)
-            if said == 'type':
-                raise Refused('it reads type, which cannot be guarded')
+        if said in _CALLED and name == 'LOAD_GLOBAL' and _is_called(instruction):
+            # no error where it is in a branch that is not taken
+            continue
         is_read = name.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'IMPORT_'))
         if is_read and isinstance(said, str) and said.rpartition('.')[2] in _PASSING:
             raise Refused(f'it reads {said}, which cannot be guarded')
@@ -206,6 +226,26 @@ def _globals_read(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             found |= _globals_read(constant)
     return found
+
+
+def _is_called(instruction: dis.Instruction) -> bool:
+    """Whether a global name is read for a call of it, as far as the instruction says."""
+    return instruction.opname == 'LOAD_GLOBAL' and 'NULL' in instruction.argrepr
+
+
+def _builtins_called(code: types.CodeType) -> dict[str, Callable]:
+    """What stands for builtins that code, and the functions within it, call and read for nothing else."""
+    read = [one for inner in _codes(code) for one in dis.get_instructions(inner) if one.argval in _CALLED]
+    others = {one.argval for one in read if not _is_called(one)}
+    return {name: stand_in for name, stand_in in _CALLED.items() if name not in others}
+
+
+def _refuse_print(*_: Any, **__: Any) -> NoReturn:
+    raise Refused('it prints')
+
+
+# builtins that capture has forms of its own for
+_CALLED = {'type': type_of, 'int': int_of, 'print': _refuse_print}
 
 
 def _given_to_super(code: types.CodeType) -> set[str]:

@@ -14,6 +14,7 @@ from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValu
 from pygfuse.compiler.ir import SHARED, Node, found_in, value
 from pygfuse.compiler.operations import OPERATIONS, piece_of
 from pygfuse.compiler.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, Rows
+from pygfuse.compiler.random_functions import is_drawn
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current, share, write
 
@@ -168,7 +169,8 @@ def _operator(name: str, function: Callable, is_reversed: bool = False) -> Calla
 
 
 _FOUR = {'add': torch.add, 'sub': torch.sub, 'mul': torch.mul, 'truediv': torch.div}
-for _name, _function in {**_FOUR, 'pow': torch.pow, 'matmul': torch.matmul}.items():
+_OTHERS = {'pow': torch.pow, 'matmul': torch.matmul, 'mod': torch.remainder}
+for _name, _function in {**_FOUR, **_OTHERS}.items():
     setattr(Recorded, f'__{_name}__', _operator(_name, _function))
     setattr(Recorded, f'__r{_name}__', _operator(_name, _function, True))
 for _name in ('gt', 'lt', 'ge', 'le', 'eq', 'ne'):
@@ -315,21 +317,15 @@ def are_of_nodes(symbols: Sequence[Symbol]) -> bool:
     return len(rows) == 1 and rows <= {*OF_NODES} and not any(symbol.is_stacked for symbol in symbols)
 
 
-_RANDOM = (
-    'rand', 'bernoulli', 'multinomial', 'normal', 'poisson', 'dropout', 'exponential', 'uniform', 'gumbel', 'rrelu',
-    'attention',
-)  # fmt: skip
-
-
-def is_drawn(name: str) -> bool:
-    """Whether a function of a name gives other numbers each time."""
-    return any(word in name for word in _RANDOM) and name != 'normalize'
-
-
 def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Records any function of shared values."""
     if is_drawn(name) or (name.endswith('_') and not name.startswith('__')):
         raise Refused(f'{name} draws random numbers or writes')
+    if name == 'to':
+        # where the tensors of a call are, those of the layer are
+        args = tuple([one for one in args if not (isinstance(one, torch.device) and one == DEVICE.get())])
+        if len(args) == 1 and not kwargs:
+            return args[0]
     keywords = tuple(replaced(kwargs, lambda symbol: _refuse_keyword(name)).items())
     arguments = replaced(args, lambda symbol: symbol.node)
     if any(isinstance(a, Rows) for a in _flat(arguments)):

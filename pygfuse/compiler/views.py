@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pygfuse.compiler.beside_edges import as_given
+from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, rewritten, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, OF_NODES, OTHER_ENDS, Place
 from pygfuse.compiler.refusal import Refused
@@ -119,7 +122,7 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
     if isinstance(key, Place):
         return _index_select(x, 0, key)
     if _is_lookup(x, key):
-        return made('lookup', x, key, counts_back=True)
+        return _lookup(x, key, True)
     key = key if isinstance(key, tuple) else (key,)
     for place in key:
         if not (place is None or place is Ellipsis or isinstance(place, (int, slice))) or isinstance(place, bool):
@@ -172,8 +175,8 @@ def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
 
 @handler('index_select')
 def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
-    if dim == 0 and _is_lookup(x, index):
-        return made('lookup', x, index, counts_back=False)
+    if _is_lookup(x, index) and dim in (0, -x.dim()):
+        return _lookup(x, index, False)
     are_of_nodes = x.node.residency in (SOURCE, TARGET) and x.rows in (*OF_NODES, NUM_OTHERS)
     if not isinstance(index, Place) or index.inner or not are_of_nodes or dim not in (0, -x.dim()):
         raise Refused('an index by values')
@@ -182,8 +185,12 @@ def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
     if x.rows == NUM_OTHERS and not index.is_target:
         raise Refused('an index by values')
     node = rewritten(x.node, _of_targets) if x.rows == NUM_OTHERS else x.node
+    if index.is_target and node.op == 'reduce' and 'ends_early' in node.attributes:
+        # rows behind that of the last target are not read
+        node = dataclasses.replace(node, attributes={k: v for k, v in node.attributes.items() if k != 'ends_early'})
     end = TARGET if index.is_target else SOURCE
-    return Symbol(_at_end(node, end, index), NUM_EDGES)
+    # rows that nobody else has
+    return Symbol(_at_end(node, end, index), NUM_EDGES, is_copy=True)
 
 
 def _of_targets(node: Node) -> Node | None:
@@ -200,12 +207,20 @@ def _is_lookup(table: Any, rows: Any) -> bool:
     return are_numbers and isinstance(table, Symbol) and table.rows is None
 
 
+def _lookup(table: Symbol, rows: Symbol, counts_back: bool) -> Symbol:
+    """The rows of a table; numbers that a module computes of such of its edges are computed before all else."""
+    if REMAKING.get() is not None and rows.rows == NUM_EDGES and rows.node.op != 'input':
+        with contextlib.suppress(Refused):
+            rows = as_given(rows)
+    return made('lookup', table, rows, counts_back=counts_back)
+
+
 @handler('embedding')
 def _embedding(rows: Symbol, table: Symbol, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Symbol:  # fmt: skip
     if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse or not _is_lookup(table, rows):
         raise Refused('an embedding with these arguments')
-    return made('lookup', table, rows, counts_back=False)
+    return _lookup(table, rows, False)
 
 
 def _at_end(node: Node, end: str, index: Place) -> Node:

@@ -32,6 +32,7 @@ class Guards:
 
     Attributes:
         stored: What holds an attribute, the attribute's name, and the symbol or constant that was stored there last.
+        held: What stands for edges that a module holds, by what holds them and their name there.
         numbers: The numbers that were read of a call's tensors, by what makes each (`pygfuse.compiler.remade.Made`).
     """
 
@@ -43,6 +44,7 @@ class Guards:
         self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
         self.numbers: dict[Any, int | bool] = {}
+        self.held: dict[tuple[int, str], Any] = {}
         self._seen: set[tuple[int, str]] = set()
         self._namespaces: dict[int, Namespace] = {}
 
@@ -169,6 +171,8 @@ class Watched:
 
     def _seen(self, name: str, found: Any) -> Any:
         module, guards = _parts(self)
+        if (id(module), name) in guards.held:
+            return guards.held[id(module), name]
         if isinstance(found, Tensor):
             if type(found) not in (Tensor, torch.nn.Parameter):
                 raise Refused(f'{name} is a {type(found).__name__}')
@@ -183,12 +187,16 @@ class Watched:
         if is_constant(tuple(found) if isinstance(found, list) else found):
             guards.add(module, name, found)
             return Unwritten(name, found) if isinstance(found, list) else found
+        if isinstance(found, (list, tuple)) and all(is_constant(one) or is_function(one) for one in found):
+            guards.add(module, name, found)
+            watched = [watched_value(name, one, guards) for one in found]
+            return Unwritten(name, watched) if isinstance(found, list) else tuple(watched)
         if name in ('_modules', '_parameters', '_buffers'):
             return {key: None if item is None else self._seen(key, item) for key, item in found.items()}
         if isinstance(found, HELD):
             guards.add(module, name, found)
             return Settings(name, found, guards)
-        if callable(found) and (isinstance(unscripted(found), types.FunctionType) or is_known(found)):
+        if is_function(found):
             guards.add(module, name, found)
             return watched_value(name, found, guards)
         raise Refused(f'it reads {name} of the layer, a {type(found).__name__}')
@@ -226,6 +234,8 @@ class Watched:
         module, _ = _parts(self)
         if isinstance(module, (ModuleDict, ParameterList, ParameterDict)):
             return self._seen(str(key), getattr(module, str(key)) if isinstance(key, int) else module[key])
+        if isinstance(module, ModuleList) and isinstance(key, slice):
+            return list(self)[key]
         if not isinstance(module, (Sequential, ModuleList)) or not isinstance(key, int):
             raise Refused(f'it reads a part of a {type(module).__name__}')
         return list(self)[key]
@@ -233,6 +243,8 @@ class Watched:
 
 class Unwritten(list):
     """A copy of a list that a layer or its caller holds: what is written there is seen elsewhere."""
+
+    stands_for = list
 
     def __init__(self, name: str, found: list, owner: str = 'the layer') -> None:
         super().__init__(found)
@@ -243,6 +255,11 @@ class Unwritten(list):
 
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+
+
+def is_function(found: Any) -> bool:
+    """Whether something is a function that somebody wrote, or one of a library that is known."""
+    return callable(found) and (isinstance(unscripted(found), types.FunctionType) or is_known(found))
 
 
 def written_class(kind: type) -> type:

@@ -17,7 +17,7 @@ from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._as_list import over_lists
 from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
-from pygfuse.conv._in_place_of_pyg import function_of
+from pygfuse.conv._in_place_of_pyg import function_of, is_template
 from pygfuse.conv._known_calls import call_like, fewest_edges_of, kind_of_call, remember, remember_refusal
 from pygfuse.conv._leading_dimensions import as_before, as_one, leading_dimensions
 from pygfuse.conv._planned import Planned
@@ -212,11 +212,16 @@ def _given_int64(original: Callable) -> Callable:
     return propagate
 
 
+# methods that PyG writes for each class
+_OF_TEMPLATES = 'propagate', 'edge_updater'
+
+
 def _why_not_class(plain: type) -> str | None:
     """The reason, if any, for which messages of a class are not all that it computes."""
-    for name in ('propagate', '_collect', '_lift'):
+    for name in ('propagate', 'edge_updater', '_collect', '_lift'):
         found, known = getattr(plain, name), getattr(MessagePassing, name)
-        if found is not known and found is not getattr(plain, f'_jinja_{name}', None):
+        # PyG takes one that somebody wrote for its template, too
+        if found is not known and not (name in _OF_TEMPLATES and is_template(plain, found, name)):
             return f'{name} is overridden'
     return None
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pygfuse.conv._edges_by_name import signature_of
 from pygfuse.conv._held_by_name import holds_by_name
-from pygfuse.conv._module_calls import ModuleCall, signature_of
+from pygfuse.conv._module_calls import ModuleCall
 
 
 class Held(NamedTuple):

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from pygfuse.compiler import Refused
 from pygfuse.compiler.data_objects import Absent, Fields
 from pygfuse.conv._call import SIMPLE
+from pygfuse.conv._matrix_arguments import is_matrix, opened_matrix
 
 
 class Names(NamedTuple):
@@ -53,6 +54,9 @@ def opened(name: str, item: Any, read: Read, held: dict[str, Any]) -> Any:
     if type(item) in (tuple, list):
         parts = [opened(f'{name}.{place}', one, read, held) for place, one in enumerate(item)]
         return type(item)(parts) if any(type(part) is Fields for part in parts) else item
+    if is_matrix(item):
+        held[name] = item
+        return opened_matrix(name, item)
     if not holds_by_name(item):
         return item
     held[name] = item
@@ -83,7 +87,8 @@ def _simple(item: Any) -> Iterator[tuple[str, Any]]:
     """What an object holds, but for what no module is compiled with."""
     for key in item.keys():  # noqa: SIM118  data goes through pairs
         found = item[key]
-        if type(key) is str and (type(found) in SIMPLE or type(found) is Tensor):
+        # a matrix may have no fused form, and nobody may read it
+        if type(key) is str and (type(found) in SIMPLE or type(found) is Tensor) and not is_matrix(found):
             yield key, found
 
 

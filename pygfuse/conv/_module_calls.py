@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -17,25 +15,19 @@ from torch.nn import Embedding, Module, Parameter
 from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.copies import NO_COPIES, OfSeveral
 from pygfuse.compiler.data_objects import Absent, Fields
-from pygfuse.compiler.modules import EDGES, ROWS, NumNodes
+from pygfuse.compiler.modules import EDGES, OF_MODULE, ROWS, NumNodes
 from pygfuse.compiler.places import NUM_TARGETS, Rows
 from pygfuse.compiler.remade import OtherEdges, Run
+from pygfuse.compiler.sparse_matrices import is_of_matrix
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
 from pygfuse.conv._copies_of_nodes import edges_of_copies, of_all_copies, of_one_copy, of_several
+from pygfuse.conv._edges_by_name import are_edges, are_other_edges, are_said, names_of_edges, signature_of
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, opened
+from pygfuse.conv._held_edges import held_edges
+from pygfuse.conv._matrix_arguments import sizes_of_matrix
 
-INDICES = torch.int64, torch.int32
 _ANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-# names that say what an argument is, where several may be the edges
-_NAMES = 'edge_index', 'edges'
-# parts of names of others
-_PARTS_OF_NAMES = 'edge', 'index', 'adj', 'link'
-# of two arguments that are rows of indices
-_NAMES_OF_ROWS = (
-    ('idx_i', 'idx_j'), ('src', 'dst'), ('row', 'col'), ('senders', 'receivers'), ('edge_src', 'edge_dst'),
-    ('source', 'target'), ('idx_kj', 'idx_ji'), ('idx_s', 'idx_t'), ('i', 'j'),
-)  # fmt: skip
 
 
 NO_EDGES = 'there are no edges'
@@ -86,6 +78,11 @@ class ModuleCall(NamedTuple):
         return sum(one.shape[1] for one in (self.edge_index, *self.others.values()))
 
     @property
+    def num_edges_held(self) -> int | None:
+        """The number of the edges that the module holds, and values of them perhaps; None if it is given them."""
+        return self.edge_index.shape[1] if self.names[0].startswith(OF_MODULE) else None
+
+    @property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors by name."""
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}
@@ -110,7 +107,7 @@ def call_of(
     kwargs: Mapping[str, Any],
     read: Read = NOTHING_READ,
     sets: Sets = ONE_SET,
-    held: Callable[[], Collection[int]] = tuple,
+    module: Module | None = None,
     has_copies: bool = False,
 ) -> ModuleCall:
     """A call of a module.
@@ -121,7 +118,8 @@ def call_of(
         kwargs: The same by name.
         read: What the module is known to read of objects that are arguments; of one without an entry, anything.
         sets: Which nodes the rows of the edges are taken to name.
-        held: Gives numbers of rows of what the module holds: one is that of the nodes if no argument tells any.
+        module: The module: of what it holds a number of rows is that of the nodes, if no argument tells any, and edges
+            are along which it gathers, if no argument is.
         has_copies: Whether its features are taken to have dimensions before that of nodes.
 
     Raises:
@@ -131,6 +129,11 @@ def call_of(
     named = {name: opened(name, item, read, within) for name, item in _by_name(plain.forward, args, kwargs).items()}
     arguments = dict(_leaves(named))
     names = names_of_edges(arguments)
+    are_held = module is not None and not are_said(names)
+    if are_held and any(True for _ in held_edges(module)):
+        named |= {name: opened(name, item, read, within) for name, item in held_edges(module)}
+        arguments = dict(_leaves(named))
+        names = names_of_edges({name: item for name, item in arguments.items() if name.startswith(OF_MODULE)})
     if not names:
         raise Refused('none of its arguments is an edge_index')
     edge_index = as_one(*[arguments[name] for name in names])
@@ -151,8 +154,8 @@ def call_of(
     of_one = of_one_copy(tensors, copies)
     of_rows = [one for key, one in of_one.items() if key not in others]
     # as many as further edges there may be nodes, too
-    told = nums_nodes(of_rows, *num_edges) or nums_nodes(of_rows, num_edges[0])
-    nodes = told or [*held()]
+    told = sizes_of_matrix(names[0], arguments) or nums_nodes(of_rows, *num_edges) or nums_nodes(of_rows, num_edges[0])
+    nodes = told or ([] if module is None else [*rows_held(module)])
     if len(nodes) <= max(sets):
         raise Refused('nothing tells the number of nodes')
     counts = _Counts(tuple([nodes[k] for k in sets]), num_edges[0], dict(zip(others, num_edges[1:], strict=True)))
@@ -192,12 +195,6 @@ class _Counts(NamedTuple):
         return next((name for name, count in self.others.items() if count == rows), None)
 
 
-@functools.lru_cache(maxsize=512)
-def signature_of(function: Any) -> inspect.Signature:
-    """The signature of a function, looked for once."""
-    return inspect.signature(function)
-
-
 def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name, those by default included."""
     try:
@@ -230,61 +227,9 @@ def _nested(name: str, item: Any, found: Mapping[str, Any], objects: dict[str, F
         return found[name]
     if type(item) is Fields:
         items = {key: _nested(f'{name}.{key}', one, found, objects) for key, one in item.items.items()}
-        return objects.setdefault(name, Fields(item.kind, items))
+        fields = Fields(item.kind, items)
+        return fields if is_of_matrix(fields) else objects.setdefault(name, fields)
     return type(item)([_nested(f'{name}.{place}', one, found, objects) for place, one in enumerate(item)])
-
-
-def are_edges(item: Any) -> bool:
-    """Whether something holds two indices for each edge."""
-    if isinstance(item, Tensor):
-        return item.dim() == 2 and item.shape[0] == 2 and item.dtype in INDICES and type(item) is Tensor
-    if type(item) not in (tuple, list) or len(item) != 2 or any(type(row) is not Tensor for row in item):
-        return False
-    first, second = item
-    return first.dim() == 1 and first.shape == second.shape and first.dtype == second.dtype and first.dtype in INDICES
-
-
-def are_other_edges(name: str, item: Any) -> bool:
-    """Whether a further argument is edges: what it holds, and its name say so.
-
-    Example:
-        >>> pairs = torch.zeros(2, 9, dtype=torch.int64)
-        >>> are_other_edges('neg_edge_index', pairs), are_other_edges('labels', pairs)
-        (True, False)
-    """
-    if not isinstance(item, Tensor) or not are_edges(item):
-        return False
-    name = name.rpartition('.')[2].lower()
-    return any(part in name for part in _PARTS_OF_NAMES)
-
-
-def names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The name of the argument that are the edges, or those of the two that are their rows; empty if there is none."""
-    found = [name for name, item in arguments.items() if are_edges(item)]
-    if found:
-        return (next((name for name in found if name.rpartition('.')[2] in _NAMES), found[0]),)
-    rows = [name for name, item in arguments.items() if type(item) is Tensor and item.dim() == 1]
-    pairs = [pair for pair in itertools.combinations(rows, 2) if are_edges([arguments[name] for name in pair])]
-    named = [pair for pair in _NAMES_OF_ROWS if are_edges([arguments.get(name) for name in pair])]
-    # of more than two indices of as many numbers any two may be
-    return named[0] if named else pairs[0] if len(pairs) == 1 else ()
-
-
-def names_of(forward: Any) -> tuple[str, ...]:
-    """The names of what a ``forward`` takes."""
-    return tuple(signature_of(forward).parameters)[1:]
-
-
-def takes_edges(forward: Any) -> bool:
-    """Whether the names of what a ``forward`` takes say that there are edges among them.
-
-    Example:
-        >>> takes_edges(lambda self, x, pos_edge_index: x), takes_edges(lambda self, x, edge_weight: x)
-        (True, False)
-    """
-    names = {*names_of(forward)}
-    are_named = any(name in _NAMES or name.endswith(_NAMES[0]) for name in names)
-    return are_named or any(names.issuperset(pair) for pair in _NAMES_OF_ROWS)
 
 
 def as_one(*edges: Any) -> Tensor:

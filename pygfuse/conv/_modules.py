@@ -15,7 +15,7 @@ from torch.nn import Module
 from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.lowering import Walk
-from pygfuse.compiler.modules import CapturedModule, capture_module
+from pygfuse.compiler.modules import OF_MODULE, CapturedModule, capture_module
 from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
 from pygfuse.compiler.scattering import NO_ROW_OF_EDGES
 from pygfuse.conv import _fallback as fallback
@@ -31,7 +31,6 @@ from pygfuse.conv._module_calls import (
     ModuleCall,
     Sets,
     call_of,
-    rows_held,
 )
 from pygfuse.conv._planned import Planned
 from pygfuse.conv._plans import held, key_of, planned
@@ -92,7 +91,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         """Runs the module; arguments and results are those of its class."""
         found = self.run_traced(args, kwargs) if torch.compiler.is_compiling() else self._run(args, kwargs)
         if isinstance(found, str) and found == UNTRACED:
-            found = _run_untraced(self, args, kwargs)
+            found = self._run(args, kwargs)
         if self.runs_fused(found if isinstance(found, str) else None):
             return found[0]
         return self.plain.forward(self, *args, **kwargs)
@@ -107,6 +106,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         plain.__dict__ = self.__getstate__()
         return plain
 
+    # also where torch leaves a ``forward`` untraced by itself, but not what it calls: that of sparse matrices
+    @torch.compiler.disable
     def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any] | str:
         """What a call returns, in a tuple, or why it runs the class's own ``forward``."""
         reason = fallback.why_not_here()
@@ -158,7 +159,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             if tried and self._has_none is not None and self._has_none[0] == self._kind_of(tried[0][0]):
                 return tried[0][0], self._has_none[1]
             try:
-                call = call_of(self.plain, args, kwargs, self._read, sets, self._rows_held, has_copies)
+                call = call_of(self.plain, args, kwargs, self._read, sets, self, has_copies)
             except Refused:
                 if sets == ONE_SET:
                     raise
@@ -179,13 +180,10 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         """What says whether there is something new to try for a call without a plan."""
         return key_of(call.given), sum(map(len, (self._plans or {}).values()))
 
-    def _rows_held(self) -> tuple[int, ...]:
-        return rows_held(self)
-
     def _may_be_called(self, args: tuple, kwargs: Mapping[str, Any], read: Read) -> bool:
         """Whether a call with no more than that of its objects is one."""
         with contextlib.suppress(Refused):
-            return call_of(self.plain, args, kwargs, read, self._sets, self._rows_held, self._has_copies) is not None
+            return call_of(self.plain, args, kwargs, read, self._sets, self, self._has_copies) is not None
         return False
 
     def _run_call(self, call: ModuleCall, plan: Plan | str) -> tuple[Any] | str:
@@ -197,8 +195,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return plan
         fewest = self._fewest_edges(plan, call)
         if call.num_edges < fewest:
-            if not call.copies.sizes:
-                # of edges alone nothing tells how many copies there are
+            if not call.copies.sizes and not call.names[0].startswith(OF_MODULE):
+                # of edges alone nothing tells how many copies there are, and no argument those that it holds
                 self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
@@ -246,7 +244,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             self._plans = {}
         key, reasons = key_of(call.given), []
         # in most calls as in the one before
-        plan = held(self._plans, (self._row, key), run=call.run(self._row.target))
+        plan = held(self._plans, (self._row, key), call.num_edges_held, call.run(self._row.target))
         if _is_run(plan):
             return plan
         for row in _ROWS:
@@ -277,7 +275,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             gathers_apart=row.gathers_apart,
             copies=call.copies,
         )
-        return planned(self._plans, (row, key), capture, run=run)
+        return planned(self._plans, (row, key), capture, call.num_edges_held, run)
 
 
 def _runs_without_edges(plan: Plan, sets: Sequence[Tensor]) -> bool:
@@ -289,12 +287,6 @@ def _runs_without_edges(plan: Plan, sets: Sequence[Tensor]) -> bool:
 def _is_run(plan: Plan | str | None) -> bool:
     """Whether a plan may run: where nodes without edges are replaced, this is so for what is gathered alone."""
     return isinstance(plan, Plan) and (plan.captured.gathers_apart or not plan.guarded)
-
-
-@torch.compiler.disable
-def _run_untraced(module: CompiledModule, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any] | str:
-    """`CompiledModule._run` between two traces."""
-    return module._run(args, kwargs)
 
 
 def _by_nodes(call: ModuleCall) -> Iterable[tuple[Tensor, int]]:

@@ -19,19 +19,11 @@ from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.traced import places_of
 from pygfuse.compiler.traced_edges import check_traced_shapes, traced_edges
 from pygfuse.conv import _fallback as fallback
+from pygfuse.conv._edges_by_name import are_edges, are_other_edges, names_of, names_of_edges
+from pygfuse.conv._held_edges import held_edges
 from pygfuse.conv._known_arguments import KnownArguments
-from pygfuse.conv._module_calls import (
-    ONE_SET,
-    TWO_SETS,
-    ModuleCall,
-    are_edges,
-    are_other_edges,
-    as_one,
-    call_of,
-    names_of,
-    names_of_edges,
-    nums_nodes,
-)
+from pygfuse.conv._matrix_arguments import is_matrix, num_entries
+from pygfuse.conv._module_calls import ONE_SET, TWO_SETS, ModuleCall, as_one, call_of, nums_nodes
 from pygfuse.conv._traced_calls import (
     Described,
     TracedCall,
@@ -89,9 +81,13 @@ class ModuleTracedByTorch:
         if fallback.why_not_here() is not None or torch.compiler.is_exporting() or len(args) > len(arguments):
             return NOT_TRACED
         given = {**dict(zip(arguments[: len(args)], args, strict=True)), **kwargs}
+        if any(is_matrix(item) for item in given.values()):
+            return UNTRACED if may_break() else NOT_TRACED
         edges = names_of_edges(given)
         if not edges:
-            return _apart(NOT_TRACED, _edges_within(given))
+            within = _edges_within(given)
+            may_hold = within is None and self.num_edges_held() >= fewest_compiled(False)
+            return UNTRACED if may_hold and may_break() else _apart(NOT_TRACED, within)
         edge_index = as_one(*[given[name] for name in edges])
         others = {name: value for name, value in given.items() if name not in edges}
         if any(are_other_edges(name, value) for name, value in others.items()):
@@ -135,6 +131,11 @@ class ModuleTracedByTorch:
         shapes = tuple([(name, tuple(one.shape), one.dtype) for name, one in tensors])
         simple = tuple([(name, one) for name, one in others.items() if isinstance(one, (str, float, int, type(None)))])
         return self.takes_copies(edges, edge_index.shape[1], edge_index.dtype, shapes, simple)
+
+    @torch.compiler.assume_constant_result
+    def num_edges_held(self) -> int:
+        """The number of edges, or entries of sparse matrices, that the module holds."""
+        return sum(num_entries(item) for _, item in held_edges(self))
 
     @torch.compiler.assume_constant_result
     def has_met_copies(self) -> bool:

@@ -121,8 +121,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'values that are no tensors',
         'compiler/surroundings.py',
-        "changed |= {'super': _super, 'isinstance': is_instance}",
-        "changed |= {'super': _super}",
+        "changed |= {'super': _super, 'isinstance': is_instance, **_builtins_called(code)}",
+        "changed |= {'super': _super, **_builtins_called(code)}",
         f'{_CONTEXTS} -k tensors',
     ),
     Mutation(

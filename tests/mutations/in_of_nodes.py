@@ -73,7 +73,7 @@ OF_NODES = (
     ),
     Mutation(
         'functions whose name says that they draw',
-        'compiler/symbols.py',
+        'compiler/random_functions.py',
         "and name != 'normalize'",
         "and name != 'normal'",
         f'{_OWN} PartsOfParameters"',

@@ -180,14 +180,14 @@ OF_REMADE_EDGES = (
     Mutation(
         'gradients of matrices that have none',
         'compiler/sparse_matrices.py',
-        "self._values = values if torch.is_grad_enabled() else made('detach', values)",
-        'self._values = values',
+        "self._numbers = values if values is None or torch.is_grad_enabled() else made('detach', values)",
+        'self._numbers = values',
         'tests/conv/modules/test_sparse_matrices.py -k own_code',
     ),
     Mutation(
         'a matrix that is not transposed',
         'compiler/sparse_matrices.py',
-        'return SparseMatrix(self._columns, self._rows, self._values)',
+        'return SparseMatrix(self._columns, self._rows, self._numbers, self._kind)',
         'return self',
         'tests/conv/modules/test_sparse_matrices.py -k own_code',
     ),
@@ -285,8 +285,8 @@ OF_REMADE_EDGES = (
     Mutation(
         'nodes of which there are as many as further edges',
         'conv/_module_calls.py',
-        'told = nums_nodes(of_rows, *num_edges) or nums_nodes(of_rows, num_edges[0])',
-        'told = nums_nodes(of_rows, *num_edges)',
+        'or nums_nodes(of_rows, *num_edges) or nums_nodes(of_rows, num_edges[0])',
+        'or nums_nodes(of_rows, *num_edges)',
         f'{_ARGUMENTS} -k as_many_edges_as_nodes',
     ),
     Mutation(

@@ -7,6 +7,7 @@ from tests.mutations.in_code_of_others import OF_CODE_OF_OTHERS
 from tests.mutations.in_compilation import OF_COMPILATION
 from tests.mutations.in_compiled_calls import OF_COMPILED_CALLS
 from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
+from tests.mutations.in_copies import OF_COPIES
 from tests.mutations.in_cuda import OF_CUDA
 from tests.mutations.in_edges import OF_EDGES
 from tests.mutations.in_few_edge_stages import OF_FEW_EDGE_STAGES
@@ -44,6 +45,7 @@ MUTATIONS = (
     *OF_COMPILED_CALLS,
     *OF_CODE_OF_OTHERS,
     *OF_MODULES,
+    *OF_COPIES,
     *OF_OBJECTS,
     *OF_TWO_SETS,
     *OF_NODES,

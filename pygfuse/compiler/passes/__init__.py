@@ -11,6 +11,7 @@ from pygfuse.compiler.passes.detached import detached_first
 from pygfuse.compiler.passes.no_operation import remove_no_operations
 from pygfuse.compiler.passes.own_matrices import own_matrices_after_sums
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
+from pygfuse.compiler.passes.shifts import shifts_after_maps
 from pygfuse.compiler.passes.split_concatenation import split_concatenations
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
@@ -30,6 +31,7 @@ PASSES: dict[str, Callable[[Node], Node]] = {
         reorder_broadcasts,
         tables_first,
         contract_edge_features,
+        shifts_after_maps,
         linear_maps_after_sums,
         share_subexpressions,
     )

@@ -1,0 +1,46 @@
+"""Whether a layer sends messages by ``propagate``, or is a `MessagePassing` in name and gathers and reduces itself."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+
+from torch_geometric.nn import MessagePassing
+
+# what sends messages, and what another class may do it in
+_SENDS = 'propagate', 'edge_updater', 'super'
+
+
+@functools.cache
+def propagates(kind: type[MessagePassing]) -> bool:
+    """Whether the ``forward`` of a class, or a method that it calls, may send messages.
+
+    Example:
+        >>> class Sum(MessagePassing):
+        ...     def forward(self, x, edge_index):
+        ...         return x.new_zeros(x.shape).index_add(0, edge_index[1], x[edge_index[0]])
+        >>> from torch_geometric.nn import GCNConv
+        >>> propagates(Sum), propagates(GCNConv)
+        (False, True)
+    """
+    met, names = {'forward'}, ['forward']
+    while names:
+        function = getattr(kind, names.pop(), None)
+        if not isinstance(function, types.FunctionType):
+            continue
+        read = set(_names_in(function.__code__))
+        if not read.isdisjoint(_SENDS):
+            return True
+        names += read - met
+        met |= read
+    # one without a forward of its own has PyG's, which is none
+    return kind.forward is MessagePassing.forward
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """The names that code, and the functions within it, read."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)

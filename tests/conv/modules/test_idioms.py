@@ -1,0 +1,304 @@
+"""What published code is written with: modules that read types, devices and sizes, write in place, and log."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import scatter, softmax
+from torch_geometric.utils.num_nodes import maybe_num_nodes
+
+import pygfuse
+from tests.compiler import helpers_of_idioms as helpers
+from tests.compiler.own_modules import OF_EDGES, WIDTH
+from tests.conv.modules.arguments import assert_same, given
+
+torch_scatter = pytest.importorskip('torch_scatter')
+SHIFT = math.log(2.0)
+
+
+def add_up(x, index, values):
+    return torch.zeros_like(x).index_add(0, index, values)
+
+
+class Idiom(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lins = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+        self.filter = nn.ModuleList([nn.Linear(OF_EDGES, WIDTH), nn.Linear(WIDTH, WIDTH)])
+        self.weight = nn.Parameter(torch.randn(5, WIDTH))
+        self.device, self.verbose, self.frequency = torch.device('cpu'), False, torch.arange(1.0, WIDTH + 1)
+        self.functions = [torch.tanh, shifted_softplus]
+
+
+def shifted_softplus(x):
+    return F.softplus(x) - SHIFT
+
+
+class InPlaceOnRows(Idiom):
+    def forward(self, x, edge_index, edge_weight):
+        row, col = edge_index
+        message = x[row]
+        message *= edge_weight.unsqueeze(-1)
+        other = x.index_select(0, col)
+        other.mul_(2).add_(message)
+        return add_up(x, col, message + other)
+
+
+class NegativeDimensions(Idiom):
+    def forward(self, x, edge_index, edge_type):
+        row, col = edge_index
+        return add_up(x, col, x.index_select(-2, row) * self.weight.index_select(-2, edge_type))
+
+
+class TypesThatBeginAtOne(Idiom):
+    def forward(self, x, edge_index, edge_type):
+        row, col = edge_index
+        kind = edge_type + 1
+        return add_up(x, col, x[row] * self.weight[kind - 1] + self.weight[kind % 3])
+
+
+class PartsOfAList(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        message = x[row]
+        for lin in self.lins[:-1]:
+            message = lin(message).relu()
+        return add_up(x, col, self.lins[-1](message))
+
+
+class Devices(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        shares = torch.sin(x[row] * self.frequency.to(x.device, x.dtype)) * torch.ones(1, dtype=x.dtype).to(self.device)
+        return add_up(x, col.to(self.device), shares).to(self.device)
+
+
+class Errors(Idiom):
+    """What is said in branches that are not taken."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index.long()
+        if x.dim() != 2:
+            raise ValueError(f'Expected two dimensions, not those of a {type(x)}')
+        if self.verbose:
+            print(x.mean())
+        return add_up(x, col, x[row].tanh())
+
+
+class Targets(Idiom):
+    """Numbers of targets that are those of the last one, of what is gathered again."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        score = (x[row] * x[col]).sum(-1, keepdim=True).tanh().exp()
+        total = torch_scatter.scatter_add(score, col, dim=0, dim_size=int(col.max()) + 1)[col]
+        again = scatter(score, col, 0, maybe_num_nodes(col))
+        return add_up(x, col, x[row] * score / (total + again[col] + scatter(score, col, 0, col.max().item() + 1)[col]))
+
+
+class SizesOfData(Idiom):
+    def forward(self, data):
+        row, col = data.edge_index
+        if not isinstance(data, Data):
+            raise TypeError(f'Expected data, not a {type(data)}')
+        out = torch.zeros(data.size(0), data.x.size(1), dtype=data.x.dtype)
+        return out.index_add_(0, col, data.x[row].relu()) + torch.zeros(data.size()[1], 1, dtype=data.x.dtype)
+
+
+class Functions(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return sum(helpers.add_up(function(x[row] - x[col]), col, x.size(0)) for function in self.functions)
+
+
+class ShiftedFilter(Idiom):
+    def forward(self, x, edge_index, edge_attr):
+        row, col = edge_index
+        first, second = self.filter
+        return add_up(x, col, x[row] * second(shifted_softplus(first(edge_attr))))
+
+
+class Periodic(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return add_up(x, col, (x[row] - x[col]) % 1.0 * torch.scalar_tensor(3, dtype=x.dtype))
+
+
+class NeverPropagates(MessagePassing):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index):
+        return self.multiply(x, edge_index)
+
+    def multiply(self, x, edge_index):
+        row, col = edge_index
+        return add_up(x, col, self.lin(x)[row])
+
+
+class GraphsByTorchScatter(Idiom):
+    def forward(self, x, edge_index, batch):
+        row, col = edge_index
+        x = x - torch_scatter.scatter_mean(x, batch, dim=0, dim_size=3)[batch]
+        return add_up(x, col, x[row].relu())
+
+
+ARGUMENTS = {
+    InPlaceOnRows: ('x', 'edge_index', 'edge_weight'),
+    NegativeDimensions: ('x', 'edge_index', 'edge_type'),
+    TypesThatBeginAtOne: ('x', 'edge_index', 'edge_type'),
+    PartsOfAList: ('x', 'edge_index'),
+    Devices: ('x', 'edge_index'),
+    Errors: ('x', 'edge_index'),
+    Targets: ('x', 'edge_index'),
+    Functions: ('x', 'edge_index'),
+    ShiftedFilter: ('x', 'edge_index', 'edge_attr'),
+    Periodic: ('x', 'edge_index'),
+    NeverPropagates: ('x', 'edge_index'),
+    GraphsByTorchScatter: ('x', 'edge_index', 'batch'),
+}
+
+
+@pytest.mark.parametrize('kind', ARGUMENTS)
+def test_outputs_and_gradients_are_those_of_its_own_code(kind):
+    torch.manual_seed(0)
+    data = given()
+    assert_same(kind(), {name: data[name] for name in ARGUMENTS[kind]})
+
+
+def test_edges_that_are_converted():
+    torch.manual_seed(0)
+    data = given()
+    assert_same(Errors(), {'x': data['x'], 'edge_index': data['edge_index'].int()})
+
+
+class Converted(nn.Module):
+    """Edges that are returned as they are given, or as another type."""
+
+    def forward(self, x, edge_index):
+        edge_index = edge_index.long()
+        return add_up(x, edge_index[1], x[edge_index[0]]), edge_index
+
+
+@pytest.mark.parametrize('dtype', [torch.int64, torch.int32])
+def test_edges_that_are_converted_and_returned(dtype):
+    data = given()
+    compiled, edge_index = pygfuse.compile(Converted()), data['edge_index'].to(dtype)
+    _, found = compiled(data['x'], edge_index)
+    assert found.dtype is torch.int64
+    assert found.equal(data['edge_index'])
+
+
+def test_sizes_of_data():
+    torch.manual_seed(0)
+    data = given()
+    assert_same(SizesOfData(), {'data': Data(data['x'], data['edge_index'])})
+
+
+def test_targets_without_edges_behind_the_last():
+    """The last nodes have no edges: what is gathered again has fewer rows than there are nodes."""
+    torch.manual_seed(0)
+    data = given()
+    data['edge_index'] = data['edge_index'] % 7
+    assert_same(Targets(), {name: data[name] for name in ARGUMENTS[Targets]})
+
+
+class Printing(Errors):
+    def __init__(self):
+        super().__init__()
+        self.verbose = True
+
+
+def test_what_is_printed_is_printed(capsys):
+    data = given()
+    compiled = pygfuse.compile(Printing())
+    compiled(data['x'], data['edge_index'])
+    assert compiled.note.reason == 'it prints'
+    assert capsys.readouterr().out
+
+
+class Typed(nn.Module):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return add_up(x, col, x[row] * (2 if type(x) is torch.nn.Parameter else 3))
+
+
+def test_the_type_of_a_tensor():
+    data = given()
+    compiled = pygfuse.compile(Typed())
+    for x in (data['x'], nn.Parameter(data['x'])):
+        torch.testing.assert_close(compiled(x, data['edge_index']), Typed()(x, data['edge_index']))
+        assert compiled.note.reason == 'it reads the type of a tensor'
+
+
+def test_a_file_whose_number_changes(monkeypatch):
+    torch.manual_seed(0)
+    data = given()
+    module = Functions()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for scale in (0.5, 2.0, 0.5):
+        monkeypatch.setattr(helpers, 'SCALE', scale)
+        torch.testing.assert_close(compiled(data['x'], data['edge_index']), module(data['x'], data['edge_index']))
+        assert compiled.note.reason is None
+
+
+class Extreme(nn.Module):
+    def __init__(self, reduce):
+        super().__init__()
+        self.reduce = reduce
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return torch_scatter.scatter(x[row], col, dim=0, dim_size=x.size(0), reduce=self.reduce)
+
+
+@pytest.mark.parametrize('reduce', ['max', 'min'])
+def test_extremes_of_torch_scatter_share_no_gradient(reduce):
+    """The gradient of those that tie goes to one of them."""
+    data = given()
+    arguments = {'x': data['x'].round(), 'edge_index': data['edge_index']}
+    assert_same(Extreme(reduce), arguments, 'a maximum whose gradient goes to one of those that tie')
+
+
+class Sent(MessagePassing):
+    def forward(self, x, edge_index):
+        share = self.edge_updater(edge_index, x=x)
+        return self.propagate(edge_index, x=x, share=share)
+
+    def edge_update(self, x_i, x_j, index):
+        return softmax((x_i * x_j).sum(-1, keepdim=True), index)
+
+    def message(self, x_j, share):
+        return share * x_j
+
+
+class SentTwice(Sent):
+    def propagate(self, edge_index, size=None, **kwargs):
+        return 2 * super().propagate(edge_index, size=size, **kwargs)
+
+
+class OfChangedFeatures(Sent):
+    def propagate(self, edge_index, size=None, x=None, **kwargs):
+        return super().propagate(edge_index, size=size, x=x.tanh(), **kwargs)
+
+
+class SharedByHalves(Sent):
+    def edge_updater(self, edge_index, size=None, **kwargs):
+        return 0.5 * super().edge_updater(edge_index, size=size, **kwargs)
+
+
+@pytest.mark.parametrize('kind', [SentTwice, OfChangedFeatures, SharedByHalves])
+@pytest.mark.parametrize('how', [pygfuse.fuse, pygfuse.compile])
+def test_methods_that_send_and_are_overridden(kind, how):
+    data = given()
+    conv = how(kind())
+    torch.testing.assert_close(conv(data['x'], data['edge_index']), kind()(data['x'], data['edge_index']))
+    assert conv.note.reason.endswith('is overridden')
