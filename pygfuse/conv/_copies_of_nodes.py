@@ -15,6 +15,8 @@ from pygfuse.compiler.copies import NO_COPIES, OfSeveral
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.attached import ATTACHED
 
+# of so few numbers a row the edges of so many copies take more memory than messages do
+_NARROW, _MOST_EDGES = 8, 2**24
 OTHER_NODES = 'edges that name other nodes than there are'
 
 
@@ -35,6 +37,9 @@ def of_several(tensors: Mapping[str, Tensor], num_edges: int) -> OfSeveral:
     if not wide or wide[0].numel() == 0:
         return NO_COPIES
     sizes = tuple(wide[0].shape[:-2])
+    is_narrow = max(one.shape[-1] for one in wide) < _NARROW
+    if is_narrow and math.prod(sizes) * num_edges > _MOST_EDGES:
+        return NO_COPIES
     rows = {one.shape[len(sizes)] for one in wide if _has(one, sizes)} | {num_edges}
     return OfSeveral(
         sizes, frozenset(name for name, one in tensors.items() if _has(one, sizes) and one.shape[len(sizes)] in rows)

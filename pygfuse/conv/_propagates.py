@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from torch_geometric.nn import MessagePassing
 
@@ -24,18 +26,27 @@ def propagates(kind: type[MessagePassing]) -> bool:
         >>> propagates(Sum), propagates(GCNConv)
         (False, True)
     """
+    if kind.__module__.startswith('torch_geometric.'):
+        return True
     met, names = {'forward'}, ['forward']
     while names:
         function = getattr(kind, names.pop(), None)
-        if not isinstance(function, types.FunctionType):
-            continue
-        read = set(_names_in(function.__code__))
+        read = {name for one in _functions_in(function) for name in _names_in(one.__code__)}
         if not read.isdisjoint(_SENDS):
             return True
         names += read - met
         met |= read
     # one without a forward of its own has PyG's, which is none
     return kind.forward is MessagePassing.forward
+
+
+def _functions_in(function: Any) -> Iterator[types.FunctionType]:
+    """A function, and those that it is wrapped around."""
+    if isinstance(function, types.FunctionType):
+        yield function
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):
+                yield from _functions_in(cell.cell_contents)
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:
