@@ -107,6 +107,11 @@ def _signals(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
     return {'signals': x.view(x.shape[0], SAMPLES, -1).transpose(0, 1).contiguous(), 'edge_index': edge_index}
 
 
+def _matrix(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
+    size = (x.shape[0], x.shape[0])
+    return {'x': x, 'adj': torch.sparse_coo_tensor(edge_index, torch.rand(edge_index.shape[1]), size).coalesce()}
+
+
 def _pairs(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randint(x.shape[0], edge_index.shape)
 
@@ -162,6 +167,7 @@ LAYERS: dict[str, CompiledLayer] = {
     'scored pairs, own module': CompiledLayer(
         lambda: own_modules.ScoredPairs(CHANNELS), _with(edge_label_index=_pairs), is_wide=True
     ),
+    'sparse adjacency, own module': CompiledLayer(lambda: own_modules.SparseAdjacency(CHANNELS), _matrix),
     'sensor signals, own module': CompiledLayer(
         lambda: own_modules.SensorSignals(CHANNELS // SAMPLES), _signals, is_wide=True
     ),

@@ -250,3 +250,14 @@ class SensorSignals(Module):
         row, col = edge_index
         gate = torch.sigmoid(self.target(signals)[:, col] + self.source(signals)[:, row])
         return torch.zeros_like(signals).index_add(1, col, gate * self.lin(signals)[:, row])
+
+
+class SparseAdjacency(Module):
+    """Two graph convolutions along a sparse matrix that is an argument, as their first code has them."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = Linear(channels, channels), Linear(channels, channels)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return torch.spmm(adj, self.second(torch.spmm(adj, self.first(x)).relu()))

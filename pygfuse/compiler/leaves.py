@@ -227,8 +227,10 @@ def is_instance(found: Any, kinds: Any) -> bool:
 
 
 def type_of(found: Any, *others: Any) -> type:
-    """``type`` of what stands for nothing else; of a tensor it may be another in the next call."""
-    if others or isinstance(found, (Recorded, OfEdges)):
+    """``type`` of what stands for nothing else: of a tensor it may be another in the next call, and of a layer more."""
+    if others or isinstance(found, Module):
+        raise Refused('it reads type, which cannot be guarded')
+    if isinstance(found, (Recorded, OfEdges)):
         raise Refused('it reads the type of a tensor')
     kind = found.__class__
     return getattr(kind, 'stands_for', kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 
 import pytest
 import torch
@@ -217,7 +218,22 @@ def test_the_last_target_as_a_size():
     assert pygfuse.compile(Pooled())(**arguments).shape == (NODES - 3, WIDTH)
 
 
-@pytest.mark.parametrize('size', [lambda i: int(i.max()) + 1, lambda i: i.max() + 2, lambda i: i.max().item() + 1])
+SIZES = [lambda i: i.max() + 1, lambda i: i.max().item() + 1, lambda i: 1 + torch.max(i)]
+# Python 3.10 does not say that it is called
+SIZES += [lambda i: int(i.max()) + 1] if sys.version_info >= (3, 11) else []
+
+
+@pytest.mark.parametrize('size', SIZES)
+def test_the_last_target_as_a_size_of_what_is_gathered(size):
+    class Pooled(Own):
+        def message(self, x_j, index):
+            return softmax(x_j, index, num_nodes=size(index)) * x_j
+
+    arguments = {'edge_index': random_edges(NODES, NODES, EDGES) % (NODES - 3), 'x': torch.randn(NODES, WIDTH)}
+    assert_as_pyg(Pooled(), arguments)
+
+
+@pytest.mark.parametrize('size', [lambda i: int(i.max()) + 2, lambda i: i.max() + 2, lambda i: int(i.max() + 1.0)])
 def test_other_sizes_of_the_last_target_are_refused(size):
     class Pooled(Own):
         def message(self, x_j, index):

@@ -136,6 +136,20 @@ OF_COPIES = (
         f'{_IDIOMS} -k ShiftedFilter',
     ),
     Mutation(
+        'orders of dimensions',
+        'compiler/passes/permutations.py',
+        'if len(orders) != 1:',
+        'if not orders:',
+        'tests/compiler/passes/test_permutations.py',
+    ),
+    Mutation(
+        'sums of dimensions in another order',
+        'compiler/passes/permutations.py',
+        "'dims': tuple(sorted(order[dim] for dim in dims))",
+        "'dims': dims",
+        f'{_IDIOMS} -k HeadsLast',
+    ),
+    Mutation(
         'targets behind the last',
         'compiler/views.py',
         "if index.is_target and node.op == 'reduce' and 'ends_early' in node.attributes:",

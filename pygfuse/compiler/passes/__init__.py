@@ -10,6 +10,7 @@ from pygfuse.compiler.passes.contraction import contract_edge_features
 from pygfuse.compiler.passes.detached import detached_first
 from pygfuse.compiler.passes.no_operation import remove_no_operations
 from pygfuse.compiler.passes.own_matrices import own_matrices_after_sums
+from pygfuse.compiler.passes.permutations import permutations_last
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.shifts import shifts_after_maps
 from pygfuse.compiler.passes.split_concatenation import split_concatenations
@@ -24,6 +25,7 @@ PASSES: dict[str, Callable[[Node], Node]] = {
     function.__name__: function
     for function in (
         remove_no_operations,
+        permutations_last,
         typed_maps_of_pairs,
         own_matrices_after_sums,
         split_concatenations,

@@ -155,7 +155,22 @@ class GraphsByTorchScatter(Idiom):
 # what is called of builtins alone is not told apart before
 OF_CALLS = pytest.mark.skipif(sys.version_info < (3, 11), reason='Python 3.10 does not say what is called')
 CALLING = Errors, Targets
+
+
+class HeadsLast(Idiom):
+    """Attention of heads that are the last dimension, as functions of graph neural diffusion have it."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        query, key, value = (lin(x).view(-1, 2, WIDTH // 2).transpose(1, 2) for lin in self.lins)
+        score = torch.sum(query[row] * key[col], dim=1) / WIDTH**0.5
+        share = softmax(score, row, num_nodes=x.size(0))
+        moved = torch.zeros_like(value).index_add(0, row, value[col] * share.unsqueeze(1))
+        return moved.mean(dim=2), share
+
+
 ARGUMENTS = {
+    HeadsLast: ('x', 'edge_index'),
     InPlaceOnRows: ('x', 'edge_index', 'edge_weight'),
     NegativeDimensions: ('x', 'edge_index', 'edge_type'),
     TypesThatBeginAtOne: ('x', 'edge_index', 'edge_type'),
