@@ -58,6 +58,11 @@ def num_entries(item: Any) -> int:
     return item._nnz() if isinstance(item, Tensor) else item.nnz()
 
 
+def device_of(matrix: Any) -> torch.device:
+    """Where a sparse matrix is."""
+    return matrix.device if isinstance(matrix, Tensor) else matrix.device()
+
+
 def sizes_of_matrix(name: str, arguments: Mapping[str, Any]) -> list[int]:
     """The numbers of rows and of columns of a matrix, one if they are the same; none of edges that are no matrix's.
 

@@ -83,6 +83,11 @@ class ModuleCall(NamedTuple):
         return self.edge_index.shape[1] if self.names[0].startswith(OF_MODULE) else None
 
     @property
+    def is_of_a_matrix(self) -> bool:
+        """Whether its edges are the entries of a sparse matrix."""
+        return bool(sizes_of_matrix(self.names[0], self.arguments))
+
+    @property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors by name."""
         return {name: item.value for name, item in self.given.items() if isinstance(item, Given)}

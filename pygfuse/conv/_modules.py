@@ -195,8 +195,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             return plan
         fewest = self._fewest_edges(plan, call)
         if call.num_edges < fewest:
-            if not call.copies.sizes and not call.names[0].startswith(OF_MODULE):
-                # of edges alone nothing tells how many copies there are, and no argument those that it holds
+            # no argument tells those that it holds
+            if not call.names[0].startswith(OF_MODULE):
                 self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
@@ -236,7 +236,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _fewest_edges(self, plan: Plan, call: ModuleCall) -> int:
         """Along how many edges a plan takes less than the module's own code."""
         is_measured = few_edges_of(call.edge_index.device) is not None
-        return max(plan.fewest_edges, fewest_of(is_of_a_module=True)) if is_measured else 0
+        fewest = fewest_of(is_of_a_module=True, is_of_a_matrix=call.is_of_a_matrix)
+        return max(plan.fewest_edges, fewest) if is_measured else 0
 
     def plan_of_call(self, call: ModuleCall) -> Plan | str:
         """The plan of a call, or why there is none."""

@@ -152,6 +152,7 @@ def fewest_of(
     is_returned: bool = False,
     is_computed_again: bool = False,
     is_of_a_module: bool = False,
+    is_of_a_matrix: bool = False,
 ) -> int:
     """From how many edges on PyG's operators on edges take more time than what stands for them.
 
@@ -163,6 +164,7 @@ def fewest_of(
         is_returned: Whether values of edges are returned.
         is_computed_again: Whether much of what PyG's compute once is computed several times.
         is_of_a_module: Whether a module's own operators are meant, not a layer's.
+        is_of_a_matrix: Whether these are products with a sparse matrix.
 
     Example:
         >>> fewest_of(), fewest_of(is_long=True), fewest_of(is_short=True)
@@ -176,6 +178,7 @@ def fewest_of(
         (is_returned, MOST_OF_RETURNED),
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
         (is_of_a_module, MOST_OF_A_MODULE),
+        (is_of_a_matrix, MOST_OF_A_PRODUCT),
     )
     return max([0, *[limit + 1 for holds, limit in limits if holds]])
 

@@ -46,9 +46,9 @@ OF_COPIES = (
     ),
     Mutation(
         'few edges of several copies',
-        'conv/_modules.py',
-        'if not call.copies.sizes and not call.names[0].startswith(OF_MODULE):',
-        'if not call.names[0].startswith(OF_MODULE):',
+        'conv/_few_of_a_module.py',
+        'return 0 < count * self._num_copies(args, kwargs) < self.fewest',
+        'return 0 < count < self.fewest',
         f'{_COPIES} -k few_edges',
     ),
     Mutation(

@@ -95,7 +95,7 @@ OF_MODULES = (
     Mutation(
         'few edges of another device',
         'conv/_few_of_a_module.py',
-        'return 0 < count < self.fewest',
+        'return 0 < count * self._num_copies(args, kwargs) < self.fewest',
         'return True',
         f'{_MODULES} -k few_edges_run',
     ),

@@ -175,10 +175,10 @@ def test_few_edges_of_all_copies(monkeypatch):
     monkeypatch.setattr(few_edges, 'MOST_OF_A_MODULE', 100)
     compiled, edge_index = pygfuse.compile(copies.Heads()), torch.randint(NODES, (2, 60))
     reasons = []
-    for count in (1, 3, 1):
-        compiled(torch.randn(count, NODES, WIDTH), edge_index)
+    for shape in ((1,), (3,), (1,), (), (2, 2)):
+        compiled(torch.randn(*shape, NODES, WIDTH), edge_index)
         reasons.append(compiled.note.reason)
-    assert reasons == [SO_FEW_EDGES, None, SO_FEW_EDGES]
+    assert reasons == [SO_FEW_EDGES, None, SO_FEW_EDGES, SO_FEW_EDGES, None]
 
 
 def test_without_edges():

@@ -11,6 +11,8 @@ from torch import nn
 from torch_geometric.utils import softmax
 
 import pygfuse
+from pygfuse.mapping import few_edges
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from tests.compiler.own_modules import NODES, OF_EDGES, WIDTH
 from tests.conv.modules.arguments import given
 
@@ -355,6 +357,18 @@ def test_features_of_edges_beside_a_matrix():
     compiled = pygfuse.compile(copy.deepcopy(module))
     arguments = {name: data[name] for name in ('x', 'edge_index', 'edge_attr')}
     torch.testing.assert_close(compiled(**arguments), module(**arguments))
+
+
+@pytest.mark.parametrize('layout', MATRICES)
+def test_few_entries(layout, monkeypatch):
+    monkeypatch.setattr(few_edges, 'MOST_OF_A_PRODUCT', 200)
+    compiled, adj, x = pygfuse.compile(GraphConvolution()), MATRICES[layout](), features(0).float()
+    none = torch.sparse_coo_tensor(size=(NODES, NODES))
+    reasons = []
+    for matrix in (adj, torch.eye(NODES).to_sparse(), none, torch.ones(NODES, NODES).to_sparse()):
+        compiled(x, matrix)
+        reasons.append(compiled.note.reason)
+    assert reasons == [SO_FEW_EDGES, SO_FEW_EDGES, 'there are no edges', None]
 
 
 @pytest.mark.parametrize('layout', MATRICES)
