@@ -236,7 +236,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
     def _fewest_edges(self, plan: Plan, call: ModuleCall) -> int:
         """Along how many edges a plan takes less than the module's own code."""
         is_measured = few_edges_of(call.edge_index.device) is not None
-        fewest = fewest_of(is_of_a_module=True, is_of_a_matrix=call.is_of_a_matrix)
+        has_copies = bool(call.copies.sizes)
+        fewest = fewest_of(is_of_a_module=True, is_of_a_matrix=call.is_of_a_matrix, is_of_copies=has_copies)
         return max(plan.fewest_edges, fewest) if is_measured else 0
 
     def plan_of_call(self, call: ModuleCall) -> Plan | str:

@@ -23,6 +23,8 @@ MOST_OF_RETURNED = 2**12
 MOST_OF_COMPUTED_AGAIN = 2**12
 # the same of a module that gathers itself, whose arguments are looked at in each call
 MOST_OF_A_MODULE = 2**10
+# the same of several copies of the nodes, whose features are put one after the other
+MOST_OF_COPIES = 2**11
 # numbers in rows of edges: up to so many, PyG's operators on them take less than a walk that writes sums over channels,
 # and operators on these
 MOST_OF_SUMS = 2**15
@@ -153,6 +155,7 @@ def fewest_of(
     is_computed_again: bool = False,
     is_of_a_module: bool = False,
     is_of_a_matrix: bool = False,
+    is_of_copies: bool = False,
 ) -> int:
     """From how many edges on PyG's operators on edges take more time than what stands for them.
 
@@ -165,6 +168,7 @@ def fewest_of(
         is_computed_again: Whether much of what PyG's compute once is computed several times.
         is_of_a_module: Whether a module's own operators are meant, not a layer's.
         is_of_a_matrix: Whether these are products with a sparse matrix.
+        is_of_copies: Whether edges are those of several copies of the nodes.
 
     Example:
         >>> fewest_of(), fewest_of(is_long=True), fewest_of(is_short=True)
@@ -179,6 +183,7 @@ def fewest_of(
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
         (is_of_a_module, MOST_OF_A_MODULE),
         (is_of_a_matrix, MOST_OF_A_PRODUCT),
+        (is_of_copies, MOST_OF_COPIES),
     )
     return max([0, *[limit + 1 for holds, limit in limits if holds]])
 

@@ -56,7 +56,7 @@ OF_COPIES = (
         'conv/_copies_of_nodes.py',
         'if low < 0 or high >= count:',
         'if low < 0 or high >= num_copies * count:',
-        f'{_COPIES} -k not_there',
+        f'{_COPIES} -k not_made',
     ),
     Mutation(
         'entries of one place that are several',

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import pygfuse
+from pygfuse.compiler import Refused
 from pygfuse.conv._copies_of_nodes import edges_of_copies
 from pygfuse.mapping import few_edges
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
@@ -99,6 +100,14 @@ def test_edges_of_copies_are_kept():
 
 
 @pytest.mark.parametrize('node', [NODES, -1])
+def test_edges_of_copies_are_not_made_of_others(node):
+    """Of features with several dimensions behind that of nodes there would be as many copies as nodes."""
+    edge_index = torch.tensor([[0, 1], [node, 2]])
+    with pytest.raises(Refused):
+        edges_of_copies(edge_index, 10**9, (NODES,))
+
+
+@pytest.mark.parametrize('node', [NODES, -1])
 def test_nodes_that_are_not_there(node):
     """They are an error of torch's, or counted from the end, in each copy."""
     torch.manual_seed(0)
@@ -172,6 +181,7 @@ def _as_it_is(self, x, edge_weight, own):
 
 
 def test_few_edges_of_all_copies(monkeypatch):
+    monkeypatch.setattr(few_edges, 'MOST_OF_COPIES', 100)
     monkeypatch.setattr(few_edges, 'MOST_OF_A_MODULE', 100)
     compiled, edge_index = pygfuse.compile(copies.Heads()), torch.randint(NODES, (2, 60))
     reasons = []

@@ -119,6 +119,12 @@ class Functions(Idiom):
         return sum(helpers.add_up(function(x[row] - x[col]), col, x.size(0)) for function in self.functions)
 
 
+class Scaled(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return add_up(x, col, helpers.SCALE * x[row].tanh())
+
+
 class ShiftedFilter(Idiom):
     def forward(self, x, edge_index, edge_attr):
         row, col = edge_index
@@ -282,10 +288,11 @@ def test_the_type_of_a_tensor():
         assert compiled.note.reason == 'it reads the type of a tensor'
 
 
-def test_a_file_whose_number_changes(monkeypatch):
+@pytest.mark.parametrize('kind', [Functions, Scaled])
+def test_a_file_whose_number_changes(kind, monkeypatch):
     torch.manual_seed(0)
     data = given()
-    module = Functions()
+    module = kind()
     compiled = pygfuse.compile(copy.deepcopy(module))
     for scale in (0.5, 2.0, 0.5):
         monkeypatch.setattr(helpers, 'SCALE', scale)
