@@ -60,16 +60,6 @@ class Copies(OfCopies):
     def device(self) -> torch.device:
         return self.one.device
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def dim(self) -> int:
-        return len(self.shape)
-
-    def size(self, dim: int | None = None) -> Any:
-        return self.shape if dim is None else self.shape[dim]
-
     def is_floating_point(self) -> bool:
         return self.one.is_floating_point()
 

@@ -44,6 +44,17 @@ class Recorded(OfValues):
 
     layout = torch.strided
     is_sparse = False
+    shape: tuple[Any, ...]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__') or not hasattr(Tensor, name):
@@ -124,16 +135,6 @@ class Symbol(Recorded):
     @property
     def device(self) -> torch.device:
         return DEVICE.get()
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def dim(self) -> int:
-        return len(self.shape)
-
-    def size(self, dim: int | None = None) -> Any:
-        return self.shape if dim is None else self.shape[dim]
 
     def is_floating_point(self) -> bool:
         return self.node.dtype.is_floating_point
