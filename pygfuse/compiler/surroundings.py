@@ -108,7 +108,10 @@ def is_known(found: Any) -> bool:
     if isinstance(found, type):
         return _is_of_names(found) or all(_root(kind.__module__) in _KNOWN for kind in found.__mro__)
     if isinstance(found, types.BuiltinFunctionType):
-        return isinstance(found.__self__, (types.ModuleType, type, type(None)))
+        owner = found.__self__
+        # those of a module may tell the time
+        is_of_module = isinstance(owner, types.ModuleType)
+        return _root(owner.__name__).lstrip('_') in _KNOWN if is_of_module else isinstance(owner, (type, type(None)))
     return _root(type(found).__module__) == 'typing'
 
 
@@ -165,7 +168,8 @@ def rebound(function: Callable, guards: Any) -> Callable:
     else:
         changed = _globals_of(function, guards)
         _guard_defaults(function, guards)
-    changed |= {'super': _super, 'isinstance': is_instance, **_builtins_called(code)}
+    stand_ins = {name: made for name, made in _builtins_called(code).items() if name not in namespace}
+    changed |= {'super': _super, 'isinstance': is_instance, **stand_ins}
     copied = types.FunctionType(
         *(code, {**namespace, **changed}, function.__name__, function.__defaults__, _cells(function, guards))
     )
@@ -187,7 +191,7 @@ def _globals_of(function: types.FunctionType, guards: Any) -> dict[str, Any]:
     owner = guards.namespace(namespace)
     changed = {}
     classes = _given_to_super(function.__code__)
-    for name in _globals_read(function.__code__):
+    for name in _globals_read(function.__code__, namespace):
         if name in namespace:
             changed[name] = _around(name, namespace[name], classes, guards)
             guards.add(owner, name, namespace[name])
@@ -197,8 +201,12 @@ def _globals_of(function: types.FunctionType, guards: Any) -> dict[str, Any]:
     return changed
 
 
-def _globals_read(code: types.CodeType) -> set[str]:
+def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
     """The global names that code and the functions within it read.
+
+    Args:
+        code: The code.
+        namespace: The names of its globals, which are no builtins.
 
     Raises:
         Refused: If it writes to what is around it, reads what changes from call to call, or catches errors.
@@ -216,7 +224,7 @@ def _globals_read(code: types.CodeType) -> set[str]:
             raise Refused(f'it imports {said}')
         if name in ('LOAD_GLOBAL', 'LOAD_NAME'):
             found.add(said)
-        if said in _CALLED and name == 'LOAD_GLOBAL' and _is_called(instruction):
+        if said in _CALLED and said not in namespace and _is_called(instruction):
             # no error where it is in a branch that is not taken
             continue
         is_read = name.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'IMPORT_'))
@@ -224,7 +232,7 @@ def _globals_read(code: types.CodeType) -> set[str]:
             raise Refused(f'it reads {said}, which cannot be guarded')
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _globals_read(constant)
+            found |= _globals_read(constant, namespace)
     return found
 
 

@@ -2,8 +2,10 @@
 
 import copy
 import functools
+import time
 import types
 from fractions import Fraction
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -235,6 +237,8 @@ def _counts(self, x_j):
         (lambda self, x_j: x_j * SETTINGS.scale, 'it reads SETTINGS from around it', {}),
         (lambda self, x_j: x_j * Constants.scale, 'it reads Constants from around it', {}),
         (lambda self, x_j: super(Own, self).message(x_j) * Own.__basicsize__, 'it reads Own from around it', {}),
+        (lambda self, x_j: x_j * (perf_counter() > 0), 'it reads perf_counter from around it', {}),
+        (lambda self, x_j: x_j * (time.time() > 0), 'it reads time from around it', {}),
         (lambda self, x_j: x_j * len(own_convs.__name__), 'it reads __name__ of tests.compiler.own_convs', {}),
         (lambda self, x_j: sum([x_j * LISTED[0] for _ in range(1)]), 'it reads LISTED from around it', {}),
         (around(np.ones(8))[0], 'it reads value from around it', {}),

@@ -121,8 +121,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'values that are no tensors',
         'compiler/surroundings.py',
-        "changed |= {'super': _super, 'isinstance': is_instance, **_builtins_called(code)}",
-        "changed |= {'super': _super, **_builtins_called(code)}",
+        "changed |= {'super': _super, 'isinstance': is_instance, **stand_ins}",
+        "changed |= {'super': _super, **stand_ins}",
         f'{_CONTEXTS} -k tensors',
     ),
     Mutation(

@@ -115,6 +115,20 @@ OF_COPIES = (
         f'{_IDIOMS} -k share_no_gradient',
     ),
     Mutation(
+        'builtins that a file has others for',
+        'compiler/surroundings.py',
+        'if name not in namespace}',
+        'if name not in ()}',
+        f'{_IDIOMS} -k "own_code and Scaled"',
+    ),
+    Mutation(
+        'functions that tell the time',
+        'compiler/surroundings.py',
+        "return _root(owner.__name__).lstrip('_') in _KNOWN if is_of_module else isinstance(owner, (type, type(None)))",
+        'return is_of_module or isinstance(owner, (type, type(None)))',
+        'tests/compiler/test_surroundings.py -k cannot_be_guarded',
+    ),
+    Mutation(
         'numbers of a file',
         'compiler/surroundings.py',
         'self._guards.add(self._module, name, found)',

@@ -122,7 +122,7 @@ class Functions(Idiom):
 class Scaled(Idiom):
     def forward(self, x, edge_index):
         row, col = edge_index
-        return add_up(x, col, helpers.SCALE * x[row].tanh())
+        return add_up(x, col, helpers.SCALE * helpers.through_a_builtins_name(x[row].tanh()))
 
 
 class ShiftedFilter(Idiom):
@@ -185,6 +185,7 @@ ARGUMENTS = {
     Errors: ('x', 'edge_index'),
     Targets: ('x', 'edge_index'),
     Functions: ('x', 'edge_index'),
+    Scaled: ('x', 'edge_index'),
     ShiftedFilter: ('x', 'edge_index', 'edge_attr'),
     Periodic: ('x', 'edge_index'),
     NeverPropagates: ('x', 'edge_index'),
