@@ -81,8 +81,8 @@ class Copies(OfCopies):
         name = function.__name__.strip('_')
         args, kwargs = in_one_copy(name, args, kwargs)
         sizes = sizes_of(name, args, kwargs)
-        writes = name != function.__name__ and function.__name__ == f'{name}_'
-        if (writes or kwargs.get('inplace')) and not (isinstance(args[0], Copies) and args[0].sizes == sizes):
+        writes = function.__name__ == f'{name}_' or kwargs.get('inplace')
+        if writes and not (isinstance(args[0], Copies) and args[0].sizes == sizes):
             raise Refused('it writes into a tensor of other copies')
         first, own = args[0] if args else None, rebuilt((args, kwargs), one_of)
         with REMAKING.get().of_copies():

@@ -66,7 +66,7 @@ class DataObject:
             raise Refused(f'it calls {name} of {of}, a dict')
         if name == 'size' and fields.kind is not dict:
             count = _found(self, 'num_nodes')
-            return lambda dim=None: (count, count) if dim is None else count
+            return lambda dim=None: (count, count) if dim is None else (count, count)[dim]
         found = _found(self, name)
         if found is Absent and not hasattr(fields.kind, name):
             raise AttributeError(name)

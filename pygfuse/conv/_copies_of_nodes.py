@@ -104,7 +104,7 @@ def edges_of_copies(edge_index: Tensor, num_copies: int, num_nodes: tuple[int, .
         counts = num_nodes * (3 - len(num_nodes))
         for row, count in zip(edge_index, counts, strict=True):
             low, high = torch.aminmax(row)
-            # torch counts negative numbers from the end, and has an error of its own for others
+            # before so many edges are made: nodes with several heads would be as many copies as there are nodes
             if low < 0 or high >= count:
                 raise Refused(OTHER_NODES)
         if num_copies * max(counts) > torch.iinfo(edge_index.dtype).max:

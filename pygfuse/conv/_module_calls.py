@@ -134,9 +134,9 @@ def call_of(
     named = {name: opened(name, item, read, within) for name, item in _by_name(plain.forward, args, kwargs).items()}
     arguments = dict(_leaves(named))
     names = names_of_edges(arguments)
-    are_held = module is not None and not are_said(names)
-    if are_held and any(True for _ in held_edges(module)):
-        named |= {name: opened(name, item, read, within) for name, item in held_edges(module)}
+    held = [] if module is None or are_said(names) else [*held_edges(module)]
+    if held:
+        named |= {name: opened(name, item, read, within) for name, item in held}
         arguments = dict(_leaves(named))
         names = names_of_edges({name: item for name, item in arguments.items() if name.startswith(OF_MODULE)})
     if not names:

@@ -40,13 +40,19 @@ def propagates(kind: type[MessagePassing]) -> bool:
     return kind.forward is MessagePassing.forward
 
 
-def _functions_in(function: Any) -> Iterator[types.FunctionType]:
+def _functions_in(function: Any) -> list[types.FunctionType]:
     """A function, and those that it is wrapped around."""
-    if isinstance(function, types.FunctionType):
-        yield function
-        for cell in function.__closure__ or ():
+    found, left = [], [function]
+    while left:
+        one = left.pop()
+        # one that counts its calls is in its own closure
+        if not isinstance(one, types.FunctionType) or one in found:
+            continue
+        found.append(one)
+        for cell in one.__closure__ or ():
             with contextlib.suppress(ValueError):
-                yield from _functions_in(cell.cell_contents)
+                left.append(cell.cell_contents)
+    return found
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:

@@ -235,10 +235,24 @@ class Decorated(MessagePassing):
         return x_j.tanh()
 
 
-def test_a_forward_that_is_wrapped_sends():
+def counting(forward):
+    def wrapper(*given):
+        wrapper.calls += 1
+        return forward(*given)
+
+    wrapper.calls = 0
+    return wrapper
+
+
+class Counting(Decorated):
+    forward = counting(Decorated.forward)
+
+
+@pytest.mark.parametrize('kind', [Decorated, Counting])
+def test_a_forward_that_is_wrapped_sends(kind):
     data = given()
-    conv = pygfuse.compile(Decorated())
-    torch.testing.assert_close(conv(data['x'], data['edge_index']), Decorated()(data['x'], data['edge_index']))
+    conv = pygfuse.compile(kind())
+    torch.testing.assert_close(conv(data['x'], data['edge_index']), kind()(data['x'], data['edge_index']))
     assert conv.note.reason is None
     assert not conv.is_captured_whole
 
