@@ -25,6 +25,7 @@ from pygfuse.ops.degrees import degrees_of
 from pygfuse.ops.eager import are_plain
 from pygfuse.ops.few_edges import SUMS, few_edges_weighed, is_said, sum_along
 from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.numbers_of_edges import numbers_of_edges
 from pygfuse.ops.traced_values import traced_values_along
 from pygfuse.program.products import Product
 from pygfuse.program.program import TARGET, EdgeProgram
@@ -145,5 +146,5 @@ CALLED = {
     'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows, 'multiplied': _multiplied,
     'with_edges_only': with_edges_only, 'gathered': _gathered, 'of_directions': _of_directions, 'parts': parts,
     'degree_of': _degree, 'filled': _filled, 'num_edges': _num_edges, 'resized': _resized, 'along': _along,
-    'softmax_of_sources': _softmax_of_sources, 'by_type': by_type,
+    'softmax_of_sources': _softmax_of_sources, 'by_type': by_type, 'numbers_of_edges': numbers_of_edges,
 }  # fmt: skip

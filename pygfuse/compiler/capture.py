@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,6 +64,7 @@ class Captured:
         stored: Where the values are stored that are: a module, and the name of its attribute.
         constants: The same of numbers, texts and None, and these.
         returns_several: Whether the layer returns a tuple.
+        unread: How many results, the last ones, are computed for the statistics of normalisations alone.
         is_of_one_set: Whether sources and targets are the same nodes in all calls.
         is_of_two_sets: Whether they are known apart.
         gathers_apart: Whether what is gathered of nodes is another value than theirs, always.
@@ -74,6 +75,7 @@ class Captured:
     stored: tuple[tuple[Module, str], ...] = ()
     constants: tuple[tuple[Module, str, Any], ...] = ()
     returns_several: bool = False
+    unread: int = 0
     is_of_one_set: bool = False
     is_of_two_sets: bool = False
     gathers_apart: bool = False
@@ -225,15 +227,26 @@ def captured(
     _check_types(returned, guards)
     stored = [one for one in guards.stored.values() if isinstance(one[-1], Symbol)]
     constants = tuple(one for one in guards.stored.values() if not isinstance(one[-1], Symbol))
-    if len(returned) == 1 and not stored and out is not returned:
-        return Captured(_result(out, may_share=may_share), guards, constants=constants)
     found = [_result(one, may_share=may_share) for one in returned] + [
         _result(symbol, 'stores') for *_, symbol in stored
     ]
+    unread = _unread(guards.normalised, found)
+    if len(found) == 1 and not unread and out is not returned:
+        return Captured(found[0], guards, constants=constants)
     if any(node.op == 'input' for node in found):
         raise Refused('it returns or stores what it was given')
     places = tuple((module, name) for module, name, _ in stored)
-    return Captured(value('results', *found), guards, places, constants, out is returned)
+    return Captured(value('results', *found, *unread), guards, places, constants, out is returned, len(unread))
+
+
+def _unread(normalised: Sequence[Node], results: Sequence[Node]) -> list[Node]:
+    """What is normalised and then read by nobody: it is computed for the statistics that move."""
+    unread: list[Node] = []
+    # the last first, which may be computed of those before
+    for node in reversed(normalised):
+        if not any(node is one for one in in_order((*results, *unread))):
+            unread.append(node)
+    return unread[::-1]
 
 
 def _check_types(returned: tuple, guards: Guards) -> None:

@@ -24,6 +24,8 @@ SHARED = 'shared'
 REDUCTIONS = 'reduce', 'reduce_to_sources'
 # what takes rows of several edges
 OF_ALL_EDGES = ('softmax', 'softmax_of_sources', *REDUCTIONS, 'batch_norm')
+# modules that take the rows of all edges, or of all nodes, together
+NORMALISATIONS = 'batch_norm', 'norm_of_nodes'
 # any number that no width of features has
 _ROWS = 10007
 
@@ -177,6 +179,16 @@ def in_order(outputs: Any) -> list[Node]:
     return list(seen.values())
 
 
+def is_of_one(reduction: Node | None) -> bool:
+    """Whether it is an extreme whose gradient goes to the first of the edges that tie."""
+    return reduction is not None and 'of_one' in reduction.attributes
+
+
+def has_statistics(node: Node) -> bool:
+    """Whether it is given by a normalisation with statistics of its own, which move each time that it is computed."""
+    return node.op in NORMALISATIONS and any(True for _ in node.attributes['module'].buffers())
+
+
 def is_brought(node: Node) -> bool:
     """Whether a value is there before edges are looked at.
 
@@ -185,7 +197,7 @@ def is_brought(node: Node) -> bool:
     """
     if node.op == 'detach':
         return is_brought(node.args[0])
-    return node.residency != EDGE or node.op in ('input', 'kept') or _is_looked_up(node)
+    return node.residency != EDGE or node.op in ('input', 'kept', 'numbers_of_edges') or _is_looked_up(node)
 
 
 def _is_looked_up(node: Node) -> bool:
@@ -193,6 +205,8 @@ def _is_looked_up(node: Node) -> bool:
         return all(isinstance(x, Node) and x.shape == node.shape and _is_looked_up(x) for x in node.args)
     if node.op == 'softmax_of_sources':
         return is_seen(node.args[0])
+    if node.op == 'batch_norm':
+        return node.args[0].op == 'kept'
     if node.op == 'typed_map':
         x, _, types = node.args
         return x.residency == TARGET or (is_seen(x) and is_seen(types))

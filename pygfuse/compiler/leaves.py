@@ -280,17 +280,25 @@ def _scattered(reduce: str | None = None) -> Callable:
     return of_symbols
 
 
-def _scattered_max(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: Any = None) -> tuple[Any, Any]:
-    """`torch_scatter.scatter_max` of symbols."""
-    return _scattered('max')(src, index, dim, out, dim_size), OfEdges()
+def _scattered_extreme(reduce: str) -> Callable:
+    """`torch_scatter.scatter_max` and `scatter_min` of symbols, which give numbers of edges, too."""
+
+    def of_symbols(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: Any = None) -> tuple[Any, Any]:
+        return _scattered(reduce)(src, index, dim, out, dim_size), OfEdges()
+
+    return of_symbols
 
 
 def _of_one(src: Any, found: Symbol) -> Symbol:
-    """An extreme whose gradient goes to one of several that tie, as that of `torch_scatter`: no form has it."""
+    """An extreme whose gradient goes to the first of several that tie, as that of `torch_scatter`."""
     if 'detach' in (src.node.op, found.node.op):
         return found
+    if found.node.op == 'resized':
+        reduction, size = found.node.args
+        of_one = _of_one(src, Symbol(reduction, NUM_TARGETS, found.is_stacked))
+        return Symbol(value('resized', of_one.node, size), found.rows, found.is_stacked)
     if found.node.op != 'reduce':
-        raise Refused('a maximum of another number of rows than there are targets')
+        raise Refused('a maximum over the edges of sources, of torch_scatter')
     node = dataclasses.replace(found.node, attributes={**found.node.attributes, 'of_one': True})
     return Symbol(node, found.rows, found.is_stacked)
 
@@ -301,14 +309,15 @@ def _scattered_softmax(src: Any, index: Any, dim: int = -1, dim_size: Any = None
 
 
 def _of_torch_scatter() -> dict[Callable, Callable]:
-    """Its functions that give what PyG's give, and maxima, of which a softmax may be made."""
+    """Its functions that give what PyG's give, and extremes, whose gradient goes to another of the edges that tie."""
     try:
         import torch_scatter
     except (ImportError, OSError):
         return {}
     reductions = {'scatter': None, 'scatter_sum': 'sum', 'scatter_add': 'sum', 'scatter_mean': 'mean'}
     found = {getattr(torch_scatter, name): _scattered(reduce) for name, reduce in reductions.items()}
-    return {**found, torch_scatter.scatter_max: _scattered_max, torch_scatter.scatter_softmax: _scattered_softmax}
+    extremes = {getattr(torch_scatter, f'scatter_{name}'): _scattered_extreme(name) for name in ('max', 'min')}
+    return {**found, **extremes, torch_scatter.scatter_softmax: _scattered_softmax}
 
 
 # classes, and what makes what stands for an instance

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d
 
-from pygfuse.compiler.ir import Node, in_order
+from pygfuse.compiler.ir import Node, in_order, is_of_one
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import (
@@ -193,7 +194,7 @@ class Network:
     def why_not(self, edges: Edges, dtype: torch.dtype) -> str | None:
         """The reason, if any, for which edges like these and values of a type have no fused form."""
         if self.is_at_once(edges, dtype):
-            return None
+            return SO_FEW_EDGES if is_of_one(self.reduction) else None
         return why_no_edge_chunks(dtype) or (why_no_places(edges.graph()) if self.reduce == 'max' else None)
 
     def is_at_once(self, edges: Edges, dtype: torch.dtype) -> bool:
@@ -235,7 +236,7 @@ class Network:
 
     def why_edges_tie(self, weights: list[Tensor]) -> str | None:
         """The reason, if any, for which edges tie in a maximum, which then divides a gradient as PyG does not."""
-        if self.reduce != 'max':
+        if self.reduce != 'max' or is_of_one(self.reduction):
             return None
         weights = [*weights, *(module.weight for module in self.batch_norms if module.weight is not None)]
         # a scale is a number for each channel

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Module
 
 from pygfuse.compiler.selections import selected
 from pygfuse.ops.typed_product import TypedRows, typed_product
@@ -122,6 +123,11 @@ def _placement(x: Tensor, take: Sequence[int], width: int) -> Tensor:
     return (torch.arange(width, device=x.device).unsqueeze(1) == places).to(x.dtype)
 
 
+def _normalised(x: Tensor, *given: Any, module: Module) -> Tensor:
+    """What a module gives of all rows together; for shapes alone its statistics stay."""
+    return x if x.device.type == 'meta' else module(x, *given)
+
+
 def _call(*args: Any, function: Callable, keywords: tuple) -> Any:
     return function(*args, **dict(keywords))
 
@@ -157,7 +163,7 @@ OPERATIONS['typed_product'] = Operation(
 OPERATIONS['of_pairs'] = Operation(lambda x, types, count: x, residency='source')
 OPERATIONS['einsum'] = Operation(lambda *tensors, equation: torch.einsum(equation, *tensors))
 # over all edges, wherever its argument resides
-OPERATIONS['batch_norm'] = Operation(lambda x, module: x, residency='edge')
+OPERATIONS['batch_norm'] = Operation(_normalised, residency='edge')
 # what is computed of shared values alone, whatever it is
 OPERATIONS['call'] = Operation(_call, row_wise=False)
 OPERATIONS['columns'] = Operation(selected)
@@ -178,7 +184,7 @@ OPERATIONS['softmax_of_sources'] = Operation(lambda x, **edges: x, residency='ed
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # of all nodes
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
-OPERATIONS['norm_of_nodes'] = Operation(lambda x, *given, module: x if x.device.type == 'meta' else module(x, *given))
+OPERATIONS['norm_of_nodes'] = Operation(_normalised)
 OPERATIONS['gru_cell'] = Operation(torch.gru_cell)
 # of all targets; and what is made of their number alone
 OPERATIONS['largest'] = Operation(torch.amax, row_wise=False, residency='shared')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -22,11 +22,13 @@ from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.directions import with_directions
 from pygfuse.compiler.dropouts import check_drawn_once, check_taken_once
 from pygfuse.compiler.emission import is_features
+from pygfuse.compiler.extremes_of_one import GRADIENTS_OF_ONE, extremes_as_sums
 from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
 from pygfuse.compiler.ir import (
     EDGE,
     Node,
     in_order,
+    is_of_one,
     mapped,
     of_input,
     results_of,
@@ -34,7 +36,7 @@ from pygfuse.compiler.ir import (
     set_of_edges,
     with_rows_of_edges,
 )
-from pygfuse.compiler.kept import all_in_order, kept_in, shared_networks_kept, taken_together_kept
+from pygfuse.compiler.kept import all_in_order, kept_in, normalised_kept, shared_networks_kept, taken_together_kept
 from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in, with_shared_products
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
@@ -117,7 +119,7 @@ class Plan:
         Raises:
             Refused: If something has no fused form.
         """
-        plan = Plan._of_passes(captured, without, (), keeps_wide)
+        plan = Plan._of_all_passes(captured, without, keeps_wide)
         for fewer, more in _OTHER_PASSES:
             if any(plan._shortcomings[:2]) and not {*fewer, *more} & {*without}:
                 # there is a plan already
@@ -129,10 +131,19 @@ class Plan:
         return plan if other is None or not other._is_much_less_than(plan) else other
 
     @staticmethod
+    def _of_all_passes(captured: Captured, without: Collection[str], keeps_wide: bool) -> Plan:
+        try:
+            return Plan._of_passes(captured, without, (), keeps_wide)
+        except Refused:
+            with contextlib.suppress(Refused):
+                return Plan._of_passes(captured, without, (), keeps_wide, normalised_kept)
+            raise
+
+    @staticmethod
     def _that_keeps_shared(captured: Captured, without: Collection[str], more: Collection[str]) -> Plan | None:
         """The plan that keeps what networks give to several reductions, if there is any."""
         with contextlib.suppress(Refused):
-            return Plan._of_passes(captured, without, more, True, keeps_shared=True)
+            return Plan._of_passes(captured, without, more, True, shared_networks_kept)
         return None
 
     @staticmethod
@@ -141,11 +152,12 @@ class Plan:
         without: Collection[str],
         more: Collection[str],
         keeps_wide: bool,
-        keeps_shared: bool = False,
+        keep: Callable[[Node], Node] | None = None,
     ) -> Plan:
         output = with_rows_of_edges(optimised(captured.output, without, more), captured.output)
+        output = extremes_as_sums(output, with_gradients=GRADIENTS_OF_ONE not in without)
         output = taken_together_kept(reduced_by_walks(output), keeps_wide)
-        output = shared_networks_kept(output) if keeps_shared else output
+        output = output if keep is None else keep(output)
         output, walks = _lowered(output, keeps_wide, RETURNED_WEIGHTS not in without)
         walks = with_directions(with_shared_products(walks))
         if not walks:
@@ -182,7 +194,15 @@ class Plan:
 
     def of_so_many(self, num_edges: int) -> Plan:
         """The plan for so many edges: one that keeps no wide values of them, where these would take much memory."""
-        return self._sparing if are_too_many_to_keep(num_edges, self._kept_row_bytes) else self
+        plan = self if torch.is_grad_enabled() else self._without_gradients_of_one
+        return plan._sparing if are_too_many_to_keep(num_edges, plan._kept_row_bytes) else plan
+
+    @functools.cached_property
+    def _without_gradients_of_one(self) -> Plan:
+        """The same, where nothing is differentiated: extremes of one edge are extremes then."""
+        if GRADIENTS_OF_ONE in self.without or not any(map(is_of_one, in_order(self.captured.output))):
+            return self
+        return Plan.of(self.captured, (*self.without, GRADIENTS_OF_ONE))
 
     @functools.cached_property
     def _kept_row_bytes(self) -> int:
@@ -191,7 +211,7 @@ class Plan:
     @functools.cached_property
     def _sparing(self) -> Plan:
         with contextlib.suppress(Refused):
-            return Plan.of(self.captured, keeps_wide=False)
+            return Plan.of(self.captured, {GRADIENTS_OF_ONE} & {*self.without}, keeps_wide=False)
         return self
 
     def of_width(self, channels: int) -> Plan | None:
@@ -229,6 +249,7 @@ class Plan:
         written = cost_as_written(self.captured.output)
         is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
         on_chunks = [node for form in forms if isinstance(form, Chunked) for node in form.order]
+        is_normalised = any(node.op == 'batch_norm' for node in self.steps if id(node) not in self.walks)
         much = _MUCH_ON_CHUNKS * written.operations[EDGE]
         is_chunked = sum(map(operations_of, on_chunks)) > much
         # maps that are computed again take longer than memory does
@@ -240,8 +261,8 @@ class Plan:
             fewest_of(
                 is_long=is_long,
                 is_short=self._is_short,
-                is_normalised=any(form.is_normalised for form in networks),
-                is_several=of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
+                is_normalised=is_normalised or any(form.is_normalised for form in networks),
+                is_several=is_normalised or of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
                 is_returned=not all(map(are_written_along, returned)),
                 is_computed_again=is_more,
             ),
@@ -355,8 +376,6 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
         nodes = all_in_order(output)
         messages = [node.args[0] for node in nodes if node.op == 'reduce']
         check_drawn_once((*messages, *returned_of_edges(output), *kept_in(output)), 'reductions read')
-        if any('of_one' in node.attributes for node in nodes):
-            raise Refused('a maximum whose gradient goes to one of those that tie')
         try:
             for node in nodes:
                 if node.op == 'reduce' and id(node) not in walks:
@@ -369,6 +388,8 @@ def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Nod
             output = share_subexpressions(apart)
         else:
             break
+    if any(is_of_one(node) and not isinstance(walks[id(node)], Network) for node in nodes if id(node) in walks):
+        raise Refused('a maximum whose gradient goes to one of those that tie')
     for node in (*returned_of_edges(output), *kept_in(output)):
         if id(node) not in walks:
             walks |= values_of(node, keeps_wide)

@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
-from pygfuse.compiler.ir import EDGE, SHARED, leaf
+from pygfuse.compiler.ir import EDGE, SHARED, Node, has_statistics, leaf
 from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call
 from pygfuse.compiler.places import NUM_EDGES, OF_NODES
 from pygfuse.compiler.refusal import Refused
@@ -32,6 +32,7 @@ class Guards:
 
     Attributes:
         stored: What holds an attribute, the attribute's name, and the symbol or constant that was stored there last.
+        normalised: What normalisations gave that have statistics of their own, which move in each call.
         held: What stands for edges that a module holds, by what holds them and their name there.
         numbers: The numbers that were read of a call's tensors, by what makes each (`pygfuse.compiler.remade.Made`).
     """
@@ -39,6 +40,7 @@ class Guards:
     def __init__(self, num_edges: int | None = None) -> None:
         self.num_edges = num_edges
         self.stored: dict[tuple[int, str], tuple[Module, str, Any]] = {}
+        self.normalised: list[Node] = []
         self.attributes: list[tuple[Any, str, Any]] = []
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
@@ -51,6 +53,12 @@ class Guards:
     def namespace(self, found: dict[str, Any]) -> Namespace:
         """The globals of a module, or a dict, as something that is guarded: always the same for the same."""
         return self._namespaces.setdefault(id(found), Namespace(found))
+
+    def moved_by(self, found: Symbol) -> Symbol:
+        """Remembers what a normalisation gave, if its statistics move."""
+        if has_statistics(found.node):
+            self.normalised.append(found.node)
+        return found
 
     def add(self, owner: Any, name: str, found: Any) -> None:
         """Remembers that `found` was read."""
@@ -213,10 +221,10 @@ class Watched:
             if kwargs:
                 raise Refused(f'a {type(module).__name__} by {", ".join(kwargs)}')
             guards.add(module, '__class__', type(module))
-            return norm_call(module, *args)
+            return guards.moved_by(norm_call(module, *args))
         if type(module) is BatchNorm1d:
             guards.add(module, '__class__', BatchNorm1d)  # another one where a parametrization is registered
-            return batch_norm_call(module, *args, **kwargs)
+            return guards.moved_by(batch_norm_call(module, *args, **kwargs))
         if call is not Module.__call__:
             return rebound(call, guards)(self, *args, **kwargs)
         return self.forward(*args, **kwargs)

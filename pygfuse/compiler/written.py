@@ -94,7 +94,7 @@ class _Lines:
         for owner, attribute, constant in captured.constants:
             self._lines.append(f'setattr({self._module(owner)}, {attribute!r}, {self._kept(constant)})')
         if output.op == 'results':
-            count = len(output.args) - len(captured.stored)
+            count = len(output.args) - len(captured.stored) - captured.unread
             for k, (owner, attribute) in enumerate(captured.stored, count):
                 self._lines.append(f'setattr({self._module(owner)}, {attribute!r}, {name}[{k}])')
             result = f'tuple({name}[:{count}])' if captured.returns_several else f'{name}[0]'
@@ -112,6 +112,8 @@ class _Lines:
         if node.op == 'degree':
             side = node.attributes.get('side', TARGET)
             return f'degree_of({self._edges_of_set(node)}, given, {self._kept(node.dtype)}, {side!r})'
+        if node.op == 'numbers_of_edges':
+            return f'numbers_of_edges({self._edges_of_set(node)}, {self._kept(node.dtype)}, {self._kept(node.shape)})'
         if node.op == 'num_edges':
             return f'num_edges(edges, {self._kept(node.dtype)})'
         if node.op == 'filled':

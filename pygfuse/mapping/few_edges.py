@@ -17,6 +17,8 @@ MOST_OF_ONE_OPERATOR = 2**10
 MOST_OF_NORMALISED = 2**11
 # the same of several forms, networks that normalise among them
 MOST_OF_SEVERAL_NORMALISED = 2**12
+# the same of normalised values of which several walks compute again what PyG's operators compute once
+MOST_OF_NORMALISED_AGAIN = 2**14
 # the same where values of edges are returned, which both write
 MOST_OF_RETURNED = 2**12
 # the same where a walk computes again what PyG's operators compute once
@@ -162,7 +164,7 @@ def fewest_of(
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
         is_short: Whether PyG's are few.
-        is_normalised: Whether a network normalises, which operators of torch compute.
+        is_normalised: Whether something is normalised over edges, which operators of torch compute.
         is_several: Whether several forms run one after the other, networks among them.
         is_returned: Whether values of edges are returned.
         is_computed_again: Whether much of what PyG's compute once is computed several times.
@@ -179,6 +181,7 @@ def fewest_of(
         (is_short, MOST_OF_ONE_OPERATOR),
         (is_normalised or is_several, MOST_OF_NORMALISED),
         (is_normalised and is_several, MOST_OF_SEVERAL_NORMALISED),
+        (is_normalised and is_computed_again, MOST_OF_NORMALISED_AGAIN),
         (is_returned, MOST_OF_RETURNED),
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
         (is_of_a_module, MOST_OF_A_MODULE),

@@ -48,13 +48,6 @@ OF_COMPILATION = (
         f'{WRITTEN_SOFTMAX} -k what_is_none',
     ),
     Mutation(
-        'gradients of maxima of torch_scatter',
-        'compiler/plan.py',
-        "if any('of_one' in node.attributes for node in nodes):",
-        'if False:',
-        f'{WRITTEN_SOFTMAX} -k maxima_of_torch_scatter',
-    ),
-    Mutation(
         'degrees of both ends that are one',
         'compiler/passes/subexpressions.py',
         'attributes, node.dtype, node.residency',

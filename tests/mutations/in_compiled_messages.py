@@ -102,8 +102,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'wide values of any number of edges in memory',
         'compiler/plan.py',
-        'return Plan.of(self.captured, keeps_wide=False)',
-        'return Plan.of(self.captured)',
+        '& {*self.without}, keeps_wide=False)',
+        '& {*self.without})',
         f'{PUBLISHED} -k nothing_wide',
     ),
     Mutation(

@@ -112,7 +112,7 @@ OF_COPIES = (
         'compiler/leaves.py',
         "if out is None and _REDUCTIONS.get(wanted) in ('max', 'min'):",
         "if out is None and _REDUCTIONS.get(wanted) == 'max':",
-        f'{_IDIOMS} -k share_no_gradient',
+        'tests/compiler/test_extremes_of_one.py -k minima',
     ),
     Mutation(
         'builtins that a file has others for',

@@ -10,6 +10,7 @@ from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
 from tests.mutations.in_copies import OF_COPIES
 from tests.mutations.in_cuda import OF_CUDA
 from tests.mutations.in_edges import OF_EDGES
+from tests.mutations.in_extremes_and_norms import OF_EXTREMES_AND_NORMS
 from tests.mutations.in_few_edge_stages import OF_FEW_EDGE_STAGES
 from tests.mutations.in_few_edges import OF_FEW_EDGES
 from tests.mutations.in_graphs import OF_GRAPHS
@@ -46,6 +47,7 @@ MUTATIONS = (
     *OF_CODE_OF_OTHERS,
     *OF_MODULES,
     *OF_COPIES,
+    *OF_EXTREMES_AND_NORMS,
     *OF_OBJECTS,
     *OF_TWO_SETS,
     *OF_NODES,

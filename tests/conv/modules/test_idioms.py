@@ -315,24 +315,6 @@ def test_a_file_whose_number_changes(kind, monkeypatch):
         assert compiled.note.reason is None
 
 
-class Extreme(nn.Module):
-    def __init__(self, reduce):
-        super().__init__()
-        self.reduce = reduce
-
-    def forward(self, x, edge_index):
-        row, col = edge_index
-        return torch_scatter.scatter(x[row], col, dim=0, dim_size=x.size(0), reduce=self.reduce)
-
-
-@pytest.mark.parametrize('reduce', ['max', 'min'])
-def test_extremes_of_torch_scatter_share_no_gradient(reduce):
-    """The gradient of those that tie goes to one of them."""
-    data = given()
-    arguments = {'x': data['x'].round(), 'edge_index': data['edge_index']}
-    assert_same(Extreme(reduce), arguments, 'a maximum whose gradient goes to one of those that tie')
-
-
 class Sent(MessagePassing):
     def forward(self, x, edge_index):
         share = self.edge_updater(edge_index, x=x)

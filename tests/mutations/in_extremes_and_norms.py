@@ -1,0 +1,102 @@
+"""What is broken in extremes of one edge, and in normalisations over all edges."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+_EXTREMES = 'tests/compiler/test_extremes_of_one.py'
+_NORMALISED = 'tests/compiler/test_normalised.py'
+
+OF_EXTREMES_AND_NORMS = (
+    Mutation(
+        'all edges that tie',
+        'compiler/extremes_of_one.py',
+        "alone = value('where', value('eq', numbers, first), message, 0.0)",
+        "alone = value('where', value('eq', message, extreme), message, 0.0)",
+        f'{_EXTREMES} -k first_edge',
+    ),
+    Mutation(
+        'rows without anything that exceeds the least number',
+        'compiler/extremes_of_one.py',
+        "value('detach', value('relu', signed))",
+        "value('detach', signed)",
+        f'{_EXTREMES} -k not_finite',
+    ),
+    Mutation(
+        'ties of few rows of networks',
+        'compiler/network.py',
+        'return SO_FEW_EDGES if is_of_one(self.reduction) else None',
+        'return None',
+        f'{_EXTREMES} -k along_few_edges',
+    ),
+    Mutation(
+        'ties of networks that have one edge each',
+        'compiler/network.py',
+        "if self.reduce != 'max' or is_of_one(self.reduction):",
+        "if self.reduce != 'max':",
+        f'{_EXTREMES} -k weights_are_zero',
+    ),
+    Mutation(
+        'numbers of edges in another order',
+        'ops/numbers_of_edges.py',
+        'found[slice(None) if csr.edge_id is None else csr.edge_id.long()]',
+        'found[slice(None)]',
+        f'{_EXTREMES} -k cannot_count',
+    ),
+    Mutation(
+        'extremes that nothing is differentiated through',
+        'compiler/plan.py',
+        'plan = self if torch.is_grad_enabled() else self._without_gradients_of_one',
+        'plan = self',
+        f'{_EXTREMES} -k no_gradients',
+    ),
+    Mutation(
+        'extremes that are differentiated',
+        'compiler/plan.py',
+        'plan = self if torch.is_grad_enabled() else self._without_gradients_of_one',
+        'plan = self._without_gradients_of_one',
+        f'{_EXTREMES} -k first_edge',
+    ),
+    Mutation(
+        'normalisations that nobody reads',
+        'compiler/capture.py',
+        'unread = _unread(guards.normalised, found)',
+        'unread = []',
+        f'{_NORMALISED} -k "statistics and Unread"',
+    ),
+    Mutation(
+        'results that are for statistics alone',
+        'compiler/written.py',
+        'count = len(output.args) - len(captured.stored) - captured.unread',
+        'count = len(output.args) - len(captured.stored)',
+        f'{_NORMALISED} -k "statistics and Pairs"',
+    ),
+    Mutation(
+        'normalisations of equal values',
+        'compiler/passes/subexpressions.py',
+        "if is_unnamed or node.op in ('dropout', 'dropout_of_nodes') or has_statistics(node):",
+        "if is_unnamed or node.op in ('dropout', 'dropout_of_nodes'):",
+        f'{_NORMALISED} -k "statistics and Twice"',
+    ),
+    Mutation(
+        'normalisations of values in memory',
+        'compiler/plan.py',
+        'return Plan._of_passes(captured, without, (), keeps_wide, normalised_kept)',
+        'pass',
+        f'{_NORMALISED} -k "statistics and Gated"',
+    ),
+    Mutation(
+        'what is mapped beside ends',
+        'compiler/kept.py',
+        'return [term.args[0] if term.op ==',
+        'return [] and [term.args[0] if term.op ==',
+        f'{_NORMALISED} -k what_is_kept',
+    ),
+    Mutation(
+        'normalisations along few edges',
+        'compiler/plan.py',
+        'is_several=is_normalised or of_sources or (',
+        'is_several=of_sources or (',
+        f'{_NORMALISED} -k few_edges',
+    ),
+)
