@@ -214,7 +214,7 @@ def captured(
     token = DEVICE.set(torch.device('cpu') if device is None else device)
     with torch.enable_grad(), off_everywhere(), _WithoutNumbers():
         try:
-            out = run(watched)
+            out = _attempted(run, watched, guards)
         except Refused:
             raise
         except RecursionError as error:
@@ -247,6 +247,18 @@ def _unread(normalised: Sequence[Node], results: Sequence[Node]) -> list[Node]:
         if not any(node is one for one in in_order((*results, *unread))):
             unread.append(node)
     return unread[::-1]
+
+
+def _attempted(run: Callable[[Any], Any], watched: Watched, guards: Guards) -> Any:
+    """What a function returns; where it counts something up, it is captured again, which then knows of the counter."""
+    while True:
+        guards.begin()
+        known = len(guards.counters)
+        try:
+            return run(watched)
+        except Refused:
+            if len(guards.counters) == known:
+                raise
 
 
 def _check_types(returned: tuple, guards: Guards) -> None:

@@ -10,7 +10,7 @@ import torch
 from pygfuse.compiler.copies import Copies
 from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import SOURCE, TARGET, Node
-from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, OF_NODES, Place, Rows
+from pygfuse.compiler.places import AFTER_LAST_TARGET, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler
 
@@ -21,7 +21,7 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
     """A tensor of one number.
 
     Args:
-        shape: Its shape, which begins with a number of edges or nodes.
+        shape: Its shape, which begins with a number of edges or nodes, or `AFTER_LAST_TARGET`.
         number: The number.
         dtype: The type; default: that by default.
 
@@ -32,6 +32,8 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
     if sizes and [type(size) for size in shape[: len(sizes)]] == [int] * len(sizes) and shape[: len(sizes)] == sizes:
         return Copies(filled(shape[len(sizes) :], number, dtype), sizes)
     rows, *inner = shape
+    ends = {'ends_early': True} if rows is AFTER_LAST_TARGET else {}
+    rows = Rows(NUM_TARGETS) if ends else rows
     dtype = torch.get_default_dtype() if dtype is None else dtype
     is_known = isinstance(rows, Rows) and int(rows) in (NUM_EDGES, *OF_NODES)
     if not is_known or any(isinstance(size, Rows) for size in inner):
@@ -42,7 +44,7 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
     side = SOURCE if int(rows) == NUM_SOURCES else TARGET
     # which edges they are as many as, where a module makes these anew
     counted = {} if rows.counts is None else {'counts': rows.counts}
-    node = Node('filled', (), {'number': float(number), **counted}, side, tuple(map(int, inner)), dtype)
+    node = Node('filled', (), {'number': float(number), **counted, **ends}, side, tuple(map(int, inner)), dtype)
     found = Symbol(node, int(rows))
     found.constant = float(number)
     return found
@@ -53,7 +55,7 @@ def is_made_of_rows(function: Callable, args: Any) -> bool:
     if function in _LIKE:
         return bool(args) and isinstance(args[0], Place)
     sizes = args[0] if args and isinstance(args[0], (tuple, list)) else args
-    return function in _MADE and any(isinstance(size, Rows) for size in sizes)
+    return function in _MADE and any(isinstance(size, Rows) or size is AFTER_LAST_TARGET for size in sizes)
 
 
 def made_of_rows(function: Callable, args: Any, dtype: Any = None, device: Any = None, **others: Any) -> Symbol:

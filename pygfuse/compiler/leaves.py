@@ -17,6 +17,7 @@ from torch_geometric.nn.aggr import Aggregation
 
 from pygfuse.compiler.beside_edges import as_rows, as_value
 from pygfuse.compiler.copies import record_leaf
+from pygfuse.compiler.edge_tensors import MadeOfEdges
 from pygfuse.compiler.filled import filled
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.places import (
@@ -320,6 +321,18 @@ def _of_torch_scatter() -> dict[Callable, Callable]:
     return {**found, **extremes, torch_scatter.scatter_softmax: _scattered_softmax}
 
 
+def _of_sizes(function: Callable) -> Callable:
+    """A function of torch that takes sizes: one after the other it refuses what stands for a number of rows."""
+
+    @functools.wraps(function)
+    def sized(*sizes: Any, **given: Any) -> Any:
+        if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+            (sizes,) = sizes
+        return function(tuple([int(size) if isinstance(size, MadeOfEdges) else size for size in sizes]), **given)
+
+    return sized
+
+
 # classes, and what makes what stands for an instance
 CLASSES: dict[type, Callable] = {}
 FUNCTIONS = {
@@ -332,5 +345,6 @@ FUNCTIONS = {
     }.items()
 }
 FUNCTIONS |= {torch.is_tensor: is_tensor, torch.utils.checkpoint.checkpoint: checkpoint}
+FUNCTIONS |= {function: _of_sizes(function) for function in (torch.zeros, torch.ones)}
 # methods that are replaced, by the function that a class has
 METHODS = {Aggregation.reduce: reduce}

@@ -28,6 +28,7 @@ from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
 from pygfuse.compiler.typed_maps import TYPES_ALONE
 from pygfuse.compiler.watch import Guards, Unwritten, Watched
+from pygfuse.compiler.written_arguments import WrittenArguments
 
 # what stands for the edges among the arguments, by the class of what holds them, or for each of their rows
 EDGES = {Tensor: 'edges', tuple: 'edges in a tuple', list: 'edges in a list'}
@@ -79,6 +80,7 @@ class CapturedModule(Captured):
         returned: What it returns: a `Returned`, or several in tuples, lists and dicts.
         target_row: Which row of the edges holds the nodes to which it reduces.
         held: What it stores in objects that are arguments: the argument, the name there, and what.
+        written: The arguments into which it writes, and what.
         remade_by: What is made of the edges of a call; None if they are read as they are.
         asks_for_edges: Whether it asks whether there are edges.
     """
@@ -86,16 +88,19 @@ class CapturedModule(Captured):
     returned: Any
     target_row: int
     held: tuple[tuple[str, str, Returned], ...] = ()
+    written: tuple[tuple[str, Returned], ...] = ()
     remade_by: Remade | None = None
     asks_for_edges: bool = False
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
-        """What a call returns, once it has stored what it stores in its arguments.
+        """What a call returns, once it has written and stored what it writes into its arguments, and stores there.
 
         Args:
             computed: The values that are computed.
             arguments: What was given by name.
         """
+        for name, one in self.written:
+            arguments[name].copy_(one.of(computed, arguments))
         kept = [(arguments[argument], name, one.of(computed, arguments)) for argument, name, one in self.held]
         found = rebuilt(self.returned, lambda one: one.of(computed, arguments))
         for held, name, item in kept:
@@ -161,20 +166,22 @@ def _captured(
     of_copies: Collection[str] = (),
 ) -> CapturedModule:
     """`capture_module` with what records what is made of the edges."""
-    symbols = dict(_symbols(arguments, remaking))
-    symbols |= {name: Copies(symbols[name], remaking.copies) for name in of_copies}
-    objects: dict[str, DataObject] = {}
-    given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
-    symbols |= objects
-    guards.held = _of_module(module, {name: given.pop(name) for name in [*given] if name.startswith(OF_MODULE)})
-    found: list[tuple[Any, tuple[tuple[str, str, Returned], ...]]] = []
+    found: list[dict[str, Any]] = []
 
     def forward(watched: Watched) -> tuple[Symbol, ...]:
+        symbols = dict(_symbols(arguments, remaking))
+        symbols |= {name: Copies(symbols[name], remaking.copies) for name in of_copies}
+        objects: dict[str, DataObject] = {}
+        given = {name: _nested(name, item, symbols, objects) for name, item in arguments.items()}
+        remaking.written = WrittenArguments({name: one for name, one in symbols.items() if isinstance(one, Symbol)})
+        symbols |= objects
+        guards.held = _of_module(module, {name: given.pop(name) for name in [*given] if name.startswith(OF_MODULE)})
         out = rebound(plain.forward, guards)(watched, **given)
         computed: list[Symbol] = []
         returned = _all_returned(out, computed, symbols)
         held = tuple(_held(objects, computed, symbols))
-        found.append((returned, held))
+        written = tuple([(name, _returned(one, computed, {})) for name, one in remaking.written.symbols.items()])
+        found.append({'returned': returned, 'held': held, 'written': written})
         if not computed:
             raise Refused('it returns nothing that it computes')
         return tuple(computed)
@@ -200,7 +207,6 @@ def _captured(
     # which a module holds, where it holds the edges
     own = [node.attributes['source'] for node in nodes if node.op == 'input' and node.residency == EDGE]
     of_edges |= {source for source in own if isinstance(source, tuple)}
-    returned, held = found[-1]
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     edges = remaking.edges
     fields |= {'is_of_one_set': not edges.of_two_sets, 'is_of_two_sets': edges.of_two_sets}
@@ -213,7 +219,7 @@ def _captured(
     if remaking.copies and fields['remade_by'] and any(one.residency == EDGE for one in results_of(result.output)):
         raise Refused('values of edges that are made anew, of several copies')
     fields['asks_for_edges'] = remaking.asks_for_edges
-    return CapturedModule(**fields, returned=returned, target_row=edges.target_row, held=held)
+    return CapturedModule(**fields, **found[-1], target_row=edges.target_row)
 
 
 def _of_module(module: Module, held: Mapping[str, Any]) -> dict[tuple[int, str], Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.edge_tensors import REMAKING
+from pygfuse.compiler.edge_tensors import REMAKING, OfEdges
 from pygfuse.compiler.ir import SHARED, Node, mapped, value
 from pygfuse.compiler.leaves import scatter
 from pygfuse.compiler.operations import piece_of
@@ -85,6 +85,8 @@ class OfSoMany:
 def _of_any_number(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What a function gives of any number of nodes."""
     name = function.__name__
+    # a size that edges tell is read as a number
+    args, kwargs = rebuilt((args, kwargs), lambda item: item.item() if isinstance(item, OfEdges) else item)
     (rows,) = {symbol.rows for symbol in symbols_in(args)} - {None}
     nodes = replaced(args, lambda symbol: symbol.node)
     (few, given), (many, _) = (_results(function, nodes, kwargs, count) for count in _EXAMPLES)

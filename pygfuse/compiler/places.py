@@ -171,10 +171,8 @@ class Place(OfEdges):
     def bincount(self, *args: Any, **kwargs: Any) -> Any:
         return torch.bincount(self, *args, **kwargs)
 
-    def max(self) -> LastTarget:
-        if not self._is_target:
-            raise Refused('it reads the edges themselves (max)')
-        return LastTarget()
+    def max(self) -> Any:
+        return LastTarget() if self._is_target else recorded_of_edges(torch.Tensor.max, (self,), {})
 
     def to(self, *args: Any) -> Any:
         return _to(self, args)

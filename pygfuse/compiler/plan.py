@@ -16,14 +16,14 @@ from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.by_type import types_in, why_no_types
 from pygfuse.compiler.called import summed
 from pygfuse.compiler.capture import Captured
-from pygfuse.compiler.channel_sums import shared_sums_kept
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.cost import Cost, cost_as_written, cost_of, operations_of
 from pygfuse.compiler.directions import with_directions
-from pygfuse.compiler.dropouts import check_drawn_once, check_taken_once
+from pygfuse.compiler.dropouts import check_taken_once
 from pygfuse.compiler.emission import is_features
 from pygfuse.compiler.extremes_of_one import GRADIENTS_OF_ONE, extremes_as_sums
-from pygfuse.compiler.forms import Form, are_written_along, forms_of, reduced_and_returned, values_of, why_no_kernel
+from pygfuse.compiler.forms import Form, are_written_along, why_no_kernel
+from pygfuse.compiler.forms_of_results import forms_of_results
 from pygfuse.compiler.ir import (
     EDGE,
     Node,
@@ -32,27 +32,24 @@ from pygfuse.compiler.ir import (
     mapped,
     of_input,
     results_of,
-    returned_of_edges,
     set_of_edges,
     with_rows_of_edges,
 )
-from pygfuse.compiler.kept import all_in_order, kept_in, normalised_kept, shared_networks_kept, taken_together_kept
-from pygfuse.compiler.lowering import Walk, lowered, softmaxes_in, with_shared_products
+from pygfuse.compiler.kept import shared_networks_kept, taken_together_kept
+from pygfuse.compiler.lowering import Walk, with_shared_products
 from pygfuse.compiler.network import Network
+from pygfuse.compiler.normalised import normalised_kept
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.detached import detached_first
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
-from pygfuse.compiler.passes.softmax import softmax_taken_apart
-from pygfuse.compiler.passes.subexpressions import share_subexpressions
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.returned import returned_values_kept, without_softmax_in_returned
 from pygfuse.compiler.steps import operands_of, steps_of
 from pygfuse.compiler.to_sources import reduced_by_walks
 from pygfuse.compiler.untouched import guarded_sides
-from pygfuse.compiler.weighed import RETURNED_WEIGHTS, weighed_of
+from pygfuse.compiler.weighed import RETURNED_WEIGHTS
 from pygfuse.compiler.written import Run, written
 from pygfuse.mapping.edge_chunks import are_too_many_to_keep
 from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of, fewest_of_chunks, fewest_of_sums
@@ -158,7 +155,7 @@ class Plan:
         output = extremes_as_sums(output, with_gradients=GRADIENTS_OF_ONE not in without)
         output = taken_together_kept(reduced_by_walks(output), keeps_wide)
         output = output if keep is None else keep(output)
-        output, walks = _lowered(output, keeps_wide, RETURNED_WEIGHTS not in without)
+        output, walks = forms_of_results(output, keeps_wide, RETURNED_WEIGHTS not in without)
         walks = with_directions(with_shared_products(walks))
         if not walks:
             raise Refused('it reduces nothing')
@@ -361,50 +358,6 @@ def _given(size: Node | int, given: Mapping[str, Tensor]) -> Tensor | int:
 def _computed(node: Node, found: Mapping[int, Any]) -> Any:
     """What torch computes of values that are there."""
     return OPERATIONS[node.op].run(*mapped(node.args, lambda parent: found[id(parent)]), **node.attributes)
-
-
-def _lowered(output: Node, keeps_wide: bool, returns_weights: bool) -> tuple[Node, dict[int, Form]]:
-    """The value and the walk of each of its reductions; a softmax that no program has is taken apart."""
-    weighed: dict[int, Form] = {}
-    if returns_weights and not any('leads_back' in node.attributes for node in in_order(output)):
-        with contextlib.suppress(Refused):
-            weighed = weighed_of(output)
-    if not weighed:
-        output = shared_sums_kept(returned_values_kept(without_softmax_in_returned(output)))
-    while True:
-        walks = dict(weighed)
-        nodes = all_in_order(output)
-        messages = [node.args[0] for node in nodes if node.op == 'reduce']
-        check_drawn_once((*messages, *returned_of_edges(output), *kept_in(output)), 'reductions read')
-        try:
-            for node in nodes:
-                if node.op == 'reduce' and id(node) not in walks:
-                    walks |= _forms_of_reduction(node, walks, keeps_wide)
-        except Refused:
-            found = softmaxes_in(node.args[0])
-            apart = softmax_taken_apart(output, found)
-            if not found or weighed or apart is output:
-                raise
-            output = share_subexpressions(apart)
-        else:
-            break
-    if any(is_of_one(node) and not isinstance(walks[id(node)], Network) for node in nodes if id(node) in walks):
-        raise Refused('a maximum whose gradient goes to one of those that tie')
-    for node in (*returned_of_edges(output), *kept_in(output)):
-        if id(node) not in walks:
-            walks |= values_of(node, keeps_wide)
-    return output, walks
-
-
-def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form], keeps_wide: bool) -> dict[int, Form]:
-    """The forms of a reduction; one pass gives what it reduces, too, if that is returned."""
-    (message,) = reduction.args
-    if 'leads_back' in reduction.attributes:
-        return {id(reduction): lowered(reduction)}
-    if message.op == 'kept' and id(message.attributes['of']) not in walks:
-        with contextlib.suppress(Refused):
-            return reduced_and_returned(reduction, message.attributes['of'], keeps_wide)
-    return forms_of(reduction, keeps_wide)
 
 
 def _check_normalised_once(walks: Mapping[int, Form]) -> None:

@@ -27,6 +27,7 @@ from pygfuse.compiler.sets_of_edges import sets_apart
 from pygfuse.compiler.structure import is_structure, rebuilt
 from pygfuse.compiler.surroundings import is_constant
 from pygfuse.compiler.symbols import Symbol
+from pygfuse.compiler.written_arguments import WrittenArguments
 
 SEVERAL = 'it reads several sets of edges'
 _INDICES = torch.int64, torch.int32
@@ -48,7 +49,7 @@ class Remaking:
 
     Args:
         prototype: What stands for the edges of a call, without what makes them.
-        device: Where the tensors of the call are.
+        device: Where the tensors of the call are; an attribute, too.
         run: What the call makes that the code is captured for.
         others: The names of further arguments that are edges, and of values of these.
         reads_several: Whether it may read several sets of edges (`pygfuse.compiler.sets_of_edges`).
@@ -57,10 +58,10 @@ class Remaking:
         edges: What stands for the edges of a call.
         others: What brings those of further arguments, by name.
         copies: The dimensions before those of nodes and edges, where a call has several copies of these.
-        device: Where its tensors are.
         numbers: What the code has read as numbers, by what makes them.
         meets_several: Whether it has read several sets of edges, where it may not.
         asks_for_edges: Whether it has asked whether there are any.
+        written: The arguments that the code writes into.
     """
 
     copies: tuple[int, ...] = ()
@@ -78,9 +79,9 @@ class Remaking:
         self._of_others = {value: name for name, values in others.items() for value in values}
         self.edges = dataclasses.replace(prototype, made=self._given)
         self.device = device
-        self.reads_several = reads_several
-        self.meets_several = self.asks_for_edges = False
+        self.reads_several, self.meets_several, self.asks_for_edges = reads_several, False, False
         self.numbers: dict[Made, int | bool] = {}
+        self.written = WrittenArguments({})
         self._run = run
         self._known: dict[Any, Any] = {}
         self._read: dict[int, Made] = {}
@@ -222,8 +223,7 @@ class Remaking:
         """Records a function of what edges tell, of values of edges that a call brings, and of numbers.
 
         Args:
-            function: The function.
-            args, kwargs: What it is given.
+            function, args, kwargs: The function, and what it is given.
             is_drawn: Whether it draws numbers, others each time.
 
         Raises:
@@ -242,8 +242,9 @@ class Remaking:
             keywords = tuple([(key, self._said(item)) for key, item in kwargs.items()])
             found = self._recorded(function, said, keywords, object() if is_drawn else None)
         for symbol in found_in(Symbol, (args, kwargs)):
-            # which must not be written into from now on, as what is made of it may be a view
+            # what is made of it may be a view
             symbol.is_given = True
+            self.written.forbid(symbol)
         return found
 
     record_beside_values = staticmethod(beside_edges.record_beside_values)

@@ -8,7 +8,7 @@ from typing import Any
 from pygfuse.compiler.filled import filled
 from pygfuse.compiler.ir import value
 from pygfuse.compiler.leaves import degree, scatter
-from pygfuse.compiler.places import NUM_EDGES, OF_NODES, OTHER_ENDS, Place, Rows
+from pygfuse.compiler.places import AFTER_LAST_TARGET, NUM_EDGES, OF_NODES, OTHER_ENDS, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made
 
@@ -22,14 +22,14 @@ def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -
     _check(x, dim, index, source)
     if index.inner:
         raise Refused('an index of several dimensions')
-    added = scatter(source, index, 0, Rows(index.rows))
+    added = scatter(source, index, 0, _rows_of(x, index))
     return _onto(x, added if alpha == 1 else made('mul', added, alpha))
 
 
 @handler('scatter_add')
 def _scatter_add(x: Any, dim: int, index: Any, src: Any) -> Symbol:
     _check(x, dim, index, src)
-    return _onto(x, scatter(src, _of_whole_rows(index, src), 0, Rows(index.rows)))
+    return _onto(x, scatter(src, _of_whole_rows(index, src), 0, _rows_of(x, index)))
 
 
 @handler('scatter_reduce')
@@ -44,7 +44,7 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
 
 def _onto_constant(x: Symbol, index: Place, src: Symbol, reduce: str, include_self: bool = False) -> Symbol:
     """A reduction of edges to nodes, of which one without edges keeps the number that was there."""
-    found = scatter(src, index, 0, Rows(index.rows), _REDUCTIONS[reduce])
+    found = scatter(src, index, 0, _rows_of(x, index), _REDUCTIONS[reduce])
     if include_self:
         found = made(_EXTREMES[reduce], found, x)
     if not include_self and x.constant == 0.0:
@@ -71,6 +71,11 @@ def _check(x: Any, dim: int, index: Any, src: Any) -> None:
         raise Refused(OTHER_ENDS)
     if (x.node.shape, x.dtype) != (src.node.shape, src.dtype) or x.is_stacked or src.is_stacked:
         raise Refused('a reduction of edges into rows of another shape or type')
+
+
+def _rows_of(x: Symbol, index: Place) -> Any:
+    """How many rows a reduction has that is written into others."""
+    return AFTER_LAST_TARGET if 'ends_early' in x.node.attributes else Rows(index.rows)
 
 
 def _of_whole_rows(index: Place, src: Symbol) -> Place:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.refusal import Refused
 
 # operators whose results may lie in the memory of what they are given
@@ -40,16 +41,22 @@ def write(symbol: Any, result: Any) -> None:
     """Gives a symbol the value that was written into its tensor; what was captured of it before keeps that of then.
 
     Raises:
-        Refused: If the tensor is of the caller, or the value is none that can be written there.
+        Refused: If the tensor is of the caller and may not be written into, or the value cannot be written there.
     """
     if not torch.is_grad_enabled():
         # the gradient would be that of what was there before
         raise Refused('it writes into a tensor without gradients')
     given = [one for one in symbol.sharing if one.is_given and not one.is_copy]
     is_other = (result.node.shape, result.node.dtype) != (symbol.node.shape, symbol.node.dtype)
-    if given or symbol.node.op == 'expand' or is_other:
+    is_callers = bool(given) and not (all(one is symbol for one in given) and _may_write(symbol))
+    if is_callers or symbol.node.op == 'expand' or is_other:
         raise Refused('it writes into a tensor that something else may share')
     for other in symbol.sharing:
         other.is_changed = other is not symbol
     symbol.sharing = [symbol]
     symbol.node, symbol.constant = result.node, result.constant
+
+
+def _may_write(symbol: Any) -> bool:
+    remaking = REMAKING.get()
+    return remaking is not None and remaking.written.may_write(symbol)

@@ -1,14 +1,16 @@
-"""Tuples, lists, dicts and slices of anything, as functions take them and modules return them."""
+"""Tuples, lists, dicts, slices and `Data` of anything, as functions take them and modules return them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from torch_geometric.data import Data
+
 
 def is_structure(item: Any) -> bool:
-    """Whether something is a tuple, a list, a dict or a slice, and of none of their subclasses but named tuples."""
-    return type(item) in (tuple, list, dict, slice) or _has_names(item)
+    """Whether something is one of them, and of none of their subclasses but named tuples."""
+    return type(item) in (tuple, list, dict, slice, Data) or _has_names(item)
 
 
 def _has_names(item: Any) -> bool:
@@ -26,6 +28,8 @@ def rebuilt(item: Any, function: Callable[[Any], Any]) -> Any:
         return function(item)
     if type(item) is dict:
         return {key: rebuilt(part, function) for key, part in item.items()}
+    if type(item) is Data:
+        return Data.from_dict(rebuilt(item.to_dict(), function))
     if type(item) is slice:
         return slice(*[rebuilt(part, function) for part in (item.start, item.stop, item.step)])
     parts = [rebuilt(part, function) for part in item]

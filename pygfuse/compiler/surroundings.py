@@ -55,6 +55,8 @@ def watched_value(name: str, found: Any, guards: Any) -> Any:
     found = unscripted(found)
     if isinstance(found, types.FunctionType):
         return _watched_function(found, guards)
+    if isinstance(found, types.BuiltinFunctionType) and found in FUNCTIONS:
+        return FUNCTIONS[found]
     if isinstance(found, type) and found in CLASSES:
         return CLASSES[found]
     if isinstance(found, types.ModuleType) and _root(found.__name__) in _RECORDED:
@@ -106,7 +108,11 @@ def is_known(found: Any) -> bool:
     if isinstance(found, types.ModuleType):
         return _root(found.__name__) in _KNOWN and 'random' not in found.__name__
     if isinstance(found, type):
-        return _is_of_names(found) or all(_root(kind.__module__) in _KNOWN for kind in found.__mro__)
+        return (
+            _is_of_names(found)
+            or issubclass(found, BaseException)
+            or all(_root(kind.__module__) in _KNOWN for kind in found.__mro__)
+        )
     if isinstance(found, types.BuiltinFunctionType):
         owner = found.__self__
         # those of a module may tell the time

@@ -65,6 +65,8 @@ class Traced:
             raise Refused('torch compiles no degrees that are read at the other ends')
         if plan.captured.sizes:
             raise Refused('torch compiles no reduction to another number of rows than there are targets')
+        if plan.captured.guards.compared:
+            raise Refused('torch compiles no counter that is compared')
         if any(isinstance(form, Weighed) for form in plan.walks.values()):
             plan = Plan.of(plan.captured, without=(RETURNED_WEIGHTS,))
         for form in plan.walks.values():

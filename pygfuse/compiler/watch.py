@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
+from pygfuse.compiler.counters import Counter, holds
 from pygfuse.compiler.ir import EDGE, SHARED, Node, has_statistics, leaf
 from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call
 from pygfuse.compiler.places import NUM_EDGES, OF_NODES
@@ -33,6 +34,8 @@ class Guards:
     Attributes:
         stored: What holds an attribute, the attribute's name, and the symbol or constant that was stored there last.
         normalised: What normalisations gave that have statistics of their own, which move in each call.
+        counters: What holds whole numbers that are counted up, and their names there.
+        compared: What their comparisons gave (`pygfuse.compiler.counters.Counter`).
         held: What stands for edges that a module holds, by what holds them and their name there.
         numbers: The numbers that were read of a call's tensors, by what makes each (`pygfuse.compiler.remade.Made`).
     """
@@ -41,6 +44,8 @@ class Guards:
         self.num_edges = num_edges
         self.stored: dict[tuple[int, str], tuple[Module, str, Any]] = {}
         self.normalised: list[Node] = []
+        self.counters: set[tuple[int, str]] = set()
+        self.compared: list[tuple] = []
         self.attributes: list[tuple[Any, str, Any]] = []
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
@@ -72,6 +77,13 @@ class Guards:
         else:
             self.attributes.append((owner, name, tuple(found) if isinstance(found, list) else found))
 
+    def begin(self) -> None:
+        """Forgets what an attempt before has left, but for what it read."""
+        self.normalised.clear()
+        self.compared.clear()
+        self.stored.clear()
+        self.attributes = [one for one in self.attributes if (id(one[0]), one[1]) not in self.counters]
+
     def has_seen(self, owner: Any, name: str) -> bool:
         """Whether something was read."""
         return (id(owner), name) in self._seen
@@ -100,6 +112,8 @@ class Guards:
                 return False
         if any(is_changed(module) for module in self.unhooked):
             return False
+        if not all(map(holds, self.compared)):
+            return False
         return all(run.number(made) == number for made, number in self.numbers.items())
 
 
@@ -126,11 +140,15 @@ class Watched:
         held = any(name in names for names in (module._parameters, module._buffers, module._modules))
         is_property = hasattr(type(inspect.getattr_static(type(module), name, None)), '__set__')
         # not what stands for a number of edges
-        is_known = isinstance(found, Symbol) or type(found) in NUMBERS
+        is_known = isinstance(found, (Symbol, Counter)) or type(found) in NUMBERS
         if not is_known or held or is_property:
             raise Refused(f'it stores a value in {name}')
-        if not isinstance(found, Symbol) and guards.has_seen(module, name):
-            # a counter, which the next call would read
+        if isinstance(found, Counter) and (found.owner, found.name) != (module, name):
+            raise Refused(f'it stores {found.name} in {name}')
+        if not isinstance(found, (Symbol, Counter)) and guards.has_seen(module, name):
+            # the next call would read it
+            if type(found) is int and type(getattr(module, name, None)) is int:
+                guards.counters.add((id(module), name))
             raise Refused(f'it reads {name} and stores another value there')
         guards.stored[id(module), name] = module, name, found
 
@@ -192,6 +210,8 @@ class Watched:
         if isinstance(found, Module):
             guards.add(module, name, found)
             return Watched(found, guards)
+        if (id(module), name) in guards.counters and type(found) is int:
+            return Counter(module, name, guards.compared)
         if is_constant(tuple(found) if isinstance(found, list) else found):
             guards.add(module, name, found)
             return Unwritten(name, found) if isinstance(found, list) else found

@@ -16,6 +16,7 @@ from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.called import CALLED, summed
 from pygfuse.compiler.capture import Captured
 from pygfuse.compiler.chunked import Chunked
+from pygfuse.compiler.counters import Counter
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.forms import Form
 from pygfuse.compiler.ir import SOURCE, TARGET, Node, set_of_edges
@@ -92,7 +93,10 @@ class _Lines:
         """The function of the lines, whose result is this value, without what is stored."""
         name = result = self._names[id(output)]
         for owner, attribute, constant in captured.constants:
-            self._lines.append(f'setattr({self._module(owner)}, {attribute!r}, {self._kept(constant)})')
+            place = f'{self._module(owner)}, {attribute!r}'
+            is_counter = isinstance(constant, Counter)
+            stored = f'getattr({place}) + {constant.moved}' if is_counter else self._kept(constant)
+            self._lines.append(f'setattr({place}, {stored})')
         if output.op == 'results':
             count = len(output.args) - len(captured.stored) - captured.unread
             for k, (owner, attribute) in enumerate(captured.stored, count):

@@ -211,6 +211,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         reason = plan.why_not(edges, given)
         if reason is not None:
             return reason
+        given = _with_copies(given, captured)
         if is_plain_place():
             return (captured.returns(plan.run(edges, given, self.note), call.arguments),)
         with self.noted():
@@ -278,6 +279,20 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             copies=call.copies,
         )
         return planned(self._plans, (row, key), capture, call.num_edges_held, run)
+
+
+def _with_copies(given: Mapping[str, Tensor], captured: CapturedModule) -> Mapping[str, Tensor]:
+    """The tensors of a call, of those that it writes into copies, which backward reads.
+
+    Raises:
+        Refused: If others lie in the same memory.
+    """
+    names = [name for name, _ in captured.written]
+    for name in names:
+        memory = given[name].untyped_storage()
+        if any(one.untyped_storage().data_ptr() == memory.data_ptr() for key, one in given.items() if key != name):
+            raise Refused(f'it writes into {name}, whose memory another argument has')
+    return {**given, **{name: given[name].clone() for name in names}}
 
 
 def _runs_without_edges(plan: Plan, sets: Sequence[Tensor]) -> bool:

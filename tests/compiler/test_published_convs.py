@@ -159,14 +159,6 @@ def test_what_is_stored_may_be_read_and_deleted():
     assert not hasattr(conv, 'gate')
 
 
-class Counted(Published):
-    calls = 0
-
-    def message(self, x_j):
-        self.calls = self.calls + 1
-        return x_j
-
-
 class StoresAParameter(Published):
     def __init__(self):
         super().__init__()
@@ -185,7 +177,6 @@ class StoresANumberOfEdges(Published):
 
 REFUSED = {
     StoresANumberOfEdges: 'it stores a value in count',
-    Counted: 'it reads calls and stores another value there',
     StoresAParameter: 'it stores a value in weight',
 }
 

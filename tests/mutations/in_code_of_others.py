@@ -373,9 +373,9 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'counters',
         'compiler/watch.py',
-        'if not isinstance(found, Symbol) and guards.has_seen(module, name):',
+        'if not isinstance(found, (Symbol, Counter)) and guards.has_seen(module, name):',
         'if False:',
-        'tests/compiler/test_published_convs.py -k Counted',
+        'tests/compiler/test_counters.py -k Layer',
     ),
     Mutation(
         'constants that are stored',

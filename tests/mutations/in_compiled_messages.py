@@ -73,14 +73,14 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'values that are returned, normalised twice',
-        'compiler/plan.py',
+        'compiler/forms_of_results.py',
         'returned_values_kept(without_softmax_in_returned(output))',
         'without_softmax_in_returned(output)',
         f'{NETWORKS} -k "others and normalisation"',
     ),
     Mutation(
         'a mask for each reduction',
-        'compiler/plan.py',
+        'compiler/forms_of_results.py',
         'check_drawn_once((*messages, *returned_of_edges(output), *kept_in(output))',
         'check_drawn_once(()',
         f'{PUBLISHED} -k once',

@@ -87,7 +87,7 @@ OF_EXTREMES_AND_NORMS = (
     ),
     Mutation(
         'what is mapped beside ends',
-        'compiler/kept.py',
+        'compiler/normalised.py',
         'return [term.args[0] if term.op ==',
         'return [] and [term.args[0] if term.op ==',
         f'{_NORMALISED} -k what_is_kept',

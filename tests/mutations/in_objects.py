@@ -221,7 +221,7 @@ OF_OBJECTS = (
     ),
     Mutation(
         'what earlier steps keep, computed again',
-        'compiler/plan.py',
+        'compiler/forms_of_results.py',
         'nodes = all_in_order(output)',
         'nodes = in_order(output)',
         'tests/conv/modules/test_calls.py -k earlier_steps',

@@ -79,7 +79,7 @@ OF_TYPED_MAPS = (
     ),
     Mutation(
         'what types map and is dropped',
-        'compiler/plan.py',
+        'compiler/forms_of_results.py',
         '*returned_of_edges(output), *kept_in(output)), ',
         '*returned_of_edges(output)), ',
         f'{_LAYERS} -k drawn_once',

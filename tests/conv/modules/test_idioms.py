@@ -16,8 +16,9 @@ from torch_geometric.utils import scatter, softmax
 from torch_geometric.utils.num_nodes import maybe_num_nodes
 
 import pygfuse
+from pygfuse.compiler.scattering import NO_ROW_OF_EDGES
 from tests.compiler import helpers_of_idioms as helpers
-from tests.compiler.own_modules import OF_EDGES, WIDTH
+from tests.compiler.own_modules import NODES, OF_EDGES, WIDTH
 from tests.conv.modules.arguments import assert_same, given
 
 torch_scatter = pytest.importorskip('torch_scatter')
@@ -313,6 +314,102 @@ def test_a_file_whose_number_changes(kind, monkeypatch):
         monkeypatch.setattr(helpers, 'SCALE', scale)
         torch.testing.assert_close(compiled(data['x'], data['edge_index']), module(data['x'], data['edge_index']))
         assert compiled.note.reason is None
+
+
+def own_scatter(src, index, dim=-1, dim_size=None):
+    """A function that finds its size."""
+    if dim_size is None:
+        dim_size = index.max().item() + 1
+    shape = list(src.shape)
+    shape[dim] = dim_size
+    if index.dim() != src.dim():
+        index = index.view(-1, *[1] * (src.dim() - 1)).expand_as(src)
+    return torch.zeros(shape, dtype=src.dtype, device=src.device).scatter_add_(dim, index, src)
+
+
+class SizesFound(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        message = self.lins[0](x)[row].relu()
+        zeros = torch.zeros(col.max() + 1, WIDTH, dtype=x.dtype)
+        return own_scatter(message, col, 0) + zeros.index_add_(0, col, message.exp())
+
+
+class SizesOfOnes(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return x.new_ones(int(col.max()) + 1, WIDTH).index_add(0, col, self.lins[0](x)[row].relu())
+
+
+class SizesOfAll(Idiom):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        count = edge_index.max() + 1
+        return torch.zeros(count, WIDTH, dtype=x.dtype).index_add_(0, col, self.lins[0](x)[row].relu()) + x[:count]
+
+
+@pytest.mark.parametrize('kind', [SizesFound, SizesOfOnes, SizesOfAll])
+def test_sizes_that_are_found(kind):
+    data = given()
+    whole = {'x': data['x'], 'edge_index': torch.cat([data['edge_index'], torch.full((2, 1), NODES - 1)], dim=1)}
+    assert_same(kind(), whole)
+    # the last node has no edge
+    ends_early = {'x': data['x'], 'edge_index': data['edge_index'].clamp(max=NODES - 3)}
+    reason = 'a reduction without a size, along edges of which none leads to the last target'
+    module = kind()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for arguments in (whole, ends_early, whole):
+        torch.testing.assert_close(compiled(**arguments), module(**arguments))
+    compiled(**ends_early)
+    assert compiled.note.reason == (NO_ROW_OF_EDGES if kind is SizesOfAll else reason)
+
+
+class NoNodesError(ValueError):
+    pass
+
+
+class Raising(Idiom):
+    """An error of its own in a branch that is not taken."""
+
+    def forward(self, x, edge_index):
+        if self.weight.shape[0] != 5:
+            raise NoNodesError(self.weight.shape)
+        row, col = edge_index
+        return add_up(x, col, self.lins[0](x)[row].relu())
+
+
+def test_errors_that_are_not_raised():
+    data = given()
+    assert_same(Raising(), {name: data[name] for name in ('x', 'edge_index')})
+    module = pygfuse.compile(Raising())
+    module.weight = nn.Parameter(torch.randn(4, WIDTH))
+    with pytest.raises(NoNodesError):
+        module(data['x'], data['edge_index'])
+
+
+class ReturnsData(Idiom):
+    def forward(self, graph):
+        row, col = graph.edge_index
+        state = self.filter[1](self.filter[0](graph.edge_attr) + graph.x[row]).relu()
+        found = Data(x=add_up(graph.x, col, state), edge_attr=state, edge_index=graph.edge_index)
+        found.name = 'next'
+        return found, {'before': graph.x}
+
+
+def test_data_that_is_returned():
+    data = given()
+    module = ReturnsData().double()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    graph = Data(data['x'].double(), data['edge_index'], data['edge_attr'].double())
+    for one in (compiled, torch.compile(compiled, backend='aot_eager')):
+        (expected, _), (found, others) = module(graph), one(graph)
+        assert type(found) is Data
+        assert list(found.to_dict()) == list(expected.to_dict())
+        assert found.edge_index is graph.edge_index
+        assert others['before'] is graph.x
+        assert found.name == 'next'
+        torch.testing.assert_close((found.x, found.edge_attr), (expected.x, expected.edge_attr))
+    assert compiled.note.reason is None
 
 
 class Sent(MessagePassing):

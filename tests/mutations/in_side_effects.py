@@ -1,0 +1,68 @@
+"""What is broken in modules that count, write into their arguments, and find sizes."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+_COUNTERS = 'tests/compiler/test_counters.py'
+_IDIOMS = 'tests/conv/modules/test_idioms.py'
+_WRITTEN = 'tests/conv/modules/test_written_arguments.py'
+
+OF_SIDE_EFFECTS = (
+    Mutation(
+        'numbers that are counted up',
+        'compiler/written.py',
+        "stored = f'getattr({place}) + {constant.moved}' if is_counter",
+        "stored = f'getattr({place})' if is_counter",
+        f'{_COUNTERS} -k is_counted',
+    ),
+    Mutation(
+        'what comparisons of counters gave',
+        'compiler/watch.py',
+        'if not all(map(holds, self.compared)):',
+        'if False:',
+        f'{_COUNTERS} -k errors',
+    ),
+    Mutation(
+        'counters that are stored elsewhere',
+        'compiler/watch.py',
+        'if isinstance(found, Counter) and (found.owner, found.name) != (module, name):',
+        'if False:',
+        f'{_COUNTERS} -k Elsewhere',
+    ),
+    Mutation(
+        'arguments that are written into',
+        'compiler/modules.py',
+        'arguments[name].copy_(one.of(computed, arguments))',
+        'pass',
+        f'{_WRITTEN} -k numbers',
+    ),
+    Mutation(
+        'what backward reads of arguments that are written into',
+        'conv/_modules.py',
+        '{name: given[name].clone() for name in names}',
+        '{name: given[name] for name in names}',
+        f'{_WRITTEN} -k numbers',
+    ),
+    Mutation(
+        'memory of two arguments, of which one is written into',
+        'conv/_modules.py',
+        'one.untyped_storage().data_ptr() == memory.data_ptr() for key',
+        'False for key',
+        f'{_WRITTEN} -k memory',
+    ),
+    Mutation(
+        'views of arguments that are written into',
+        'compiler/sharing.py',
+        'not (all(one is symbol for one in given) and _may_write(symbol))',
+        'not _may_write(symbol)',
+        f'{_WRITTEN} -k views',
+    ),
+    Mutation(
+        'sizes that end behind the last target',
+        'compiler/scattering.py',
+        "return AFTER_LAST_TARGET if 'ends_early' in x.node.attributes else Rows(index.rows)",
+        'return Rows(index.rows)',
+        f'{_IDIOMS} -k sizes_that_are_found',
+    ),
+)
