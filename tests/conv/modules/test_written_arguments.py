@@ -78,19 +78,20 @@ class AfterAView(Writing):
         return add_up(half, col, half[row].sigmoid())
 
 
-class AfterAChoice(Writing):
-    """What edges are chosen by may lie in the memory of an argument."""
+class AfterAFunction(Writing):
+    """What functions make of a view of an argument may lie in its memory."""
 
     def forward(self, x, edge_index, edge_weight):
-        row, col = edge_index[:, edge_weight.view(-1) > 0]
+        row, col = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+        weight = torch.cat([edge_weight.view(-1), edge_weight.view(-1)])
         edge_weight *= -2
-        return add_up(x, col, self.lin(x[row]).relu())
+        return add_up(x, col, weight.unsqueeze(1) * self.lin(x[row]).relu())
 
 
 def prepared(kind, seed=0):
     """A module's arguments, which are results of a function of leaves, and these leaves."""
     d = given(seed)
-    names = {Equivariant: ('x', 'coord'), OfEdges: ('x', 'edge_weight'), AfterAChoice: ('x', 'edge_weight')}.get(
+    names = {Equivariant: ('x', 'coord'), OfEdges: ('x', 'edge_weight'), AfterAFunction: ('x', 'edge_weight')}.get(
         kind, ('x',)
     )
     leaves = {name: d[name].double().requires_grad_() for name in names}
@@ -158,7 +159,7 @@ def test_memory_of_two_arguments():
 OF_VIEWS = {
     ThroughAView: 'it writes into a tensor that something else may share',
     AfterAView: 'it reads a tensor after a write to another one that may share its memory',
-    AfterAChoice: 'it writes into a tensor that something else may share',
+    AfterAFunction: 'it writes into a tensor that something else may share',
 }
 
 
