@@ -321,6 +321,9 @@ HANDLERS |= {op: _running(op) for op in ('cumsum', 'cumprod')}
 
 # Maps
 
+# of products of two matrices of each edge so many products of numbers are added up, which programs have words for
+_MOST_WRITTEN_OUT = 128
+
 
 @handler('linear')
 def _linear(x: Symbol, weight: Any, bias: Any = None) -> Symbol:
@@ -337,14 +340,25 @@ def _refuse_rows(*weights: Any) -> None:
 @handler('matmul', 'mm', 'bmm')
 def _matmul(x: Any, weight: Any) -> Symbol:
     if isinstance(x, Symbol) and isinstance(weight, Symbol) and weight.rows is not None:
-        for take in (product, product_of_small):
+        for take in (product, product_of_small, typed_product):
             with contextlib.suppress(Refused):
                 return take(x, weight)
-        return typed_product(x, weight)
+        return _product_of_matrices(x, weight)
     _refuse_rows(weight)
     if not isinstance(weight, Symbol) or weight.dim() not in (1, 2):
         raise Refused('a product of matrices of each edge')
     return made('matmul', x, weight) if weight.dim() == 1 else made('linear', x, recorded(torch.t, (weight,)))
+
+
+def _product_of_matrices(x: Symbol, y: Symbol) -> Symbol:
+    """A product of two matrices of each row."""
+    are_of_rows = x.rows is not None and not x.is_stacked and not y.is_stacked
+    if not are_of_rows or [len(x.node.shape), len(y.node.shape)] != [2, 2]:
+        raise Refused('a linear map of each edge of its own')
+    if x.node.width * y.node.shape[1] <= _MOST_WRITTEN_OUT:
+        products = recorded(torch.mul, (recorded(torch.unsqueeze, (x, 3)), recorded(torch.unsqueeze, (y, 1))))
+        return recorded(torch.sum, (products, 2))
+    return recorded(torch.einsum, ('eij,ejk->eik', x, y))
 
 
 @handler('cat', 'concat', 'concatenate')
