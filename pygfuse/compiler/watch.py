@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d, Module, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from torch.nn.utils.parametrize import is_parametrized
+from torch_geometric.inspector import Inspector
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
@@ -212,6 +213,10 @@ class Watched:
             return Watched(found, guards)
         if (id(module), name) in guards.counters and type(found) is int:
             return Counter(module, name, guards.compared)
+        if type(found) is Inspector:
+            # it finds arguments by their names
+            guards.add(module, name, found)
+            return found
         if is_constant(tuple(found) if isinstance(found, list) else found):
             guards.add(module, name, found)
             return Unwritten(name, found) if isinstance(found, list) else found
@@ -257,6 +262,10 @@ class Watched:
 
     def __len__(self) -> int:
         return len(_parts(self)[0])
+
+    def __bool__(self) -> bool:
+        # only containers have a length
+        return bool(_parts(self)[0])
 
     def __getitem__(self, key: Any) -> Any:
         module, _ = _parts(self)

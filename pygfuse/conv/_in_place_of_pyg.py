@@ -77,6 +77,11 @@ def is_template(kind: type, function: Any, name: str) -> bool:
     return getattr(kind, f'_jinja_{name}', None) is function is not getattr(kind, f'_orig_{name}')
 
 
+def written_by_pyg(kind: type, name: str) -> bool:
+    """Whether a method of a class is that of `MessagePassing`, or what PyG wrote by its template for it."""
+    return _original(kind, name) is _original(MessagePassing, name)
+
+
 def has_template_of_all(kind: type) -> bool:
     """Whether a class has the ``propagate`` that PyG wrote for `MessagePassing` itself, as no layer of it was made."""
     written = vars(MessagePassing).get('_jinja_propagate')

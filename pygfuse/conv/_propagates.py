@@ -10,13 +10,15 @@ from typing import Any
 
 from torch_geometric.nn import MessagePassing
 
+from pygfuse.conv._in_place_of_pyg import written_by_pyg
+
 # what sends messages, and what another class may do it in
-_SENDS = 'propagate', 'edge_updater', 'super'
+_SENDS = {'propagate', 'edge_updater', 'super'}
 
 
 @functools.cache
 def propagates(kind: type[MessagePassing]) -> bool:
-    """Whether the ``forward`` of a class, or a method that it calls, may send messages.
+    """Whether the ``forward`` of a class, or a method that it calls, may send messages by PyG's ``propagate``.
 
     Example:
         >>> class Sum(MessagePassing):
@@ -28,11 +30,13 @@ def propagates(kind: type[MessagePassing]) -> bool:
     """
     if kind.__module__.startswith('torch_geometric.'):
         return True
+    # one that somebody wrote is a method like others
+    sends = _SENDS if written_by_pyg(kind, 'propagate') else _SENDS - {'propagate'}
     met, names = {'forward'}, ['forward']
     while names:
         function = getattr(kind, names.pop(), None)
         read = {name for one in _functions_in(function) for name in _names_in(one.__code__)}
-        if not read.isdisjoint(_SENDS):
+        if not read.isdisjoint(sends):
             return True
         names += read - met
         met |= read

@@ -446,3 +446,52 @@ def test_methods_that_send_and_are_overridden(kind, how):
     conv = how(kind())
     torch.testing.assert_close(conv(data['x'], data['edge_index']), kind()(data['x'], data['edge_index']))
     assert conv.note.reason.endswith('is overridden')
+
+
+class OwnPropagate(MessagePassing):
+    """One that finds arguments as PyG does, and reduces twice."""
+
+    def __init__(self, norm=None, **how):
+        super().__init__(aggr='mean', **how)
+        self.lin, self.score = nn.Linear(2 * WIDTH + 1, WIDTH), nn.Linear(WIDTH, 1)
+        self.norm = norm
+
+    def forward(self, x, edge_index, coord, edge_weight):
+        i, j = (1, 0) if self.flow == 'source_to_target' else (0, 1)
+        difference = coord[edge_index[j]] - coord[edge_index[i]]
+        return self.propagate(edge_index, x=x, coord=coord, difference=difference, weight=edge_weight.unsqueeze(1))
+
+    def message(self, x_i, x_j, weight):
+        return self.lin(torch.cat([x_i, x_j, weight], dim=-1)).relu()
+
+    def update(self, found, x):
+        return found[0] + x, found[1]
+
+    def propagate(self, edge_index, size=None, **kwargs):
+        size = self._check_input(edge_index, size)
+        found = self._collect(self._user_args, edge_index, size, kwargs)
+        arguments = {
+            name: self.inspector.collect_param_data(name, found) for name in ('message', 'aggregate', 'update')
+        }
+        message = self.message(**arguments['message'])
+        moved = self.aggregate(self.score(message) * kwargs['difference'], **arguments['aggregate'])
+        out = self.aggregate(message, **arguments['aggregate'])
+        if self.norm:
+            out = self.norm(out)
+        return self.update((out, kwargs['coord'] + moved), **arguments['update'])
+
+
+@pytest.mark.parametrize('norm', [None, nn.LayerNorm(WIDTH), nn.Sequential(), nn.Sequential(nn.ReLU())])
+@pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
+def test_a_propagate_of_ones_own_is_captured_whole(norm, flow):
+    data = given()
+    arguments = {name: data[name] for name in ('x', 'edge_index', 'coord', 'edge_weight')}
+    assert_same(OwnPropagate(norm, flow=flow), arguments)
+
+
+def test_a_patched_propagate_is_not_that_of_the_class():
+    data = given()
+    conv = pygfuse.compile(Sent())
+    propagate = conv.propagate
+    conv.propagate = lambda *given, **named: 2 * propagate(*given, **named)
+    torch.testing.assert_close(conv(data['x'], data['edge_index']), 2 * Sent()(data['x'], data['edge_index']))
