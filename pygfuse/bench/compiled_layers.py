@@ -168,6 +168,10 @@ LAYERS: dict[str, CompiledLayer] = {
         lambda: own_modules.ScoredPairs(CHANNELS), _with(edge_label_index=_pairs), is_wide=True
     ),
     'sparse adjacency, own module': CompiledLayer(lambda: own_modules.SparseAdjacency(CHANNELS), _matrix),
+    'maxima of torch_scatter, own module': CompiledLayer(lambda: own_modules.MaxRelative(CHANNELS), is_wide=True),
+    'normalised states, own module': CompiledLayer(
+        lambda: own_modules.NormalisedStates(CHANNELS), _with(edge_attr=_of_edges(CHANNELS)), is_wide=True
+    ),
     'sensor signals, own module': CompiledLayer(
         lambda: own_modules.SensorSignals(CHANNELS // SAMPLES), _signals, is_wide=True
     ),
@@ -279,7 +283,10 @@ LAYERS: dict[str, CompiledLayer] = {
 }
 
 
+_PACKAGES = {'PANConv': 'torch_sparse', 'maxima of torch_scatter, own module': 'torch_scatter'}
+
+
 def layers() -> dict[str, CompiledLayer]:
-    """All of them, but for what PyG needs a package for that is not there."""
-    has_torch_sparse = importlib.util.find_spec('torch_sparse') is not None
-    return {name: layer for name, layer in LAYERS.items() if name != 'PANConv' or has_torch_sparse}
+    """All of them, but for those of a package that is not there."""
+    missing = {name for name, package in _PACKAGES.items() if importlib.util.find_spec(package) is None}
+    return {name: layer for name, layer in LAYERS.items() if name not in missing}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Linear, Module, Parameter, ReLU, Sequential, SiLU
+from torch.nn import BatchNorm1d, Linear, Module, Parameter, ReLU, Sequential, SiLU
 from torch_geometric.data import Data
 from torch_geometric.utils import softmax
+
+# only one module needs it
+with contextlib.suppress(ImportError, OSError):
+    import torch_scatter
 
 
 def _sum(x: Tensor, index: Tensor, count: int) -> Tensor:
@@ -261,3 +267,31 @@ class SparseAdjacency(Module):
 
     def forward(self, x: Tensor, adj: Tensor) -> Tensor:
         return torch.spmm(adj, self.second(torch.spmm(adj, self.first(x)).relu()))
+
+
+class MaxRelative(Module):
+    """The greatest differences to neighbours, by `torch_scatter` ("DeepGCNs", its max-relative convolution)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.nn = Sequential(Linear(2 * channels, channels), ReLU())
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        row, col = edge_index
+        highest, _ = torch_scatter.scatter_max(x[row] - x[col], col, dim=0, dim_size=x.shape[0])
+        return self.nn(torch.cat([x, highest], dim=-1))
+
+
+class NormalisedStates(Module):
+    """States of edges that are gates of what they send, normalised over all edges ("DeepACO")."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.begin, self.lin, self.source, self.target, self.of_states = (Linear(channels, channels) for _ in range(5))
+        self.norm = BatchNorm1d(channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        row, col = edge_index
+        state = F.silu(self.begin(edge_attr))
+        state = state + F.silu(self.norm(self.of_states(state) + self.source(x)[row] + self.target(x)[col]))
+        return torch.zeros_like(x).index_add_(0, col, torch.sigmoid(state) * self.lin(x)[row])

@@ -195,9 +195,13 @@ class Plan:
         return plan._sparing if are_too_many_to_keep(num_edges, plan._kept_row_bytes) else plan
 
     @functools.cached_property
+    def _has_ties(self) -> bool:
+        return any(map(is_of_one, in_order(self.captured.output)))
+
+    @functools.cached_property
     def _without_gradients_of_one(self) -> Plan:
         """The same, where nothing is differentiated: extremes of one edge are extremes then."""
-        if GRADIENTS_OF_ONE in self.without or not any(map(is_of_one, in_order(self.captured.output))):
+        if GRADIENTS_OF_ONE in self.without or not self._has_ties:
             return self
         return Plan.of(self.captured, (*self.without, GRADIENTS_OF_ONE))
 
@@ -244,7 +248,8 @@ class Plan:
         networks = [form for form in self.walks.values() if isinstance(form, Network)]
         returned = [self.walks.get(id(node)) for node in results_of(self.output) if node.residency == EDGE]
         written = cost_as_written(self.captured.output)
-        is_more = self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
+        # the three walks of an extreme of one edge take less than torch_scatter's and its gradient
+        is_more = not self._has_ties and self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
         on_chunks = [node for form in forms if isinstance(form, Chunked) for node in form.order]
         is_normalised = any(node.op == 'batch_norm' for node in self.steps if id(node) not in self.walks)
         much = _MUCH_ON_CHUNKS * written.operations[EDGE]

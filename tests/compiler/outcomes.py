@@ -38,15 +38,21 @@ def outcome(
     else:
         conv, source = module(seed) if of_modules else layer(seed)
         given = inputs_of(conv, seed) if of_modules else inputs(seed)
+    if is_traced and 'torch_scatter.' in source:
+        return 'torch knows no shapes of what torch_scatter gives'
     leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
 
     def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor]]:
         arguments = Holder(seed).holding(given) if of_modules else given
+        norms = getattr(conv, 'norms', ())
+        for norm in norms:
+            norm.reset_running_stats()
         out = call(**arguments)
         # all that is returned, and what was stored
         parts = [*(out if isinstance(out, tuple) else (out,)), *([conv.stored] if hasattr(conv, 'stored') else [])]
         held = arguments.get('data', {})
         parts += [held[name] for name in sorted(held.keys()) if name not in given and name != 'others']
+        parts += [norm.running_mean for norm in norms]
         out = torch.cat([part.flatten() for part in parts])
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=out.dtype)
         found = torch.autograd.grad((out * weights).sum(), leaves, allow_unused=True)

@@ -13,6 +13,11 @@ from torch_geometric.utils import degree, scatter, softmax
 
 from tests.compiler.messages import EDGE_DIM, WIDTH, Parts, Writer, frozen, inputs, without_last
 
+try:
+    import torch_scatter
+except (ImportError, OSError):
+    torch_scatter = None
+
 # what a module calls by these names, and how it reduces
 GATHERED = {
     'x_i': '{x}[col]', 'x_j': 'x[row]', 'z_j': 'z.index_select(0, row)', 'y_i': 'y[col]', 'a_j': 'a[row]',
@@ -77,6 +82,21 @@ PRODUCTS = (
 )
 
 
+# what it computes of messages by modules with statistics, which it may leave unread, and how it reduces to one of those
+# that tie; and what it counts
+BESIDES = (
+    ['message = message + torch.tanh(self.norms[{step}](message))'],
+    ['message = self.last(torch.relu(self.norms[{step}](message * 2))) + 0 * x_j'],
+    ['self.norms[{step}](message)'],
+    ['self.calls = self.calls + 1', 'if self.calls > 1000:', '    message = message * 2'],
+)
+OF_ONE = (
+    'torch_scatter.scatter_max(message.relu(), col, dim=0, dim_size={x}.size(0))[0]',
+    "torch_scatter.scatter(message.clamp(max=0.3), col, dim=0, dim_size={x}.size(0), reduce='min')",
+    'torch_scatter.scatter_max(message, col.view(-1), 0, dim_size={x}.size(0))[0]',
+)
+
+
 def remade_edges(seed: int, of_two_sets: bool) -> list[str]:
     """Lines that make edges anew, or values of them, perhaps twice."""
     choose = random.Random(f'edges {seed}')
@@ -122,6 +142,8 @@ class RandomModule(Parts):
         super().__init__()
         self.add_parts(maps, vectors)
         self.first, self.last = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        self.norms = torch.nn.ModuleList([torch.nn.BatchNorm1d(WIDTH) for _ in range(3)])
+        self.calls = 0
 
 
 # how a module that is given an object reads and stores what it holds
@@ -179,8 +201,12 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
         if made.stored is not None:
             lines.append(f'self.stored = {made.stored}')
         lines.append(f'message = {made.text} + 0 * x_j')
+        beside = random.Random(f'beside {seed} {step}')
+        if beside.randrange(5) == 0:
+            lines += [line.format(step=step) for line in beside.choice(BESIDES)]
         lines += holder.keeps('message', f'message_{step}')
         how = choose.choice(REDUCED)
+        how = beside.choice(OF_ONE) if torch_scatter is not None and beside.randrange(6) == 0 else how
         lines.append(f'out = {how.format(x=x, how=choose.choice(("sum", "mean", "max", "min")))}')
         if choose.randrange(3) == 0:
             lines.append(f'out += self.first(torch.cat([{x}, out], dim=-1))')
@@ -204,7 +230,15 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
         how = choose.choice(STEPS)
         lines.append(how.format(x=x, z='y' if of_two_sets else 'z'))
     source = '\n    '.join([*lines, f'return {", ".join([*{"x": 0, x: 0}, *returned])}']) + '\n'
-    namespace = {'torch': torch, 'F': F, 'softmax': softmax, 'frozen': frozen, 'scatter': scatter, 'degree': degree}
+    namespace = {
+        'torch': torch,
+        'torch_scatter': torch_scatter,
+        'F': F,
+        'softmax': softmax,
+        'frozen': frozen,
+        'scatter': scatter,
+        'degree': degree,
+    }
     exec(source, namespace)
     torch.manual_seed(seed)
     found = {'forward': namespace['forward'], 'seed': seed, 'of_two_sets': of_two_sets, 'target_row': target_row}
