@@ -164,10 +164,10 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
         Refused: If it has no intermediate representation; the text says why.
     """
     message, aggregate = parameters_of(conv)
-    # both are given the same tensors, into which a message may have written
-    symbols: dict[str, Any] = {}
 
     def run(watched: Watched) -> Any:
+        # both are given the same tensors, into which a message may have written
+        symbols: dict[str, Any] = {}
         out = watched.message(**_arguments(message, given, symbols))
         # several values are for an ``aggregate`` of the layer's own
         if not isinstance(out, (Symbol, tuple)):
@@ -180,8 +180,11 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
 def capture_edge_update(conv: Module, given: Mapping[str, Any], guards: Guards | None = None) -> Captured:
     """Captures ``edge_update`` of a layer; arguments and errors are those of `capture`."""
     parameters = inspect.signature(conv.edge_update).parameters
-    made = functools.partial(_arguments, parameters, given, {})
-    return captured(lambda watched: watched.edge_update(**made()), conv, guards, device_of(given))
+
+    def run(watched: Watched) -> Any:
+        return watched.edge_update(**_arguments(parameters, given, {}))
+
+    return captured(run, conv, guards, device_of(given))
 
 
 def device_of(given: Mapping[str, Any]) -> torch.device | None:

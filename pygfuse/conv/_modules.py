@@ -287,10 +287,11 @@ def _with_copies(given: Mapping[str, Tensor], captured: CapturedModule) -> Mappi
     Raises:
         Refused: If others lie in the same memory.
     """
-    names = [name for name, _ in captured.written]
+    names = [name for name, _ in captured.written if name in given]
+    strided = {name: one for name, one in given.items() if names and one.layout is torch.strided}
+    memory = {name: one.untyped_storage().data_ptr() for name, one in strided.items()}
     for name in names:
-        memory = given[name].untyped_storage()
-        if any(one.untyped_storage().data_ptr() == memory.data_ptr() for key, one in given.items() if key != name):
+        if any(other == memory[name] for key, other in memory.items() if key != name):
             raise Refused(f'it writes into {name}, whose memory another argument has')
     return {**given, **{name: given[name].clone() for name in names}}
 

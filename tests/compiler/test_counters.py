@@ -67,6 +67,23 @@ class Layer(MessagePassing):
         return x_j.tanh()
 
 
+class Writing(Layer):
+    """A message that writes into what it is given before it counts."""
+
+    def message(self, x_j):
+        x_j *= 2
+        self.calls = self.calls + 1
+        return x_j.tanh()
+
+
+class WritingModule(Counting):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        x += 1
+        self.calls += 1
+        return torch.zeros_like(x).index_add(0, col, self.lin(x)[row].relu())
+
+
 class Scaled(Counting):
     def forward(self, x, edge_index):
         return super().forward(x * self.calls, edge_index)
@@ -87,15 +104,28 @@ def counts(module):
     return module.calls, getattr(module, 'others', None)
 
 
-@pytest.mark.parametrize('kind', [Counting, Limited, Warm, Down, Layer])
+@pytest.mark.parametrize('kind', [Counting, Limited, Warm, Down, Layer, Writing, WritingModule])
 def test_each_call_is_counted(kind):
     module, given = kind(), arguments()
     compiled = pygfuse.compile(copy.deepcopy(module))
     for _ in range(4):
-        torch.testing.assert_close(compiled(**given), module(**given))
+        theirs = {name: tensor.clone() for name, tensor in given.items()}
+        torch.testing.assert_close(compiled(**theirs), module(**given))
+        torch.testing.assert_close(theirs, given)
         assert counts(compiled) == counts(module)
         assert compiled.note.reason is None
     assert len(compiled.plans()) == (2 if kind is Warm else 1)
+
+
+@pytest.mark.parametrize('kind', [Counting, Layer])
+def test_copies_count_their_own_calls(kind):
+    given = arguments()
+    compiled = pygfuse.compile(kind())
+    compiled(**given)
+    twin = copy.deepcopy(compiled)
+    twin(**given)
+    twin(**given)
+    assert (compiled.calls, twin.calls) == (1, 3)
 
 
 def test_errors_of_what_is_counted():
