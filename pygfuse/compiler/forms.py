@@ -81,7 +81,11 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
         lambda: _values_of_sums(message),
         lambda: _values_of_products(message),
         lambda: _values_of_network(message, keeps_wide),
-        *([functools.partial(_values_of_networks, message)] if keeps_wide else []),
+        *(
+            functools.partial(attempt, message)
+            for attempt in (_values_of_networks, _values_along_networks)
+            if keeps_wide
+        ),
         lambda: {id(message): chunked(message)},
     )
 
@@ -243,6 +247,15 @@ def _values_of_networks(message: Node) -> Forms:
     """The forms of a network's values that reads what others give."""
     apart = networks_apart(message, is_wanted=True)
     found = _of_rest(apart, message, None, _returned)
+    for node in apart.kept:
+        found |= _values_of_network(node)
+    return found
+
+
+def _values_along_networks(message: Node) -> Forms:
+    """The forms of a program's values that reads what networks give."""
+    apart = networks_apart(message)
+    found: Forms = {id(message): dataclasses.replace(along_edges(apart.message), message=message)}
     for node in apart.kept:
         found |= _values_of_network(node)
     return found

@@ -326,6 +326,7 @@ def _of_sizes(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def sized(*sizes: Any, **given: Any) -> Any:
+        sizes = (given.pop('size'),) if 'size' in given else sizes
         if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
             (sizes,) = sizes
         return function(tuple([int(size) if isinstance(size, MadeOfEdges) else size for size in sizes]), **given)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, is_brought, value
 from pygfuse.compiler.network import Batch, Factor, Layer, Matrix, Network, Norm, Stage, Term
 from pygfuse.compiler.refusal import Refused
@@ -186,13 +188,25 @@ def _has_factor(stages: Sequence[Stage]) -> bool:
 def _features(node: Node) -> tuple[Node, Node | None] | None:
     """The features that a call brings for each edge, and the weight of a map of them; None for another value."""
     weight = None
-    if node.op == 'linear' and node.args[1].residency == SHARED:
-        node, weight = node.args
+    while node.op == 'linear' and node.args[1].residency == SHARED:
+        node, inner = node.args
+        if weight is None:
+            weight = inner
+        elif not _are_one(weight, inner):
+            return None
+        else:
+            weight = value('call', weight, inner, function=torch.matmul, keywords=())
     width = node.width
     while node.op == 'reshape':
         (node,) = node.args
     is_row = len(node.shape) == 1 or (node.shape == () and width == 1)
     return (node, weight) if node.residency == EDGE and is_brought(node) and is_row else None
+
+
+def _are_one(outer: Node, inner: Node) -> bool:
+    """Whether a map of a map is one that takes no more products than both."""
+    (wide, between), features = outer.shape, inner.shape[1]
+    return wide * features <= between * (wide + features)
 
 
 def _activation(node: Node) -> Activation:

@@ -43,6 +43,7 @@ from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.detached import detached_first
+from pygfuse.compiler.passes.ones import ones_last
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused
@@ -64,6 +65,7 @@ _OTHER_PASSES = (
     ((), (sums_taken_apart.__name__,)),
     ((reorder_broadcasts.__name__,), ()),
     ((), (detached_first.__name__,)),
+    ((), (ones_last.__name__,)),
 )
 # of so many operators on nodes, PyG's, on edges that are few, are as many and take less
 _MANY_OPERATORS = 8
@@ -116,24 +118,24 @@ class Plan:
         Raises:
             Refused: If something has no fused form.
         """
-        plan = Plan._of_all_passes(captured, without, keeps_wide)
+        plan = Plan._of_some_passes(captured, without, (), keeps_wide)
         for fewer, more in _OTHER_PASSES:
             if any(plan._shortcomings[:2]) and not {*fewer, *more} & {*without}:
                 # there is a plan already
                 with contextlib.suppress(Refused):
-                    other = Plan._of_passes(captured, (*without, *fewer), more, keeps_wide)
+                    other = Plan._of_some_passes(captured, (*without, *fewer), more, keeps_wide)
                     plan = min(plan, other, key=lambda plan: plan._shortcomings)
         may_share = keeps_wide and len(plan.walks) > 1
         other = Plan._that_keeps_shared(captured, plan.without, plan.more) if may_share else None
         return plan if other is None or not other._is_much_less_than(plan) else other
 
     @staticmethod
-    def _of_all_passes(captured: Captured, without: Collection[str], keeps_wide: bool) -> Plan:
+    def _of_some_passes(captured: Captured, without: Collection[str], more: Collection[str], keeps_wide: bool) -> Plan:
         try:
-            return Plan._of_passes(captured, without, (), keeps_wide)
+            return Plan._of_passes(captured, without, more, keeps_wide)
         except Refused:
             with contextlib.suppress(Refused):
-                return Plan._of_passes(captured, without, (), keeps_wide, normalised_kept)
+                return Plan._of_passes(captured, without, more, keeps_wide, normalised_kept)
             raise
 
     @staticmethod

@@ -1,10 +1,11 @@
-"""What is broken in extremes of one edge, and in normalisations over all edges."""
+"""What is broken in extremes of one edge, in normalisations over all edges, and in dimensions of one number."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
 _EXTREMES = 'tests/compiler/test_extremes_of_one.py'
+_ONES = 'tests/compiler/passes/test_ones.py'
 _NORMALISED = 'tests/compiler/test_normalised.py'
 
 OF_EXTREMES_AND_NORMS = (
@@ -81,7 +82,7 @@ OF_EXTREMES_AND_NORMS = (
     Mutation(
         'normalisations of values in memory',
         'compiler/plan.py',
-        'return Plan._of_passes(captured, without, (), keeps_wide, normalised_kept)',
+        'return Plan._of_passes(captured, without, more, keeps_wide, normalised_kept)',
         'pass',
         f'{_NORMALISED} -k "statistics and Gated"',
     ),
@@ -98,5 +99,19 @@ OF_EXTREMES_AND_NORMS = (
         'is_several=is_normalised or of_sources or (',
         'is_several=of_sources or (',
         f'{_NORMALISED} -k few_edges',
+    ),
+    Mutation(
+        'a dimension of one number',
+        'compiler/passes/ones.py',
+        'return len(node.shape) > 1 and all(size == 1 for size in node.shape[:-1])',
+        'return False',
+        f'{_ONES} -k have_kernels',
+    ),
+    Mutation(
+        'maps of maps that are more products',
+        'compiler/network_reading.py',
+        'return wide * features <= between * (wide + features)',
+        'return True',
+        f'{_ONES} -k map_of_a_map',
     ),
 )

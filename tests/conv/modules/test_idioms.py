@@ -338,7 +338,9 @@ class SizesFound(Idiom):
 class SizesOfOnes(Idiom):
     def forward(self, x, edge_index):
         row, col = edge_index
-        return x.new_ones(int(col.max()) + 1, WIDTH).index_add(0, col, self.lins[0](x)[row].relu())
+        ones = torch.ones(size=(col.max() + 1, WIDTH), dtype=x.dtype) * torch.ones(())
+        ones = ones + x.new_ones(int(col.max()) + 1, WIDTH)
+        return ones.index_add(0, col, self.lins[0](x)[row].relu())
 
 
 class SizesOfAll(Idiom):
