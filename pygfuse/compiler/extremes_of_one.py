@@ -50,13 +50,12 @@ def extremes_as_sums(output: Node, with_gradients: bool = True) -> Node:
 def _rule(with_gradients: bool, node: Node) -> Node | None:
     if not is_of_one(node) or _is_maximum_of_network(node):
         return None
-    attributes = {name: given for name, given in node.attributes.items() if name not in ('reduce', 'of_one')}
     (message,) = node.args
     if message.dtype not in (torch.float32, torch.float64):
         raise Refused(f'a maximum of torch_scatter in {message.dtype}')
-    found = _parts(message, node.attributes['reduce'], attributes)
+    found = _parts(node, message)
     if with_gradients and not all(map(_has_program, found)):
-        found = _parts(kept(message), node.attributes['reduce'], attributes)
+        found = _parts(node, kept(message))
     extreme, _, total = found if with_gradients else (found[0], None, found[0])
     is_lowest = node.attributes['reduce'] == 'min'
     # torch_scatter leaves 0 where nothing exceeds the least number, and a NaN is to be seen
@@ -65,16 +64,24 @@ def _rule(with_gradients: bool, node: Node) -> Node | None:
     return value('where', some, total, value('detach', value('relu', signed)))
 
 
-def _parts(message: Node, reduce: str, attributes: dict) -> tuple[Node, Node, Node]:
-    """The extreme, the number of the first edge that has it, and that edge's message."""
-    number = set_of_edges(message)
-    edges = {'edges': number} if number else {}
+def _parts(node: Node, message: Node) -> tuple[Node, Node, Node]:
+    """The extreme of messages, the number of the first edge that has it, and that edge's message."""
+    attributes = {name: given for name, given in node.attributes.items() if name not in ('reduce', 'of_one')}
+    number, leads_back = set_of_edges(message), node.op == 'reduce_to_sources'
+    edges = {**({'edges': number} if number else {}), **({'leads_back': True} if leads_back else {})}
     numbers = Node('numbers_of_edges', (), edges, EDGE, (1,) * len(message.shape), message.dtype)
-    extreme = value('detach', value('reduce', message, reduce=reduce, **attributes))
-    named = value('where', value('eq', message, extreme), numbers, _NO_EDGE)
-    first = value('detach', value('reduce', named, reduce='min', **attributes))
-    alone = value('where', value('eq', numbers, first), message, 0.0)
-    return extreme, first, value('reduce', alone, reduce='sum', **attributes)
+
+    def reduced(one: Node, reduce: str) -> Node:
+        return value(node.op, one, reduce=reduce, **attributes)
+
+    def at_edges(one: Node) -> Node:
+        return value('as_sources', one) if leads_back else one
+
+    extreme = value('detach', reduced(message, node.attributes['reduce']))
+    named = value('where', value('eq', message, at_edges(extreme)), numbers, _NO_EDGE)
+    first = value('detach', reduced(named, 'min'))
+    alone = value('where', value('eq', numbers, at_edges(first)), message, 0.0)
+    return extreme, first, reduced(alone, 'sum')
 
 
 def _has_program(found: Node) -> bool:
@@ -87,7 +94,7 @@ def _has_program(found: Node) -> bool:
 
 def _is_maximum_of_network(node: Node) -> bool:
     """Whether kernels of networks give it, which keep the place of the first edge that has the maximum."""
-    if node.attributes['reduce'] != 'max' or 'leads_back' in node.attributes or _has_program(node):
+    if node.attributes['reduce'] != 'max' or node.op != 'reduce' or _has_program(node):
         return False
     with contextlib.suppress(Refused):
         network_of(node.args[0], node)

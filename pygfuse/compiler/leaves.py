@@ -294,14 +294,13 @@ def _of_one(src: Any, found: Symbol) -> Symbol:
     """An extreme whose gradient goes to the first of several that tie, as that of `torch_scatter`."""
     if 'detach' in (src.node.op, found.node.op):
         return found
-    if found.node.op == 'resized':
-        reduction, size = found.node.args
-        of_one = _of_one(src, Symbol(reduction, NUM_TARGETS, found.is_stacked))
-        return Symbol(value('resized', of_one.node, size), found.rows, found.is_stacked)
-    if found.node.op != 'reduce':
-        raise Refused('a maximum over the edges of sources, of torch_scatter')
-    node = dataclasses.replace(found.node, attributes={**found.node.attributes, 'of_one': True})
-    return Symbol(node, found.rows, found.is_stacked)
+    return Symbol(_reduced_to_one(found.node), found.rows, found.is_stacked)
+
+
+def _reduced_to_one(node: Node) -> Node:
+    if node.op in ('resized', 'as_sources'):
+        return value(node.op, _reduced_to_one(node.args[0]), *node.args[1:])
+    return dataclasses.replace(node, attributes={**node.attributes, 'of_one': True})
 
 
 def _scattered_softmax(src: Any, index: Any, dim: int = -1, dim_size: Any = None) -> Any:

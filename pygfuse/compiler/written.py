@@ -117,7 +117,7 @@ class _Lines:
             side = node.attributes.get('side', TARGET)
             return f'degree_of({self._edges_of_set(node)}, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'numbers_of_edges':
-            return f'numbers_of_edges({self._edges_of_set(node)}, {self._kept(node.dtype)}, {self._kept(node.shape)})'
+            return f'numbers_of_edges({self._edges_of(node)[0]}, {self._kept(node.dtype)}, {self._kept(node.shape)})'
         if node.op == 'num_edges':
             return f'num_edges(edges, {self._kept(node.dtype)})'
         if node.op == 'filled':

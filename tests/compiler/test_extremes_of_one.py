@@ -88,6 +88,32 @@ class ToOthers(Extreme):
         return torch_scatter.scatter_max(x[row], col, dim=0, dim_size=NODES + 5)[0]
 
 
+class ToBoth(Extreme):
+    """To both ends of the edges."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        sent = torch_scatter.scatter_max(x[row] - 0.5 * x[col], row, dim=0, dim_size=x.size(0))[0]
+        return torch_scatter.scatter_min(x[row], col, dim=0, dim_size=x.size(0))[0] - sent
+
+
+class BetweenSets(Extreme):
+    """To targets and to sources, which are others."""
+
+    def forward(self, x, y, edge_index):
+        row, col = edge_index
+        found = torch_scatter.scatter_max(x[row], col, dim=0, dim_size=y.size(0))[0] + y
+        return found, torch_scatter.scatter_max(y[col] * x[row], row, dim=0, dim_size=x.size(0))[0]
+
+
+class NetworksBack(OfNetwork):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        message = self.message(x, row, col).relu()
+        back = torch_scatter.scatter(message, row, dim=0, dim_size=x.size(0), reduce='max')
+        return torch.zeros_like(x).index_add(0, col, message) + back
+
+
 class Detached(Extreme):
     def message(self, x, row, col):
         return (x[row] * 2).detach()
@@ -112,7 +138,10 @@ class OfTwoSums(Layer):
         return torch.cat(several, dim=1)
 
 
-KINDS = [Extreme, OfBoth, OfHeads, WithNumbers, OfNetwork, OfActivation, OfNorm, ToOthers, Layer, OfTwoSums]
+KINDS = [
+    *(Extreme, OfBoth, OfHeads, WithNumbers, OfNetwork, OfActivation, OfNorm, ToOthers, Layer, OfTwoSums),
+    *(ToBoth, NetworksBack),
+]
 
 
 def whole_numbers(seed=0):
@@ -130,6 +159,11 @@ def test_gradients_go_to_the_first_edge(kind):
 @pytest.mark.parametrize('kind', [Extreme, OfBoth, OfNetwork, OfActivation])
 def test_minima(kind):
     assert_same(kind('min'), whole_numbers())
+
+
+def test_two_sets_of_nodes():
+    given = whole_numbers()
+    assert_same(BetweenSets(), {**given, 'y': torch.randn(NODES - 3, WIDTH).round()})
 
 
 def test_ties_are_divided_by_pyg_alone():
@@ -186,7 +220,7 @@ def test_networks_along_few_edges(monkeypatch):
     assert_same(module, whole_numbers(), few_edges.SO_FEW_EDGES)
 
 
-@pytest.mark.parametrize('kind', [Extreme, OfBoth])
+@pytest.mark.parametrize('kind', [Extreme, OfBoth, ToBoth])
 def test_edges_that_a_type_cannot_count(kind, monkeypatch):
     """They are numbered within the rows of their targets."""
     monkeypatch.setattr(numbers_of_edges, '_EXACT', {torch.float32: 10, torch.float64: 10})

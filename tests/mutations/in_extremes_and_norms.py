@@ -12,9 +12,23 @@ OF_EXTREMES_AND_NORMS = (
     Mutation(
         'all edges that tie',
         'compiler/extremes_of_one.py',
-        "alone = value('where', value('eq', numbers, first), message, 0.0)",
-        "alone = value('where', value('eq', message, extreme), message, 0.0)",
+        "value('where', value('eq', numbers, at_edges(first)), message, 0.0)",
+        "value('where', value('eq', message, at_edges(extreme)), message, 0.0)",
         f'{_EXTREMES} -k first_edge',
+    ),
+    Mutation(
+        'extremes at sources',
+        'compiler/extremes_of_one.py',
+        "return value('as_sources', one) if leads_back else one",
+        'return one',
+        f'{_EXTREMES} -k "first_edge and ToBoth"',
+    ),
+    Mutation(
+        'numbers of edges out of a source',
+        'compiler/extremes_of_one.py',
+        "**({'leads_back': True} if leads_back else {})",
+        '**{}',
+        f'{_EXTREMES} -k "cannot_count and ToBoth"',
     ),
     Mutation(
         'rows without anything that exceeds the least number',
