@@ -41,6 +41,7 @@ def test_another_handle_of_a_locked_file(tmp_path):
     os.close(second)
 
 
+@pytest.mark.slow
 def test_layers_run_where_nothing_is_of_linux(tmp_path):
     folder = tmp_path / 'kernels'
     folder.mkdir()

@@ -30,6 +30,7 @@ def test_random_modules_of_copies(seed):
     outcome(seed, of_copies=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('of_modules', [False, True])
 def test_most_of_them_are_compiled(of_modules):
     found = [outcome(seed, of_modules=of_modules) for seed in range(60)]

@@ -330,6 +330,7 @@ def test_edges_that_a_forward_has_chosen():
     torch.testing.assert_close(traced(fused)(**given), conv(**given))
 
 
+@pytest.mark.slow
 def test_all_sizes_may_change():
     conv, fused, given = _examples()
     compiled = torch.compile(fused, backend='aot_eager', fullgraph=True, dynamic=True)

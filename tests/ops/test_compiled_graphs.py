@@ -35,6 +35,7 @@ def compiled_before():
     return bool(hits)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('theirs')
 def test_graphs_of_another_state_of_the_package_are_not_taken(monkeypatch):
     pytest.importorskip('torch._inductor.config')
