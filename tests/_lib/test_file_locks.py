@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from pygfuse._lib.file_locks import try_lock
 
 # what Windows' Python lacks is taken away once those are imported that need it here
