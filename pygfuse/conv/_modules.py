@@ -288,7 +288,9 @@ def _with_copies(given: Mapping[str, Tensor], captured: CapturedModule) -> Mappi
         Refused: If others lie in the same memory.
     """
     names = [name for name, _ in captured.written if name in given]
-    strided = {name: one for name, one in given.items() if names and one.layout is torch.strided}
+    if not names:
+        return given
+    strided = {name: one for name, one in given.items() if one.layout is torch.strided}
     memory = {name: one.untyped_storage().data_ptr() for name, one in strided.items()}
     for name in names:
         if any(other == memory[name] for key, other in memory.items() if key != name):
