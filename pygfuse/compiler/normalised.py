@@ -28,9 +28,12 @@ def normalised_kept(output: Node) -> Node:
     normalised = [node for node in order if node.op == 'batch_norm' and node.residency == EDGE]
     if not normalised:
         raise Refused('nothing that is normalised over all edges')
-    read = [node.args[0] for node in normalised]
-    kept = [node for node in (*read, *(term for x in read for term in _beside_ends(x))) if not is_brought(node)]
-    return with_kept(output, kept, order).message
+    read = {id(node): node.args[0] for node in normalised}
+    # what nodes alone decide has a row for each edge
+    of_nodes = {key: x for key, x in read.items() if x.residency in (SOURCE, TARGET)}
+    of_edges = [x for x in read.values() if x.residency == EDGE and x.op != 'kept']
+    beside = [term for x in of_edges for term in _beside_ends(x) if not is_brought(term)]
+    return with_kept(output, [*of_edges, *beside], order, of_nodes).message
 
 
 def _beside_ends(x: Node) -> list[Node]:

@@ -68,6 +68,16 @@ class Pooled(MessagePassing):
         return softmax(self.attention(features), index) * features
 
 
+class OfEnds(Normalising):
+    """What sources alone decide, and what a call brings, normalised over edges."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        sent = self.of_edges(self.begin(x)[row].tanh())
+        got = self.other(x.square()[col])
+        return add_up(x, col, self.lin(sent * got).sigmoid() * sent)
+
+
 class Twice(Normalising):
     """One module that is called twice, of equal values."""
 
@@ -117,7 +127,7 @@ class UnreadBesidePairs(UnreadInLayers):
         return out, out.exp()
 
 
-KINDS = [Gated, States, Pooled, Twice, TwiceOfNodes, Unread, UnreadInLayers, UnreadBesidePairs]
+KINDS = [Gated, States, Pooled, OfEnds, Twice, TwiceOfNodes, Unread, UnreadInLayers, UnreadBesidePairs]
 
 
 def some(seed=0):
@@ -153,6 +163,18 @@ def _differences(compiled, plain, given):
 @pytest.mark.parametrize('kind', [Gated, Unread])
 def test_between_traces(kind):
     assert_same_in_traces(kind(), some())
+
+
+class OfFeatures(Normalising):
+    def forward(self, x, edge_index, edge_attr):
+        row, col = edge_index
+        normed = self.of_edges(edge_attr)
+        return add_up(x, col, self.lin(normed * x[row]).sigmoid() * normed)
+
+
+def test_features_that_a_call_brings():
+    torch.manual_seed(0)
+    assert_same(OfFeatures(), {**some(), 'edge_attr': torch.randn(EDGES, WIDTH)})
 
 
 def test_gradients_of_gradients():
