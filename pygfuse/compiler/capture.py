@@ -233,6 +233,7 @@ def captured(
     found = [_result(one, may_share=may_share) for one in returned] + [
         _result(symbol, 'stores') for *_, symbol in stored
     ]
+    _check_order(guards.normalised)
     unread = _unread(guards.normalised, found)
     if len(found) == 1 and not unread and out is not returned:
         return Captured(found[0], guards, constants=constants)
@@ -240,6 +241,16 @@ def captured(
         raise Refused('it returns or stores what it was given')
     places = tuple((module, name) for module, name, _ in stored)
     return Captured(value('results', *found, *unread), guards, places, constants, out is returned, len(unread))
+
+
+def _check_order(normalised: Sequence[Node]) -> None:
+    """Raises a Refused where statistics may move in another order than that of the calls."""
+    last: dict[int, Node] = {}
+    for node in normalised:
+        before = last.get(id(node.attributes['module']))
+        if before is not None and not any(one is before for one in in_order(node)):
+            raise Refused('a normalisation that is called twice, on values of which none follows from the other')
+        last[id(node.attributes['module'])] = node
 
 
 def _unread(normalised: Sequence[Node], results: Sequence[Node]) -> list[Node]:

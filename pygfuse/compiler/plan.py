@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,9 @@ from pygfuse.compiler.forms import Form, are_written_along, why_no_kernel
 from pygfuse.compiler.forms_of_results import forms_of_results
 from pygfuse.compiler.ir import (
     EDGE,
+    REDUCTIONS,
     Node,
+    has_statistics,
     in_order,
     is_of_one,
     mapped,
@@ -161,12 +163,14 @@ class Plan:
         walks = with_directions(with_shared_products(walks))
         if not walks:
             raise Refused('it reduces nothing')
-        _check_normalised_once(walks)
         steps = steps_of(output, walks)
+        _check_normalised_once(walks, steps, captured.output)
         check_taken_once(steps, captured.output)
         for node in steps:
             if node.residency == EDGE and not is_features(node) and node.op != 'columns' and id(node) not in walks:
                 raise Refused(f'{node.op} of values of edges')
+            if node.op in REDUCTIONS and id(node) not in walks:
+                raise Refused('a reduction within what is kept')
         passes = tuple(without), tuple(more)
         operands = [operand for walk in walks.values() for operand in operands_of(walk)]
         guarded = guarded_sides(steps, operands)
@@ -367,9 +371,11 @@ def _computed(node: Node, found: Mapping[int, Any]) -> Any:
     return OPERATIONS[node.op].run(*mapped(node.args, lambda parent: found[id(parent)]), **node.attributes)
 
 
-def _check_normalised_once(walks: Mapping[int, Form]) -> None:
-    """Raises a Refused if a batch normalisation would see values, and move its statistics, twice."""
+def _check_normalised_once(walks: Mapping[int, Form], steps: Sequence[Node], captured: Node) -> None:
+    """Raises a Refused if a normalisation would see values, and move its statistics, more often than it was called."""
     networks = {id(form): form for form in walks.values() if isinstance(form, Network)}.values()
-    modules = [id(module) for network in networks for module in network.batch_norms]
-    if len(set(modules)) < len(modules):
+    moved = [id(module) for network in networks for module in network.batch_norms]
+    moved += [id(node.attributes['module']) for node in steps if has_statistics(node) and id(node) not in walks]
+    called = [id(node.attributes['module']) for node in in_order(captured) if has_statistics(node)]
+    if any(moved.count(module) > max(called.count(module), 1) for module in moved):
         raise Refused('a batch normalisation that is taken twice')

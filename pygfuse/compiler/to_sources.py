@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
@@ -15,13 +15,12 @@ from pygfuse.compiler.ir import (
     TARGET,
     Node,
     computed_on_edges,
-    in_order,
     kept,
     leaf,
     value,
     with_args,
 )
-from pygfuse.compiler.kept import SHARES, Apart, narrow_values_apart, networks_apart, wordless_apart
+from pygfuse.compiler.kept import SHARES, Apart, all_in_order, narrow_values_apart, networks_apart, wordless_apart
 from pygfuse.compiler.lowering import lowered, softmaxes_in
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
@@ -44,14 +43,14 @@ def reduced_by_walks(output: Node) -> Node:
         >>> found.op, found.attributes, found.args[0].residency
         ('reduce', {'reduce': 'sum', 'leads_back': True}, 'source')
     """
-    if not any(node.op == 'reduce_to_sources' for node in in_order(output)):
+    if not any(node.op == 'reduce_to_sources' for node in all_in_order(output)):
         return output
     output = _without_softmax(output)
-    messages = [node.args[0] for node in in_order(output) if node.op == 'reduce_to_sources']
+    messages = [node.args[0] for node in all_in_order(output) if node.op == 'reduce_to_sources']
     in_memory = {id(node) for message in messages for node in _in_memory(message)}
     found: dict[int, Node] = {}
-    for node in in_order(output):
-        made = with_args(node, lambda parent: found[id(parent)])
+    for node in all_in_order(output):
+        made = _of_found(node, found)
         if node.op == 'reduce_to_sources':
             (message,) = made.args
             if message.residency == SOURCE:
@@ -68,13 +67,23 @@ def reduced_by_walks(output: Node) -> Node:
 def _without_softmax(output: Node) -> Node:
     """The results, of which no message to sources has a softmax: it is one of the edges into a target all the same."""
     found: dict[int, Node] = {}
-    for node in in_order(output):
-        made = with_args(node, lambda parent: found[id(parent)])
+    for node in all_in_order(output):
+        made = _of_found(node, found)
         if node.op == 'reduce_to_sources':
             apart = functools.partial(softmax_taken_apart, chosen=softmaxes_in(made.args[0]))
             made = with_args(made, apart)
         found[id(node)] = made
-    return share_subexpressions(found[id(output)])
+    return output if found[id(output)] is output else share_subexpressions(found[id(output)])
+
+
+def _of_found(node: Node, found: Mapping[int, Node]) -> Node:
+    """The same operator on what was found for what it takes; of what is in memory, that in memory."""
+    if node.op != 'kept':
+        return with_args(node, lambda parent: found[id(parent)])
+    of = found[id(node.attributes['of'])]
+    if of is node.attributes['of']:
+        return node
+    return of if of.op == 'kept' else kept(of)
 
 
 def _with_other_ends(message: Node, at: Callable[[Node, str], Node]) -> Node:

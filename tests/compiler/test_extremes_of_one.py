@@ -161,6 +161,19 @@ def test_minima(kind):
     assert_same(kind('min'), whole_numbers())
 
 
+class WithinWhatIsKept(OfNorm):
+    """A reduction to sources, of which a message is computed that is kept."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        x = torch.zeros_like(x).index_add(0, row, x[col] * 2)
+        return super().forward(x, edge_index)
+
+
+def test_reductions_within_what_is_kept():
+    assert_same(WithinWhatIsKept(), whole_numbers())
+
+
 def test_two_sets_of_nodes():
     given = whole_numbers()
     assert_same(BetweenSets(), {**given, 'y': torch.randn(NODES - 3, WIDTH).round()})

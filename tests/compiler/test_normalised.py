@@ -94,6 +94,16 @@ class TwiceOfNodes(Normalising):
         return add_up(x, col, self.lin(first[row]).relu() * second[col])
 
 
+class Following(Normalising):
+    """One module that is called twice, the second time on what follows from the first."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        for _ in range(2):
+            x = self.of_nodes(x + add_up(x, col, self.of_edges(x[row] - x[col]).relu()))
+        return x
+
+
 class Unread(Normalising):
     """Normalisations whose values nobody reads, one of which is of what another gives."""
 
@@ -127,7 +137,7 @@ class UnreadBesidePairs(UnreadInLayers):
         return out, out.exp()
 
 
-KINDS = [Gated, States, Pooled, OfEnds, Twice, TwiceOfNodes, Unread, UnreadInLayers, UnreadBesidePairs]
+KINDS = [Gated, States, Pooled, OfEnds, Following, Unread, UnreadInLayers, UnreadBesidePairs]
 
 
 def some(seed=0):
@@ -163,6 +173,17 @@ def _differences(compiled, plain, given):
 @pytest.mark.parametrize('kind', [Gated, Unread])
 def test_between_traces(kind):
     assert_same_in_traces(kind(), some())
+
+
+@pytest.mark.parametrize('kind', [Twice, TwiceOfNodes])
+def test_calls_of_which_none_follows_from_the_other(kind):
+    plain = kind()
+    compiled = pygfuse.compile(copy.deepcopy(plain))
+    torch.testing.assert_close(compiled(**some()), plain(**some()))
+    torch.testing.assert_close(dict(compiled.named_buffers()), dict(plain.named_buffers()))
+    assert (
+        compiled.note.reason == 'a normalisation that is called twice, on values of which none follows from the other'
+    )
 
 
 class OfFeatures(Normalising):

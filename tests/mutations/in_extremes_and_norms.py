@@ -87,11 +87,18 @@ OF_EXTREMES_AND_NORMS = (
         f'{_NORMALISED} -k "statistics and Pairs"',
     ),
     Mutation(
-        'normalisations of equal values',
-        'compiler/passes/subexpressions.py',
-        "if is_unnamed or node.op in ('dropout', 'dropout_of_nodes') or has_statistics(node):",
-        "if is_unnamed or node.op in ('dropout', 'dropout_of_nodes'):",
-        f'{_NORMALISED} -k "statistics and Twice"',
+        'the order in which statistics move',
+        'compiler/capture.py',
+        'if before is not None and not any(one is before for one in in_order(node)):',
+        'if False:',
+        f'{_NORMALISED} -k none_follows',
+    ),
+    Mutation(
+        'reductions to sources within what is kept',
+        'compiler/to_sources.py',
+        """if not any(node.op == 'reduce_to_sources' for node in all_in_order(output)):""",
+        """if not any(node.op == 'reduce_to_sources' for node in computed_on_edges(output)):""",
+        f'{_EXTREMES} -k within_what_is_kept',
     ),
     Mutation(
         'normalisations of values in memory',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pygfuse.compiler.ir import Node, has_statistics, in_order, mapped, nodes_in, value
+from pygfuse.compiler.ir import Node, in_order, mapped, nodes_in, value
 
 
 def share_subexpressions(output: Node) -> Node:
@@ -45,8 +45,7 @@ def shared(outputs: Sequence[Node]) -> list[Node]:
 
 
 def _key(node: Node, args: tuple) -> Any:
-    is_unnamed = node.op == 'input' and node.attributes['source'] is None
-    if is_unnamed or node.op in ('dropout', 'dropout_of_nodes') or has_statistics(node):
+    if node.op in ('dropout', 'dropout_of_nodes') or (node.op == 'input' and node.attributes['source'] is None):
         return id(node)
     if node.op == 'input':
         source = node.attributes['source']
