@@ -55,27 +55,16 @@ class Counter:
         self._compared.append((self, compare, other, found))
         return found
 
-    def __lt__(self, other: Any) -> bool:
-        return self._is(operator.lt, other)
-
-    def __le__(self, other: Any) -> bool:
-        return self._is(operator.le, other)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._is(operator.gt, other)
-
-    def __ge__(self, other: Any) -> bool:
-        return self._is(operator.ge, other)
-
-    def __eq__(self, other: object) -> bool:
-        return self._is(operator.eq, other)
-
-    def __ne__(self, other: object) -> bool:
-        return self._is(operator.ne, other)
-
-    __hash__ = object.__hash__
     __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __neg__ = _refuse
     __int__ = __index__ = __float__ = __bool__ = __str__ = __format__ = _refuse
+
+
+def _comparison(compare: Callable) -> Callable:
+    return lambda self, other: self._is(compare, other)
+
+
+for _name in ('lt', 'le', 'gt', 'ge', 'eq', 'ne'):
+    setattr(Counter, f'__{_name}__', _comparison(getattr(operator, _name)))
 
 
 def holds(comparison: tuple) -> bool:
