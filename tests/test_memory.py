@@ -182,6 +182,7 @@ def test_peak_bytes_sees_a_resize():
     assert peak_bytes(lambda: torch.empty(0).resize_(100).resize_(1000)) == 4400  # old and new while it copies
 
 
+@pytest.mark.slow
 def test_peak_bytes_with_warmup_knows_what_the_last_call_left():
     kept = []
 

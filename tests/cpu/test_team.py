@@ -45,7 +45,7 @@ def file_of_team(packages: pathlib.Path) -> pathlib.Path:
 
 @HAS_MAPS
 @pytest.mark.skipif(not torch.backends.openmp.is_available(), reason='torch has no OpenMP team here')
-@pytest.mark.parametrize('name', ['packages', 'my packages'])
+@pytest.mark.parametrize('name', [pytest.param('packages', marks=pytest.mark.slow), 'my packages'])
 def test_the_team_is_torchs_wherever_torch_was_imported_from(tmp_path, name):
     pytest.importorskip('sklearn')
     installed = pathlib.Path(torch.__file__).resolve().parents[1]
