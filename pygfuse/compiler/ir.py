@@ -105,6 +105,9 @@ def value(op: str, *args: Any, **attributes: Any) -> Node:
         >>> value('relu', x).residency
         'source'
     """
+    if any(type(number) not in (int, bool) for number in found_in(int, (args, attributes))):
+        # what stands for it in a capture is another number
+        raise Refused(f'{op} with the number of edges or nodes')
     operation = OPERATIONS[op]
     residency = operation.residency or joined(node.residency for node in nodes_in(args))
     if residency != SHARED and operation.row_wise:

@@ -43,6 +43,8 @@ class Traced:
         around: The same of numbers that are globals of a file, with the file.
         tensors: The same with the shapes and types of tensors.
         unhooked: The places of modules that were called.
+        absent: The places of what held no attribute of a name, and the name.
+        structures: The places of modules of which it was asked which they hold, and the names of these.
     """
 
     lines: Callable
@@ -51,6 +53,8 @@ class Traced:
     around: tuple[tuple[types.ModuleType, str, Any], ...]
     tensors: tuple[tuple[Place, str, tuple[int, ...], torch.dtype], ...]
     unhooked: tuple[Place, ...]
+    absent: tuple[tuple[Place, str], ...]
+    structures: tuple[tuple[Place, tuple[str, ...]], ...]
 
     @staticmethod
     def of(plan: Plan, layer: Module) -> Traced:
@@ -87,8 +91,12 @@ class Traced:
                 values.append((_placed(owner, places), name, value))
         tensors = [(_placed(owner, places), name, tuple(shape), dtype) for owner, name, shape, dtype in guards.tensors]
         unhooked = [_placed(module, places) for module in guards.unhooked]
+        absent = tuple([(_placed(owner, places), name) for owner, name in guards.absent])
+        structures = tuple([(_placed(module, places), names) for module, names in guards.structures])
         lines = written(plan.steps, plan.walks, plan.output, plan.guarded, plan.captured, places)
-        return Traced(lines, tuple(values), tuple(kinds), tuple(around), tuple(tensors), tuple(unhooked))
+        return Traced(
+            *(lines, tuple(values), tuple(kinds), tuple(around), tuple(tensors), tuple(unhooked)), absent, structures
+        )
 
     def holds(self, layer: Module) -> bool:
         """Whether everything would be read again of a layer."""
@@ -98,6 +106,10 @@ class Traced:
             is_same = found == value if isinstance(value, _COMPARED) else found is value
             if type(found) is not type(value) or not is_same:
                 return False
+        if any(hasattr(_at(layer, place), name) for place, name in self.absent):
+            return False
+        if any(tuple(_at(layer, place)._modules) != names for place, names in self.structures):
+            return False
         for file, name, value in self.around:
             if getattr(file, name, None) != value:
                 return False

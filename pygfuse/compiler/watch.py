@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -37,6 +37,8 @@ class Guards:
         normalised: What normalisations gave that have statistics of their own, which move in each call.
         counters: What holds whole numbers that are counted up, and their names there.
         compared: What their comparisons gave (`pygfuse.compiler.counters.Counter`).
+        absent: What held no attribute of a name that was asked for, and the name.
+        structures: Modules of which it was asked which they hold, and the names of these.
         held: What stands for edges that a module holds, by what holds them and their name there.
         numbers: The numbers that were read of a call's tensors, by what makes each (`pygfuse.compiler.remade.Made`).
     """
@@ -47,6 +49,8 @@ class Guards:
         self.normalised: list[Node] = []
         self.counters: set[tuple[int, str]] = set()
         self.compared: list[tuple] = []
+        self.absent: list[tuple[Module, str]] = []
+        self.structures: list[tuple[Module, tuple[str, ...]]] = []
         self.attributes: list[tuple[Any, str, Any]] = []
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
@@ -85,6 +89,17 @@ class Guards:
         self.stored.clear()
         self.attributes = [one for one in self.attributes if (id(one[0]), one[1]) not in self.counters]
 
+    @staticmethod
+    def are_as_before(absent: Iterable[tuple[Any, str]], structures: Iterable[tuple[Any, tuple[str, ...]]]) -> bool:
+        """Whether attributes are still absent, and modules hold no others."""
+        if any(hasattr(owner, name) for owner, name in absent):
+            return False
+        return all(tuple(owner._modules) == names for owner, names in structures)
+
+    def holds_modules(self, module: Module) -> None:
+        """Remembers which modules a module holds."""
+        self.structures.append((module, tuple(module._modules)))
+
     def has_seen(self, owner: Any, name: str) -> bool:
         """Whether something was read."""
         return (id(owner), name) in self._seen
@@ -113,7 +128,7 @@ class Guards:
                 return False
         if any(is_changed(module) for module in self.unhooked):
             return False
-        if not all(map(holds, self.compared)):
+        if not all(map(holds, self.compared)) or not self.are_as_before(self.absent, self.structures):
             return False
         return all(run.number(made) == number for made, number in self.numbers.items())
 
@@ -172,7 +187,12 @@ class Watched:
             return None
         if isinstance(on_class, property) or (isinstance(on_class, types.FunctionType) and name not in module.__dict__):
             return self._of_class(kind, name, inspect.getattr_static(kind, name))
-        return self._seen(name, getattr(module, name))
+        try:
+            found = getattr(module, name)
+        except AttributeError:
+            guards.absent.append((module, name))
+            raise
+        return self._seen(name, found)
 
     def _of_class(self, owner: type, name: str, found: Any) -> Any:
         """What a class holds under a name, as it is read of the layer."""
@@ -225,6 +245,8 @@ class Watched:
             watched = [watched_value(name, one, guards) for one in found]
             return Unwritten(name, watched) if isinstance(found, list) else tuple(watched)
         if name in ('_modules', '_parameters', '_buffers'):
+            if name == '_modules':
+                guards.holds_modules(module)
             return {key: None if item is None else self._seen(key, item) for key, item in found.items()}
         if isinstance(found, HELD):
             guards.add(module, name, found)
@@ -255,17 +277,22 @@ class Watched:
         return self.forward(*args, **kwargs)
 
     def __iter__(self) -> Iterator[Any]:
-        module, _ = _parts(self)
+        module, guards = _parts(self)
         if not isinstance(module, (Sequential, ModuleList)):
             raise Refused(f'it iterates over a {type(module).__name__}')
+        guards.holds_modules(module)
         return iter([self._seen(name, part) for name, part in module._modules.items()])
 
     def __len__(self) -> int:
-        return len(_parts(self)[0])
+        module, guards = _parts(self)
+        guards.holds_modules(module)
+        return len(module)
 
     def __bool__(self) -> bool:
         # only containers have a length
-        return bool(_parts(self)[0])
+        module, guards = _parts(self)
+        guards.holds_modules(module)
+        return bool(module)
 
     def __getitem__(self, key: Any) -> Any:
         module, _ = _parts(self)

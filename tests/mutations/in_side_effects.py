@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
+_ABSENT = 'tests/compiler/test_absent_and_added.py'
 _COUNTERS = 'tests/compiler/test_counters.py'
 _IDIOMS = 'tests/conv/modules/test_idioms.py'
 _WRITTEN = 'tests/conv/modules/test_written_arguments.py'
 
 OF_SIDE_EFFECTS = (
+    Mutation(
+        'numbers of rows that are computed with',
+        'compiler/ir.py',
+        'if any(type(number) not in (int, bool) for number in found_in(int, (args, attributes))):',
+        'if False:',
+        f'{_ABSENT} -k numbers_of_rows',
+    ),
+    Mutation(
+        'attributes that are absent at first',
+        'compiler/watch.py',
+        'if any(hasattr(owner, name) for owner, name in absent):',
+        'if False:',
+        f'{_ABSENT} -k first_call',
+    ),
+    Mutation(
+        'modules that are added later',
+        'compiler/watch.py',
+        'return all(tuple(owner._modules) == names for owner, names in structures)',
+        'return True',
+        f'{_ABSENT} -k added_later',
+    ),
     Mutation(
         'numbers that are counted up',
         'compiler/written.py',
@@ -19,8 +41,8 @@ OF_SIDE_EFFECTS = (
     Mutation(
         'what comparisons of counters gave',
         'compiler/watch.py',
-        'if not all(map(holds, self.compared)):',
-        'if False:',
+        'if not all(map(holds, self.compared)) or not',
+        'if not',
         f'{_COUNTERS} -k errors',
     ),
     Mutation(
