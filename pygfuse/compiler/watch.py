@@ -98,7 +98,10 @@ class Guards:
 
     def holds_modules(self, module: Module) -> None:
         """Remembers which modules a module holds."""
-        self.structures.append((module, tuple(module._modules)))
+        found = module, tuple(module._modules)
+        # each call looks at all of them
+        if found not in self.structures:
+            self.structures.append(found)
 
     def has_seen(self, owner: Any, name: str) -> bool:
         """Whether something was read."""
@@ -190,7 +193,8 @@ class Watched:
         try:
             found = getattr(module, name)
         except AttributeError:
-            guards.absent.append((module, name))
+            if (module, name) not in guards.absent:
+                guards.absent.append((module, name))
             raise
         return self._seen(name, found)
 
