@@ -13,15 +13,15 @@ from torch_geometric.nn.models.dimenet import InteractionBlock, InteractionPPBlo
 from pygfuse import conv
 from pygfuse._lib.announcement import logger
 from pygfuse._lib.selection import Chosen, Selection
+from pygfuse._lib.written_by_pyg import has_template_of_all
+from pygfuse.compiler.propagates import propagates
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._compiled import compiled_class
 from pygfuse.conv._edges_by_name import takes_edges
-from pygfuse.conv._in_place_of_pyg import has_template_of_all
 from pygfuse.conv._layer import FusedConv
 from pygfuse.conv._modules import compiled_module
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._planned import Planned
-from pygfuse.conv._propagates import propagates
 from pygfuse.conv._scripting import turn_back
 from pygfuse.conv._smearing import GaussianSmearing
 

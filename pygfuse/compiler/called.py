@@ -15,6 +15,7 @@ from pygfuse._lib.note import Note
 from pygfuse.compiler import by_type
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.lowering import Walk, WalkArguments
+from pygfuse.compiler.nested_layers import layer_of
 from pygfuse.compiler.selections import parts
 from pygfuse.compiler.untouched import with_edges_only
 from pygfuse.graph.adjacency import target_row_of
@@ -28,7 +29,7 @@ from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.numbers_of_edges import numbers_of_edges
 from pygfuse.ops.traced_values import traced_values_along
 from pygfuse.program.products import Product
-from pygfuse.program.program import TARGET, EdgeProgram
+from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram
 from pygfuse.program.sums_along_edges import SUM, WEIGHTED
 from pygfuse.program.trace import SCALAR
 
@@ -127,8 +128,9 @@ def _along(
     return out.view(out.shape[0], *shape)
 
 
-def _num_edges(edges: Edges, dtype: torch.dtype) -> Tensor:
-    return torch.full((), edges.num_user_edges, dtype=dtype, device=edges.token.device)
+def _number_of_rows(edges: Edges, counted: str, dtype: torch.dtype) -> Tensor:
+    count = {EDGE: edges.num_user_edges, TARGET: edges.num_targets, SOURCE: edges.num_sources}[counted]
+    return torch.full((), count, dtype=dtype, device=edges.token.device)
 
 
 def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dtype, residency: str) -> Tensor:
@@ -145,6 +147,7 @@ def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) ->
 CALLED = {
     'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows, 'multiplied': _multiplied,
     'with_edges_only': with_edges_only, 'gathered': _gathered, 'of_directions': _of_directions, 'parts': parts,
-    'degree_of': _degree, 'filled': _filled, 'num_edges': _num_edges, 'resized': _resized, 'along': _along,
-    'softmax_of_sources': _softmax_of_sources, 'by_type': by_type, 'numbers_of_edges': numbers_of_edges,
+    'layer_of': layer_of, 'degree_of': _degree, 'filled': _filled, 'number_of_rows': _number_of_rows,
+    'resized': _resized, 'along': _along, 'softmax_of_sources': _softmax_of_sources, 'by_type': by_type,
+    'numbers_of_edges': numbers_of_edges,
 }  # fmt: skip

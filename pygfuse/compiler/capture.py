@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -16,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 import pygfuse.compiler.dropouts
 import pygfuse.compiler.equations
 import pygfuse.compiler.handlers
+import pygfuse.compiler.layouts
 import pygfuse.compiler.scattering  # noqa: F401  all register handlers
 from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
@@ -215,7 +217,8 @@ def captured(
     watched = Watched(conv, guards)
     # what is on within is the message's own
     token = DEVICE.set(torch.device('cpu') if device is None else device)
-    with torch.enable_grad(), off_everywhere(), _WithoutNumbers():
+    # what code draws that is refused is drawn again
+    with torch.enable_grad(), off_everywhere(), _drawing_apart(device), _WithoutNumbers():
         try:
             out = _attempted(run, watched, guards)
         except Refused:
@@ -241,6 +244,11 @@ def captured(
         raise Refused('it returns or stores what it was given')
     places = tuple((module, name) for module, name, _ in stored)
     return Captured(value('results', *found, *unread), guards, places, constants, out is returned, len(unread))
+
+
+def _drawing_apart(device: torch.device | None) -> contextlib.AbstractContextManager:
+    """Leaves the generators of random numbers of the CPU and of a device as they are."""
+    return torch.random.fork_rng(devices=(device,) if device is not None and device.type == 'cuda' else ())
 
 
 def _check_order(normalised: Sequence[Node]) -> None:

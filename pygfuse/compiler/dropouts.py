@@ -9,7 +9,7 @@ from pygfuse.compiler.places import NUM_EDGES, OF_NODES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, handler, made
 
-_OF_ALL_NODES = 'dropout_of_nodes', 'norm_of_nodes'
+_OF_ALL_NODES = 'dropout_of_nodes', 'norm_of_nodes', 'layer'
 
 
 def dropouts_in(message: Node) -> list[Node]:

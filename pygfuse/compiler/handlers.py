@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pygfuse.compiler.filled import filled
-from pygfuse.compiler.of_nodes import is_over_edges, num_edges, sum_over_edges
+from pygfuse.compiler.of_nodes import is_over_edges, number_of_rows, sum_over_edges
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.own_matrices import product, product_of_small
 from pygfuse.compiler.piles import Pile
@@ -168,12 +168,6 @@ def _prelu(x: Symbol, weight: Symbol) -> Symbol:
     return made('prelu', x, weight)
 
 
-@handler('clone', 'contiguous')
-def _same(x: Symbol, **_: Any) -> Symbol:
-    # an operator of its own, so that a write to the copy is none to the original
-    return made('add', x, 0) if x.node.dtype.is_floating_point else x
-
-
 @handler('to', 'type_as', 'type')
 def _convert(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
     if kwargs.get('copy') or any(argument is True for argument in args):
@@ -198,12 +192,6 @@ def _float(x: Symbol) -> Symbol:
 @handler('double')
 def _double(x: Symbol) -> Symbol:
     return _convert(x, torch.float64)
-
-
-@handler('is_contiguous')
-def _is_contiguous(x: Symbol) -> bool:
-    # of what is read to know whether a view can be taken
-    return True
 
 
 @handler('is_floating_point')
@@ -238,7 +226,7 @@ def _mean(x: Symbol, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     _check_dtype(x, dtype)
     if x.rows == NUM_EDGES and is_over_edges(dim, x.dim()):
         total = sum_over_edges(x, dim, keepdim)
-        return made('div', total, made('mul', num_edges(x.dtype), x.node.width / total.node.width))
+        return made('div', total, made('mul', number_of_rows(NUM_EDGES, x.dtype), x.node.width / total.node.width))
     dims = _inner_dims(x, dim)
     count = 1
     for d in dims:

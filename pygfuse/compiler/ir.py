@@ -24,8 +24,8 @@ SHARED = 'shared'
 REDUCTIONS = 'reduce', 'reduce_to_sources'
 # what takes rows of several edges
 OF_ALL_EDGES = ('softmax', 'softmax_of_sources', *REDUCTIONS, 'batch_norm')
-# modules that take the rows of all edges, or of all nodes, together
-NORMALISATIONS = 'batch_norm', 'norm_of_nodes'
+# modules that take the rows of all edges, or of all nodes, together: normalisations, and layers with such in them
+NORMALISATIONS = 'batch_norm', 'norm_of_nodes', 'layer'
 # any number that no width of features has
 _ROWS = 10007
 
@@ -350,7 +350,7 @@ _OVER_EDGES = {
     **dict.fromkeys(('reduce', 'softmax'), '  over the edges of each target'),
     'reduce_to_sources': '  over the edges of each source',
 }
-_UNSAID = ('name', 'source', 'of', 'rows', 'counts', 'end')
+_UNSAID = ('name', 'source', 'of', 'rows', 'counts', 'end', 'template', 'row', 'of_type')
 
 
 def text(output: Node) -> str:
@@ -382,4 +382,4 @@ def _said(argument: Any, names: dict[int, str]) -> str:
 
 
 def _short(attribute: Any) -> str:
-    return getattr(attribute, '__name__', None) or repr(attribute)
+    return getattr(attribute, '__name__', None) or ' '.join(repr(attribute).split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -91,6 +92,11 @@ class CapturedModule(Captured):
     written: tuple[tuple[str, Returned], ...] = ()
     remade_by: Remade | None = None
     asks_for_edges: bool = False
+
+    @functools.cached_property
+    def calls_layers(self) -> bool:
+        """Whether layers within it run as they are, on the edges of a call."""
+        return any(node.op == 'layer' for node in all_in_order(self.output))
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """What a call returns, once it has written and stored what it writes into its arguments, and stores there.
@@ -196,10 +202,11 @@ def _captured(
     nodes = all_in_order(result.output)
     if remaking.copies:
         check_copies(nodes)
-    walked = [node for node in nodes if node.op in REDUCTIONS]
+    walked = [node for node in nodes if node.op in REDUCTIONS or node.op == 'kept']
     walked += [node for node in results_of(result.output) if node.residency == EDGE]
     if not walked:
-        raise Refused('it reduces nothing')
+        in_layers = any(node.op == 'layer' for node in nodes)
+        raise Refused('only its layers read edges, which run as they are' if in_layers else 'it reduces nothing')
     if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):
         # from pairs of types and sources lead other edges than those of the rest
         raise Refused(TYPES_ALONE)
@@ -235,7 +242,8 @@ def _check_sets(result: Captured, nodes: Sequence[Node]) -> None:
     """Raises a Refused where something is known of all edges that is so of each set alone."""
     if result.ends_early or result.sizes:
         raise Refused('a reduction of several sets of edges without the number of nodes')
-    if any(node.op in ('typed_map', 'typed_product', 'num_edges', 'largest') for node in nodes):
+    of_all = 'typed_map', 'typed_product', 'largest'
+    if any(node.op in of_all or node.attributes.get('counted') == EDGE for node in nodes):
         raise Refused('what is of all edges, of several sets of edges')
 
 

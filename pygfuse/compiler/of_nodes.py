@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from pygfuse.compiler.edge_tensors import REMAKING, OfEdges
-from pygfuse.compiler.ir import SHARED, Node, mapped, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, mapped, value
 from pygfuse.compiler.leaves import scatter
 from pygfuse.compiler.operations import piece_of
-from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Place, Rows
+from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Place, Rows
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.sharing import shares_memory
 from pygfuse.compiler.structure import rebuilt
-from pygfuse.compiler.symbols import ANY_OF_NODES, Symbol, handler, recorded, replaced, shares_memory, symbols_in
+from pygfuse.compiler.symbols import ANY_OF_NODES, WITH_ROWS, Symbol, handler, recorded, replaced, symbols_in
 
 # numbers of nodes of examples, which tell what depends on them
 _EXAMPLES = NUM_TARGETS, NUM_SOURCES
@@ -164,6 +165,27 @@ def is_over_edges(dim: Any, rank: int) -> bool:
     return dim is None or any(isinstance(d, int) and d % rank == 0 for d in ((dim,) if isinstance(dim, int) else dim))
 
 
-def num_edges(dtype: torch.dtype) -> Symbol:
-    """The number of edges."""
-    return Symbol(Node('num_edges', (), {}, SHARED, (), dtype), None)
+_COUNTED = {NUM_EDGES: EDGE, NUM_TARGETS: TARGET, NUM_SOURCES: SOURCE}
+
+
+def number_of_rows(rows: int, dtype: torch.dtype) -> Symbol:
+    """The number of edges, targets or sources of a call, as a tensor.
+
+    Args:
+        rows: What stands for it in a capture.
+        dtype: Its type.
+    """
+    return Symbol(Node('number_of_rows', (), {'counted': _COUNTED[int(rows)]}, SHARED, (), dtype), None)
+
+
+@handler(WITH_ROWS)
+def _with_numbers(args: tuple) -> tuple:
+    """Arguments with a tensor in place of each number of nodes that floating values are computed with."""
+    dtypes = {symbol.dtype for symbol in symbols_in(args)}
+    is_one = len(dtypes) == 1 and all(dtype.is_floating_point for dtype in dtypes)
+    is_counted = [isinstance(one, Rows) and int(one) in OF_NODES for one in args]
+    if not is_one:
+        return args
+    return tuple(
+        [number_of_rows(one, *dtypes) if counted else one for one, counted in zip(args, is_counted, strict=True)]
+    )

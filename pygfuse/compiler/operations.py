@@ -185,13 +185,19 @@ OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # of all nodes
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
 OPERATIONS['norm_of_nodes'] = Operation(_normalised)
+# a layer within a module, called as it is
+OPERATIONS['layer'] = Operation(
+    lambda *_, row, of_type, **__: torch.empty((1, *row), dtype=of_type, device='meta'),
+    row_wise=False,
+    residency='target',
+)
 OPERATIONS['gru_cell'] = Operation(torch.gru_cell)
 # of all targets; and what is made of their number alone
 OPERATIONS['largest'] = Operation(torch.amax, row_wise=False, residency='shared')
 # any function of torch of all nodes, of whose numbers it gives a row for each, or one value
 OPERATIONS['of_nodes'] = Operation(_call)
 OPERATIONS['over_nodes'] = Operation(_call, row_wise=False, residency='shared')
-OPERATIONS['num_edges'] = Operation(lambda: None, row_wise=False, residency='shared')
+OPERATIONS['number_of_rows'] = Operation(lambda: None, row_wise=False, residency='shared')
 OPERATIONS['filled'] = Operation(lambda: None, residency='target')
 # several values that a layer returns, of edges and targets
 OPERATIONS['results'] = Operation(lambda *found: Results(found), row_wise=False, residency='target')

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.edge_tensors import REMAKING, OfEdges, recorded_of_edges
+from pygfuse.compiler.edge_tensors import REMAKING, OfEdges, OfValues, recorded_of_edges
 from pygfuse.compiler.refusal import Refused
 
 # rows of edges, of targets, of sources and of a result of another size: numbers that no width of features has
@@ -39,7 +39,10 @@ class Rows(int):
         found.counts = counts
         return found
 
-    def _refuse(self, *_: Any) -> Any:
+    def _refuse(self, *others: Any) -> Any:
+        if any(isinstance(other, OfValues) for other in others):
+            # which records it
+            return NotImplemented
         raise Refused('it computes with the number of edges or nodes')
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse

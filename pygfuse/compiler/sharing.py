@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pygfuse.compiler.edge_tensors import REMAKING
+from pygfuse.compiler.ir import found_in
 from pygfuse.compiler.refusal import Refused
 
 # operators whose results may lie in the memory of what they are given
@@ -29,6 +31,12 @@ def share(results: Iterable[Any], given: Iterable[Any], function: str) -> None:
             together = list({id(one): one for symbol in (result, *given) for one in symbol.sharing}.values())
             for one in together:
                 one.sharing = together
+
+
+def shares_memory(out: Any, given: Any) -> bool:
+    """Whether a tensor lies in the memory of one of those that it is computed of."""
+    storages = {one.untyped_storage()._cdata for one in found_in(Tensor, given)}
+    return isinstance(out, Tensor) and out.untyped_storage()._cdata in storages
 
 
 def check_current(symbols: Iterable[Any]) -> None:

@@ -32,6 +32,9 @@ _PASSING = {
     'random', 'set_default_dtype', 'set_num_threads', 'type', 'vars', '__class__', '__dict__', '__import__',
 }  # fmt: skip
 
+# what loads a value that may be a tensor: not None, a number, or a class by its name
+_OF_CODE = 'LOAD_FAST', 'LOAD_DEREF', 'BINARY_SUBSCR', 'BINARY_OP'
+
 # what classes of named tuples have of those who write them
 _UNREAD = (
     '__annotate__', '__annotate_func__', '__annotations__', '__annotations_cache__', '__conditional_annotations__',
@@ -223,6 +226,9 @@ def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
         # a `with` block begins so, too, and goes on by an instruction of its own
         if name == 'SETUP_FINALLY' or (before == 'PUSH_EXC_INFO' and name != 'WITH_EXCEPT_START'):
             raise Refused('it catches errors, which a capture may raise where no call does')
+        if name == 'IS_OP' and before.startswith(_OF_CODE):
+            # of what stands for arguments no two are the same
+            raise Refused('it asks whether two values are the same one (is)')
         before = name
         if name in ('STORE_GLOBAL', 'DELETE_GLOBAL') or (name == 'STORE_DEREF' and said in code.co_freevars):
             raise Refused(f'it writes to {said} around it')

@@ -16,11 +16,13 @@ from pygfuse.compiler.operations import OPERATIONS, piece_of
 from pygfuse.compiler.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, Rows
 from pygfuse.compiler.random_functions import is_drawn
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.sharing import check_current, share, write
+from pygfuse.compiler.sharing import check_current, share, shares_memory, write
 
 HANDLERS: dict[str, Callable] = {}
 # the handler of functions of nodes that have none
 ANY_OF_NODES = 'any of nodes'
+# that of arithmetic with a number of nodes
+WITH_ROWS = 'with a number of nodes'
 # that of views with dimensions before that of rows
 LIFTED = 'lifted'
 
@@ -35,6 +37,7 @@ def handler(*names: str) -> Callable[[Callable], Callable]:
     return register
 
 
+_ARITHMETIC = 'add', 'sub', 'mul', 'div', 'rsub', 'subtract', 'multiply', 'divide', 'true_divide'
 # operators beside elementwise ones that are the same for each of several values in one tensor
 _OF_STACKS = ('reduce', 'linear', 'layer_norm', 'cat')
 
@@ -285,6 +288,8 @@ def _recorded(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]
 
 
 def _recorded_as_given(function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+    if name.rstrip('_') in _ARITHMETIC and any(isinstance(one, Rows) for one in args):
+        args = HANDLERS[WITH_ROWS](args)
     found = list(symbols_in((args, kwargs)))
     check_current(found)
     if REMAKING.get() is not None and any(symbol.rows is not None for symbol in found):
@@ -348,12 +353,6 @@ def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any
         # of some the parts have names
         return type(out)([symbol(part, piece_of, of_piece) for part, of_piece in pieces])
     return symbol(out, function, keywords)
-
-
-def shares_memory(out: Any, given: Any) -> bool:
-    """Whether a tensor lies in the memory of one of those that it is computed of."""
-    storages = {one.untyped_storage()._cdata for one in found_in(Tensor, given)}
-    return isinstance(out, Tensor) and out.untyped_storage()._cdata in storages
 
 
 def _refuse_keyword(name: str) -> Any:

@@ -19,6 +19,7 @@ from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.counters import Counter, holds
 from pygfuse.compiler.ir import EDGE, SHARED, Node, has_statistics, leaf
 from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call
+from pygfuse.compiler.nested_layers import is_layer, layer_call
 from pygfuse.compiler.places import NUM_EDGES, OF_NODES
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.settings import HELD, Settings
@@ -55,6 +56,8 @@ class Guards:
         self.tensors: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.of_edges: list[tuple[Any, str, tuple, torch.dtype]] = []
         self.unhooked: list[Module] = []
+        # whose hooks may be gone in the next call, as those of modules that are initialised by the first one
+        self.hooked: list[Module] = []
         self.numbers: dict[Any, int | bool] = {}
         self.held: dict[tuple[int, str], Any] = {}
         self._seen: set[tuple[int, str]] = set()
@@ -103,6 +106,22 @@ class Guards:
         if found not in self.structures:
             self.structures.append(found)
 
+    def holds_parameters(self, module: Module) -> None:
+        """Remembers of a module that runs as it is the shapes of its parameters: what it gives follows from them."""
+        for part in module.modules():
+            for name, child in part._modules.items():
+                self.add(part, name, child)
+            for name, parameter in part._parameters.items():
+                if parameter is not None:
+                    self.check_type(name, parameter)
+                self.add(part, name, parameter)
+
+    def check_type(self, name: str, found: Tensor) -> None:
+        """Raises a Refused for a tensor of another class, as long as it is of that: one without a shape gets one."""
+        if type(found) not in (Tensor, torch.nn.Parameter):
+            self.add(found, '__class__', type(found))
+            raise Refused(f'{name} is a {type(found).__name__}')
+
     def has_seen(self, owner: Any, name: str) -> bool:
         """Whether something was read."""
         return (id(owner), name) in self._seen
@@ -129,7 +148,7 @@ class Guards:
             found = getattr(owner, name, None)
             if not isinstance(found, Tensor) or found.shape != shape or found.dtype != dtype:
                 return False
-        if any(is_changed(module) for module in self.unhooked):
+        if any(map(is_changed, self.unhooked)) or not all(map(is_changed, self.hooked)):
             return False
         if not all(map(holds, self.compared)) or not self.are_as_before(self.absent, self.structures):
             return False
@@ -225,8 +244,7 @@ class Watched:
         if (id(module), name) in guards.held:
             return guards.held[id(module), name]
         if isinstance(found, Tensor):
-            if type(found) not in (Tensor, torch.nn.Parameter):
-                raise Refused(f'{name} is a {type(found).__name__}')
+            guards.check_type(name, found)
             guards.add(module, '__class__', type(module))  # another one where a parametrization is registered
             guards.add(module, name, found)
             if guards.is_of_edges(found):
@@ -262,7 +280,11 @@ class Watched:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module, guards = _parts(self)
+        if is_layer(module):
+            guards.holds_parameters(module)
+            return guards.moved_by(layer_call(module, args, kwargs))
         if is_changed(module):
+            guards.hooked.append(module)
             raise Refused(f'a hook is registered on a {type(module).__name__}')
         guards.unhooked.append(module)
         call = written_class(type(module)).__call__

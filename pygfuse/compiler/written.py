@@ -118,11 +118,14 @@ class _Lines:
             return f'degree_of({self._edges_of_set(node)}, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'numbers_of_edges':
             return f'numbers_of_edges({self._edges_of(node)[0]}, {self._kept(node.dtype)}, {self._kept(node.shape)})'
-        if node.op == 'num_edges':
-            return f'num_edges(edges, {self._kept(node.dtype)})'
+        if node.op == 'number_of_rows':
+            return f'number_of_rows(edges, {node.attributes["counted"]!r}, {self._kept(node.dtype)})'
         if node.op == 'filled':
             said = ', '.join(map(self._kept, (node.shape, node.attributes['number'], node.dtype)))
             return f'filled(edges, {said}, {node.residency!r})'
+        if node.op == 'layer':
+            layer, template = node.attributes['module'], self._kept(node.attributes['template'])
+            return f'layer_of({self._module(layer)}, {template}, given, {self._argument(node.args)})'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'softmax_of_sources':

@@ -14,10 +14,10 @@ from torch.nn import Parameter
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
+from pygfuse._lib.written_by_pyg import is_template
 from pygfuse.compiler import EdgeIndexRows, Given, Plan, Refused, rows_of
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
-from pygfuse.conv._in_place_of_pyg import is_template
 from pygfuse.conv._stacks import run_over_stacks
 from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.remade_edges import graph_of

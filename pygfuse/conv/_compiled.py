@@ -11,13 +11,13 @@ from torch import Size
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing, PNAConv
 
+from pygfuse._lib.written_by_pyg import function_of, is_template
 from pygfuse.compiler import Plan, Refused, capture, capture_edge_update
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._as_list import over_lists
 from pygfuse.conv._call import Call, collected, takes_weights
 from pygfuse.conv._checks import is_edge_index
-from pygfuse.conv._in_place_of_pyg import function_of, is_template
 from pygfuse.conv._known_calls import call_like, fewest_edges_of, kind_of_call, remember, remember_refusal
 from pygfuse.conv._leading_dimensions import as_before, as_one, leading_dimensions
 from pygfuse.conv._planned import Planned

@@ -16,6 +16,7 @@ from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.modules import OF_MODULE, CapturedModule, capture_module
+from pygfuse.compiler.nested_layers import EDGES_OF_CALL
 from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
 from pygfuse.compiler.scattering import NO_ROW_OF_EDGES
 from pygfuse.conv import _fallback as fallback
@@ -212,6 +213,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         if reason is not None:
             return reason
         given = _with_copies(given, captured)
+        given = {**given, EDGES_OF_CALL: call.edge_index} if captured.calls_layers else given
         if is_plain_place():
             return (captured.returns(plan.run(edges, given, self.note), call.arguments),)
         with self.noted():

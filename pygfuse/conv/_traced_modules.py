@@ -211,6 +211,8 @@ class ModuleTracedByTorch:
         remade, target_row, edges = captured.remade_by, captured.target_row, None
         if captured.guards.numbers:
             raise Refused('torch compiles no numbers that values tell')
+        if captured.calls_layers:
+            raise Refused('torch compiles no module that gathers itself and calls layers')
         if captured.written:
             raise Refused('torch compiles no module that writes into its arguments')
         if remade is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv, GINConv, TransformerConv
 from torch_geometric.utils import degree, scatter, softmax
 
 from tests.compiler.messages import EDGE_DIM, WIDTH, Parts, Writer, frozen, inputs, without_last
@@ -47,7 +48,7 @@ OF_ALL = (
     'out + torch.zeros(3, 4, dtype=out.dtype).index_add_(0, group, out)[group]', 'out.softmax(0)',
     "out + scatter(out, group, 0, 3, 'mean')[group]", 'out + torch.linspace(0, 1, 4, dtype=out.dtype)',
     'out * torch.bincount(col, minlength=out.size(0)).clamp(min=1).view(-1, 1).to(out.dtype)',
-    'out + out.amax(dim=0)', 'out / out.norm()',
+    'out + out.amax(dim=0)', 'out / out.norm()', 'out - out.sum(0, keepdim=True) / out.size(0)',
 )  # fmt: skip
 # what it weighs messages to sources by
 SHARES = (
@@ -97,6 +98,14 @@ OF_ONE = (
 )
 
 
+# layers of PyG's within it
+LAYERS = (
+    '{x} = self.layers[0]({x}, edge_index)', '{x} = self.layers[1]({x}, edge_index, edge_attr).tanh()',
+    '{x} = {x} + self.layers[2]({x}, edge_index=edge_index)',
+    '{x} = self.layers[1]({x}, edge_index, edge_attr * torch.tanh(self.of_edges))',
+)  # fmt: skip
+
+
 def remade_edges(seed: int, of_two_sets: bool) -> list[str]:
     """Lines that make edges anew, or values of them, perhaps twice."""
     choose = random.Random(f'edges {seed}')
@@ -144,6 +153,14 @@ class RandomModule(Parts):
         self.first, self.last = torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
         self.norms = torch.nn.ModuleList([torch.nn.BatchNorm1d(WIDTH) for _ in range(3)])
         self.calls = 0
+        kinds = GCNConv(WIDTH, WIDTH), TransformerConv(WIDTH, WIDTH, edge_dim=EDGE_DIM), GINConv(norm_of_nodes())
+        self.layers = torch.nn.ModuleList(kinds)
+        self.of_edges = torch.nn.Parameter(torch.ones(EDGE_DIM))
+
+
+def norm_of_nodes() -> torch.nn.Module:
+    """A network of nodes whose statistics move."""
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.BatchNorm1d(WIDTH))
 
 
 # how a module that is given an object reads and stores what it holds
@@ -196,6 +213,9 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     for step in range(choose.randint(1, 3)):
         others = other_edges(seed, step, of_two_sets)
         lines += [*others, *ends] if others else []
+        layers = random.Random(f'layers {seed} {step}')
+        if not of_two_sets and layers.randrange(6) == 0:
+            lines.append(layers.choice(LAYERS).format(x=x))
         lines += [f'{name} = {how.format(x=x)}' for name, how in GATHERED.items()]
         made = writer.expression()
         if made.stored is not None:

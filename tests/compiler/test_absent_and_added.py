@@ -7,6 +7,8 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import scatter
 
 import pygfuse
 from tests.support.parity import random_edges
@@ -101,6 +103,7 @@ def test_what_is_added_later(kind, is_traced):
 
 
 NUMBERS = {
+    # as values of the plan
     'quotient': lambda out, count: out / count,
     'product': lambda out, count: out * count,
     'in place': lambda out, count: out.div_(count),
@@ -110,6 +113,9 @@ NUMBERS = {
     'alpha': lambda out, count: out.add(out, alpha=count),
     'normalised': lambda out, count: nn.functional.normalize(out, eps=count),
 }
+
+
+VALUES = 'quotient', 'product', 'in place'
 
 
 @pytest.mark.parametrize('of_edges', [False, True])
@@ -123,5 +129,39 @@ def test_numbers_of_rows_that_are_computed_with(name, of_edges):
             out = torch.zeros_like(x).index_add(0, col, x[row].tanh())
             return function(out, edge_index.size(1) if of_edges else x.size(0))
 
-    given = arguments()
-    torch.testing.assert_close(pygfuse.compile(Computing())(**given), Computing()(**given))
+    compiled, given = pygfuse.compile(Computing()), arguments()
+    torch.testing.assert_close(compiled(**given), Computing()(**given))
+    assert (compiled.note.reason is None) is (name in VALUES and not of_edges)
+
+
+class Between(nn.Module):
+    def forward(self, x, y, edge_index):
+        out = torch.zeros_like(y).index_add(0, edge_index[1], x[edge_index[0]] / x.size(0))
+        return y.size(0) - out * y.size(0)
+
+
+class Averaged(MessagePassing):
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j):
+        return x_j.sin()
+
+    def aggregate(self, inputs, index, dim_size=None):
+        out = scatter(inputs, index, 0, dim_size)
+        return out - out.sum(dim=0) / dim_size
+
+
+@pytest.mark.parametrize('kind', [Between, Averaged])
+def test_numbers_of_nodes_of_each_call(kind):
+    module, results = kind(), []
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for sources, targets in ((NODES, NODES), (31, 17), (NODES, NODES + 1)):
+        targets = sources if kind is Averaged else targets
+        given = {'x': torch.randn(sources, WIDTH), 'edge_index': random_edges(sources, targets, EDGES)}
+        given |= {'y': torch.randn(targets, WIDTH)} if kind is Between else {}
+        results.append((compiled(**given), module(**given)))
+        assert compiled.note.reason is None
+    torch.testing.assert_close(*zip(*results, strict=True))
+    # one for a set of nodes, and one for two
+    assert len(compiled.plans()) == 1 + (kind is Between)

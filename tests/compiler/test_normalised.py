@@ -232,3 +232,55 @@ def test_one_edge_is_an_error_as_in_torch():
     compiled, given = pygfuse.compile(Gated()), some()
     with pytest.raises(ValueError, match='Expected more than 1 value per channel'):
         compiled(given['x'], given['edge_index'][:, :1])
+
+
+class Message(MessagePassing):
+    def __init__(self):
+        super().__init__()
+        self.mlp = pyg.MLP([2 * WIDTH, WIDTH, WIDTH], norm='batch_norm')
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i, x_j):
+        return self.mlp(torch.cat([x_i, x_j - x_i], dim=-1))
+
+
+def graph(edges):
+    return torch.randn(NODES, WIDTH, dtype=torch.float64), random_edges(NODES, NODES, edges)
+
+
+def gradients(loss, module):
+    return dict(zip(dict(module.named_parameters()), torch.autograd.grad(loss, module.parameters()), strict=True))
+
+
+@pytest.mark.parametrize('order', ['before', 'behind', 'between'])
+def test_one_module_that_torch_and_a_plan_call_before_one_backward(order, monkeypatch):
+    # so few edges that the own code runs, and so many that a plan does
+    torch.manual_seed(0)
+    few, many = graph(20), graph(400)
+    monkeypatch.setattr(few_edges, 'MOST_OF_NORMALISED', 100)
+    graphs = {'before': [few, many], 'behind': [many, few], 'between': [few, many, few]}[order]
+    module = Message().double()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for one in (module, compiled):
+        norm = one.mlp.norms[0].module
+        # torch calls it on nodes, too
+        one.loss = norm(graphs[0][0]).square().sum() + sum(one(*given).square().sum() for given in graphs)
+    assert compiled.note.reason == (few_edges.SO_FEW_EDGES if graphs[-1] is few else None)
+    torch.testing.assert_close(gradients(compiled.loss, compiled), gradients(module.loss, module))
+    torch.testing.assert_close(dict(compiled.named_buffers()), dict(module.named_buffers()))
+
+
+def test_statistics_that_move_before_backward_reads_them():
+    torch.manual_seed(0)
+    first, second = graph(400), graph(400)
+    compiled = pygfuse.compile(Message().double())
+    # its statistics are no longer those that it began with
+    compiled(*second)
+    alone = copy.deepcopy(compiled).eval()
+    expected = gradients(alone(*first).square().sum(), alone)
+    loss = compiled.eval()(*first).square().sum()
+    compiled.train()(*second)
+    assert compiled.note.reason is None
+    torch.testing.assert_close(gradients(loss, compiled), expected)

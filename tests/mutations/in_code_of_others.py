@@ -107,8 +107,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'a cast around a capture',
         'compiler/capture.py',
-        'with torch.enable_grad(), off_everywhere(), _WithoutNumbers():',
-        'with torch.enable_grad(), _WithoutNumbers():',
+        'with torch.enable_grad(), off_everywhere(), _drawing',
+        'with torch.enable_grad(), _drawing',
         f'{_CONTEXTS} -k around',
     ),
     Mutation(

@@ -225,7 +225,7 @@ OF_LAYERS = (
     ),
     Mutation(
         'methods of the class behind all others',
-        'conv/_in_place_of_pyg.py',
+        '_lib/written_by_pyg.py',
         "return getattr(MessagePassing, f'_orig_{name}')",
         'raise StopIteration',
         'tests/conv/test_first_of_a_class.py -k behind',

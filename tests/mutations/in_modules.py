@@ -25,8 +25,8 @@ OF_MODULES = (
     Mutation(
         'dropouts of nodes that are one',
         'compiler/passes/subexpressions.py',
-        "if node.op in ('dropout', 'dropout_of_nodes') or (",
-        "if node.op == 'dropout' or (",
+        "node.op in ('dropout', 'dropout_of_nodes', 'layer')",
+        "node.op in ('dropout', 'layer')",
         f'{_MODULES} -k dropouts_of_the_same',
     ),
     Mutation(

@@ -25,8 +25,8 @@ OF_NODES = (
     Mutation(
         'a number of edges that is one of nodes',
         'compiler/called.py',
-        'torch.full((), edges.num_user_edges, ',
-        'torch.full((), edges.num_targets, ',
+        '{EDGE: edges.num_user_edges, ',
+        '{EDGE: edges.num_targets, ',
         f'{_OWN} Ranking"',
     ),
     Mutation(

@@ -19,6 +19,7 @@ from tests.mutations.in_layers import OF_LAYERS
 from tests.mutations.in_mapped_walks import OF_MAPPED_WALKS
 from tests.mutations.in_matrices_of_edges import OF_MATRICES_OF_EDGES
 from tests.mutations.in_modules import OF_MODULES
+from tests.mutations.in_nested_layers import OF_NESTED_LAYERS
 from tests.mutations.in_objects import OF_OBJECTS
 from tests.mutations.in_of_nodes import OF_NODES
 from tests.mutations.in_operators import OF_OPERATORS
@@ -50,6 +51,7 @@ MUTATIONS = (
     *OF_COPIES,
     *OF_EXTREMES_AND_NORMS,
     *OF_SIDE_EFFECTS,
+    *OF_NESTED_LAYERS,
     *OF_OBJECTS,
     *OF_TWO_SETS,
     *OF_NODES,

@@ -45,7 +45,8 @@ def shared(outputs: Sequence[Node]) -> list[Node]:
 
 
 def _key(node: Node, args: tuple) -> Any:
-    if node.op in ('dropout', 'dropout_of_nodes') or (node.op == 'input' and node.attributes['source'] is None):
+    is_unsaid = node.op == 'input' and node.attributes['source'] is None
+    if is_unsaid or node.op in ('dropout', 'dropout_of_nodes', 'layer'):
         return id(node)
     if node.op == 'input':
         source = node.attributes['source']

@@ -50,7 +50,8 @@ def statistics_by(
             _update(module, mean.detach(), variance.detach() * (num_edges / (num_edges - 1)))
         return mean, variance
     if module.running_mean is not None:
-        return module.running_mean, module.running_var
+        # copies, as a later call may move them before backward reads what was saved
+        return module.running_mean.clone(), module.running_var.clone()
     return torch.zeros_like(like), torch.ones_like(like)
 
 
@@ -107,5 +108,6 @@ def _update(module: BatchNorm1d, mean: Tensor, variance: Tensor) -> None:
     if factor is None:
         factor = 1.0 / float(module.num_batches_tracked)
     with torch.no_grad():
-        module.running_mean.mul_(1 - factor).add_(mean, alpha=factor)
-        module.running_var.mul_(1 - factor).add_(variance, alpha=factor)
+        for running, found in ((module.running_mean, mean), (module.running_var, variance)):
+            # torch's own writes are not counted as such either: its backward has saved these tensors
+            running.data.mul_(1 - factor).add_(found, alpha=factor)

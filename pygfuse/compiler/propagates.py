@@ -10,7 +10,7 @@ from typing import Any
 
 from torch_geometric.nn import MessagePassing
 
-from pygfuse.conv._in_place_of_pyg import written_by_pyg
+from pygfuse._lib.written_by_pyg import is_written_by_pyg
 
 # what sends messages, and what another class may do it in
 _SENDS = {'propagate', 'edge_updater', 'super'}
@@ -31,7 +31,7 @@ def propagates(kind: type[MessagePassing]) -> bool:
     if kind.__module__.startswith('torch_geometric.'):
         return True
     # one that somebody wrote is a method like others
-    sends = _SENDS if written_by_pyg(kind, 'propagate') else _SENDS - {'propagate'}
+    sends = _SENDS if is_written_by_pyg(kind, 'propagate') else _SENDS - {'propagate'}
     met, names = {'forward'}, ['forward']
     while names:
         function = getattr(kind, names.pop(), None)
