@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import TARGET, Node, of_input
+from pygfuse.compiler.ir import EDGE, TARGET, Node, of_input
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges
 from pygfuse.ops.pairs import gathered, walked
@@ -18,7 +18,7 @@ def types_in(steps: Iterable[Node]) -> tuple[tuple[Node, int], ...]:
     """The types of edges by which nodes are mapped, and how many there are, once each."""
     found = {}
     for node in steps:
-        if node.op in ('typed_product', 'of_pairs') or (node.op == 'typed_map' and node.args[0].residency == TARGET):
+        if node.op in ('typed_product', 'of_pairs') or (node.op == 'typed_map' and node.args[0].residency != EDGE):
             types = node.args[-1]
             count = node.attributes['count'] if node.op == 'of_pairs' else node.args[1].shape[0]
             found[id(types), count] = types, count
@@ -73,7 +73,7 @@ def product_of_pairs(relations: Relations, x: Tensor, table: Tensor, is_of_pairs
     return typed_product(x[:], table, rows)
 
 
-def product_on_edges(relations: Relations, x: Tensor, table: Tensor) -> Tensor:
-    """Targets, ``[targets, in]``, times the matrices of types, ``[types, in, out]``: ``[edges, out]``."""
-    pairs = relations.targets
+def product_on_edges(relations: Relations, x: Tensor, table: Tensor, residency: str) -> Tensor:
+    """Targets or sources, ``[nodes, in]``, times the matrices of types, ``[types, in, out]``: ``[edges, out]``."""
+    pairs = relations.targets if residency == TARGET else relations.sources
     return typed_product(x[:], table, gathered(pairs)).index_select(0, pairs.of_edges)

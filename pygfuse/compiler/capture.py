@@ -21,14 +21,13 @@ import pygfuse.compiler.layouts
 import pygfuse.compiler.scattering  # noqa: F401  all register handlers
 from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
-from pygfuse.compiler.ir import EDGE, REDUCTIONS, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
 from pygfuse.compiler.leaves import bincount
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
 from pygfuse.compiler.random_functions import is_drawn
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current
-from pygfuse.compiler.symbols import HANDLERS, Symbol, symbols_in
-from pygfuse.compiler.typed_maps import TYPES_ALONE
+from pygfuse.compiler.symbols import HANDLERS, Symbol
 from pygfuse.compiler.watch import Guards, Watched
 from pygfuse.ops.autocast import off_everywhere
 
@@ -230,7 +229,6 @@ def captured(
         finally:
             DEVICE.reset(token)
     returned = out if isinstance(out, tuple) else (out,)
-    _check_types(returned, guards)
     stored = [one for one in guards.stored.values() if isinstance(one[-1], Symbol)]
     constants = tuple(one for one in guards.stored.values() if not isinstance(one[-1], Symbol))
     found = [_result(one, may_share=may_share) for one in returned] + [
@@ -281,14 +279,6 @@ def _attempted(run: Callable[[Any], Any], watched: Watched, guards: Guards) -> A
         except Refused:
             if len(guards.counters) == known:
                 raise
-
-
-def _check_types(returned: tuple, guards: Guards) -> None:
-    """Raises a Refused for a sum over all edges beside products by matrices of types, whose sums are along others."""
-    symbols = symbols_in((returned, [item for *_, item in guards.stored.values()]))
-    ops = [node.op for node in in_order(tuple([symbol.node for symbol in symbols]))]
-    if {'over_nodes', 'typed_map'} <= {*ops} and sum(op in REDUCTIONS for op in ops) > 1:
-        raise Refused(TYPES_ALONE)
 
 
 def _result(out: Any, how: str = 'returns', may_share: bool = False) -> Node:

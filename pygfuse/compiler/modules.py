@@ -18,6 +18,7 @@ from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_of
 from pygfuse.compiler.kept import all_in_order
 from pygfuse.compiler.one_copy import one_of
+from pygfuse.compiler.passes.typed_maps import beside_others
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import OtherEdges, Remade, Run
@@ -27,7 +28,6 @@ from pygfuse.compiler.sparse_matrices import is_of_matrix, matrix_of
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.surroundings import is_constant, rebound
 from pygfuse.compiler.symbols import Symbol
-from pygfuse.compiler.typed_maps import TYPES_ALONE
 from pygfuse.compiler.watch import Guards, Unwritten, Watched
 from pygfuse.compiler.written_arguments import WrittenArguments
 
@@ -209,7 +209,8 @@ def _captured(
         raise Refused('only its layers read edges, which run as they are' if in_layers else 'it reduces nothing')
     if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):
         # from pairs of types and sources lead other edges than those of the rest
-        raise Refused(TYPES_ALONE)
+        result = dataclasses.replace(result, output=beside_others(result.output))
+        nodes = all_in_order(result.output)
     of_edges = {name for name, item in _leaves(arguments) if isinstance(item, Given) and item.residency == EDGE}
     # which a module holds, where it holds the edges
     own = [node.attributes['source'] for node in nodes if node.op == 'input' and node.residency == EDGE]

@@ -105,7 +105,9 @@ def _own_matrix(x: Tensor, numbers: Tensor, weight: Tensor, bias: Tensor | None)
     return found if bias is None else found + x @ bias.view(weight.shape[:2])
 
 
-def _typed_map(x: Tensor, table: Tensor, types: Tensor, counts_back: bool = False) -> Tensor:
+def _typed_map(
+    x: Tensor, table: Tensor, types: Tensor, counts_back: bool = False, is_beside_others: bool = False
+) -> Tensor:
     """Each row times the matrix of its type, ``table[types]``, or block-diagonal ones; `counts_back` as of lookups."""
     width = table[0, ..., 0, :].numel()
     if x.device.type == 'meta':

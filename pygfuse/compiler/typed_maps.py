@@ -14,8 +14,6 @@ from pygfuse.compiler.passes.tables import tables_first
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import Symbol, made
 
-# why there is no plan where other edges are walked, too
-TYPES_ALONE = 'products by matrices of types beside other values of edges'
 _REFUSED = 'a linear map of each edge of its own'
 
 

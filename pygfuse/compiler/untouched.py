@@ -19,7 +19,7 @@ from pygfuse.ops import Edges
 
 # operators with derivatives that are not finite
 _SINGULAR = (
-    'div', 'log', 'log1p', 'sqrt', 'rsqrt', 'reciprocal', 'pow', 'exp', 'expm1', 'norm', 'normalize', 'std', 'prod',
+    'log', 'log1p', 'sqrt', 'rsqrt', 'reciprocal', 'pow', 'exp', 'expm1', 'norm', 'normalize', 'std', 'prod',
     'hypot', 'atan2', 'asin', 'acos', 'acosh', 'atanh', 'log2', 'log10', 'cumprod', 'logaddexp', 'tan', 'sinh', 'cosh',
     'exp2',
 )  # fmt: skip
@@ -70,7 +70,11 @@ def may_be_singular(node: Node) -> bool:
         >>> may_be_singular(value('log', x)), may_be_singular(value('div', x, 2.0))
         (True, False)
     """
-    return node.op in _SINGULAR and (node.op != 'div' or isinstance(node.args[1], Node))
+    if node.op == 'div':
+        divisor = node.args[1]
+        # nodes that are computed are there
+        return isinstance(divisor, Node) and divisor.op != 'number_of_rows'
+    return node.op in _SINGULAR
 
 
 def with_edges_only(x: Tensor, edges: Edges, residency: str) -> Tensor:

@@ -157,7 +157,7 @@ class _Lines:
             self._lines.append(f'{relations} = by_type.relations_of(edges, {self._names[id(types)]}, {count})')
         relations, of_nodes = self._types[key], ', '.join(map(self._argument, node.args[:-1]))
         if node.op == 'typed_map':
-            return f'by_type.product_on_edges({relations}, {of_nodes})'
+            return f'by_type.product_on_edges({relations}, {of_nodes}, {node.args[0].residency!r})'
         if self._edges[0] == 'edges':
             self._lines.append(f'edges_of_pairs = by_type.edges_of_pairs({relations})')
             # the note is that of the edges of the call

@@ -87,7 +87,7 @@ PRODUCTS = (
 # that tie; and what it counts
 BESIDES = (
     ['message = message + torch.tanh(self.norms[{step}](message))'],
-    ['message = self.last(torch.relu(self.norms[{step}](message * 2))) + 0 * x_j'],
+    ['message = self.last(F.silu(self.norms[{step}](message * 2))) + 0 * x_j'],
     ['self.norms[{step}](message)'],
     ['self.calls = self.calls + 1', 'if self.calls > 1000:', '    message = message * 2'],
 )

@@ -99,11 +99,4 @@ OF_NODES = (
         'for owner in (Tensor,):',
         f'{_ALL} -k into_views',
     ),
-    Mutation(
-        'sums over edges that lead from pairs of types',
-        'compiler/capture.py',
-        "if {'over_nodes', 'typed_map'} <= {*ops} and",
-        'if False and',
-        f'{_ALL} -k beside_matrices',
-    ),
 )

@@ -24,9 +24,30 @@ OF_TYPED_MAPS = (
     Mutation(
         'sources by two types',
         'compiler/passes/typed_maps.py',
-        'if node.args[2] is not numbers or',
-        'if',
-        f'{_LAYERS} -k refused',
+        'if others or any(map(_has_degrees, order))',
+        'if any(map(_has_degrees, order))',
+        f'{_LAYERS} -k no_pairs_serve',
+    ),
+    Mutation(
+        'degrees of sources that are mapped by types',
+        'compiler/passes/typed_maps.py',
+        'if others or any(map(_has_degrees, order))',
+        'if others',
+        f'{_LAYERS} -k no_pairs_serve',
+    ),
+    Mutation(
+        'modules that walk along edges as they are',
+        'compiler/modules.py',
+        "if len(walked) > 1 and any(node.op == 'typed_map'",
+        "if False and any(node.op == 'typed_map'",
+        'tests/conv/modules/test_matrices_of_types.py -k any',
+    ),
+    Mutation(
+        'the ends that are mapped on edges',
+        'compiler/by_type.py',
+        'relations.targets if residency == TARGET else relations.sources',
+        'relations.targets',
+        'tests/conv/modules/test_matrices_of_types.py -k any',
     ),
     Mutation(
         'degrees of sources that are pairs',

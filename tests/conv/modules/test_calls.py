@@ -200,23 +200,9 @@ class LooksAtEdges(torch.nn.Module):
         return torch.zeros_like(x).index_add(0, col, x[row])
 
 
-class MatricesOfTypes(torch.nn.Module):
-    """A matrix of each edge's type, in two steps."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.randn(4, WIDTH, WIDTH))
-
-    def forward(self, x, edge_index, edge_type):
-        for _ in range(2):
-            message = torch.bmm(x[edge_index[0]].unsqueeze(1), self.weight[edge_type]).squeeze(1)
-            x = torch.zeros_like(x).index_add(0, edge_index[1], message).tanh()
-        return x
-
-
 class ToOneNumber(torch.nn.Module):
     def forward(self, x, edge_index, num_nodes):
-        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]] / num_nodes)
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]] * (1 / num_nodes))
 
 
 class OfShared(torch.nn.Module):
@@ -279,7 +265,6 @@ REFUSED = {
     ToOneNumber: 'it computes with the number of edges or nodes',
     Nothing: 'it reduces nothing',
     OntoAnExtreme: 'of what was there before',
-    MatricesOfTypes: 'products by matrices of types beside other values of edges',
 }
 
 
@@ -288,8 +273,6 @@ def test_what_has_no_form_runs_its_own_code(kind):
     arguments = arguments_of(kind, given())
     if kind is ToOneNumber:
         arguments['num_nodes'] = NODES
-    if kind is MatricesOfTypes:
-        arguments['edge_type'] = given()['edge_type']
     module = kind()
     compiled = pygfuse.compile(copy.deepcopy(module))
     torch.testing.assert_close(compiled(**arguments), module(**arguments))

@@ -123,9 +123,9 @@ class Typed(MessagePassing):
         return torch.bmm(x_j.unsqueeze(1), self.matrices[edge_type]).squeeze(1) * x_j.sum(0).tanh()
 
 
-def test_a_sum_over_edges_beside_matrices_of_types_is_for_its_own_code():
+def test_a_sum_over_edges_beside_matrices_of_types():
     arguments = {name: given()[name] for name in ('x', 'edge_index', 'edge_type')}
-    assert_same(Typed(), arguments, 'products by matrices of types beside other values of edges')
+    assert_same(Typed(), arguments)
 
 
 def _first_row_zeroed(x):
