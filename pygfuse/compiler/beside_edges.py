@@ -10,11 +10,14 @@ import torch
 from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges
 from pygfuse.compiler.ir import SHARED, found_in, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, OF_NODES, Rows
+from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.symbols import HANDLERS, Symbol, recorded
 
 # functions that put rows elsewhere
 _MOVING = 'getitem', 'index_select', 'masked_select', 'cat', 'concat', 'concatenate', 'stack'
+# those of them that read rows
+_READING = 'getitem', 'index_select'
 # those that make a tensor of one number, and that number if it is no argument
 _FILLED = {'zeros': 0.0, 'zeros_like': 0.0, 'new_zeros': 0.0, 'ones': 1.0, 'ones_like': 1.0, 'new_ones': 1.0}
 _FULL = 'full', 'full_like', 'new_full'
@@ -26,7 +29,11 @@ def record_beside_values(function: Callable, args: tuple, kwargs: dict[str, Any]
     first = args[0][0] if args and isinstance(args[0], (tuple, list)) else args[0]
     is_of_edges = isinstance(first, OfEdges) or (isinstance(first, Symbol) and first.rows == NUM_EDGES)
     if function.__name__.strip('_') in _MOVING and is_of_edges:
-        return REMAKING.get().record(function, args, kwargs)
+        try:
+            return REMAKING.get().record(function, args, kwargs)
+        except Refused:
+            if not isinstance(first, Symbol) or function.__name__.strip('_') not in _READING:
+                raise
     return recorded(function, *rebuilt((args, kwargs), as_value))
 
 

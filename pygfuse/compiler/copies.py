@@ -206,8 +206,8 @@ def check_alone(name: str, args: tuple, kwargs: dict[str, Any]) -> None:
 
 # operators that are of one graph in a call, where a copy is one
 _OF_ONE_GRAPH = {
-    'as_nodes', 'batch_norm', 'largest', 'layer', 'norm_of_nodes', 'number_of_rows', 'of_nodes', 'over_nodes',
-    'resized', 'typed_map', 'typed_product',
+    'as_nodes', 'batch_norm', 'largest', 'layer', 'norm_of_nodes', 'number_of_rows', 'of_nodes',
+    'of_other_edges', 'over_nodes', 'resized', 'typed_map', 'typed_product',
 }  # fmt: skip
 
 

@@ -1,10 +1,12 @@
-"""Arguments that hold tensors by name, as `torch_geometric.data.Data` and a dict: what is read and stored of them."""
+"""Arguments that hold tensors by name, as `torch_geometric.data.Data`, a dict and what is of a dataclass do."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
+
+from torch_geometric.data import Data
 
 from pygfuse.compiler.refusal import Refused
 
@@ -46,15 +48,18 @@ class DataObject:
         return _parts(self)[1].kind
 
     def __contains__(self, key: str) -> bool:
+        _check_names(self)
         return _found(self, key) is not Absent
 
     def __getitem__(self, key: str) -> Any:
+        _check_names(self)
         found = _found(self, key)
         if found is Absent:
             raise KeyError(key)
         return found
 
     def get(self, key: str, default: Any = None) -> Any:
+        _check_names(self)
         found = _found(self, key)
         return default if found is Absent else found
 
@@ -64,7 +69,7 @@ class DataObject:
         of, fields, _, _ = _parts(self)
         if fields.kind is dict:
             raise Refused(f'it calls {name} of {of}, a dict')
-        if name == 'size' and fields.kind is not dict:
+        if name == 'size' and issubclass(fields.kind, Data):
             count = _found(self, 'num_nodes')
             return lambda dim=None: (count, count) if dim is None else (count, count)[dim]
         found = _found(self, name)
@@ -77,9 +82,10 @@ class DataObject:
         of, fields, _, _ = _parts(self)
         if fields.kind is dict:
             raise Refused(f'it writes {name} of {of}, a dict')
-        self[name] = item
+        _parts(self)[-1][name] = item
 
     def __setitem__(self, key: str, item: Any) -> None:
+        _check_names(self)
         of, _, _, stored = _parts(self)
         if type(key) is not str:
             raise Refused(f'it writes into {of} by something else than a name')
@@ -110,6 +116,13 @@ def _parts(found: DataObject) -> tuple[str, Fields, Mapping[str, Any], dict[str,
     return object.__getattribute__(found, '_parts')
 
 
+def _check_names(found: DataObject) -> None:
+    """Raises a Refused if an object holds attributes alone."""
+    name, fields, _, _ = _parts(found)
+    if not issubclass(fields.kind, (dict, Data)):
+        raise Refused(f'it reads {name}, a {fields.kind.__name__}, by names')
+
+
 def _found(of: DataObject, key: Any) -> Any:
     """What an object holds under a name.
 
@@ -121,7 +134,7 @@ def _found(of: DataObject, key: Any) -> Any:
         raise Refused(f'it reads {name} by something else than a name')
     if key in stored:
         # data takes None for nothing
-        return Absent if stored[key] is None and fields.kind is not dict else stored[key]
+        return Absent if stored[key] is None and issubclass(fields.kind, Data) else stored[key]
     fields.read.add(key)
     if key not in fields.items:
         raise Refused(f'it reads {key} of {name}')

@@ -206,8 +206,8 @@ def is_brought(node: Node) -> bool:
 def _is_looked_up(node: Node) -> bool:
     if node.op in ('add', 'sub'):
         return all(isinstance(x, Node) and x.shape == node.shape and _is_looked_up(x) for x in node.args)
-    if node.op == 'softmax_of_sources':
-        return is_seen(node.args[0])
+    if node.op in ('softmax_of_sources', 'of_other_edges'):
+        return all(map(is_seen, node.args))
     if node.op == 'batch_norm':
         return node.args[0].op == 'kept'
     if node.op == 'typed_map':

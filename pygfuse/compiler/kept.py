@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pygfuse.compiler.dropouts import check_drawn_once
 from pygfuse.compiler.emission import is_leaf
@@ -40,8 +40,10 @@ from pygfuse.ops.edge_values import DTYPES
 _MAPS = ('linear', 'matmul', 'einsum')
 # how many times as wide as values that are kept something is that is computed of them: the fewer are kept, the better
 SHARES = (16, 8, 4, 2)
-# what takes rows of several edges together
-_TOGETHER = ('softmax_of_sources', 'typed_map')
+# what takes rows of several edges together, as does a layer, of all that it is given
+_TOGETHER = ('softmax_of_sources', 'of_other_edges', 'typed_map')
+# those that are computed of values in memory alone
+_NEVER_APART = ('of_other_edges', 'layer')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,11 +168,15 @@ def _is_wordless(node: Node) -> bool:
 def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
     """The results of a layer, whose operators on rows of several edges read from memory what they take.
 
-    These are products by matrices of types, which multiply the rows of a type together, and softmaxes of sources.
+    These are products by matrices of types, which multiply the rows of a type together, softmaxes of sources, rows of
+    other edges, and layers.
 
     Args:
         output: The results.
         keeps_wide: Whether values may be kept that are as wide as messages: of the latter any are.
+
+    Raises:
+        Refused: If what is read must be in memory, and cannot be.
 
     Example:
         >>> import torch
@@ -180,10 +186,21 @@ def taken_together_kept(output: Node, keeps_wide: bool = True) -> Node:
         >>> [node.op for node in found.parents()]
         ['kept']
     """
-    order, ops = all_in_order(output), _TOGETHER if keeps_wide else _TOGETHER[:1]
-    read = [node.args[0] for node in order if node.op in ops]
-    computed = [node for node in read if node.residency == EDGE and not _is_there(node) and may_be_kept(node)]
+    order = all_in_order(output)
+    takers = [node for node in order if keeps_wide or node.op != 'typed_map']
+    computed = []
+    for taker in takers:
+        read = list(computed_for(taker))
+        if taker.op in _NEVER_APART and not all(map(may_be_kept, read)):
+            raise Refused(f'{taker.op} of what a softmax or a normalisation over edges gives')
+        computed += filter(may_be_kept, read)
     return with_kept(output, computed, order).message if computed else output
+
+
+def computed_for(node: Node) -> Iterator[Node]:
+    """The values of edges that have to be in memory for an operator on rows of several edges, and are not."""
+    read = node.args if node.op == 'layer' else node.args[:1] if node.op in _TOGETHER else ()
+    return (part for part in read if part.residency == EDGE and not _is_there(part))
 
 
 def kept_in(output: Node) -> list[Node]:

@@ -237,6 +237,12 @@ def type_of(found: Any, *others: Any) -> type:
     return getattr(kind, 'stands_for', kind)
 
 
+def len_of(found: Any) -> int:
+    """`len`, of a symbol the number of its rows."""
+    # what it returned would be a number like any other
+    return found.shape[0] if isinstance(found, (Recorded, OfEdges)) else len(found)
+
+
 def int_of(*given: Any) -> Any:
     """``int``; the number of the last target stays what stands for it."""
     return given[0] if len(given) == 1 and isinstance(given[0], LastTarget) else int(*given)

@@ -16,7 +16,7 @@ from pygfuse.compiler.copies import NO_COPIES, Copies, OfSeveral, check_copies, 
 from pygfuse.compiler.data_objects import DataObject, Fields, store, stored_in
 from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_of
-from pygfuse.compiler.kept import all_in_order
+from pygfuse.compiler.kept import all_in_order, computed_for
 from pygfuse.compiler.one_copy import one_of
 from pygfuse.compiler.passes.typed_maps import beside_others
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
@@ -202,7 +202,7 @@ def _captured(
     nodes = all_in_order(result.output)
     if remaking.copies:
         check_copies(nodes)
-    walked = [node for node in nodes if node.op in REDUCTIONS or node.op == 'kept']
+    walked = [node for node in nodes if node.op in REDUCTIONS or any(True for _ in computed_for(node))]
     walked += [node for node in results_of(result.output) if node.residency == EDGE]
     if not walked:
         in_layers = any(node.op == 'layer' for node in nodes)

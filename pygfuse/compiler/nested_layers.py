@@ -16,7 +16,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from pygfuse.compiler.edge_tensors import REMAKING
-from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, kept
+from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_TARGETS, EdgeIndexRows
 from pygfuse.compiler.propagates import propagates
 from pygfuse.compiler.refusal import Refused
@@ -75,21 +75,20 @@ def _argument(item: Any, nodes: list[Node], name: str) -> Any:
         return _Argument(None)
     if isinstance(item, Symbol) and not item.is_stacked:
         check_current([item])
-        nodes.append(_in_memory(item, name))
+        nodes.append(_value_of(item, name))
         return _Argument(len(nodes) - 1)
     if is_constant(item):
         return item
     raise Refused(f'it calls a layer ({name}) with something else than nodes and the edges of the call')
 
 
-def _in_memory(symbol: Symbol, name: str) -> Node:
-    """A value as a layer may be given it."""
+def _value_of(symbol: Symbol, name: str) -> Node:
+    """A value that a layer may be given: one of edges has a row for each of those of the call."""
     node = symbol.node
-    if symbol.rows != NUM_EDGES or (node.op == 'input' and node.residency == EDGE):
-        return node
-    if node.residency != EDGE or REMAKING.get().reads_several:
+    is_brought = node.op == 'input' and node.residency == EDGE
+    if symbol.rows == NUM_EDGES and not is_brought and (node.residency != EDGE or REMAKING.get().reads_several):
         raise Refused(f'it calls a layer ({name}) with values of nodes for each edge, or of several sets of edges')
-    return kept(node)
+    return node
 
 
 def _of_example(module: Module, template: Any, nodes: list[Node]) -> Tensor:

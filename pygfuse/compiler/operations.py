@@ -183,6 +183,8 @@ OPERATIONS['as_targets'] = Operation(lambda x: x, residency='target')
 OPERATIONS['as_nodes'] = Operation(lambda x: x, row_wise=False, residency='target')
 OPERATIONS['softmax'] = Operation(lambda x, **edges: x, residency='edge')
 OPERATIONS['softmax_of_sources'] = Operation(lambda x, **edges: x, residency='edge')
+# rows of other edges of the same values, as of those that lead back
+OPERATIONS['of_other_edges'] = Operation(_lookup, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # of all nodes
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from pygfuse.compiler.leaves import CLASSES, FUNCTIONS, int_of, is_instance, type_of
+from pygfuse.compiler.leaves import CLASSES, FUNCTIONS, int_of, is_instance, len_of, type_of
 from pygfuse.compiler.refusal import Refused
 
 NUMBERS = (int, float, bool, str, type(None), torch.device, torch.dtype, np.float64, np.float32, np.int64, np.bool_)
@@ -265,7 +265,7 @@ def _refuse_print(*_: Any, **__: Any) -> NoReturn:
 
 
 # builtins that capture has forms of its own for
-_CALLED = {'type': type_of, 'int': int_of, 'print': _refuse_print}
+_CALLED = {'type': type_of, 'int': int_of, 'len': len_of, 'print': _refuse_print}
 
 
 def _given_to_super(code: types.CodeType) -> set[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pygfuse.compiler.beside_edges import as_given
 from pygfuse.compiler.edge_tensors import REMAKING
-from pygfuse.compiler.ir import SHARED, SOURCE, TARGET, Node, rewritten, value
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, rewritten, value
 from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, OF_NODES, OTHER_ENDS, Place
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made
@@ -123,6 +123,8 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
         return _index_select(x, 0, key)
     if _is_lookup(x, key):
         return _lookup(x, key, True)
+    if _is_of_edges(x, key):
+        return _of_other_edges(x, key, True)
     key = key if isinstance(key, tuple) else (key,)
     for place in key:
         if not (place is None or place is Ellipsis or isinstance(place, (int, slice))) or isinstance(place, bool):
@@ -177,6 +179,8 @@ def _unbind(x: Symbol, dim: int = 0) -> tuple[Symbol, ...]:
 def _index_select(x: Symbol, dim: int, index: Any) -> Symbol:
     if _is_lookup(x, index) and dim in (0, -x.dim()):
         return _lookup(x, index, False)
+    if _is_of_edges(x, index) and dim in (0, -x.dim()):
+        return _of_other_edges(x, index, False)
     are_of_nodes = x.node.residency in (SOURCE, TARGET) and x.rows in (*OF_NODES, NUM_OTHERS)
     if not isinstance(index, Place) or index.inner or not are_of_nodes or dim not in (0, -x.dim()):
         raise Refused('an index by values')
@@ -205,6 +209,28 @@ def _is_lookup(table: Any, rows: Any) -> bool:
     """Whether rows of a shared table are read, one for each edge or node."""
     are_numbers = isinstance(rows, Symbol) and rows.node.shape == () and rows.dtype in _INTEGERS
     return are_numbers and isinstance(table, Symbol) and table.rows is None
+
+
+def _is_of_edges(x: Symbol, rows: Any) -> bool:
+    """Whether values of edges are read by numbers of edges, one for each edge."""
+    are_numbers = isinstance(rows, Symbol) and rows.node.shape == () and rows.dtype in _INTEGERS
+    return are_numbers and x.rows == rows.rows == NUM_EDGES
+
+
+def _of_other_edges(x: Symbol, numbers: Symbol, counts_back: bool) -> Symbol:
+    """Values of edges, for each edge those of another one."""
+    remaking = REMAKING.get()
+    of_several = remaking is not None and remaking.reads_several
+    if numbers.node.residency != EDGE or of_several:
+        raise Refused('values by numbers of nodes, or of several sets of edges')
+    if x.node.residency != EDGE:
+        # what nodes decide has a row for each edge
+        x = Symbol(value('on_edges', x.node), x.rows)
+    if remaking is not None and numbers.node.op != 'input':
+        numbers = as_given(numbers)
+    found = made('of_other_edges', x, numbers, counts_back=counts_back)
+    found.is_copy = True
+    return found
 
 
 def _lookup(table: Symbol, rows: Symbol, counts_back: bool) -> Symbol:

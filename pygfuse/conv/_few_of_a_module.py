@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pygfuse.compiler import Given
 from pygfuse.conv._edges_by_name import signature_of
-from pygfuse.conv._held_by_name import holds_by_name
+from pygfuse.conv._held_by_name import held_in, holds_by_name
 from pygfuse.conv._matrix_arguments import device_of, is_matrix, num_entries
 from pygfuse.conv._module_calls import ModuleCall
 
@@ -104,4 +104,4 @@ def _part(held: Any, part: int | str) -> Any:
         return held
     if type(part) is int:
         return held[part] if type(held) in (tuple, list) and part < len(held) else None
-    return held[part] if holds_by_name(held) and part in held else None
+    return held_in(held)[part] if holds_by_name(held) and part in held_in(held) else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.data import Data
 
 from pygfuse.compiler import Refused
@@ -35,8 +37,20 @@ _COUNTS = 'num_nodes', 'num_graphs'
 
 
 def holds_by_name(item: Any) -> bool:
-    """Whether an argument is data of PyG's, or a dict."""
-    return isinstance(item, Data) or type(item) is dict
+    """Whether an argument is data of PyG's, a dict, or of a dataclass."""
+    return isinstance(item, Data) or type(item) is dict or _is_of_dataclass(item)
+
+
+def held_in(item: Any) -> Any:
+    """What such an argument holds, by name."""
+    return vars(item) if _is_of_dataclass(item) else item
+
+
+def _is_of_dataclass(item: Any) -> bool:
+    """Whether an argument is of a dataclass whose attributes are what it holds, and nothing that is computed."""
+    kind = type(item)
+    is_one = dataclasses.is_dataclass(kind) and not isinstance(item, (Tensor, Module)) and hasattr(item, '__dict__')
+    return is_one and not hasattr(kind, '__getattr__') and kind.__getattribute__ is object.__getattribute__
 
 
 def opened(name: str, item: Any, read: Read, held: dict[str, Any]) -> Any:
@@ -85,8 +99,9 @@ def _names_read(fields: Fields, known: Names | None) -> Names:
 
 def _simple(item: Any) -> Iterator[tuple[str, Any]]:
     """What an object holds, but for what no module is compiled with."""
-    for key in item.keys():  # noqa: SIM118  data goes through pairs
-        found = item[key]
+    held = held_in(item)
+    for key in held.keys():  # noqa: SIM118  data goes through pairs
+        found = held[key]
         # a matrix may have no fused form, and nobody may read it
         if type(key) is str and (type(found) in SIMPLE or type(found) is Tensor) and not is_matrix(found):
             yield key, found
@@ -94,8 +109,9 @@ def _simple(item: Any) -> Iterator[tuple[str, Any]]:
 
 def _read(item: Any, name: str, key: str) -> Any:
     """What is read of an object by a name."""
-    if key in item:
-        return item[key]
+    held = held_in(item)
+    if key in held:
+        return held[key]
     if isinstance(item, dict):
         return Absent
     if key in _COUNTS and hasattr(item, key):

@@ -89,6 +89,7 @@ BESIDES = (
     ['message = message + torch.tanh(self.norms[{step}](message))'],
     ['message = self.last(F.silu(self.norms[{step}](message * 2))) + 0 * x_j'],
     ['self.norms[{step}](message)'],
+    ['message = message - torch.tanh(message[torch.arange(len(row)).flip(0)])'],
     ['self.calls = self.calls + 1', 'if self.calls > 1000:', '    message = message * 2'],
 )
 OF_ONE = (

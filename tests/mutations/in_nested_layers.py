@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation
 _ABSENT = 'tests/compiler/test_absent_and_added.py'
 _LAYERS = 'tests/conv/modules/test_nested_layers.py'
 _NORMALISED = 'tests/compiler/test_normalised.py'
+_OTHERS = 'tests/conv/modules/test_other_edges.py'
 _REFUSALS = 'tests/compiler/test_after_refusals.py'
 
 OF_NESTED_LAYERS = (
@@ -62,9 +63,51 @@ OF_NESTED_LAYERS = (
     Mutation(
         'values of edges that are computed for a layer',
         'compiler/modules.py',
-        "node.op in REDUCTIONS or node.op == 'kept'",
+        'node.op in REDUCTIONS or any(True for _ in computed_for(node))',
         'node.op in REDUCTIONS',
         f'{_LAYERS} -k computed_for_a_layer',
+    ),
+    Mutation(
+        'values that other edges read',
+        'compiler/kept.py',
+        "_TOGETHER = ('softmax_of_sources', 'of_other_edges', 'typed_map')",
+        "_TOGETHER = ('softmax_of_sources', 'typed_map')",
+        f'{_OTHERS} -k its_own_code',
+    ),
+    Mutation(
+        'numbers of other edges that are negative',
+        'compiler/views.py',
+        'return _of_other_edges(x, key, True)',
+        'return _of_other_edges(x, key, False)',
+        f'{_OTHERS} -k from_the_end',
+    ),
+    Mutation(
+        'values of nodes that other edges read',
+        'compiler/views.py',
+        "x = Symbol(value('on_edges', x.node), x.rows)",
+        'pass',
+        f'{_OTHERS} -k OfNodes',
+    ),
+    Mutation(
+        'None that is stored in a dataclass',
+        'compiler/data_objects.py',
+        'return Absent if stored[key] is None and issubclass(fields.kind, Data) else stored[key]',
+        'return Absent if stored[key] is None else stored[key]',
+        f'{_OTHERS} -k stored_in_one',
+    ),
+    Mutation(
+        'values of other edges that are not in memory',
+        'compiler/kept.py',
+        'if taker.op in _NEVER_APART and not',
+        'if False and not',
+        f'{_OTHERS} -k cannot_be_in_memory',
+    ),
+    Mutation(
+        'the number of rows as a length',
+        'compiler/leaves.py',
+        'return found.shape[0] if isinstance(found, (Recorded, OfEdges)) else len(found)',
+        'return len(found)',
+        f'{_OTHERS} -k its_own_code',
     ),
     Mutation(
         'which nodes are counted',

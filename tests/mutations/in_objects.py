@@ -33,7 +33,7 @@ OF_OBJECTS = (
     Mutation(
         'None that is stored in data',
         'compiler/data_objects.py',
-        'return Absent if stored[key] is None and fields.kind is not dict else stored[key]',
+        'return Absent if stored[key] is None and issubclass(fields.kind, Data) else stored[key]',
         'return stored[key]',
         f'{_OBJECTS} -k lacks',
     ),
@@ -75,7 +75,7 @@ OF_OBJECTS = (
     Mutation(
         'few edges within objects',
         'conv/_few_of_a_module.py',
-        'return held[part] if holds_by_name(held) and part in held else None',
+        'return held_in(held)[part] if holds_by_name(held) and part in held_in(held) else None',
         'return None',
         f'{_OBJECTS} -k few_edges',
     ),

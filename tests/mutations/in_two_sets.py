@@ -82,8 +82,8 @@ OF_TWO_SETS = (
     Mutation(
         'what is read within values in memory',
         'compiler/kept.py',
-        'read = [node.args[0] for node in order if node.op in ops]',
-        'read = [node.args[0] for node in in_order(output) if node.op in ops]',
+        'takers = [node for node in order if keeps_wide',
+        'takers = [node for node in in_order(output) if keeps_wide',
         f'{_OWN} and SentInShares"',
     ),
     Mutation(
