@@ -165,7 +165,7 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
     of its arguments is the edges: ``[2, E]``, two indices of E numbers in a tuple, or two arguments (``row`` and
     ``col``, ``src`` and ``dst``, or any two of as many numbers). Further arguments may be edges between the same nodes,
     if their names say so (``neg_edge_index``). In place of edges a sparse matrix may be given, and a module may hold
-    either. Arguments may be within tuples, dicts, dataclasses and `torch_geometric.data.Data`. Features may have
+    either. Arguments may be within tuples, dicts, `torch_geometric.data.Data` and other objects. Features may have
     dimensions before that of nodes, ``[batch, nodes, channels]``.
 
     Args:

@@ -5,9 +5,19 @@ passes rewrite (`passes/`); each reduction over edges becomes one walk (`lowerin
 nodes (`plan`). What has no fused form is `Refused`, with the reason.
 """
 
-from pygfuse.compiler.capture import Captured, Given, capture, capture_edge_update
+from pygfuse.compiler.capture import Captured, Given, Several, capture, capture_edge_update
 from pygfuse.compiler.places import EdgeIndexRows, rows_of
 from pygfuse.compiler.plan import Plan
 from pygfuse.compiler.refusal import Refused
 
-__all__ = ['Captured', 'EdgeIndexRows', 'Given', 'Plan', 'Refused', 'capture', 'capture_edge_update', 'rows_of']
+__all__ = [
+    'Captured',
+    'EdgeIndexRows',
+    'Given',
+    'Plan',
+    'Refused',
+    'Several',
+    'capture',
+    'capture_edge_update',
+    'rows_of',
+]

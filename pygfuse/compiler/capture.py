@@ -28,7 +28,7 @@ from pygfuse.compiler.random_functions import is_drawn
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import check_current
 from pygfuse.compiler.symbols import HANDLERS, Symbol
-from pygfuse.compiler.watch import Guards, Watched
+from pygfuse.compiler.watch import Guards, Unwritten, Watched
 from pygfuse.ops.autocast import off_everywhere
 
 
@@ -52,6 +52,19 @@ class Given:
     is_of_all: bool = False
     of_row: int | None = None
     of_edges: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """Several arguments in a tuple or a list.
+
+    Attributes:
+        kind: Its class.
+        names: The names under which they are given.
+    """
+
+    kind: type
+    names: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -311,6 +324,9 @@ def _arguments(
             found[name] = None
         elif name in ('edge_index', 'adj_t', 'size') and name not in given:
             raise Refused(f'it reads {name}')
+        elif isinstance(given.get(name), Several):
+            parts = [symbols.setdefault(part, symbol_of(part, given[part])) for part in given[name].names]
+            found[name] = tuple(parts) if given[name].kind is tuple else Unwritten(name, parts, 'the caller')
         elif name in given:
             found[name] = symbols.setdefault(name, symbol_of(name, given[name]))
         elif parameter.default is parameter.empty:

@@ -66,7 +66,8 @@ for _name in ('leaky_relu', 'elu', 'silu', 'gelu', 'softplus', 'selu', 'celu', '
 # these have no words in programs: they run on chunks of edges
 for _name in ('atan2', 'hypot', 'atan', 'asin', 'acos', 'tan', 'sinh', 'cosh', 'asinh', 'acosh', 'atanh', 'sinc'):
     _elementwise(_name, getattr(torch, _name))
-for _name in ('exp2', 'log2', 'log10', 'erfc', 'floor', 'ceil', 'round', 'trunc', 'remainder', 'fmod', 'logaddexp'):
+for _name in ('exp2', 'log2', 'log10', 'erfc', 'floor', 'ceil', 'round', 'trunc', 'remainder', 'fmod', 'logaddexp',
+              'nan_to_num'):  # fmt: skip
     _elementwise(_name, getattr(torch, _name))
 for _name in ('mish', 'hardsigmoid', 'hardswish', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold'):
     _elementwise(_name, getattr(F, _name))

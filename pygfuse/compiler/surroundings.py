@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import dis
+import inspect
 import sys
 import types
 from collections.abc import Callable, Container, Iterator
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from pygfuse.compiler.caught_errors import CATCHES, lines_that_catch, without_caught_errors
 from pygfuse.compiler.leaves import CLASSES, FUNCTIONS, int_of, is_instance, len_of, type_of
 from pygfuse.compiler.refusal import Refused
 
@@ -32,6 +34,8 @@ _PASSING = {
     'random', 'set_default_dtype', 'set_num_threads', 'type', 'vars', '__class__', '__dict__', '__import__',
 }  # fmt: skip
 
+# flags of code that goes on later
+_PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # what loads a value that may be a tensor: not None, a number, or a class by its name
 _OF_CODE = 'LOAD_FAST', 'LOAD_DEREF', 'BINARY_SUBSCR', 'BINARY_OP'
 
@@ -183,7 +187,11 @@ def rebound(function: Callable, guards: Any) -> Callable:
         *(code, {**namespace, **changed}, function.__name__, function.__defaults__, _cells(function, guards))
     )
     copied.__kwdefaults__ = function.__kwdefaults__
-    return copied
+    caught = {} if _is_library(function) else {inner: lines_that_catch(inner) for inner in _codes(code)}
+    caught = {inner: lines for inner, lines in caught.items() if lines}
+    if any(inner.co_flags & _PAUSES for inner in caught):
+        raise Refused(CATCHES)
+    return without_caught_errors(copied, caught) if caught else copied
 
 
 def _names_of_library(function: types.FunctionType) -> Iterator[str]:
@@ -218,14 +226,11 @@ def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
         namespace: The names of its globals, which are no builtins.
 
     Raises:
-        Refused: If it writes to what is around it, reads what changes from call to call, or catches errors.
+        Refused: If it writes to what is around it, or reads what changes from call to call.
     """
     found, before = set(), ''
     for instruction in dis.get_instructions(code):
         name, said = instruction.opname, instruction.argval
-        # a `with` block begins so, too, and goes on by an instruction of its own
-        if name == 'SETUP_FINALLY' or (before == 'PUSH_EXC_INFO' and name != 'WITH_EXCEPT_START'):
-            raise Refused('it catches errors, which a capture may raise where no call does')
         if name == 'IS_OP' and before.startswith(_OF_CODE):
             # of what stands for arguments no two are the same
             raise Refused('it asks whether two values are the same one (is)')

@@ -39,7 +39,7 @@ class Guards:
         counters: What holds whole numbers that are counted up, and their names there.
         compared: What their comparisons gave (`pygfuse.compiler.counters.Counter`).
         absent: What held no attribute of a name that was asked for, and the name.
-        structures: Modules of which it was asked which they hold, and the names of these.
+        structures: Modules of which it was asked which modules and parameters they hold, and the names of these.
         held: What stands for edges that a module holds, by what holds them and their name there.
         numbers: The numbers that were read of a call's tensors, by what makes each (`pygfuse.compiler.remade.Made`).
     """
@@ -97,11 +97,11 @@ class Guards:
         """Whether attributes are still absent, and modules hold no others."""
         if any(hasattr(owner, name) for owner, name in absent):
             return False
-        return all(tuple(owner._modules) == names for owner, names in structures)
+        return all(_names_in(owner) == names for owner, names in structures)
 
     def holds_modules(self, module: Module) -> None:
-        """Remembers which modules a module holds."""
-        found = module, tuple(module._modules)
+        """Remembers which modules and parameters a module holds."""
+        found = module, _names_in(module)
         # each call looks at all of them
         if found not in self.structures:
             self.structures.append(found)
@@ -159,6 +159,11 @@ def _rows(of_edges: list[tuple[Any, str, tuple, torch.dtype]], num_edges: int | 
     """Tensors with a row for each edge as those with so many rows."""
     for owner, name, shape, dtype in of_edges:
         yield owner, name, (num_edges, *shape), dtype
+
+
+def _names_in(module: Module) -> tuple[str, ...]:
+    """The names of the modules and parameters that a module holds."""
+    return (*module._modules, *module._parameters)
 
 
 class Watched:
@@ -304,6 +309,8 @@ class Watched:
 
     def __iter__(self) -> Iterator[Any]:
         module, guards = _parts(self)
+        if isinstance(module, ParameterList):
+            return iter([self[place] for place in range(len(self))])
         if not isinstance(module, (Sequential, ModuleList)):
             raise Refused(f'it iterates over a {type(module).__name__}')
         guards.holds_modules(module)

@@ -15,7 +15,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
 from pygfuse._lib.written_by_pyg import is_template
-from pygfuse.compiler import EdgeIndexRows, Given, Plan, Refused, rows_of
+from pygfuse.compiler import EdgeIndexRows, Given, Plan, Refused, Several, rows_of
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._checks import is_edge_index
 from pygfuse.conv._stacks import run_over_stacks
@@ -117,6 +117,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
     given = _with_values({**kwargs}, adjacency)
     i, j = (1, 0) if conv.flow == 'source_to_target' else (0, 1)
     found: dict[str, Any] = {}
+    within: dict[str, Any] = {}
     stacks: dict[str, Tensor] = {}
     for name in (*wanted, *of_update):
         if name not in _SPECIAL and name[-2:] in ('_i', '_j'):
@@ -152,6 +153,10 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
             elif stacks and _is_stack_of_edges(argument, graph.num_user_edges):
                 stacks[name] = argument
                 found[name] = Given('edge', argument[0], is_stacked=True)
+            elif type(argument) in (tuple, list) and argument:
+                parts = {f'{name}.{place}': one for place, one in enumerate(argument)}
+                within |= {part: _as_given(part, one, graph.num_user_edges) for part, one in parts.items()}
+                found[name] = Several(type(argument), tuple(parts))
             else:
                 found[name] = _as_given(name, argument, graph.num_user_edges)
     arguments = {}
@@ -161,7 +166,7 @@ def collected(conv: Any, adjacency: Any, size: Any, kwargs: Mapping[str, Any], o
         arguments[name] = given.get(name, default)
     if stacks and (len({s.shape[0] for s in stacks.values()}) > 1 or not _all_stacked(found)):
         raise Refused('features of two and of more dimensions')
-    call = Call(edges, {name: found[name] for name in wanted if name in found}, arguments, stacks)
+    call = Call(edges, {**{name: found[name] for name in wanted if name in found}, **within}, arguments, stacks)
     check_call(call)
     return call
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.compiler import Given
-from pygfuse.conv._edges_by_name import signature_of
+from pygfuse.conv._edges_by_name import names_of
 from pygfuse.conv._held_by_name import held_in, holds_by_name
 from pygfuse.conv._matrix_arguments import device_of, is_matrix, num_entries
 from pygfuse.conv._module_calls import ModuleCall
@@ -33,7 +33,9 @@ class Held(NamedTuple):
     def of(forward: Any, name: str) -> Held:
         """Where a leaf of the arguments of a ``forward`` is."""
         name, *within = name.split('.')
-        place = list(signature_of(forward).parameters).index(name) - 1
+        places = {name: place for place, name in enumerate(names_of(forward))}
+        # what is given by any other name has no place
+        place = places.get(name, len(places))
         return Held(place, name, tuple([int(part) if part.isdigit() else part for part in within]))
 
     def found(self, args: tuple, kwargs: Mapping[str, Any]) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from enum import Enum
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -32,25 +33,35 @@ class Names(NamedTuple):
 # what may be read of objects, by the names of arguments; of one without an entry all that it holds
 Read = Mapping[str, Names]
 NOTHING_READ: Read = MappingProxyType({})
+# classes whose subclasses hold something else than attributes
+_VALUES = dict, list, tuple, set, str, int, float, ModuleType
+# how attributes are read that are what an object holds
+_READ_AS_THEY_ARE = object.__getattribute__, SimpleNamespace.__getattribute__
 # what data computes of all that it holds
 _COUNTS = 'num_nodes', 'num_graphs'
 
 
 def holds_by_name(item: Any) -> bool:
-    """Whether an argument is data of PyG's, a dict, or of a dataclass."""
-    return isinstance(item, Data) or type(item) is dict or _is_of_dataclass(item)
+    """Whether an argument is data of PyG's, a dict, or an object with attributes of its own."""
+    return isinstance(item, Data) or type(item) is dict or _has_attributes(item)
 
 
 def held_in(item: Any) -> Any:
     """What such an argument holds, by name."""
-    return vars(item) if _is_of_dataclass(item) else item
+    if not _has_attributes(item):
+        return item
+    fields = dataclasses.fields(item) if dataclasses.is_dataclass(item) else ()
+    # those of a dataclass may be in slots
+    in_slots = {one.name: getattr(item, one.name) for one in fields if hasattr(item, one.name)}
+    return {**in_slots, **getattr(item, '__dict__', {})}
 
 
-def _is_of_dataclass(item: Any) -> bool:
-    """Whether an argument is of a dataclass whose attributes are what it holds, and nothing that is computed."""
+def _has_attributes(item: Any) -> bool:
+    """Whether an argument is an object with attributes that are what it holds, and nothing that is computed."""
     kind = type(item)
-    is_one = dataclasses.is_dataclass(kind) and not isinstance(item, (Tensor, Module)) and hasattr(item, '__dict__')
-    return is_one and not hasattr(kind, '__getattr__') and kind.__getattribute__ is object.__getattribute__
+    is_plain = not hasattr(kind, '__getattr__') and kind.__getattribute__ in _READ_AS_THEY_ARE
+    is_other = isinstance(item, (Tensor, Module, Enum, *_VALUES)) or callable(item)
+    return is_plain and not is_other and (hasattr(item, '__dict__') or dataclasses.is_dataclass(kind))
 
 
 def opened(name: str, item: Any, read: Read, held: dict[str, Any]) -> Any:

@@ -208,11 +208,14 @@ def _by_name(forward: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, 
         raise Refused(str(error)) from None
     bound.apply_defaults()
     _, *named = bound.arguments.items()
-    any_of = [one.name for one in signature_of(forward).parameters.values() if one.kind in _ANY]
-    others = [name for name, item in named if name in any_of and item]
+    kinds = {one.name: one.kind for one in signature_of(forward).parameters.values()}
+    others = [name for name, item in named if kinds[name] is inspect.Parameter.VAR_POSITIONAL and item]
     if others:
-        raise Refused(f'its forward takes any arguments ({", ".join(others)})')
-    return {name: item for name, item in named if name not in any_of}
+        raise Refused(f'its forward takes any arguments ({others[0]})')
+    by_keyword = [item for name, item in named if kinds[name] is inspect.Parameter.VAR_KEYWORD]
+    # what it takes by any names has those by which it is given
+    found = {name: item for name, item in named if kinds[name] not in _ANY}
+    return found | {name: item for items in by_keyword for name, item in items.items()}
 
 
 def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ class Summing(nn.Module):
         super().__init__()
         self.maps = nn.Sequential(nn.Linear(WIDTH, WIDTH))
         self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH)])
+        self.factors = nn.ParameterList([nn.Parameter(torch.rand(WIDTH)) for _ in range(2)])
 
     def forward(self, x, edge_index):
         row, col = edge_index
@@ -62,6 +63,13 @@ class Listed(Summing):
         return out * len(self.layers)
 
 
+class Weighed(Summing):
+    def behind(self, out, x):
+        for factor in self.factors:
+            out = out * factor
+        return out * len(self.factors)
+
+
 class Last(Summing):
     def behind(self, out, x):
         return self.layers[-1](out)
@@ -86,10 +94,11 @@ def add(module):
     module.maps.scale = 3.0
     module.maps.append(nn.Linear(WIDTH, WIDTH))
     module.layers.append(nn.Linear(WIDTH, WIDTH))
+    module.factors.append(nn.Parameter(torch.rand(WIDTH)))
 
 
 @pytest.mark.parametrize('is_traced', [False, True])
-@pytest.mark.parametrize('kind', [Scaled, Mapped, Listed, Last])
+@pytest.mark.parametrize('kind', [Scaled, Mapped, Listed, Weighed, Last])
 def test_what_is_added_later(kind, is_traced):
     torch._dynamo.reset()
     module, given = kind(), arguments()

@@ -27,7 +27,7 @@ OF_SIDE_EFFECTS = (
     Mutation(
         'modules that are added later',
         'compiler/watch.py',
-        'return all(tuple(owner._modules) == names for owner, names in structures)',
+        'return all(_names_in(owner) == names for owner, names in structures)',
         'return True',
         f'{_ABSENT} -k added_later',
     ),

@@ -11,9 +11,10 @@ import torch
 from torch_geometric.utils import add_self_loops, is_torch_sparse_tensor, scatter
 
 import pygfuse
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from tests.compiler import own_modules as own
 from tests.compiler.own_modules import EDGES, NODES, WIDTH
-from tests.conv.modules.arguments import arguments_of, assert_same, given
+from tests.conv.modules.arguments import arguments_of, assert_same, assert_same_in_traces, given
 
 
 @pytest.mark.parametrize('kind', [own.Equivariant, own.Mean, own.Scores], ids=lambda k: k.__name__)
@@ -328,7 +329,41 @@ def test_arguments_of_any_number_are_its_own_code_s():
     expected = compiled(**arguments)
     assert compiled.note.reason is None
     torch.testing.assert_close(compiled(*arguments.values(), 1, more={}), expected)
-    assert compiled.note.reason == 'its forward takes any arguments (others, more)'
+    assert compiled.note.reason == 'its forward takes any arguments (others)'
+
+
+class ByAnyName(torch.nn.Module):
+    def forward(self, x, edge_index, *others, **features):
+        row, col = edge_index
+        message = x[row] * features['edge_weight'].view(-1, 1)
+        if 'edge_attr' in features:
+            message = message * features['edge_attr'].sum(dim=-1, keepdim=True)
+        return torch.zeros_like(x).index_add(0, col, message) * features.get('scale', 1.0)
+
+
+def test_arguments_by_any_name():
+    data, module = given(), ByAnyName()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    arguments = {name: data[name] for name in ('x', 'edge_index', 'edge_weight')}
+    for more in ({}, {'edge_attr': data['edge_attr']}, {'scale': 2.0}, {}):
+        torch.testing.assert_close(compiled(**arguments, **more), module(**arguments, **more))
+        assert compiled.note.reason is None
+    assert len(compiled.plans()) == 3
+    assert_same_in_traces(module, {**arguments, 'edge_attr': data['edge_attr']})
+
+
+class EdgesByAnyName(torch.nn.Module):
+    def forward(self, x, **given):
+        row, col = given['edge_index']
+        return torch.zeros_like(x).index_add(0, col, x[row].tanh())
+
+
+def test_few_edges_by_any_name(by_pyg):
+    arguments = {name: given()[name] for name in ('x', 'edge_index')}
+    compiled = pygfuse.compile(EdgesByAnyName())
+    for _ in range(2):
+        torch.testing.assert_close(compiled(**arguments), EdgesByAnyName()(**arguments))
+        assert compiled.note.reason == SO_FEW_EDGES
 
 
 def test_few_edges_run_its_own_code(by_pyg):

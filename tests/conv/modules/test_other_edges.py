@@ -1,9 +1,11 @@
-"""Modules whose edges read values of other edges, as of those that lead back, and that are given a dataclass."""
+"""Modules whose edges read values of other edges, as of those that lead back, and that are given an object."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import types
 
 import pytest
 import torch
@@ -33,6 +35,28 @@ class Molecules:
     @property
     def rows(self):
         return self.x.size(0)
+
+
+@dataclasses.dataclass(repr=False, eq=False, slots=True)
+class InSlots:
+    x: torch.Tensor
+    edge_index: torch.Tensor
+    edge_attr: torch.Tensor
+    back_edge_index: torch.Tensor
+    missing: torch.Tensor = dataclasses.field(init=False)
+
+
+class Plain:
+    def __init__(self, *tensors):
+        self.x, self.edge_index, self.edge_attr, self.back_edge_index = tensors
+        self.others, self.seed = [object()], 3
+
+
+def namespace(*tensors):
+    return types.SimpleNamespace(**dict(zip(NAMES, tensors, strict=True)))
+
+
+NAMES = 'x', 'edge_index', 'edge_attr', 'back_edge_index'
 
 
 class States(nn.Module):
@@ -147,15 +171,16 @@ def test_traces_of_them(kind):
     assert_same_in_traces(kind(), arguments_of(given()))
 
 
-def as_molecules(data):
+def as_molecules(data, kind=Molecules):
     arguments = arguments_of(data)
-    return {'batch': Molecules(*[arguments[name] for name in ('x', 'edge_index', 'edge_attr', 'back')])}
+    return {'batch': kind(*[arguments[name] for name in ('x', 'edge_index', 'edge_attr', 'back')])}
 
 
-def test_an_argument_of_a_dataclass():
+@pytest.mark.parametrize('kind', [Molecules, InSlots, Plain, namespace])
+def test_an_object_with_attributes(kind):
     torch.manual_seed(0)
     module = OfObject()
-    compiled = assert_each_call_is_of_its_own_edges(module, as_molecules)
+    compiled = assert_each_call_is_of_its_own_edges(module, functools.partial(as_molecules, kind=kind))
     assert len(compiled.plans()) == 1
     plain, objects = States(), as_molecules(given())
     plain.load_state_dict(module.state_dict())
@@ -190,6 +215,17 @@ class Counting(OfObject):
 
 
 REASONS = {Computing: 'it reads rows of batch', Counting: 'it reads batch as a whole'}
+
+
+class Proxy(Molecules):
+    def __getattr__(self, name):
+        raise AttributeError(name)
+
+
+def test_attributes_that_are_computed_are_for_the_own_code():
+    compiled = pygfuse.compile(OfObject())
+    compiled(**as_molecules(given(), Proxy))
+    assert compiled.note.reason == 'none of its arguments is an edge_index'
 
 
 @pytest.mark.parametrize('kind', REASONS)
