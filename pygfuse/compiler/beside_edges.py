@@ -9,10 +9,11 @@ import torch
 
 from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges
 from pygfuse.compiler.ir import SHARED, found_in, value
-from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, OF_NODES, Rows
+from pygfuse.compiler.places import NUM_EDGES, NUM_TARGETS, OF_NODES, EdgeColumns, Rows
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.sharing import check_current
 from pygfuse.compiler.structure import rebuilt
-from pygfuse.compiler.symbols import HANDLERS, Symbol, recorded
+from pygfuse.compiler.symbols import HANDLERS, Symbol, recorded, symbols_in
 
 # functions that put rows elsewhere
 _MOVING = 'getitem', 'index_select', 'masked_select', 'cat', 'concat', 'concatenate', 'stack'
@@ -26,6 +27,9 @@ _NEW = 'new_zeros', 'new_ones', 'new_full'
 
 def record_beside_values(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Records a function that is given something made of the edges, beside values perhaps."""
+    if function.__name__ == '__getitem__' and isinstance(args[1], EdgeColumns):
+        check_current(symbols_in(args[:1]))
+        return HANDLERS['getitem'](*args)
     first = args[0][0] if args and isinstance(args[0], (tuple, list)) else args[0]
     is_of_edges = isinstance(first, OfEdges) or (isinstance(first, Symbol) and first.rows == NUM_EDGES)
     if function.__name__.strip('_') in _MOVING and is_of_edges:
@@ -49,7 +53,7 @@ def new_of_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Sym
 
 def as_value(found: Any) -> Any:
     """What is made of the edges as a value of edges, or a shared one; anything else as it is."""
-    if not isinstance(found, MadeOfEdges):
+    if not isinstance(found, MadeOfEdges) or isinstance(found, EdgeColumns):
         return found
     node = REMAKING.get().node_of(found.made)
     return Symbol(node, None if node.residency == SHARED else NUM_EDGES)

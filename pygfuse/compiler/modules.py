@@ -19,7 +19,7 @@ from pygfuse.compiler.ir import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_
 from pygfuse.compiler.kept import all_in_order, computed_for
 from pygfuse.compiler.one_copy import one_of
 from pygfuse.compiler.passes.typed_maps import beside_others
-from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeIndexRows, Place, Rows
+from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeColumns, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import OtherEdges, Remade, Run
 from pygfuse.compiler.remaking import Remaking
@@ -34,6 +34,7 @@ from pygfuse.compiler.written_arguments import WrittenArguments
 # what stands for the edges among the arguments, by the class of what holds them, or for each of their rows
 EDGES = {Tensor: 'edges', tuple: 'edges in a tuple', list: 'edges in a list'}
 ROWS = 'row 0 of edges', 'row 1 of edges'
+COLUMNS = 'columns of edges'
 # how the names of edges begin that a module holds, and is not given
 OF_MODULE = 'self.'
 
@@ -275,10 +276,12 @@ def _symbols(arguments: Mapping[str, Any], remaking: Remaking) -> Iterator[tuple
         yield name, symbol_of(name, _of_an_end(item, remaking.edges.target_row)) if ends is None else ends
 
 
-def _of_edges(item: Any, remaking: Remaking) -> EdgeIndexRows | Place | None:
+def _of_edges(item: Any, remaking: Remaking) -> EdgeIndexRows | EdgeColumns | Place | None:
     edges = remaking.edges
     if isinstance(item, OtherEdges):
         return dataclasses.replace(edges, made=remaking.others[item.name])
+    if item is COLUMNS:
+        return edges.t()
     kind = next((kind for kind, of_kind in EDGES.items() if item is of_kind), None)
     if kind is not None:
         return dataclasses.replace(edges, kind=kind)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.edge_tensors import REMAKING, OfEdges, OfValues, recorded_of_edges
+from pygfuse.compiler.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues, recorded_of_edges
 from pygfuse.compiler.refusal import Refused
 
 # rows of edges, of targets, of sources and of a result of another size: numbers that no width of features has
@@ -322,6 +322,13 @@ class EdgeIndexRows(OfEdges):
 
     contiguous = detach = to
 
+    def t(self) -> EdgeColumns:
+        return EdgeColumns(recorded_of_edges(torch.Tensor.t, (self,), {}).made, self)
+
+    @property
+    def T(self) -> EdgeColumns:
+        return self.t()
+
     def unbind(self, dim: int = 0) -> tuple[Place, Place]:
         if dim not in (0, -2):
             raise Refused('it reads the edges themselves (unbind)')
@@ -350,3 +357,40 @@ class EdgeIndexRows(OfEdges):
         is_target = row == self.target_row
         rows = NUM_SOURCES if self.of_two_sets and not is_target else NUM_TARGETS
         return Place(is_target, (), True if self.to_both else None, rows, self.gathers_apart, made)
+
+
+class EdgeColumns(MadeOfEdges):
+    """Edges with a row for each, ``edge_index.t()``.
+
+    Args:
+        made: What makes them.
+        rows: The same as two rows.
+    """
+
+    def __init__(self, made: Any, rows: EdgeIndexRows) -> None:
+        super().__init__(made)
+        self.rows = rows
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.rows.shape[::-1]
+
+    def t(self) -> EdgeIndexRows:
+        return self.rows
+
+    T = property(t)
+
+    def to(self, *args: Any) -> Any:
+        return self.rows.to(*args).t()
+
+    def long(self) -> Any:
+        return self.to(torch.int64)
+
+    contiguous = detach = to
+
+    def unbind(self, dim: int = 0) -> Any:
+        return self.rows.unbind() if dim in (1, -1) else recorded_of_edges(torch.Tensor.unbind, (self, dim), {})
+
+    def __getitem__(self, key: Any) -> Any:
+        is_column = isinstance(key, tuple) and len(key) == 2 and _is_all(key[0]) and type(key[1]) is int
+        return self.rows[key[1]] if is_column else super().__getitem__(key)

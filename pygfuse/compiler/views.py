@@ -13,9 +13,10 @@ from torch import Tensor
 from pygfuse.compiler.beside_edges import as_given
 from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, rewritten, value
-from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, OF_NODES, OTHER_ENDS, Place
+from pygfuse.compiler.piles import Pile
+from pygfuse.compiler.places import NUM_EDGES, NUM_OTHERS, OF_NODES, OTHER_ENDS, EdgeColumns, EdgeIndexRows, Place
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made
+from pygfuse.compiler.symbols import HANDLERS, Symbol, handler, made, recorded
 
 _INTEGERS = (torch.int64, torch.int32)
 
@@ -121,6 +122,10 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
         key = key[0] if len(key) <= x.dim() else key
     if isinstance(key, Place):
         return _index_select(x, 0, key)
+    if isinstance(key, EdgeIndexRows):
+        return Pile(tuple([_index_select(x, 0, end) for end in key]), is_of_one=True)
+    if isinstance(key, EdgeColumns):
+        return recorded(torch.stack, (tuple([_index_select(x, 0, end) for end in key.rows]), 1))
     if _is_lookup(x, key):
         return _lookup(x, key, True)
     if _is_of_edges(x, key):

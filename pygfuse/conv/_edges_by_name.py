@@ -16,6 +16,8 @@ INDICES = torch.int64, torch.int32
 _NAMES = 'edge_index', 'edges'
 # parts of names of others
 _PARTS_OF_NAMES = 'edge', 'index', 'adj', 'link'
+# the same of edges by columns
+_PARTS_OF_COLUMNS = *_PARTS_OF_NAMES, 'graph', 'bond', 'pair'
 # of two arguments that are rows of indices
 _NAMES_OF_ROWS = (
     ('idx_i', 'idx_j'), ('src', 'dst'), ('row', 'col'), ('senders', 'receivers'), ('edge_src', 'edge_dst'),
@@ -37,6 +39,12 @@ def are_edges(item: Any) -> bool:
         return False
     first, second = item
     return first.dim() == 1 and first.shape == second.shape and first.dtype == second.dtype and first.dtype in INDICES
+
+
+def are_columns(item: Any) -> bool:
+    """Whether something may hold the two ends of each edge by columns, ``[edges, 2]``."""
+    is_table = type(item) is Tensor and item.dim() == 2 and item.shape[1] == 2 and item.shape[0] != 2
+    return is_table and item.dtype in INDICES
 
 
 def are_other_edges(name: str, item: Any) -> bool:
@@ -61,8 +69,16 @@ def names_of_edges(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     rows = [name for name, item in arguments.items() if type(item) is Tensor and item.dim() == 1]
     pairs = [pair for pair in itertools.combinations(rows, 2) if are_edges([arguments[name] for name in pair])]
     named = [pair for pair in _NAMES_OF_ROWS if are_edges([arguments.get(name) for name in pair])]
+    columns = [name for name, item in arguments.items() if are_columns(item) and _says_columns(name)]
+    if not named and len(columns) == 1:
+        return (columns[0],)
     # of more than two indices of as many numbers any two may be
     return named[0] if named else pairs[0] if len(pairs) == 1 else ()
+
+
+def _says_columns(name: str) -> bool:
+    name = name.rpartition('.')[2].lower()
+    return any(part in name for part in _PARTS_OF_COLUMNS)
 
 
 def are_said(names: tuple[str, ...]) -> bool:

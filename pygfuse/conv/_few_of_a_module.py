@@ -88,7 +88,8 @@ class Few(NamedTuple):
             edges = edges[0] if type(edges) in (tuple, list) and edges else edges
             if type(edges) is not Tensor or edges.dim() == 0 or edges.device != self.device:
                 return False
-            count += edges.shape[-1]
+            # rows, or columns
+            count += max(edges.shape)
         return 0 < count * self._num_copies(args, kwargs) < self.fewest
 
     def _num_copies(self, args: tuple, kwargs: Mapping[str, Any]) -> int:

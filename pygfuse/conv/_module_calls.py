@@ -15,14 +15,15 @@ from torch.nn import Embedding, Module, Parameter
 from pygfuse.compiler import Given, Refused
 from pygfuse.compiler.copies import NO_COPIES, OfSeveral
 from pygfuse.compiler.data_objects import Absent, Fields
-from pygfuse.compiler.modules import EDGES, OF_MODULE, ROWS, NumNodes
+from pygfuse.compiler.modules import COLUMNS, EDGES, OF_MODULE, ROWS, NumNodes
 from pygfuse.compiler.places import NUM_TARGETS, Rows
 from pygfuse.compiler.remade import OtherEdges, Run
 from pygfuse.compiler.sparse_matrices import is_of_matrix
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import SIMPLE
 from pygfuse.conv._copies_of_nodes import edges_of_copies, of_all_copies, of_one_copy, of_several
-from pygfuse.conv._edges_by_name import are_edges, are_other_edges, are_said, names_of_edges, signature_of
+from pygfuse.conv._edge_columns import rows_of_columns
+from pygfuse.conv._edges_by_name import are_columns, are_edges, are_other_edges, are_said, names_of_edges, signature_of
 from pygfuse.conv._held_by_name import NOTHING_READ, Read, opened
 from pygfuse.conv._held_edges import held_edges
 from pygfuse.conv._matrix_arguments import sizes_of_matrix
@@ -176,8 +177,7 @@ def call_of(
         num_nodes = tuple([count * nodes for nodes in num_nodes])
     # plans are for one of the numbers that may be
     given |= {} if told else {HELD: nodes[sets[0]]}
-    kind = type(arguments[names[0]])
-    given |= dict(zip(names, (EDGES.get(kind, EDGES[Tensor]),) if len(names) == 1 else ROWS, strict=True))
+    given |= dict(zip(names, (_standing_for(arguments[names[0]]),) if len(names) == 1 else ROWS, strict=True))
     given |= {name: OtherEdges(name) for name in others}
     objects: dict[str, Fields] = {}
     nested = {key: _nested(key, item, given, objects) for key, item in named.items()}
@@ -229,6 +229,11 @@ def _leaves(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, item
 
 
+def _standing_for(edges: Any) -> str:
+    """What stands for edges among the arguments."""
+    return COLUMNS if are_columns(edges) else EDGES.get(type(edges), EDGES[Tensor])
+
+
 def _nested(name: str, item: Any, found: Mapping[str, Any], objects: dict[str, Fields]) -> Any:
     """An argument with other things in the place of its leaves; what holds them by name is added to the objects."""
     if name in found:
@@ -243,6 +248,8 @@ def _nested(name: str, item: Any, found: Mapping[str, Any], objects: dict[str, F
 def as_one(*edges: Any) -> Tensor:
     """Edges as one tensor."""
     edge_index = edges[0] if len(edges) == 1 else edges
+    if are_columns(edge_index):
+        return rows_of_columns(edge_index)
     return edge_index if isinstance(edge_index, Tensor) else torch.stack(tuple(edge_index))
 
 

@@ -19,7 +19,7 @@ from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.traced import places_of
 from pygfuse.compiler.traced_edges import check_traced_shapes, traced_edges
 from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._edges_by_name import are_edges, are_other_edges, names_of, names_of_edges
+from pygfuse.conv._edges_by_name import are_columns, are_edges, are_other_edges, names_of, names_of_edges
 from pygfuse.conv._held_edges import held_edges
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._matrix_arguments import is_matrix, num_entries
@@ -89,6 +89,8 @@ class ModuleTracedByTorch:
             may_hold = within is None and self.num_edges_held() >= fewest_compiled(False)
             return UNTRACED if may_hold and may_break() else _apart(NOT_TRACED, within)
         edge_index = as_one(*[given[name] for name in edges])
+        if are_columns(given[edges[0]]):
+            return _apart(NOT_TRACED, edge_index)
         others = {name: value for name, value in given.items() if name not in edges}
         if any(are_other_edges(name, value) for name, value in others.items()):
             return _apart(NOT_TRACED, edge_index)

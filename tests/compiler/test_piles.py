@@ -18,6 +18,7 @@ REDUCED = {
     'sum': lambda parts: torch.stack(parts).sum(dim=0),
     'sum of the first': lambda parts: torch.sum(torch.stack(parts, dim=0), 0),
     'sum of several': lambda parts: torch.stack([part.relu() for part in parts]).sum((0,)),
+    'product': lambda parts: torch.prod(torch.stack(parts), 0),
     'mean': lambda parts: torch.mean(torch.stack(parts, -3), dim=-3),
 }
 REFUSED = {
@@ -26,9 +27,9 @@ REFUSED = {
     'its dimension kept': lambda parts: parts[0] * torch.stack(parts).sum(0, keepdim=True).flatten(1).sum(-1, True),
     'an extreme': lambda parts: torch.amax(torch.stack(parts), dim=0),
     'an extreme with its place': lambda parts: torch.stack(parts).max(dim=0).values,
-    'a product': lambda parts: torch.prod(torch.stack(parts), 0),
     # of the others the gradient is zero, and not missing
     'a part': lambda parts: torch.stack(parts)[1],
+    'all parts': lambda parts: sum(torch.stack(parts)),
     'some parts': lambda parts: torch.stack(parts)[:2].sum(0),
 }
 

@@ -345,8 +345,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'a pile that keeps its dimension',
         'compiler/piles.py',
-        ' or keepdim:',
-        ':',
+        'if keepdim:',
+        'if False:',
         f'{_PILES} -k refused',
     ),
     Mutation(

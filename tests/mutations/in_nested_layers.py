@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 _ABSENT = 'tests/compiler/test_absent_and_added.py'
+_ENDS = 'tests/conv/modules/test_both_ends.py'
 _LAYERS = 'tests/conv/modules/test_nested_layers.py'
 _NORMALISED = 'tests/compiler/test_normalised.py'
 _OTHERS = 'tests/conv/modules/test_other_edges.py'
@@ -101,6 +102,34 @@ OF_NESTED_LAYERS = (
         'if taker.op in _NEVER_APART and not',
         'if False and not',
         f'{_OTHERS} -k cannot_be_in_memory',
+    ),
+    Mutation(
+        'which column of edges',
+        'compiler/places.py',
+        'return self.rows[key[1]] if is_column',
+        'return self.rows[1 - key[1]] if is_column',
+        f'{_ENDS} -k its_own_code',
+    ),
+    Mutation(
+        'parts of what is stacked',
+        'compiler/piles.py',
+        'if not self._is_of_one:',
+        'if False:',
+        'tests/compiler/test_piles.py -k refused',
+    ),
+    Mutation(
+        'columns that are written to',
+        'conv/_edge_columns.py',
+        'return ATTACHED.keep(columns, _KEY, state, made, held=columns.detach())',
+        'return found if found is not None else _KEPT.setdefault(id(columns), made)\n\n\n_KEPT: dict = {}',
+        f'{_ENDS} -k change_in_place',
+    ),
+    Mutation(
+        'how many edges columns are',
+        'conv/_few_of_a_module.py',
+        'count += max(edges.shape)',
+        'count += edges.shape[-1]',
+        f'{_ENDS} -k few_edges',
     ),
     Mutation(
         'the number of rows as a length',
