@@ -112,6 +112,10 @@ def _matrix(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
     return {'x': x, 'adj': torch.sparse_coo_tensor(edge_index, torch.rand(edge_index.shape[1]), size).coalesce()}
 
 
+def _order(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.randperm(edge_index.shape[1])
+
+
 def _pairs(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randint(x.shape[0], edge_index.shape)
 
@@ -171,6 +175,13 @@ LAYERS: dict[str, CompiledLayer] = {
     'maxima of torch_scatter, own module': CompiledLayer(lambda: own_modules.MaxRelative(CHANNELS), is_wide=True),
     'normalised states, own module': CompiledLayer(
         lambda: own_modules.NormalisedStates(CHANNELS), _with(edge_attr=_of_edges(CHANNELS)), is_wide=True
+    ),
+    'gated gradients, own module': CompiledLayer(lambda: own_modules.GatedGradients(CHANNELS, HEADS), is_wide=True),
+    'relational attention, own module': CompiledLayer(
+        lambda: own_modules.RelationalAttention(NARROW, RELATIONS), _with(edge_type=_types(RELATIONS)), NARROW, True
+    ),
+    'directed states, own module': CompiledLayer(
+        lambda: own_modules.DirectedStates(CHANNELS), _with(edge_attr=_of_edges(CHANNELS), back=_order), is_wide=True
     ),
     'sensor signals, own module': CompiledLayer(
         lambda: own_modules.SensorSignals(CHANNELS // SAMPLES), _signals, is_wide=True

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, Parameter, ReLU, Sequential, SiLU
 from torch_geometric.data import Data
+from torch_geometric.nn import GATConv
 from torch_geometric.utils import softmax
 
 # only one module needs it
@@ -295,3 +296,50 @@ class NormalisedStates(Module):
         state = F.silu(self.begin(edge_attr))
         state = state + F.silu(self.norm(self.of_states(state) + self.source(x)[row] + self.target(x)[col]))
         return torch.zeros_like(x).index_add_(0, col, torch.sigmoid(state) * self.lin(x)[row])
+
+
+class GatedGradients(Module):
+    """A layer of PyG's, and how much of it each node takes, by how it differs along its edges ("Gradient Gating")."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.layer, self.gate = (GATConv(channels, channels // heads, heads=heads) for _ in range(2))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        row, col = edge_index
+        h, gate = self.layer(x, edge_index).relu(), self.gate(x, edge_index)
+        change = torch.zeros_like(gate).index_add_(0, row, (gate[row] - gate[col]).square()).tanh()
+        return (1 - change) * x + change * h
+
+
+class RelationalAttention(Module):
+    """Attention of keys and queries by a matrix of each edge's type, whose weights are returned ("RGAT")."""
+
+    def __init__(self, channels: int, types: int) -> None:
+        super().__init__()
+        self.weight = Parameter(torch.randn(types, channels, channels) / channels**0.5)
+        self.score = Linear(2 * channels, 1)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> tuple[Tensor, Tensor]:
+        row, col = edge_index
+        weight = self.weight[edge_type]
+        key, query = (torch.bmm(x[end].unsqueeze(1), weight).squeeze(1) for end in (row, col))
+        score = F.leaky_relu(self.score(torch.cat([key, query], dim=-1)), 0.2)
+        share = softmax(score, col, num_nodes=x.shape[0])
+        return torch.zeros_like(x).index_add_(0, col, share * key), share
+
+
+class DirectedStates(Module):
+    """States of edges that read those which come into their source, but for that of the edge back ("D-MPNN")."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.begin, self.step, self.end = (Linear(channels, channels) for _ in range(3))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, back: Tensor) -> Tensor:
+        row, col = edge_index
+        first = self.begin(x)[row] + edge_attr
+        states = first.relu()
+        for _ in range(2):
+            states = (first + self.step(_sum(states, col, x.shape[0])[row] - states[back])).relu()
+        return self.end(_sum(states, col, x.shape[0]))

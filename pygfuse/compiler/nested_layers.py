@@ -16,7 +16,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from pygfuse.compiler.edge_tensors import REMAKING
-from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node
+from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, value
 from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_TARGETS, EdgeIndexRows
 from pygfuse.compiler.propagates import propagates
 from pygfuse.compiler.refusal import Refused
@@ -59,6 +59,8 @@ def layer_call(module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Symbol
     remaking, name = REMAKING.get(), type(module).__name__
     if remaking is None or remaking.copies or remaking.edges.of_two_sets:
         raise Refused(f'it calls a layer ({name})')
+    if torch._C._is_any_autocast_enabled():
+        raise Refused('it computes under autocast of its own')
     if any('forward' in part.__dict__ for part in module.modules()):
         raise Refused(f'it calls a layer with a forward that was replaced ({name})')
     nodes: list[Node] = []
@@ -66,7 +68,7 @@ def layer_call(module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Symbol
     found = _of_example(module, template, nodes)
     attributes = {'module': module, 'template': template, 'row': tuple(found.shape[1:]), 'of_type': found.dtype}
     node = Node('layer', tuple(nodes), attributes, TARGET, attributes['row'], found.dtype)
-    return Symbol(node, NUM_TARGETS)
+    return Symbol(node if torch.is_grad_enabled() else value('detach', node), NUM_TARGETS)
 
 
 def _argument(item: Any, nodes: list[Node], name: str) -> Any:

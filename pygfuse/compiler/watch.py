@@ -69,8 +69,10 @@ class Guards:
 
     def moved_by(self, found: Symbol) -> Symbol:
         """Remembers what a normalisation gave, if its statistics move."""
-        if has_statistics(found.node):
-            self.normalised.append(found.node)
+        # within a block without gradients it is detached
+        node = found.node.args[0] if found.node.op == 'detach' else found.node
+        if has_statistics(node):
+            self.normalised.append(node)
         return found
 
     def add(self, owner: Any, name: str, found: Any) -> None:

@@ -27,6 +27,20 @@ OF_NESTED_LAYERS = (
         f'{_LAYERS} -k nobody_reads',
     ),
     Mutation(
+        'layers without gradients',
+        'compiler/nested_layers.py',
+        "return Symbol(node if torch.is_grad_enabled() else value('detach', node), NUM_TARGETS)",
+        'return Symbol(node, NUM_TARGETS)',
+        f'{_LAYERS} -k without_gradients',
+    ),
+    Mutation(
+        'statistics that move where there are no gradients',
+        'compiler/watch.py',
+        "node = found.node.args[0] if found.node.op == 'detach' else found.node",
+        'node = found.node',
+        f'{_LAYERS} -k without_gradients',
+    ),
+    Mutation(
         'hooks of layers whose copy is called',
         'compiler/nested_layers.py',
         'part._forward_hooks.clear()',

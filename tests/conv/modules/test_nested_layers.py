@@ -155,6 +155,45 @@ def test_statistics_of_a_layer_that_nobody_reads():
     torch.testing.assert_close(dict(compiled.named_buffers()), dict(module.named_buffers()))
 
 
+class Frozen(Gated):
+    """One layer has no gradients, and another one is called for its statistics alone."""
+
+    def forward(self, x, edge_index):
+        with torch.no_grad():
+            h = self.layer(x, edge_index).relu()
+            self.gate(h, edge_index)
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]] * h[edge_index[1]].tanh())
+
+
+def test_layers_without_gradients():
+    torch.manual_seed(0)
+    module, arguments = Frozen(LAYERS['GINConv']()), of_module(given())
+    arguments['x'].requires_grad_()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    outs = [one(**arguments) for one in (compiled, module)]
+    torch.testing.assert_close(*outs)
+    torch.testing.assert_close(*[torch.autograd.grad(out.sum(), arguments['x']) for out in outs])
+    assert compiled.note.reason is None
+    assert not any(torch.autograd.grad(compiled(**arguments).sum(), list(compiled.parameters()), allow_unused=True))
+    module(**arguments)
+    torch.testing.assert_close(dict(compiled.named_buffers()), dict(module.named_buffers()))
+
+
+class Casting(Gated):
+    def forward(self, x, edge_index):
+        with torch.autocast('cpu', torch.bfloat16):
+            h = self.layer(x, edge_index)
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]] * h[edge_index[1]].float())
+
+
+def test_layers_within_a_cast_run_with_the_own_code():
+    torch.manual_seed(0)
+    module, arguments = Casting(LAYERS['GCNConv']()), of_module(given())
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    torch.testing.assert_close(compiled(**arguments), module(**arguments))
+    assert 'autocast' in compiled.note.reason
+
+
 def test_dropout_of_one_layer_is_drawn_for_each_call_of_it():
     class Twice(Gated):
         def forward(self, x, edge_index):
