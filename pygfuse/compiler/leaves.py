@@ -204,6 +204,21 @@ def norm_call(module: Module, x: Any, *given: Any) -> Any:
     return made('norm_of_nodes', x, *given, module=module)
 
 
+def sequential_call(watched: Any, module: Module, *args: Any, **kwargs: Any) -> Any:
+    """``torch_geometric.nn.Sequential.__call__``, by the names of what each of its parts takes and returns.
+
+    Raises:
+        Refused: If PyG has written a forward for another one, which its class has since, and none for this one.
+    """
+    if 'forward' not in module.__dict__ and type(module).forward.__module__ != type(module).__module__:
+        raise Refused('a Sequential whose forward is that of another one')
+    values = {**dict(zip(module.signature.param_dict, args, strict=False)), **kwargs}
+    for part in module._children:
+        out = getattr(watched, part.name)(*[values[name] for name in part.param_names])
+        values |= zip(part.return_names, (out,) if len(part.return_names) == 1 else out, strict=True)
+    return out
+
+
 def checkpoint(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """`torch.utils.checkpoint.checkpoint`: what is computed again for backward is for the plan to say."""
     return function(*args, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINTS})
@@ -263,10 +278,20 @@ def _or_real(leaf: Callable, real: Callable) -> Callable:
         if len(symbols) == 2 and are_of_nodes(symbols) and not any(isinstance(a, OfEdges) for a in given):
             # nodes in groups, graphs of a batch for example
             bound = signature.bind(*args, **kwargs)
+            _say_number_of_groups(bound)
             return HANDLERS[ANY_OF_NODES](real, bound.args, bound.kwargs)
         return leaf(*args, **kwargs)
 
     return either
+
+
+def _say_number_of_groups(bound: inspect.BoundArguments) -> None:
+    """Gives a function of groups of nodes their number, which it would read of their numbers itself."""
+    index = bound.arguments.get('index')
+    for name in ('dim_size', 'num_nodes'):
+        is_unsaid = name in bound.signature.parameters and bound.arguments.get(name) is None
+        if is_unsaid and isinstance(index, Symbol) and bound.arguments.get('out') is None:
+            bound.arguments[name] = index.max().item() + 1
 
 
 def _scattered(reduce: str | None = None) -> Callable:

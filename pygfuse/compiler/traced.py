@@ -19,11 +19,12 @@ from torch.nn import Module
 from pygfuse.compiler.along_edges import AlongEdges
 from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.ir import Node
+from pygfuse.compiler.namespaces import file_of
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.plan import Plan
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.surroundings import NUMBERS
-from pygfuse.compiler.watch import file_of, is_changed
+from pygfuse.compiler.watch import is_changed
 from pygfuse.compiler.weighed import RETURNED_WEIGHTS, Weighed
 from pygfuse.compiler.written import written
 from pygfuse.ops import Edges

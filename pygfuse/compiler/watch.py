@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,12 +12,14 @@ from torch import Tensor
 from torch.nn import BatchNorm1d, Module, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.inspector import Inspector
+from torch_geometric.nn import Sequential as PyGSequential
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.counters import Counter, holds
 from pygfuse.compiler.ir import EDGE, SHARED, Node, has_statistics, leaf
-from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call
+from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call, sequential_call
+from pygfuse.compiler.namespaces import Namespace
 from pygfuse.compiler.nested_layers import is_layer, layer_call
 from pygfuse.compiler.places import NUM_EDGES, OF_NODES
 from pygfuse.compiler.refusal import Refused
@@ -294,6 +295,9 @@ class Watched:
             guards.hooked.append(module)
             raise Refused(f'a hook is registered on a {type(module).__name__}')
         guards.unhooked.append(module)
+        if type(module) is PyGSequential:
+            guards.add(module, '_children', module._children)
+            return sequential_call(self, module, *args, **kwargs)
         call = written_class(type(module)).__call__
         if isinstance(module, Aggregation):
             return aggregation_call(self, *args, **kwargs)
@@ -368,26 +372,8 @@ def written_class(kind: type) -> type:
 
 def is_changed(module: Module) -> bool:
     """Whether a call of a module is more than the forward of its class."""
-    return has_hooks(module) or 'forward' in module.__dict__
+    return has_hooks(module) or ('forward' in module.__dict__ and type(module) is not PyGSequential)
 
 
 def _parts(watched: Watched) -> tuple[Module, Guards]:
     return object.__getattribute__(watched, '_module'), object.__getattribute__(watched, '_guards')
-
-
-class Namespace:
-    """A dict, as a file's globals are one, whose values are read as attributes."""
-
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
-
-    def __getattr__(self, name: str) -> Any:
-        return self._namespace.get(name)
-
-
-def file_of(owner: Any) -> types.ModuleType | None:
-    """The imported file that holds the globals which something stands for, if it does."""
-    if not isinstance(owner, Namespace):
-        return None
-    found = sys.modules.get(owner.__name__)
-    return found if found is not None and vars(found) is owner._namespace else None

@@ -27,6 +27,20 @@ OF_NESTED_LAYERS = (
         f'{_LAYERS} -k nobody_reads',
     ),
     Mutation(
+        'the number of groups of nodes',
+        'compiler/leaves.py',
+        'bound.arguments[name] = index.max().item() + 1',
+        'pass',
+        f'{_LAYERS} -k number_of_graphs',
+    ),
+    Mutation(
+        'models whose layers have names',
+        'compiler/watch.py',
+        'return sequential_call(self, module, *args, **kwargs)',
+        'pass',
+        f'{_LAYERS} -k models_of',
+    ),
+    Mutation(
         'layers without gradients',
         'compiler/nested_layers.py',
         "return Symbol(node if torch.is_grad_enabled() else value('detach', node), NUM_TARGETS)",
