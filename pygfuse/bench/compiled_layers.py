@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from torch.nn import Linear, Module, ReLU, Sequential
 from torch_geometric.data import Data
 from torch_geometric.nn.models.dimenet import InteractionBlock
 
+import pygfuse
 from pygfuse.bench import modules_that_make_edges as of_made_edges
 from pygfuse.bench import own_messages as own
 from pygfuse.bench import own_modules
@@ -295,6 +297,12 @@ LAYERS: dict[str, CompiledLayer] = {
 
 
 _PACKAGES = {'PANConv': 'torch_sparse', 'maxima of torch_scatter, own module': 'torch_scatter'}
+
+
+def fused_copy(plain: Module) -> Module:
+    """A copy of a layer that is compiled, and has its layers fused if there are any within it."""
+    layers = [type(part) for part in plain.modules() if isinstance(part, pyg.MessagePassing)]
+    return pygfuse.fuse(copy.deepcopy(plain), include=[type(plain), *layers])
 
 
 def layers() -> dict[str, CompiledLayer]:

@@ -27,9 +27,9 @@ from torch_geometric.index import index2ptr
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import coalesce, remove_self_loops
 
-import pygfuse
 from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
 from pygfuse.bench.cases.compiled import output_of, step_of
+from pygfuse.bench.compiled_layers import fused_copy
 from pygfuse.bench.compiled_layers import layers as compiled_layers
 from pygfuse.bench.graphs import power_law
 from pygfuse.bench.layers import IN_CHANNELS, Layer, Training, check_fused, layers
@@ -150,7 +150,7 @@ def _compiled(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
     """The same of one that is compiled."""
     made = compiled_layers()[layer]
     plain = made.make()
-    fused = pygfuse.fuse(copy.deepcopy(plain), include=type(plain))
+    fused = fused_copy(plain)
     x = torch.randn(nodes, made.channels, requires_grad=True)
     given = dict(made.given(x, pairs))
     grad = torch.randn_like(output_of(plain, given))

@@ -24,7 +24,7 @@ from torch.nn import Module
 import pygfuse
 from pygfuse.bench.by_torch import compiled_step
 from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
-from pygfuse.bench.compiled_layers import ATTENTION, CHANNELS, layers
+from pygfuse.bench.compiled_layers import ATTENTION, CHANNELS, fused_copy, layers
 from pygfuse.bench.datasets import amazon, tolokers
 from pygfuse.bench.graphs import GraphData, power_law
 from pygfuse.bench.layers import check_fused, product
@@ -92,7 +92,7 @@ def compiled(options: Options, layer: str, graph: str) -> Measurement:
     edge_index, num_nodes = graph_of(options, graph)
     made = layers()[layer]
     plain = made.make()
-    fused = pygfuse.compile(copy.deepcopy(plain))
+    fused = fused_copy(plain)
     x = torch.randn(num_nodes, made.channels, requires_grad=True)
     given = made.given(x, edge_index)
     walks = Walks('forward', 'forward')
