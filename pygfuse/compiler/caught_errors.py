@@ -107,17 +107,19 @@ def without_caught_errors(function: Callable, caught: Mapping[types.CodeType, fr
 
 @contextlib.contextmanager
 def _traced(caught: Mapping[types.CodeType, frozenset[int]], reached: set[int]) -> Iterator[None]:
-    """A ``with`` block in which lines that are reached are remembered."""
+    """A ``with`` block in which lines that are reached are remembered; who traces already goes on with all else."""
+    before = sys.gettrace()
 
-    def of_frame(frame: types.FrameType, event: str, _: Any) -> Callable | None:
-        return of_line if frame.f_code in caught else None
+    def of_frame(frame: types.FrameType, event: str, argument: Any) -> Callable | None:
+        if frame.f_code in caught:
+            return of_line
+        return None if before is None else before(frame, event, argument)
 
     def of_line(frame: types.FrameType, event: str, _: Any) -> Callable:
         if frame.f_lineno in caught[frame.f_code]:
             reached.add(frame.f_lineno)
         return of_line
 
-    before = sys.gettrace()
     sys.settrace(of_frame)
     try:
         yield

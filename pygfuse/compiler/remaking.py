@@ -252,9 +252,7 @@ class Remaking:
     as_written = staticmethod(beside_edges.as_written)
 
     def _recorded(self, function: Callable, args: tuple, keywords: tuple, draw: object | None) -> Any:
-        # a call draws as many numbers as one of the code that was written
-        with torch.random.fork_rng(devices=(), enabled=draw is not None):
-            few, many = on_examples(function, args, keywords)
+        few, many = on_examples(function, args, keywords)
         key = function, _key(args), _key(keywords), torch.is_grad_enabled(), draw
         is_drawn = draw is not None or any(one.is_drawn for one in found_in(Made, (args, keywords)))
         if isinstance(few, Tensor):

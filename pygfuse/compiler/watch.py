@@ -63,6 +63,7 @@ class Guards:
         self.held: dict[tuple[int, str], Any] = {}
         self._seen: set[tuple[int, str]] = set()
         self._namespaces: dict[int, Namespace] = {}
+        self._watched: dict[int, Watched] = {}
 
     def namespace(self, found: dict[str, Any]) -> Namespace:
         """The globals of a module, or a dict, as something that is guarded: always the same for the same."""
@@ -124,6 +125,10 @@ class Guards:
         if type(found) not in (Tensor, torch.nn.Parameter):
             self.add(found, '__class__', type(found))
             raise Refused(f'{name} is a {type(found).__name__}')
+
+    def watched(self, module: Module) -> Watched:
+        """What stands for a module: always the same, as code may ask whether two are one."""
+        return self._watched.setdefault(id(module), Watched(module, self))
 
     def has_seen(self, owner: Any, name: str) -> bool:
         """Whether something was read."""
@@ -260,7 +265,7 @@ class Watched:
             return Symbol(leaf(name, SHARED, found.shape, found.dtype, (module, name)), None)
         if isinstance(found, Module):
             guards.add(module, name, found)
-            return Watched(found, guards)
+            return guards.watched(found)
         if (id(module), name) in guards.counters and type(found) is int:
             return Counter(module, name, guards.compared)
         if type(found) is Inspector:

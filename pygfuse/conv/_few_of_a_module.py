@@ -107,4 +107,4 @@ def _part(held: Any, part: int | str) -> Any:
         return held
     if type(part) is int:
         return held[part] if type(held) in (tuple, list) and part < len(held) else None
-    return held_in(held)[part] if holds_by_name(held) and part in held_in(held) else None
+    return held_in(held).get(part, None) if holds_by_name(held) else None

@@ -85,8 +85,10 @@ def opened(name: str, item: Any, read: Read, held: dict[str, Any]) -> Any:
     if not holds_by_name(item):
         return item
     held[name] = item
-    found = _simple(item) if name not in read else ((key, _read(item, name, key)) for key in sorted(read[name].names))
-    return Fields(type(item), dict(found))
+    items = held_in(item)
+    if name not in read:
+        return Fields(type(item), dict(_simple(items)))
+    return Fields(type(item), {key: _read(item, items, name, key) for key in sorted(read[name].names)})
 
 
 def read_by(objects: Mapping[str, Fields], known: Read) -> Read:
@@ -108,21 +110,19 @@ def _names_read(fields: Fields, known: Names | None) -> Names:
     return Names(frozenset(fields.read.union(fields.items if has_missed else ())), not has_missed)
 
 
-def _simple(item: Any) -> Iterator[tuple[str, Any]]:
+def _simple(items: Any) -> Iterator[tuple[str, Any]]:
     """What an object holds, but for what no module is compiled with."""
-    held = held_in(item)
-    for key in held.keys():  # noqa: SIM118  data goes through pairs
-        found = held[key]
+    for key in items.keys():  # noqa: SIM118  data goes through pairs
+        found = items[key]
         # a matrix may have no fused form, and nobody may read it
         if type(key) is str and (type(found) in SIMPLE or type(found) is Tensor) and not is_matrix(found):
             yield key, found
 
 
-def _read(item: Any, name: str, key: str) -> Any:
-    """What is read of an object by a name."""
-    held = held_in(item)
-    if key in held:
-        return held[key]
+def _read(item: Any, items: Any, name: str, key: str) -> Any:
+    """What is read of an object, which holds these items, by a name."""
+    if key in items:
+        return items[key]
     if isinstance(item, dict):
         return Absent
     if key in _COUNTS and hasattr(item, key):

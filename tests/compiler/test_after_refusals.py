@@ -135,6 +135,25 @@ def test_how_an_argument_of_a_message_lies_in_memory():
         assert compiled.note.reason == 'it asks how an argument lies in memory'
 
 
+class Tied(Mapped):
+    def __init__(self, lin, other):
+        super().__init__(lin)
+        self.other = other
+
+    def forward(self, x, edge_index):
+        out = super().forward(x, edge_index)
+        return out if self.lin is self.other else out * 2
+
+
+def test_whether_two_modules_are_one():
+    torch.manual_seed(0)
+    lin, given = nn.Linear(WIDTH, WIDTH), arguments()
+    for module in (Tied(lin, lin), Tied(lin, nn.Linear(WIDTH, WIDTH))):
+        compiled = pygfuse.compile(copy.deepcopy(module))
+        torch.testing.assert_close(compiled(**given), module(**given))
+        assert compiled.note.reason is None
+
+
 def test_whether_two_arguments_are_one():
     module, given = Comparing(), arguments()
     compiled = pygfuse.compile(copy.deepcopy(module))

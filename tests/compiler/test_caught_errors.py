@@ -74,6 +74,27 @@ class Within(Joined):
         return torch.stack([found(part) for part in out.unbind(1)], dim=1)
 
 
+class HandedOn(Joined):
+    """What catches errors is called by something else that does."""
+
+    def join(self, out, more):
+        def caught(x):
+            try:
+                return x.item()
+            except BaseException:
+                return x.cos()
+
+        return self.calling(caught, out)
+
+    def calling(self, function, out):
+        if out is None:
+            try:
+                out = function(out)
+            except TypeError:
+                out = 0
+        return function(out)
+
+
 class Waiting(Joined):
     def forward(self, x, edge_index):
         return sum(super().forward(x, edge_index))
@@ -115,6 +136,13 @@ def test_what_is_caught_of_a_message():
     for scale, reason in ((None, None), (2.0, CATCHES), ('a', CATCHES), (None, None)):
         compiled.scale = scale
         assert_own(compiled, Message(scale), given, reason)
+
+
+def test_what_is_handed_on_is_watched():
+    module, given, before = HandedOn(), arguments(), sys.gettrace()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    assert_own(compiled, module, given, CATCHES)
+    assert sys.gettrace() is before
 
 
 def test_a_capture_s_own_errors_are_not_caught():

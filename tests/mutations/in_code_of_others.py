@@ -182,6 +182,20 @@ OF_CODE_OF_OTHERS = (
         'tests/compiler/test_caught_errors.py -k own_code',
     ),
     Mutation(
+        'what is handed on to other code that catches errors',
+        'compiler/caught_errors.py',
+        'return None if before is None else before(frame, event, argument)',
+        'return None',
+        'tests/compiler/test_caught_errors.py -k handed_on',
+    ),
+    Mutation(
+        'whether two modules are one',
+        'compiler/watch.py',
+        'return self._watched.setdefault(id(module), Watched(module, self))',
+        'return Watched(module, self)',
+        'tests/compiler/test_after_refusals.py -k modules_are_one',
+    ),
+    Mutation(
         'what an object holds in slots',
         'conv/_held_by_name.py',
         'return {**in_slots, **getattr',

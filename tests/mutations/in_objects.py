@@ -75,7 +75,7 @@ OF_OBJECTS = (
     Mutation(
         'few edges within objects',
         'conv/_few_of_a_module.py',
-        'return held_in(held)[part] if holds_by_name(held) and part in held_in(held) else None',
+        'return held_in(held).get(part, None) if holds_by_name(held) else None',
         'return None',
         f'{_OBJECTS} -k few_edges',
     ),

@@ -73,13 +73,6 @@ OF_REMADE_EDGES = (
         f'{_CHOSEN} -k there_were_before',
     ),
     Mutation(
-        'numbers that are drawn by a capture, too',
-        'compiler/remaking.py',
-        'enabled=draw is not None',
-        'enabled=False',
-        f'{_CHOSEN} -k that_are_drawn',
-    ),
-    Mutation(
         'numbers that are drawn once',
         'compiler/remaking.py',
         'object() if is_drawn else None',
