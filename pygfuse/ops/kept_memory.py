@@ -16,6 +16,8 @@ from torch.library import CustomOpDef
 from pygfuse.ops.compiled_graphs import register_fake
 
 _LOWERING = 'torch._inductor.lowering'
+# what names the memory that the compiler writes nothing else into, by versions: the former it frees
+_KEPT = 'never_reuse_but_free_buffers', 'never_reuse_buffers'
 _CANNOT_KEEP = (
     'torch.compile of this version may write into the memory of edges, from which pygfuse cannot keep it: use '
     "backend='aot_eager', or another version of torch"
@@ -50,17 +52,17 @@ def _keep(overload: OpOverload) -> None:
     from torch._inductor.virtualized import V
 
     place = [argument.name for argument in overload._schema.arguments].index('token')
-    may_keep = 'never_reuse_buffers' in PythonWrapperCodegen.can_reuse.__code__.co_names
+    kept = next((name for name in _KEPT if name in PythonWrapperCodegen.can_reuse.__code__.co_names), None)
     # strides are as the operator's tags say
     lowering.make_fallback(overload, warn=False)
     as_operator = lowering.lowerings[overload]
 
     def lowered(*given: object, **named: object) -> object:
-        if not may_keep:
+        if kept is None:
             raise RuntimeError(_CANNOT_KEEP)
         token = given[place]
         token.realize()
-        V.graph.never_reuse_buffers.add(token.get_name())
+        getattr(V.graph, kept).add(token.get_name())
         return as_operator(*given, **named)
 
     lowering.lowerings[overload] = lowered
