@@ -15,10 +15,11 @@ from pygfuse.compiler.sharing import check_current
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.symbols import HANDLERS, Symbol, recorded, symbols_in
 
-# functions that put rows elsewhere
-_MOVING = 'getitem', 'index_select', 'masked_select', 'cat', 'concat', 'concatenate', 'stack'
-# those of them that read rows
+# functions that read rows, and those that put tensors one behind the other, or side by side
 _READING = 'getitem', 'index_select'
+_JOINING = 'cat', 'concat', 'concatenate', 'stack'
+# all that put rows elsewhere
+_MOVING = *_READING, *_JOINING, 'masked_select'
 # those that make a tensor of one number, and that number if it is no argument
 _FILLED = {'zeros': 0.0, 'zeros_like': 0.0, 'new_zeros': 0.0, 'ones': 1.0, 'ones_like': 1.0, 'new_ones': 1.0}
 _FULL = 'full', 'full_like', 'new_full'
@@ -30,15 +31,21 @@ def record_beside_values(function: Callable, args: tuple, kwargs: dict[str, Any]
     if function.__name__ == '__getitem__' and isinstance(args[1], EdgeColumns):
         check_current(symbols_in(args[:1]))
         return HANDLERS['getitem'](*args)
-    first = args[0][0] if args and isinstance(args[0], (tuple, list)) else args[0]
+    first, name = args[0][0] if args and isinstance(args[0], (tuple, list)) else args[0], function.__name__.strip('_')
     is_of_edges = isinstance(first, OfEdges) or (isinstance(first, Symbol) and first.rows == NUM_EDGES)
-    if function.__name__.strip('_') in _MOVING and is_of_edges:
+    if name in _MOVING and is_of_edges:
         try:
             return REMAKING.get().record(function, args, kwargs)
         except Refused:
-            if not isinstance(first, Symbol) or function.__name__.strip('_') not in _READING:
+            is_read = isinstance(first, Symbol) and name in _READING
+            if not is_read and not (name in _JOINING and _dim_of(args, kwargs) != 0):
                 raise
     return recorded(function, *rebuilt((args, kwargs), as_value))
+
+
+def _dim_of(args: tuple, kwargs: dict[str, Any]) -> int:
+    """Along which dimension tensors are joined."""
+    return args[1] if len(args) > 1 else kwargs.get('dim', kwargs.get('axis', 0))
 
 
 def new_of_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Symbol | None:

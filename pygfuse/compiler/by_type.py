@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from pygfuse.compiler.ir import EDGE, TARGET, Node, of_input
+from pygfuse.compiler.ir import EDGE, TARGET, Node, of_input, set_of_edges
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges
 from pygfuse.ops.pairs import gathered, walked
@@ -31,7 +31,7 @@ def why_no_types(types: Iterable[tuple[Node, int]], edges: Edges, given: Mapping
         if torch.compiler.is_compiling():
             return 'torch compiles'
         try:
-            relations_of(edges, of_input(node, given), count)
+            relations_of(edges.of_set(set_of_edges(node)), of_input(node, given), count)
         except ValueError:
             return 'types of edges that are no rows of their table'
     return None

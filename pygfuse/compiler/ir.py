@@ -26,6 +26,10 @@ REDUCTIONS = 'reduce', 'reduce_to_sources'
 OF_ALL_EDGES = ('softmax', 'softmax_of_sources', *REDUCTIONS, 'batch_norm')
 # modules that take the rows of all edges, or of all nodes, together: normalisations, and layers with such in them
 NORMALISATIONS = 'batch_norm', 'norm_of_nodes', 'layer'
+# what layers within a module give
+PARTS_OF_LAYERS = 'targets_of_layer', 'sources_of_layer', 'edges_of_layer'
+# values of edges that are there before edges are looked at
+_IN_MEMORY = 'input', 'kept', 'numbers_of_edges', 'edges_of_layer'
 # any number that no width of features has
 _ROWS = 10007
 
@@ -200,7 +204,7 @@ def is_brought(node: Node) -> bool:
     """
     if node.op == 'detach':
         return is_brought(node.args[0])
-    return node.residency != EDGE or node.op in ('input', 'kept', 'numbers_of_edges') or _is_looked_up(node)
+    return node.residency != EDGE or node.op in _IN_MEMORY or _is_looked_up(node)
 
 
 def _is_looked_up(node: Node) -> bool:

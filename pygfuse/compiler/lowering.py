@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pygfuse.compiler import positions
 from pygfuse.compiler.emission import Factors, Function, Operands, contains, is_leaf
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, in_order, nodes_in
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, nodes_in
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.passes.subexpressions import shared
 from pygfuse.compiler.positions import Places
@@ -111,8 +111,9 @@ def lowered(reduction: Node) -> Walk:
     message = reduction.args[0]
     if message.residency == SHARED:
         raise Refused('messages that do not depend on the edge')
-    dtypes = {n.dtype for n in in_order(message) if n.dtype.is_floating_point}
-    if len(dtypes) > 1:
+    # what nodes have, or nobody, may be computed of others
+    read = [message, *(value for node in computed_on_edges(message) for value in (node, *node.parents()))]
+    if len({node.dtype for node in read if node.dtype.is_floating_point}) > 1:
         raise Refused('values of several types')
     found, reasons = None, []
     for heads in _numbers_of_heads(message):

@@ -21,7 +21,7 @@ from pygfuse.compiler.one_copy import one_of
 from pygfuse.compiler.passes.typed_maps import beside_others
 from pygfuse.compiler.places import NUM_SOURCES, NUM_TARGETS, EdgeColumns, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.remade import OtherEdges, Remade, Run
+from pygfuse.compiler.remade import Made, OtherEdges, Remade, Run
 from pygfuse.compiler.remaking import Remaking
 from pygfuse.compiler.remaking_of_copies import RemakingOfCopies
 from pygfuse.compiler.sparse_matrices import is_of_matrix, matrix_of
@@ -85,6 +85,7 @@ class CapturedModule(Captured):
         written: The arguments into which it writes, and what.
         remade_by: What is made of the edges of a call; None if they are read as they are.
         asks_for_edges: Whether it asks whether there are edges.
+        for_layers: What makes those arguments of layers within it that are no values of a plan, by name.
     """
 
     returned: Any
@@ -93,10 +94,11 @@ class CapturedModule(Captured):
     written: tuple[tuple[str, Returned], ...] = ()
     remade_by: Remade | None = None
     asks_for_edges: bool = False
+    for_layers: Mapping[str, Made] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def calls_layers(self) -> bool:
-        """Whether layers within it run as they are, on the edges of a call."""
+        """Whether layers within it run as they are."""
         return any(node.op == 'layer' for node in all_in_order(self.output))
 
     def returns(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
@@ -208,7 +210,8 @@ def _captured(
     if not walked:
         in_layers = any(node.op == 'layer' for node in nodes)
         raise Refused('only its layers read edges, which run as they are' if in_layers else 'it reduces nothing')
-    if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):
+    is_one_walk = len(walked) == 1 and not remaking.reads_several
+    if not is_one_walk and any(node.op == 'typed_map' for node in nodes):
         # from pairs of types and sources lead other edges than those of the rest
         result = dataclasses.replace(result, output=beside_others(result.output))
         nodes = all_in_order(result.output)
@@ -227,7 +230,7 @@ def _captured(
         fields['remade_by'] = remaking.remade(nodes, of_edges)
     if remaking.copies and fields['remade_by'] and any(one.residency == EDGE for one in results_of(result.output)):
         raise Refused('values of edges that are made anew, of several copies')
-    fields['asks_for_edges'] = remaking.asks_for_edges
+    fields |= {'asks_for_edges': remaking.asks_for_edges, 'for_layers': remaking.for_layers}
     return CapturedModule(**fields, **found[-1], target_row=edges.target_row)
 
 
@@ -244,8 +247,7 @@ def _check_sets(result: Captured, nodes: Sequence[Node]) -> None:
     """Raises a Refused where something is known of all edges that is so of each set alone."""
     if result.ends_early or result.sizes:
         raise Refused('a reduction of several sets of edges without the number of nodes')
-    of_all = 'typed_map', 'typed_product', 'largest'
-    if any(node.op in of_all or node.attributes.get('counted') == EDGE for node in nodes):
+    if any(node.op == 'largest' or node.attributes.get('counted') == EDGE for node in nodes):
         raise Refused('what is of all edges, of several sets of edges')
 
 

@@ -1,6 +1,7 @@
-"""Layers of PyG's within a module that is captured whole: each runs as it is, on the edges of the call.
+"""Layers of PyG's within a module that is captured whole: each runs as it is, on edges of the call or made of these.
 
-Of the module they are a function of nodes; how a layer sends its messages is its own affair, and may be fused, too.
+Of the module they are functions of nodes and edges; how a layer sends its messages is its own affair, and may be fused,
+too. What it is given that no plan computes, such as edges with self-loops, is made before the plan runs.
 """
 
 from __future__ import annotations
@@ -15,27 +16,39 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from pygfuse.compiler.edge_tensors import REMAKING
-from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, value
-from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_TARGETS, EdgeIndexRows
+from pygfuse.compiler.edge_tensors import REMAKING, OfEdges
+from pygfuse.compiler.examples import EXAMPLE_NODES, example_edges
+from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, value
+from pygfuse.compiler.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Rows
 from pygfuse.compiler.propagates import propagates
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.remade import Made
 from pygfuse.compiler.sharing import check_current
 from pygfuse.compiler.structure import rebuilt
 from pygfuse.compiler.surroundings import is_constant
 from pygfuse.compiler.symbols import Symbol
 
-# under which name a plan finds the edges of a call among its tensors
-EDGES_OF_CALL = 'the edges of the call'
-# nodes and edges of an example
-_EXAMPLE = (0, 1, 2, 0), (1, 2, 0, 2)
+# rows of an example: of targets, and of sources that are other nodes
+_NODES = {TARGET: EXAMPLE_NODES[0], SOURCE: EXAMPLE_NODES[0] + 1}
+_OF_LAYER = {
+    TARGET: ('targets_of_layer', NUM_TARGETS),
+    SOURCE: ('sources_of_layer', NUM_SOURCES),
+    EDGE: ('edges_of_layer', NUM_EDGES),
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class _Argument:
-    """An argument of a layer that a plan computes, or the edges of the call, which have no place."""
+class _Computed:
+    """An argument of a layer that a plan computes."""
 
-    place: int | None
+    place: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _MadeBefore:
+    """An argument of a layer that is made before a plan runs."""
+
+    name: str
 
 
 def is_layer(module: Module) -> bool:
@@ -46,18 +59,18 @@ def is_layer(module: Module) -> bool:
     return propagates(getattr(kind, 'plain', kind))
 
 
-def layer_call(module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Symbol:
-    """The call of a layer, of values of all nodes: one more of them.
+def layer_call(module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+    """The call of a layer: values of all nodes, or of the edges of the call, one or several.
 
     Args:
         module: The layer.
-        args, kwargs: What it is given: values of nodes, edges and their values as the call brings them, constants.
+        args, kwargs: What it is given: values of nodes, edges and their values, constants.
 
     Raises:
-        Refused: If it is given anything else, or gives anything else than a row of floating numbers for each node.
+        Refused: If it is given anything else, or gives anything else than rows of floating numbers.
     """
     remaking, name = REMAKING.get(), type(module).__name__
-    if remaking is None or remaking.copies or remaking.edges.of_two_sets:
+    if remaking is None or remaking.copies:
         raise Refused(f'it calls a layer ({name})')
     if torch._C._is_any_autocast_enabled():
         raise Refused('it computes under autocast of its own')
@@ -65,70 +78,133 @@ def layer_call(module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Symbol
         raise Refused(f'it calls a layer with a forward that was replaced ({name})')
     nodes: list[Node] = []
     template = rebuilt((args, dict(kwargs)), lambda item: _argument(item, nodes, name))
-    found = _of_example(module, template, nodes)
-    attributes = {'module': module, 'template': template, 'row': tuple(found.shape[1:]), 'of_type': found.dtype}
-    node = Node('layer', tuple(nodes), attributes, TARGET, attributes['row'], found.dtype)
-    return Symbol(node if torch.is_grad_enabled() else value('detach', node), NUM_TARGETS)
+    edges = _edges_in(template)
+    # whatever mode it is in when it is called
+    found, others = (_of_example(module, template, edges, nodes, is_training) for is_training in (False, True))
+    if _forms_of(found) != _forms_of(others):
+        raise Refused(f'{name} returns something else in training')
+    return _result(value('layer', *nodes, module=module, template=template), found, edges, name)
 
 
 def _argument(item: Any, nodes: list[Node], name: str) -> Any:
-    """What stands for an argument; a value is added to the nodes."""
-    if isinstance(item, EdgeIndexRows) and item.made is REMAKING.get().edges.made and item.kind is Tensor:
-        return _Argument(None)
+    """What stands for an argument; a value that a plan computes is added to the nodes."""
     if isinstance(item, Symbol) and not item.is_stacked:
         check_current([item])
-        nodes.append(_value_of(item, name))
-        return _Argument(len(nodes) - 1)
-    if is_constant(item):
+        if not _is_made(item):
+            nodes.append(_value_of(item, name))
+            return _Computed(len(nodes) - 1)
+        REMAKING.get().written.forbid(item)
+    elif is_constant(item) and not isinstance(item, Rows):
         return item
-    raise Refused(f'it calls a layer ({name}) with something else than nodes and the edges of the call')
+    elif not isinstance(item, (OfEdges, Rows)):
+        raise Refused(f'it calls a layer ({name}) with something else than nodes, edges and their values')
+    return _made_before(item)
+
+
+def _is_made(symbol: Symbol) -> bool:
+    """Whether a value of edges is made before a plan, which may be of other edges: as the call brings it."""
+    node = symbol.node
+    return node.op == 'input' and node.residency == EDGE and isinstance(node.attributes['source'], str)
+
+
+def _made_before(item: Any) -> _MadeBefore:
+    remaking = REMAKING.get()
+    with torch._C.DisableTorchFunction():
+        made = remaking.said(item)
+    names = {one: name for name, one in remaking.for_layers.items()}
+    name = names.get(made, f'{len(names)} for layers')
+    remaking.for_layers[name] = made
+    return _MadeBefore(name)
+
+
+def _edges_in(template: Any) -> Made | None:
+    """The first argument that is edges."""
+    made = [REMAKING.get().for_layers[one.name] for one in _parts_of(template) if isinstance(one, _MadeBefore)]
+    return next((one for one in made if one.is_whole and one.examples[0].dim() == 2), None)
 
 
 def _value_of(symbol: Symbol, name: str) -> Node:
-    """A value that a layer may be given: one of edges has a row for each of those of the call."""
-    node = symbol.node
-    is_brought = node.op == 'input' and node.residency == EDGE
-    if symbol.rows == NUM_EDGES and not is_brought and (node.residency != EDGE or REMAKING.get().reads_several):
-        raise Refused(f'it calls a layer ({name}) with values of nodes for each edge, or of several sets of edges')
-    return node
+    """A value that a plan computes for a layer."""
+    if symbol.rows == NUM_EDGES and symbol.node.residency != EDGE:
+        raise Refused(f'it calls a layer ({name}) with values of nodes for each edge')
+    return symbol.node
 
 
-def _of_example(module: Module, template: Any, nodes: list[Node]) -> Tensor:
+def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[Node], is_training: bool) -> Any:
     """What a copy of a layer gives of a few nodes and edges."""
+    device, rows_of = DEVICE.get(), _rows_of(edges)
+
+    def on_device(made: Made) -> Any:
+        example = made.examples[0]
+        return example.to(device) if isinstance(example, Tensor) else example
+
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        edge_index = torch.tensor(_EXAMPLE, device=DEVICE.get())
-        values = [torch.zeros(_rows_of(node) + node.shape, dtype=node.dtype, device=DEVICE.get()) for node in nodes]
+        values = [torch.zeros((*rows_of[n.residency], *n.shape), dtype=n.dtype, device=device) for n in nodes]
         try:
-            layer = copy.deepcopy(module).eval()
+            made = {name: on_device(one) for name, one in REMAKING.get().for_layers.items()}
+            layer = copy.deepcopy(module).train(is_training)
             for part in layer.modules():
                 part._forward_hooks.clear()
                 part._forward_pre_hooks.clear()
-            found = layer_of(layer, template, {EDGES_OF_CALL: edge_index}, values)
+            return _called(layer, template, made, values)
         except Exception as error:
             raise Refused(f'{type(module).__name__} of a few nodes: {type(error).__name__}: {error}') from error
-    if not isinstance(found, Tensor) or found.shape[:1] != (3,) or not found.dtype.is_floating_point:
-        raise Refused(f'{type(module).__name__} returns something else than a row for each node')
-    return found
 
 
-def _rows_of(node: Node) -> tuple[int, ...]:
-    return {SHARED: (), EDGE: (4,)}.get(node.residency, (3,))
+def _rows_of(edges: Made | None) -> dict[str, tuple[int, ...]]:
+    """The rows of values in an example of a call along these edges, by residency."""
+    example = example_edges(0) if edges is None else edges.examples[0]
+    return {SHARED: (), EDGE: (example.shape[1],), **{of: (rows,) for of, rows in _NODES.items()}}
 
 
-def layer_of(module: Module, template: Any, given: Mapping[str, Tensor], values: Any) -> Any:
-    """What a layer returns in a call.
+def _parts_of(found: Any) -> list[Any]:
+    """What is in a structure, in order."""
+    parts: list[Any] = []
+    rebuilt(found, parts.append)
+    return parts
+
+
+def _forms_of(found: Any) -> list[Any]:
+    return [(part.shape, part.dtype) if isinstance(part, Tensor) else part for part in _parts_of(found)]
+
+
+def _result(layer: Node, found: Any, edges: Made | None, name: str) -> Any:
+    """What stands for what a layer returns."""
+    places, rows_of = iter(range(len(_parts_of(found)))), _rows_of(edges)
+
+    def part(example: Any) -> Any:
+        place = next(places)
+        if is_constant(example):
+            return example
+        is_row = isinstance(example, Tensor) and example.dim() > 0 and example.dtype.is_floating_point
+        of = next((of for of, rows in rows_of.items() if is_row and rows == example.shape[:1]), None)
+        if of is None or (of == EDGE and edges is None):
+            raise Refused(f'{name} returns something else than a row for each node or edge')
+        op, rows = _OF_LAYER[of]
+        along = {'end': edges.row_of(0)} if of == EDGE else {}
+        node = value(op, layer, place=place, row=tuple(example.shape[1:]), of_type=example.dtype, **along)
+        return Symbol(node if torch.is_grad_enabled() else value('detach', node), rows)
+
+    return rebuilt(found, part)
+
+
+def layer_of(module: Module, template: Any, given: Mapping[str, Any], values: Any) -> list[Any]:
+    """The parts of what a layer returns in a call.
 
     Args:
         module: The layer.
         template: Its arguments.
-        given: The tensors of the call, the edges among them.
+        given: What is made before a plan runs.
         values: What the plan has computed for it.
     """
+    return _parts_of(_called(module, template, given, values))
 
+
+def _called(module: Module, template: Any, given: Mapping[str, Any], values: Any) -> Any:
     def argument(item: Any) -> Any:
-        if not isinstance(item, _Argument):
-            return item
-        return given[EDGES_OF_CALL] if item.place is None else values[item.place]
+        if isinstance(item, _Computed):
+            return values[item.place]
+        return given[item.name] if isinstance(item, _MadeBefore) else item
 
     args, kwargs = rebuilt(template, argument)
     return module(*args, **kwargs)

@@ -131,6 +131,10 @@ def _normalised(x: Tensor, *given: Any, module: Module) -> Tensor:
     return x if x.device.type == 'meta' else module(x, *given)
 
 
+def _of_layer(_: Tensor, place: int, row: tuple[int, ...], of_type: torch.dtype, **edges: Any) -> Tensor:
+    return torch.empty((1, *row), dtype=of_type, device='meta')
+
+
 def _call(*args: Any, function: Callable, keywords: tuple) -> Any:
     return function(*args, **dict(keywords))
 
@@ -190,12 +194,12 @@ OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
 # of all nodes
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
 OPERATIONS['norm_of_nodes'] = Operation(_normalised)
-# a layer within a module, called as it is
+# a layer within a module, called as it is, and values of nodes or edges that it gives
 OPERATIONS['layer'] = Operation(
-    lambda *_, row, of_type, **__: torch.empty((1, *row), dtype=of_type, device='meta'),
-    row_wise=False,
-    residency='target',
+    lambda *_, **__: torch.empty(1, dtype=torch.bool, device='meta'), row_wise=False, residency='target'
 )
+for _name in ('target', 'source', 'edge'):
+    OPERATIONS[f'{_name}s_of_layer'] = Operation(_of_layer, row_wise=False, residency=_name)
 OPERATIONS['gru_cell'] = Operation(torch.gru_cell)
 # of all targets; and what is made of their number alone
 OPERATIONS['largest'] = Operation(torch.amax, row_wise=False, residency='shared')

@@ -19,6 +19,7 @@ from pygfuse.compiler import beside_edges
 from pygfuse.compiler.edge_tensors import MadeOfEdges, OfEdges
 from pygfuse.compiler.examples import EXAMPLE_NODES, example_edges, example_numbers, on_examples
 from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, mapped
+from pygfuse.compiler.moved_edges import NO_ENDS, Ends, ends_of
 from pygfuse.compiler.operations import OPERATIONS
 from pygfuse.compiler.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.refusal import Refused
@@ -31,15 +32,6 @@ from pygfuse.compiler.written_arguments import WrittenArguments
 
 SEVERAL = 'it reads several sets of edges'
 _INDICES = torch.int64, torch.int32
-# functions that give edges, or their ends, if they are given such
-_MOVING = {
-    'add_remaining_self_loops', 'add_self_loops', 'coalesce', 'remove_self_loops', 'sort_edge_index', 'to_undirected',
-    '__getitem__', 'cat', 'chunk', 'clamp', 'clone', 'concat', 'concatenate', 'contiguous', 'detach', 'expand',
-    'flatten', 'flip', 'gather', 'hstack', 'index_select', 'int', 'long', 'masked_select', 'maximum', 'minimum',
-    'narrow', 'permute', 'ravel', 'repeat', 'repeat_interleave', 'reshape', 'roll', 'select', 'sort', 'split',
-    'squeeze', 'stack', 't', 'take_along_dim', 'tile', 'to', 'transpose', 'unbind', 'unique', 'unsqueeze', 'view',
-    'vstack', 'where',
-}  # fmt: skip
 _OF_NODES = 'functions of edges and of values of nodes'
 _OF_ALL_NODES = 'of_nodes', 'over_nodes'
 
@@ -62,6 +54,7 @@ class Remaking:
         meets_several: Whether it has read several sets of edges, where it may not.
         asks_for_edges: Whether it has asked whether there are any.
         written: The arguments that the code writes into.
+        for_layers: What makes arguments of layers within the module that are no values of a plan, by name.
     """
 
     copies: tuple[int, ...] = ()
@@ -82,6 +75,7 @@ class Remaking:
         self.reads_several, self.meets_several, self.asks_for_edges = reads_several, False, False
         self.numbers: dict[Made, int | bool] = {}
         self.written = WrittenArguments({})
+        self.for_layers: dict[str, Made] = {}
         self._run = run
         self._known: dict[Any, Any] = {}
         self._read: dict[int, Made] = {}
@@ -126,10 +120,11 @@ class Remaking:
             is_made_of = isinstance(counts, Symbol) and not (is_remade and _reads(counts.node, given))
             if not is_made_of and counts not in (None, *counted):
                 raise Refused('a number of other edges than it reads')
+        of_layers = [node.attributes['end'] for node in nodes if node.op == 'edges_of_layer']
+        if any(made is not ends.get(made.end) for made in of_layers) or (is_remade and not read.isdisjoint(given)):
+            self._meet_several()
         if not is_remade:
             return Remade((None,), values) if values else None
-        if not read.isdisjoint(given):
-            raise Refused('values of edges before they are made anew')
         return Remade((both_ends(ends),), values)
 
     def node_of(self, made: Made) -> Node:
@@ -162,7 +157,7 @@ class Remaking:
         """
         with torch._C.DisableTorchFunction(), torch.no_grad():
             try:
-                made = self._said(found) if isinstance(found, OfEdges) else self.of_value(found, may_be_of_nodes=True)
+                made = self.said(found) if isinstance(found, OfEdges) else self.of_value(found, may_be_of_nodes=True)
             except Refused as error:
                 raise Refused(refusal) from error
             example = made.examples[0]
@@ -238,8 +233,8 @@ class Remaking:
             return new
         # examples are tensors, which nobody records
         with torch._C.DisableTorchFunction():
-            said = tuple([self._said(item) for item in args])
-            keywords = tuple([(key, self._said(item)) for key, item in kwargs.items()])
+            said = tuple([self.said(item) for item in args])
+            keywords = tuple([(key, self.said(item)) for key, item in kwargs.items()])
             found = self._recorded(function, said, keywords, object() if is_drawn else None)
         for symbol in found_in(Symbol, (args, kwargs)):
             # what is made of it may be a view
@@ -256,24 +251,24 @@ class Remaking:
         key = function, _key(args), _key(keywords), torch.is_grad_enabled(), draw
         is_drawn = draw is not None or any(one.is_drawn for one in found_in(Made, (args, keywords)))
         if isinstance(few, Tensor):
-            return self._result(key, (function, args, keywords), (few, many), _row_of(function, args), is_drawn)
+            return self._result(key, (function, args, keywords), (few, many), ends_of(function, args), is_drawn)
         if not isinstance(few, (tuple, list)) or not all(part is None or isinstance(part, Tensor) for part in few):
             raise Refused(f'{function.__name__} of edges gives a {type(few).__name__}')
         several = Made(function, args, keywords, examples=(few, many), is_drawn=is_drawn)
         several = self._known.setdefault(key, several)
         found: list[OfEdges | None] = []
+        ends = ends_of(function, args)
         for k, pair in enumerate(zip(few, many, strict=True)):
             part = operator.getitem, (several, k), ()
-            row = _row_of(function, args)
-            found.append(None if pair[0] is None else self._result((key, k), part, pair, row, is_drawn))
+            found.append(None if pair[0] is None else self._result((key, k), part, pair, ends, is_drawn))
         # of some the parts have names
         return type(few)(found)
 
-    def _result(self, key: Any, given: tuple, examples: tuple[Tensor, Tensor], row: _Row, is_drawn: bool) -> OfEdges:
+    def _result(self, key: Any, given: tuple, examples: tuple[Tensor, Tensor], ends: Ends, is_drawn: bool) -> OfEdges:
         """What stands for a result: for ends of edges, edges, or neither."""
         few, many = examples
-        end, is_whole = row if few.dtype in _INDICES else (None, False)
-        end = end if few.dim() == 1 else None
+        row, is_whole = ends if few.dtype in _INDICES else NO_ENDS
+        end = row if few.dim() == 1 else None
         kinds = {'end': end, 'is_whole': is_whole, 'is_drawn': is_drawn}
         made = Made(*given, not torch.is_grad_enabled(), examples=examples, **kinds)
         made = self._known.setdefault(key, made)
@@ -283,8 +278,12 @@ class Remaking:
             return dataclasses.replace(self.edges, made=made)
         return MadeOfEdges(made)
 
-    def _said(self, item: Any) -> Any:
-        """What an argument is in each call."""
+    def said(self, item: Any) -> Any:
+        """What makes an argument in each call; of a constant itself.
+
+        Raises:
+            Refused: If it is no function of what the edges tell.
+        """
         if isinstance(item, OfEdges):
             if item.made is None or (isinstance(item, Place) and item.inner):
                 raise Refused('it reads the edges themselves')
@@ -294,7 +293,7 @@ class Remaking:
         if isinstance(item, Symbol):
             return self.of_value(item)
         if is_structure(item):
-            return rebuilt(item, self._said)
+            return rebuilt(item, self.said)
         if is_constant(item) or item is Ellipsis or isinstance(item, torch.device):
             return item
         raise Refused(f'functions of edges and of a {type(item).__name__}')
@@ -358,23 +357,6 @@ def _is_of_nodes(node: Node) -> bool:
 def _mixes(node: Node) -> bool:
     """Whether it is of edges, and computed of values of nodes."""
     return node.residency == EDGE and any(parent.residency in (SOURCE, TARGET) for parent in node.parents())
-
-
-# the row of the edges whose ends something holds, if it holds ends, and whether both rows are in it
-_Row = tuple[int | None, bool]
-
-
-def _row_of(function: Callable, args: tuple) -> _Row:
-    """What a function gives of edges, or of their ends, if it gives such."""
-    given = list(found_in(Made, args))
-    if function.__name__ not in _MOVING or not given:
-        return None, False
-    ends = [one.end for one in given if one.end is not None]
-    if ends:
-        return ends[0], any(one.is_whole for one in given)
-    rows = [one for one in found_in(int, args[1:]) if type(one) is int and -2 <= one < 2]
-    is_whole = any(one.is_whole for one in given)
-    return rows[-1] % 2 if rows and given[0].is_whole else None, is_whole
 
 
 def _key(item: Any) -> Any:

@@ -15,6 +15,8 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.remade import Made, Remade, both_ends
 
 _GATHERED = 'of_sources', 'of_targets', 'degree'
+# what says of which edges it is
+_SAYS_ENDS = *_GATHERED, 'edges_of_layer'
 _OF_ENDS = *REDUCTIONS, 'softmax', 'softmax_of_sources'
 
 
@@ -54,6 +56,7 @@ def sets_apart(
     # degrees may be of edges along which nothing is gathered
     roots = [node for node in nodes if node.op in (*_OF_ENDS, 'degree')]
     roots += [node for node in results_of(output) if node.residency == EDGE]
+    roots += [part for node in nodes if node.op == 'layer' for part in node.args if part.residency == EDGE]
     together = _Together()
     for whole in given:
         together.join([whole, whole.row_of(0), whole.row_of(1)])
@@ -105,7 +108,7 @@ def _members(root: Node, edges_of: Callable[[Node], Hashable]) -> Iterator[Hasha
         if id(node) in seen or node.residency == SHARED:
             continue
         seen.add(id(node))
-        if node.op in _GATHERED:
+        if node.op in _SAYS_ENDS:
             yield from [node.attributes['end']] if 'end' in node.attributes else []
         elif node.op == 'input':
             yield from [edges_of(node)] if node.residency == EDGE else []
@@ -132,7 +135,7 @@ def _numbered(
     for node in nodes:
         attributes = {name: item for name, item in node.attributes.items() if name != 'end'}
         number = 0
-        if node.op in _GATHERED and 'end' in node.attributes:
+        if node.op in _SAYS_ENDS and 'end' in node.attributes:
             number = number_of(node.attributes['end'])
         elif node.op == 'input' and node.residency == EDGE:
             number = number_of_values(node)

@@ -17,7 +17,7 @@ from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.counters import Counter, holds
-from pygfuse.compiler.ir import EDGE, SHARED, Node, has_statistics, leaf
+from pygfuse.compiler.ir import EDGE, PARTS_OF_LAYERS, SHARED, Node, found_in, has_statistics, leaf
 from pygfuse.compiler.leaves import METHODS, NORMS, aggregation_call, batch_norm_call, norm_call, sequential_call
 from pygfuse.compiler.namespaces import Namespace
 from pygfuse.compiler.nested_layers import is_layer, layer_call
@@ -69,11 +69,14 @@ class Guards:
         """The globals of a module, or a dict, as something that is guarded: always the same for the same."""
         return self._namespaces.setdefault(id(found), Namespace(found))
 
-    def moved_by(self, found: Symbol) -> Symbol:
-        """Remembers what a normalisation gave, if its statistics move."""
+    def moved_by(self, found: Any) -> Any:
+        """Remembers what a normalisation, or a layer, gave, if its statistics move."""
+        symbol = next(found_in(Symbol, found), None)
+        node = None if symbol is None else symbol.node
         # within a block without gradients it is detached
-        node = found.node.args[0] if found.node.op == 'detach' else found.node
-        if has_statistics(node):
+        while node is not None and node.op in ('detach', *PARTS_OF_LAYERS):
+            node = node.args[0]
+        if node is not None and has_statistics(node):
             self.normalised.append(node)
         return found
 

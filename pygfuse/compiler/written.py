@@ -19,7 +19,7 @@ from pygfuse.compiler.chunked import Chunked
 from pygfuse.compiler.counters import Counter
 from pygfuse.compiler.emission import Factors
 from pygfuse.compiler.forms import Form
-from pygfuse.compiler.ir import SOURCE, TARGET, Node, set_of_edges
+from pygfuse.compiler.ir import PARTS_OF_LAYERS, SOURCE, TARGET, Node, set_of_edges
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.network import Network
 from pygfuse.compiler.operations import OPERATIONS
@@ -126,6 +126,8 @@ class _Lines:
         if node.op == 'layer':
             layer, template = node.attributes['module'], self._kept(node.attributes['template'])
             return f'layer_of({self._module(layer)}, {template}, given, {self._argument(node.args)})'
+        if node.op in PARTS_OF_LAYERS:
+            return f'{self._argument(node.args[0])}[{node.attributes["place"]}]'
         if node.op == 'resized':
             return f'resized({", ".join(map(self._argument, node.args))})'
         if node.op == 'softmax_of_sources':
@@ -154,7 +156,8 @@ class _Lines:
         key = id(types), count
         if key not in self._types:
             relations = self._types[key] = f'relations_{len(self._types)}'
-            self._lines.append(f'{relations} = by_type.relations_of(edges, {self._names[id(types)]}, {count})')
+            edges, numbers = self._edges_of_set(types), self._names[id(types)]
+            self._lines.append(f'{relations} = by_type.relations_of({edges}, {numbers}, {count})')
         relations, of_nodes = self._types[key], ', '.join(map(self._argument, node.args[:-1]))
         if node.op == 'typed_map':
             return f'by_type.product_on_edges({relations}, {of_nodes}, {node.args[0].residency!r})'

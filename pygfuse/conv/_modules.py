@@ -16,7 +16,6 @@ from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.lowering import Walk
 from pygfuse.compiler.modules import OF_MODULE, CapturedModule, capture_module
-from pygfuse.compiler.nested_layers import EDGES_OF_CALL
 from pygfuse.compiler.places import BY_OTHERS, OTHER_ENDS
 from pygfuse.compiler.scattering import NO_ROW_OF_EDGES
 from pygfuse.conv import _fallback as fallback
@@ -201,9 +200,9 @@ class CompiledModule(ModuleTracedByTorch, Planned):
                 self._few = Few.of(self.plain.forward, call, fewest, plan.why_few)
             return plan.why_few
         captured: CapturedModule = plan.captured
-        sets = [call.edge_index]
+        sets, run = [call.edge_index], call.run(captured.target_row)
         if captured.remade_by is not None:
-            sets, given = captured.remade_by.of_call(call.run(captured.target_row))
+            sets, given = captured.remade_by.of_call(run)
         if any(edge_index.shape[1] == 0 for edge_index in sets) and not _runs_without_edges(plan, sets):
             return NO_EDGES
         edges, *others = [self._edges(call._replace(edge_index=one), captured.target_row) for one in sets]
@@ -213,7 +212,8 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         if reason is not None:
             return reason
         given = _with_copies(given, captured)
-        given = {**given, EDGES_OF_CALL: call.edge_index} if captured.calls_layers else given
+        # what is drawn for both is the same
+        given = {**given, **{name: run.made(made) for name, made in captured.for_layers.items()}}
         if is_plain_place():
             return (captured.returns(plan.run(edges, given, self.note), call.arguments),)
         with self.noted():

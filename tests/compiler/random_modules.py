@@ -104,6 +104,9 @@ LAYERS = (
     '{x} = self.layers[0]({x}, edge_index)', '{x} = self.layers[1]({x}, edge_index, edge_attr).tanh()',
     '{x} = {x} + self.layers[2]({x}, edge_index=edge_index)',
     '{x} = self.layers[1]({x}, edge_index, edge_attr * torch.tanh(self.of_edges))',
+    '{x} = self.layers[0]({x}, edge_index.flip(0), edge_weight.abs())',
+    '{x} = self.layers[1]({x}, edge_index[:, edge_type > 0], edge_attr[edge_type > 0])',
+    '{x}, edge_attr = self.layers[3]({x}, edge_index, edge_attr)',
 )  # fmt: skip
 
 
@@ -155,8 +158,22 @@ class RandomModule(Parts):
         self.norms = torch.nn.ModuleList([torch.nn.BatchNorm1d(WIDTH) for _ in range(3)])
         self.calls = 0
         kinds = GCNConv(WIDTH, WIDTH), TransformerConv(WIDTH, WIDTH, edge_dim=EDGE_DIM), GINConv(norm_of_nodes())
-        self.layers = torch.nn.ModuleList(kinds)
+        self.layers = torch.nn.ModuleList([*kinds, OfBoth(WIDTH, EDGE_DIM)])
         self.of_edges = torch.nn.Parameter(torch.ones(EDGE_DIM))
+
+
+class OfBoth(TransformerConv):
+    """A layer that returns values of nodes and of edges."""
+
+    def __init__(self, width: int, edge_dim: int) -> None:
+        super().__init__(width, width, edge_dim=edge_dim)
+        self.of_edges = torch.nn.Linear(2 * width, edge_dim)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_attr: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Both."""
+        row, col = edge_index
+        new = torch.tanh(self.of_edges(torch.cat([x[row], x[col]], dim=-1)))
+        return super().forward(x, edge_index, edge_attr), edge_attr + new
 
 
 def norm_of_nodes() -> torch.nn.Module:

@@ -94,9 +94,10 @@ def assert_same(module, arguments, reason=None):
     reference = parity.results(copy.deepcopy(module).double(), wide, torch.float64, 0)
     plain = parity.results(copy.deepcopy(module), wide, torch.float32, 0)
     compiled = pygfuse.compile(copy.deepcopy(module))
-    parity.assert_close(parity.results(copy.deepcopy(compiled).double(), arguments, torch.float64, 0), reference)
+    of_double = copy.deepcopy(compiled).double()
+    parity.assert_close(parity.results(of_double, arguments, torch.float64, 0), reference)
     parity.assert_close(parity.results(compiled, arguments, torch.float32, 0), reference, plain)
-    assert compiled.note.reason == reason
+    assert (compiled.note.reason, of_double.note.reason) == (reason, reason)
     return compiled
 
 
