@@ -18,7 +18,8 @@ import pygfuse.compiler.dropouts
 import pygfuse.compiler.equations
 import pygfuse.compiler.handlers
 import pygfuse.compiler.layouts
-import pygfuse.compiler.scattering  # noqa: F401  all register handlers
+import pygfuse.compiler.scattering
+import pygfuse.compiler.to_groups  # noqa: F401  all register handlers
 from pygfuse.compiler.edge_tensors import REMAKING
 from pygfuse.compiler.filled import is_made_of_rows, made_of_rows
 from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value

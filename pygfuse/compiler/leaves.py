@@ -36,7 +36,7 @@ from pygfuse.compiler.places import (
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.sharing import write
 from pygfuse.compiler.structure import rebuilt
-from pygfuse.compiler.symbols import ANY_OF_NODES, HANDLERS, OfCopies, Recorded, Symbol, are_of_nodes, made
+from pygfuse.compiler.symbols import ANY_OF_NODES, HANDLERS, TO_GROUPS, OfCopies, Recorded, Symbol, are_of_nodes, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function
@@ -113,6 +113,8 @@ def _softmax_of_sources(src: Any, index: Place, num_nodes: Any, dim: int, ptr: A
 def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: str = 'sum') -> Any:
     """`torch_geometric.utils.scatter` of symbols."""
     src, dim_size = as_value(src), as_rows(dim_size)
+    if isinstance(index, Symbol) and isinstance(src, Symbol) and index.rows == NUM_EDGES:
+        return HANDLERS[TO_GROUPS](src, index, dim, dim_size, reduce)
     to_sources = isinstance(index, Place) and not index.is_target and index.is_reduced_to and not index.inner
     _checked(src, Place(True) if to_sources else index, dim)
     if reduce not in _REDUCTIONS:

@@ -94,6 +94,16 @@ class Remaking:
             return
         self._meet_several()
 
+    def read_at(self, row: int) -> Made:
+        """The ends of edges that have been read in a row; those of the call if none have."""
+        return self._read.get(row, self._given.row_of(row))
+
+    def largest_at(self, numbers: Symbol, ends: Made) -> int:
+        """The largest of the numbers that nodes at the ends of edges have, of which the plan is one for this number."""
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            given = _largest_of, (self.of_value(numbers, may_be_of_nodes=True), ends)
+            return self._read_number(self._brought(given, *given, on_examples(*given)))
+
     def _meet_several(self) -> NoReturn:
         self.meets_several = True
         raise Refused(SEVERAL)
@@ -343,6 +353,10 @@ class Remaking:
     ) -> Made:
         made = Made(function, args, keywords, examples=tuple(examples))
         return self._known.setdefault(key, made)
+
+
+def _largest_of(numbers: Tensor, ends: Tensor) -> Tensor:
+    return numbers.index_select(0, ends).max()
 
 
 def _reads(node: Node, names: Collection[str]) -> bool:

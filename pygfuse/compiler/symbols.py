@@ -23,6 +23,8 @@ HANDLERS: dict[str, Callable] = {}
 ANY_OF_NODES = 'any of nodes'
 # that of arithmetic with a number of nodes
 WITH_ROWS = 'with a number of nodes'
+# that of reductions of edges by numbers of their ends
+TO_GROUPS = 'to groups'
 # that of views with dimensions before that of rows
 LIFTED = 'lifted'
 

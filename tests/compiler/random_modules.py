@@ -48,6 +48,8 @@ OF_ALL = (
     'out + torch.zeros(3, 4, dtype=out.dtype).index_add_(0, group, out)[group]', 'out.softmax(0)',
     "out + scatter(out, group, 0, 3, 'mean')[group]", 'out + torch.linspace(0, 1, 4, dtype=out.dtype)',
     'out * torch.bincount(col, minlength=out.size(0)).clamp(min=1).view(-1, 1).to(out.dtype)',
+    "out * scatter(message, group[row], 0, 3, 'mean').tanh().mean()",
+    "out + scatter(message.square(), group[row], dim=0, reduce='sum').mean()",
     'out + out.amax(dim=0)', 'out / out.norm()', 'out - out.sum(0, keepdim=True) / out.size(0)',
 )  # fmt: skip
 # what it weighs messages to sources by

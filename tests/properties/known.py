@@ -44,7 +44,7 @@ KNOWN: tuple[Known, ...] = (
         ONLY_PYG, r"layout .*'torch.sparse_csc'|CSC matrices", 'a CSC matrix is taken: docs/differences.md', _CSC,
     ),
     Known(
-        ONLY_PYG, r'MFConv: NotImplementedError|ARMAConv: RuntimeError: mat. must be a matrix',
+        ONLY_PYG, r'MFConv: NotImplementedError|ARMAConv: RuntimeError: (addmm: )?mat. must be a matrix',
         'a matrix of ones is taken as the list of its edges: docs/differences.md', {'adjacency': (*_MATRICES, 'CSC')},
     ),
     Known(
@@ -122,7 +122,7 @@ KNOWN: tuple[Known, ...] = (
         {'adjacency': ('EdgeIndex by column',), 'edge': ('missing',)},
     ),
     Known(
-        ONLY_PYG, r'ARMAConv: RuntimeError: mat# must be a matrix', 'torch multiplies no stacks by a matrix',
+        ONLY_PYG, r'ARMAConv: RuntimeError: (addmm: )?mat# must be a matrix', 'torch multiplies no stacks by a matrix',
         {'adjacency': (*_MATRICES, 'CSC')},
     ),
     Known(
