@@ -26,6 +26,7 @@ CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
 NARROW, HALF = 16, 32
 # of a batch over one graph
 SAMPLES = 4
+GRAPHS = 20
 WIDTHS = {'in_channels': CHANNELS, 'out_channels': CHANNELS}
 ATTENTION = {'in_channels': CHANNELS, 'out_channels': CHANNELS // HEADS, 'heads': HEADS}
 PNA = {**WIDTHS, 'aggregators': ['mean', 'min', 'max', 'std'], 'scalers': ['identity', 'amplification', 'attenuation']}
@@ -118,6 +119,10 @@ def _order(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randperm(edge_index.shape[1])
 
 
+def _batch(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.arange(x.shape[0]) * GRAPHS // x.shape[0]
+
+
 def _pairs(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randint(x.shape[0], edge_index.shape)
 
@@ -185,6 +190,12 @@ LAYERS: dict[str, CompiledLayer] = {
     'directed states, own module': CompiledLayer(
         lambda: own_modules.DirectedStates(CHANNELS), _with(edge_attr=_of_edges(CHANNELS), back=_order), is_wide=True
     ),
+    'states of graphs, own module': CompiledLayer(
+        lambda: own_modules.GraphStates(CHANNELS),
+        _with(edge_attr=_of_edges(CHANNELS), state=lambda x, _: torch.randn(GRAPHS, CHANNELS), batch=_batch),
+        is_wide=True,
+    ),
+    'looped gates, own module': CompiledLayer(lambda: own_modules.LoopedGates(CHANNELS, HEADS), is_wide=True),
     'sensor signals, own module': CompiledLayer(
         lambda: own_modules.SensorSignals(CHANNELS // SAMPLES), _signals, is_wide=True
     ),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, Parameter, ReLU, Sequential, SiLU
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
-from torch_geometric.utils import softmax
+from torch_geometric.utils import add_self_loops, scatter, softmax
 
 # only one module needs it
 with contextlib.suppress(ImportError, OSError):
@@ -343,3 +343,38 @@ class DirectedStates(Module):
         for _ in range(2):
             states = (first + self.step(_sum(states, col, x.shape[0])[row] - states[back])).relu()
         return self.end(_sum(states, col, x.shape[0]))
+
+
+class GraphStates(Module):
+    """Edges, nodes and graphs, each updated by the means of those before ("MEGNet")."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.of_edges = Sequential(Linear(3 * channels, channels), SiLU(), Linear(channels, channels))
+        self.of_nodes, self.of_graphs = Linear(2 * channels, channels), Linear(3 * channels, channels)
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, state: Tensor, batch: Tensor
+    ) -> tuple[Tensor, ...]:
+        row, col = edge_index
+        edges = self.of_edges(torch.cat([x[row], x[col], edge_attr], dim=-1))
+        x = F.silu(self.of_nodes(torch.cat([x, scatter(edges, col, 0, x.shape[0], 'mean')], dim=-1)))
+        of_edges = scatter(edges, batch[row], 0, state.shape[0], 'mean')
+        of_nodes = scatter(x, batch, 0, state.shape[0], 'mean')
+        return x, self.of_graphs(torch.cat([of_edges, of_nodes, state], dim=-1))
+
+
+class LoopedGates(Module):
+    """A layer of PyG's along edges with self-loops behind them, and gates along the same edges."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.layer = GATConv(channels, channels // heads, heads=heads, add_self_loops=False)
+        self.source, self.target = Linear(channels, channels), Linear(channels, channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        edge_index, _ = add_self_loops(edge_index, num_nodes=x.shape[0])
+        row, col = edge_index
+        h = self.layer(x, edge_index).relu()
+        gate = torch.sigmoid(self.source(h)[row] + self.target(h)[col])
+        return torch.zeros_like(h).index_add_(0, col, gate * h[row])

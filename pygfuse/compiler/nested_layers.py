@@ -96,7 +96,7 @@ def _argument(item: Any, nodes: list[Node], name: str) -> Any:
         REMAKING.get().written.forbid(item)
     elif is_constant(item) and not isinstance(item, Rows):
         return item
-    elif not isinstance(item, (OfEdges, Rows)):
+    elif not isinstance(item, (OfEdges, Rows)) or (isinstance(item, OfEdges) and item.kind is not Tensor):
         raise Refused(f'it calls a layer ({name}) with something else than nodes, edges and their values')
     return _made_before(item)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 _ABSENT = 'tests/compiler/test_absent_and_added.py'
+_GROUPS = 'tests/conv/modules/test_groups_of_nodes.py'
 _ENDS = 'tests/conv/modules/test_both_ends.py'
 _LAYERS = 'tests/conv/modules/test_nested_layers.py'
 _NORMALISED = 'tests/compiler/test_normalised.py'
@@ -27,6 +28,76 @@ OF_NESTED_LAYERS = (
         f'{_LAYERS} -k nobody_reads',
     ),
     Mutation(
+        'edges that a layer is given',
+        'compiler/nested_layers.py',
+        '        made = remaking.said(item)\n',
+        '        made = remaking.said(remaking.edges if isinstance(item, OfEdges) else item)\n',
+        f'{_LAYERS} -k edges_that_are_made',
+    ),
+    Mutation(
+        'edges that are drawn twice',
+        'conv/_modules.py',
+        '{name: run.made(made) for name, made in captured.for_layers.items()}',
+        '{n: call.run(captured.target_row).made(made) for n, made in captured.for_layers.items()}',
+        f'{_LAYERS} -k same_for_both',
+    ),
+    Mutation(
+        'which part of what a layer returns',
+        'compiler/written.py',
+        '[{node.attributes["place"]}]',
+        '[0]',
+        f'{_LAYERS} -k return_nodes_and_edges',
+    ),
+    Mutation(
+        'layers that return something else in training',
+        'compiler/nested_layers.py',
+        'if _forms_of(found) != _forms_of(others):',
+        'if False:',
+        f'{_LAYERS} -k several_are_refused',
+    ),
+    Mutation(
+        'the edges that values of a layer are of',
+        'compiler/sets_of_edges.py',
+        "_SAYS_ENDS = *_GATHERED, 'edges_of_layer'",
+        '_SAYS_ENDS = _GATHERED',
+        f'{_LAYERS} -k "edges_that_are_made or several_are_refused"',
+    ),
+    Mutation(
+        'types of the edges of a set',
+        'compiler/written.py',
+        'edges, numbers = self._edges_of_set(types), self._names[id(types)]',
+        "edges, numbers = 'edges', self._names[id(types)]",
+        'tests/conv/modules/test_matrices_of_types.py -k sets',
+    ),
+    Mutation(
+        'tensors beside what edges tell, side by side',
+        'compiler/beside_edges.py',
+        'if not is_read and not (name in _JOINING and _dim_of(args, kwargs) != 0):',
+        'if not is_read:',
+        f'{_LAYERS} -k updated',
+    ),
+    Mutation(
+        'means of groups of nodes',
+        'compiler/to_groups.py',
+        'num_edges.clamp(min=1)',
+        'num_edges.clamp(min=2)',
+        f'{_GROUPS} -k own_code',
+    ),
+    Mutation(
+        'the end that has the number of a group',
+        'compiler/to_groups.py',
+        'remaking.edges.target_row if end == TARGET else 1 - remaking.edges.target_row',
+        'remaking.edges.target_row',
+        f'{_GROUPS} -k own_code',
+    ),
+    Mutation(
+        'the number of groups that nobody says',
+        'compiler/to_groups.py',
+        'REMAKING.get().largest_at(of_nodes, place.made) + 1',
+        '4',
+        f'{_GROUPS} -k each_call',
+    ),
+    Mutation(
         'the number of groups of nodes',
         'compiler/leaves.py',
         'bound.arguments[name] = index.max().item() + 1',
@@ -43,15 +114,15 @@ OF_NESTED_LAYERS = (
     Mutation(
         'layers without gradients',
         'compiler/nested_layers.py',
-        "return Symbol(node if torch.is_grad_enabled() else value('detach', node), NUM_TARGETS)",
-        'return Symbol(node, NUM_TARGETS)',
+        "return Symbol(node if torch.is_grad_enabled() else value('detach', node), rows)",
+        'return Symbol(node, rows)',
         f'{_LAYERS} -k without_gradients',
     ),
     Mutation(
         'statistics that move where there are no gradients',
         'compiler/watch.py',
-        "node = found.node.args[0] if found.node.op == 'detach' else found.node",
-        'node = found.node',
+        "node.op in ('detach', *PARTS_OF_LAYERS):",
+        'node.op in PARTS_OF_LAYERS:',
         f'{_LAYERS} -k without_gradients',
     ),
     Mutation(
@@ -64,7 +135,7 @@ OF_NESTED_LAYERS = (
     Mutation(
         'the layer whose copy is called',
         'compiler/nested_layers.py',
-        'layer = copy.deepcopy(module).eval()',
+        'layer = copy.deepcopy(module).train(is_training)',
         'layer = module',
         f'{_LAYERS} -k statistics_move',
     ),
@@ -74,20 +145,6 @@ OF_NESTED_LAYERS = (
         'for name, child in part._modules.items():',
         'for name, child in ():',
         f'{_LAYERS} -k other_channels',
-    ),
-    Mutation(
-        'edges that layers within a module read',
-        'compiler/nested_layers.py',
-        'if isinstance(item, EdgeIndexRows) and item.made is REMAKING.get().edges.made and item.kind is Tensor:',
-        'if isinstance(item, EdgeIndexRows):',
-        f'{_LAYERS} -k other_edges',
-    ),
-    Mutation(
-        'nodes that layers within a module read',
-        'compiler/nested_layers.py',
-        'if remaking is None or remaking.copies or remaking.edges.of_two_sets:',
-        'if remaking is None or remaking.copies:',
-        f'{_LAYERS} -k other_edges',
     ),
     Mutation(
         'values of edges that are computed for a layer',

@@ -215,7 +215,7 @@ OF_OBJECTS = (
     Mutation(
         'matrices of types among several steps',
         'compiler/modules.py',
-        "if len(walked) > 1 and any(node.op == 'typed_map' for node in nodes):",
+        "if not is_one_walk and any(node.op == 'typed_map' for node in nodes):",
         'if False:',
         'tests/conv/modules/test_calls.py -k "what_has_no_form and MatricesOfTypes"',
     ),

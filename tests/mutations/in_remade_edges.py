@@ -19,8 +19,8 @@ OF_REMADE_EDGES = (
     Mutation(
         'edges as they were given',
         'conv/_modules.py',
-        'sets, given = captured.remade_by.of_call(call.run(captured.target_row))',
-        '_, given = captured.remade_by.of_call(call.run(captured.target_row))',
+        'sets, given = captured.remade_by.of_call(run)',
+        '_, given = captured.remade_by.of_call(run)',
         f'{_OWN} Normalised"',
     ),
     Mutation(
@@ -33,8 +33,8 @@ OF_REMADE_EDGES = (
     Mutation(
         'values of edges that are no longer there',
         'compiler/remaking.py',
-        'if not read.isdisjoint(given):',
-        'if False:',
+        ' or (is_remade and not read.isdisjoint(given))',
+        '',
         f'{_REMADE} -k of_edges_before',
     ),
     Mutation(
@@ -95,7 +95,7 @@ OF_REMADE_EDGES = (
     ),
     Mutation(
         'kinds of edges as their ends',
-        'compiler/remaking.py',
+        'compiler/moved_edges.py',
         'if function.__name__ not in _MOVING or not given:',
         'if not given:',
         f'{_OF_CHOSEN} OfEnds"',

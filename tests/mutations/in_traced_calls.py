@@ -64,7 +64,7 @@ OF_TRACED_CALLS = (
     Mutation(
         'memory of edges that other edges are written into',
         'ops/kept_memory.py',
-        'V.graph.never_reuse_buffers.add(token.get_name())',
+        'getattr(V.graph, kept).add(token.get_name())',
         'pass',
         'tests/ops/test_kept_memory.py -k "SAGEConv and False"',
     ),

@@ -38,7 +38,7 @@ OF_TYPED_MAPS = (
     Mutation(
         'modules that walk along edges as they are',
         'compiler/modules.py',
-        "if len(walked) > 1 and any(node.op == 'typed_map'",
+        "if not is_one_walk and any(node.op == 'typed_map'",
         "if False and any(node.op == 'typed_map'",
         'tests/conv/modules/test_matrices_of_types.py -k any',
     ),

@@ -460,6 +460,15 @@ def test_why_layers_that_return_several_are_refused():
     assert_same(Processor([OfBoth()], is_turned=True), arguments, 'values of several sets of edges at once')
 
 
+def test_edges_as_two_tensors_are_no_argument_of_a_layer():
+    arguments = of_module(given())
+    arguments['edge_index'] = tuple(arguments['edge_index'])
+    compiled = pygfuse.compile(Gated(LAYERS['SAGEConv']()))
+    with pytest.raises(ValueError, match='only supports'):
+        compiled(**arguments)
+    assert compiled.note.reason.startswith('it calls a layer (SAGEConv) with something else than nodes')
+
+
 def test_layers_between_two_sets_of_nodes():
     torch.manual_seed(0)
     data = given()
