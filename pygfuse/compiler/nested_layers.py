@@ -6,6 +6,7 @@ too. What it is given that no plan computes, such as edges with self-loops, is m
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Mapping
@@ -90,21 +91,30 @@ def _argument(item: Any, nodes: list[Node], name: str) -> Any:
     """What stands for an argument; a value that a plan computes is added to the nodes."""
     if isinstance(item, Symbol) and not item.is_stacked:
         check_current([item])
-        if not _is_made(item):
-            nodes.append(_value_of(item, name))
-            return _Computed(len(nodes) - 1)
-        REMAKING.get().written.forbid(item)
-    elif is_constant(item) and not isinstance(item, Rows):
+        made = _made_of_edges(item)
+        if made is not None:
+            return made
+        of_nodes = item.rows == NUM_EDGES and item.node.residency != EDGE
+        nodes.append(value('on_edges', item.node) if of_nodes else item.node)
+        return _Computed(len(nodes) - 1)
+    if is_constant(item) and not isinstance(item, Rows):
         return item
-    elif not isinstance(item, (OfEdges, Rows)) or (isinstance(item, OfEdges) and item.kind is not Tensor):
+    if not isinstance(item, (OfEdges, Rows)) or (isinstance(item, OfEdges) and item.kind is not Tensor):
         raise Refused(f'it calls a layer ({name}) with something else than nodes, edges and their values')
     return _made_before(item)
 
 
-def _is_made(symbol: Symbol) -> bool:
-    """Whether a value of edges is made before a plan, which may be of other edges: as the call brings it."""
+def _made_of_edges(symbol: Symbol) -> _MadeBefore | None:
+    """A value that a call brings for each edge, or edges tell, of which the plan may not be; None of any other."""
     node = symbol.node
-    return node.op == 'input' and node.residency == EDGE and isinstance(node.attributes['source'], str)
+    is_brought = node.op == 'input' and isinstance(node.attributes['source'], str)
+    if symbol.rows != NUM_EDGES or (node.residency == EDGE and not is_brought):
+        return None
+    with contextlib.suppress(Refused):
+        made = _made_before(symbol)
+        REMAKING.get().written.forbid(symbol)
+        return made
+    return None
 
 
 def _made_before(item: Any) -> _MadeBefore:
@@ -121,13 +131,6 @@ def _edges_in(template: Any) -> Made | None:
     """The first argument that is edges."""
     made = [REMAKING.get().for_layers[one.name] for one in _parts_of(template) if isinstance(one, _MadeBefore)]
     return next((one for one in made if one.is_whole and one.examples[0].dim() == 2), None)
-
-
-def _value_of(symbol: Symbol, name: str) -> Node:
-    """A value that a plan computes for a layer."""
-    if symbol.rows == NUM_EDGES and symbol.node.residency != EDGE:
-        raise Refused(f'it calls a layer ({name}) with values of nodes for each edge')
-    return symbol.node
 
 
 def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[Node], is_training: bool) -> Any:

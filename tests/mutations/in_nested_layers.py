@@ -80,7 +80,7 @@ OF_NESTED_LAYERS = (
         'means of groups of nodes',
         'compiler/to_groups.py',
         'num_edges.clamp(min=1)',
-        'num_edges.clamp(min=2)',
+        'num_edges',
         f'{_GROUPS} -k own_code',
     ),
     Mutation(

@@ -213,13 +213,6 @@ OF_OBJECTS = (
         f'{_NUMBERS} -k "own_code and Both"',
     ),
     Mutation(
-        'matrices of types among several steps',
-        'compiler/modules.py',
-        "if not is_one_walk and any(node.op == 'typed_map' for node in nodes):",
-        'if False:',
-        'tests/conv/modules/test_calls.py -k "what_has_no_form and MatricesOfTypes"',
-    ),
-    Mutation(
         'what earlier steps keep, computed again',
         'compiler/forms_of_results.py',
         'nodes = all_in_order(output)',

@@ -121,21 +121,22 @@ def test_each_call_has_its_own_edges_and_types(kind):
 class OfTwoSets(Typed):
     """Edges and others, each of types of its own."""
 
-    def forward(self, x, edge_index, others, edge_type, of_others):
+    def forward(self, x, edge_index, edge_type, edge_index_2, edge_type_2):
         message = self.mapped(x[edge_index[0]], edge_type)
         h = torch.zeros_like(x).index_add(0, edge_index[1], message).tanh()
-        return h + torch.zeros_like(x).index_add(0, others[1], self.mapped(h[others[0]], of_others) * x[others[1]])
+        row, col = edge_index_2
+        return h + torch.zeros_like(x).index_add(0, col, self.mapped(h[row], edge_type_2) * x[col])
 
 
 def test_types_of_several_sets():
     torch.manual_seed(0)
     data = given()
-    data['of_others'] = torch.randint(TYPES, data['others'].shape[1:])
-    arguments = {**arguments_of(data), 'others': data['others'], 'of_others': data['of_others']}
-    compiled = assert_same(OfTwoSets(), arguments)
-    arguments['of_others'] = arguments['of_others'] + TYPES
+    others = {'edge_index_2': data['others'], 'edge_type_2': torch.randint(TYPES, data['others'].shape[1:])}
+    compiled = assert_same(OfTwoSets(), {**arguments_of(data), **others})
+    arguments = {**arguments_of(data), **others, 'edge_type_2': others['edge_type_2'] + TYPES}
     with pytest.raises(IndexError):
         compiled(**arguments)
+    assert compiled.note.reason.startswith('types of edges')
 
 
 def test_a_type_without_edges_and_types_of_the_end():

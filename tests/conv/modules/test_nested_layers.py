@@ -339,10 +339,10 @@ class Dropped(Wrapped):
 class Crossed(Wrapped):
     """Two sets of edges, of which the layer has the second."""
 
-    def forward(self, x, edge_index, others, edge_attr):
+    def forward(self, x, edge_index, edge_index_2, edge_attr):
         edge_weight = edge_attr[:, :1]
-        h = self.layer(x, others, edge_weight.new_ones(others.size(1)))
-        other = torch.zeros_like(h).index_add(0, others[1], h[others[0]].tanh())
+        h = self.layer(x, edge_index_2, edge_weight.new_ones(edge_index_2.size(1)))
+        other = torch.zeros_like(h).index_add(0, edge_index_2[1], h[edge_index_2[0]].tanh())
         return other + torch.zeros_like(h).index_add(0, edge_index[1], h[edge_index[0]] * edge_weight)
 
 
@@ -360,12 +360,21 @@ class Updated(Wrapped):
 class Twofold(Wrapped):
     """Of two sets of edges the layer returns values of one, and is given values that the plan computes of it."""
 
-    def forward(self, x, edge_index, others, edge_attr):
-        h = torch.zeros_like(x).index_add(0, others[1], x[others[0]].tanh())
+    def forward(self, x, edge_index, edge_index_2, edge_attr):
+        h = torch.zeros_like(x).index_add(0, edge_index_2[1], x[edge_index_2[0]].tanh())
         values = edge_attr * (h[edge_index[0]] * x[edge_index[1]]).sum(dim=-1, keepdim=True)
         h, values, _ = self.layer(h, edge_index, values)
         message = h[edge_index[0]] * values.sum(dim=-1, keepdim=True)
         return torch.zeros_like(x).index_add(0, edge_index[1], message.tanh())
+
+
+class Paired(Wrapped):
+    """A layer is given what nodes decide, with a row for each edge."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        h = self.layer(x, edge_index, x[row][:, :OF_EDGES].tanh())
+        return torch.zeros_like(h).index_add(0, col, h[row].tanh() * x[col])
 
 
 class Sized(Wrapped):
@@ -382,16 +391,18 @@ OF_MADE_EDGES = {
     'others': lambda: Crossed(pyg.GraphConv(WIDTH, WIDTH)),
     'updated': lambda: Updated(OfBoth()),
     'twofold': lambda: Twofold(OfBoth()),
+    'paired': lambda: Paired(pyg.GINEConv(network(WIDTH), edge_dim=OF_EDGES)),
     'sized': lambda: Sized(LAYERS['SAGEConv']()),
 }
-OF_SEVERAL = 'others', 'edge_attr'
+OF_SEVERAL = 'edge_index_2', 'edge_attr'
 GIVEN = {'undirected': ('edge_attr',), 'others': OF_SEVERAL, 'updated': ('edge_attr',), 'twofold': OF_SEVERAL}
 
 
 @pytest.mark.parametrize('name', OF_MADE_EDGES)
 def test_layers_on_edges_that_are_made(name):
     torch.manual_seed(0)
-    assert_same(OF_MADE_EDGES[name](), of_module(given(), *GIVEN.get(name, ())))
+    data = given()
+    assert_same(OF_MADE_EDGES[name](), of_module({**data, 'edge_index_2': data['others']}, *GIVEN.get(name, ())))
 
 
 def test_each_call_makes_them_of_its_own_edges():
