@@ -157,7 +157,8 @@ def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[N
 def _rows_of(edges: Made | None) -> dict[str, tuple[int, ...]]:
     """The rows of values in an example of a call along these edges, by residency."""
     example = example_edges(0) if edges is None else edges.examples[0]
-    return {SHARED: (), EDGE: (example.shape[1],), **{of: (rows,) for of, rows in _NODES.items()}}
+    found = {SHARED: (), EDGE: (example.shape[1],), **{of: (rows,) for of, rows in _NODES.items()}}
+    return found if REMAKING.get().edges.of_two_sets else {of: rows for of, rows in found.items() if of != SOURCE}
 
 
 def _parts_of(found: Any) -> list[Any]:
@@ -180,9 +181,10 @@ def _result(layer: Node, found: Any, edges: Made | None, name: str) -> Any:
         if is_constant(example):
             return example
         is_row = isinstance(example, Tensor) and example.dim() > 0 and example.dtype.is_floating_point
-        of = next((of for of, rows in rows_of.items() if is_row and rows == example.shape[:1]), None)
-        if of is None or (of == EDGE and edges is None):
+        kinds = [of for of, rows in rows_of.items() if is_row and rows == example.shape[:1]]
+        if len(kinds) != 1 or (EDGE in kinds and edges is None):
             raise Refused(f'{name} returns something else than a row for each node or edge')
+        (of,) = kinds
         op, rows = _OF_LAYER[of]
         along = {'end': edges.row_of(0)} if of == EDGE else {}
         node = value(op, layer, place=place, row=tuple(example.shape[1:]), of_type=example.dtype, **along)

@@ -429,7 +429,8 @@ class OfBoth(pyg.MessagePassing):
 
     def forward(self, x, edge_index, edge_attr):
         new = self.norm(self.edge_updater(edge_index, x=x, edge_attr=edge_attr))
-        out = x + self.of_nodes(torch.cat([x, self.propagate(edge_index, edge_attr=new)], dim=-1))
+        added = self.propagate(edge_index, edge_attr=new, size=(x.size(0), x.size(0)))
+        out = x + self.of_nodes(torch.cat([x, added], dim=-1))
         return (out, edge_attr + new, None) if self.training or not self.noise else out
 
     def edge_update(self, x_i, x_j, edge_attr):
@@ -478,6 +479,32 @@ def test_edges_as_two_tensors_are_no_argument_of_a_layer():
     with pytest.raises(ValueError, match='only supports'):
         compiled(**arguments)
     assert compiled.note.reason.startswith('it calls a layer (SAGEConv) with something else than nodes')
+
+
+class WithOneMore(pyg.SimpleConv):
+    def forward(self, x, edge_index):
+        return torch.cat([super().forward(x, edge_index), x[:1]])
+
+
+class Cut(Wrapped):
+    def forward(self, x, edge_index):
+        h = self.layer(x, edge_index)[: x.size(0)]
+        return torch.zeros_like(x).index_add(0, edge_index[1], h[edge_index[0]].tanh())
+
+
+class AsManyAsNodes(Processor):
+    """Of an example there are as many such edges as nodes: whose rows are whose cannot be told."""
+
+    def forward(self, x, edge_index, edge_attr):
+        x, _, _ = self.layers[0](x, edge_index[:, :5], edge_attr[:5])
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]].tanh())
+
+
+def test_rows_of_nobody_are_refused():
+    torch.manual_seed(0)
+    reason = '{} returns something else than a row for each node or edge'
+    assert_same(Cut(WithOneMore()), of_module(given()), reason.format('WithOneMore'))
+    assert_same(AsManyAsNodes([OfBoth()]), of_module(given(), 'edge_attr'), reason.format('OfBoth'))
 
 
 def test_layers_between_two_sets_of_nodes():
