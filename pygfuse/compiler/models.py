@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from torch.nn import Module
 
@@ -34,14 +34,18 @@ def capture_edge_model(model: Module, given: Mapping[str, Given | None], guards:
     return found
 
 
-def capture_node_model(model: Module, given: Mapping[str, Given | None], guards: Guards) -> Captured:
+def capture_node_model(
+    model: Module, given: Mapping[str, Given | None], guards: Guards, target_row: int = 1
+) -> Captured:
     """Captures a module that is called with nodes, edges, their features, those of graphs, and the graph of a node.
 
-    Arguments and errors are those of `capture_edge_model`.
+    Arguments and errors are those of `capture_edge_model`; `target_row` is the row of the nodes to which it reduces.
     """
     x, batch = (_of_nodes(given[name], name) for name in ('x', 'batch'))
     rest = _of_edges_and_graphs(given)
-    found = captured(lambda watched: watched(x, EdgeIndexRows(1), *rest, batch), model, guards, device_of(given))
+    found = captured(
+        lambda watched: watched(x, EdgeIndexRows(target_row), *rest, batch), model, guards, device_of(given)
+    )
     if found.output.residency != TARGET or found.output.op == 'results':
         raise Refused('it returns something else than a row for each node')
     return found
@@ -59,9 +63,3 @@ def _at_ends(given: Given | None, name: str, side: str) -> Symbol | None:
 def _of_nodes(given: Given | None, name: str) -> Symbol | None:
     """Features of nodes, which are sources and targets."""
     return None if given is None else symbol_of(name, dataclasses.replace(given, residency=TARGET, is_of_all=True))
-
-
-CAPTURES: dict[str, Callable[[Module, Mapping[str, Given | None], Guards], Captured]] = {
-    'edge_model': capture_edge_model,
-    'node_model': capture_node_model,
-}

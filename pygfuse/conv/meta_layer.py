@@ -9,7 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 
 from pygfuse.compiler import Captured, Given, Plan, Refused
-from pygfuse.compiler.models import CAPTURES
+from pygfuse.compiler.models import capture_edge_model, capture_node_model
+from pygfuse.compiler.places import BY_OTHERS
 from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import Call, check_call
@@ -19,6 +20,7 @@ from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import Plans, key_of, planned
 from pygfuse.conv._traced_calls import Described, TracedCall, described, example_of, known_as, run_known
 from pygfuse.conv._untraced import NOT_TRACED
+from pygfuse.graph.adjacency import FLOWS, target_row_of
 from pygfuse.graph.graph import Graph
 from pygfuse.ops import Edges
 
@@ -31,7 +33,8 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
 
     What ``edge_model`` and ``node_model`` compute is captured at the first call, as `pygfuse.compile` captures
     messages. A network of both ends, of features of edges and of graphs (``u[batch]``) runs on chunks of edges: its
-    first linear map is taken once a node, and of edges x hidden nothing is in memory. A model that has no fused form
+    first linear map is taken once a node, and of edges x hidden nothing is in memory. A model of nodes reduces edges to
+    their targets or to their sources. A model that has no fused form
     runs as it is, and `pygfuse.report` says which and why. ``global_model`` always runs as it is.
 
     Args:
@@ -115,8 +118,7 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
                 reasons[name] = traced
             return None if isinstance(traced, str) else traced[0]
         try:
-            call = _call_of(given, edge_index)
-            plan = self._plan(name, call)
+            call, plan = self._call_and_plan(name, given, edge_index)
         except Refused as refusal:
             plan = str(refusal)
         if isinstance(plan, str):
@@ -146,11 +148,25 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         """
         edges, _, given = example_of(call, device)
         try:
-            found = _call_of({**dict.fromkeys(_RESIDENCIES), **given}, edges)
-            plan = self._plan(name, found)
-            return plan if isinstance(plan, str) else known_as(TracedCall.of(plan, self, _arguments_of(given)))
+            found, plan = self._call_and_plan(name, {**dict.fromkeys(_RESIDENCIES), **given}, edges)
+            if isinstance(plan, str):
+                return plan
+            return known_as(TracedCall.of(plan, self, _arguments_of(given), found.edges.flow))
         except (Refused, ValueError) as refusal:
             return str(refusal)
+
+    def _call_and_plan(self, name: str, given: dict[str, Any], edge_index: Any) -> tuple[Call, Plan | str]:
+        """The call of a model, whose targets are those nodes to which it reduces, and its plan.
+
+        Raises:
+            Refused: If an argument has no fused form.
+        """
+        for flow in FLOWS:
+            call = _call_of(given, edge_index, flow)
+            plan = self._plan(name, call)
+            if plan != BY_OTHERS:
+                break
+        return call, plan
 
     def _plan(self, name: str, call: Call) -> Plan | str:
         """The plan of a model, or why there is none."""
@@ -160,9 +176,11 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
 
         def capture(guards: Guards) -> Captured:
             guards.add(self, name, model)
-            return CAPTURES[name](model, call.given, guards)
+            if name == 'edge_model':
+                return capture_edge_model(model, call.given, guards)
+            return capture_node_model(model, call.given, guards, target_row_of(call.edges.flow))
 
-        plan = planned(known, key_of(call.given), capture)
+        plan = planned(known, (call.edges.flow, key_of(call.given)), capture)
         if isinstance(plan, str):
             return plan
         if name == 'node_model' and plan.guarded:
@@ -186,8 +204,8 @@ def _arguments_of(given: dict[str, Tensor]) -> KnownArguments:
     )
 
 
-def _call_of(given: dict[str, Any], edge_index: Any) -> Call:
-    """The call of a model.
+def _call_of(given: dict[str, Any], edge_index: Any, flow: str) -> Call:
+    """The call of a model, whose edges lead from sources to targets so.
 
     Raises:
         Refused: If an argument has no fused form.
@@ -203,7 +221,7 @@ def _call_of(given: dict[str, Any], edge_index: Any) -> Call:
     if given['x'] is None or given['x'].dim() == 0:
         raise Refused('there are no features of nodes')
     nodes = given['x'].shape[0]
-    graph = Graph.of(edge_index, num_sources=nodes, num_targets=nodes)
+    graph = Graph.of(edge_index, None, flow, num_sources=nodes, num_targets=nodes)
     if graph.num_user_edges == 0:
         raise Refused('there are no edges')
     rows = {'target': nodes, 'edge': graph.num_user_edges}
@@ -216,6 +234,6 @@ def _call_of(given: dict[str, Any], edge_index: Any) -> Call:
                 f'{"nodes" if residency == "target" else "edges"} (got shape {list(tensor.shape)})'
             )
         items[name] = None if tensor is None else Given(residency, tensor)
-    call = Call(Edges(graph.token, nodes, nodes, 'source_to_target', None, graph), items, {}, {})
+    call = Call(Edges(graph.token, nodes, nodes, flow, None, graph), items, {}, {})
     check_call(call)
     return call

@@ -83,6 +83,15 @@ class Sum(Module):
         return x + self.mlp(torch.cat([x, out], dim=-1))
 
 
+class ToSources(Sum):
+    """Of edges that begin at a node ("MEGNet"), and of what their other ends have."""
+
+    def forward(self, x, edge_index, edge_attr, u, batch):
+        row, col = edge_index[0], edge_index[1]
+        edge_attr = edge_attr * x[col].mean(dim=-1, keepdim=True)
+        return self.mlp(torch.cat([x, scatter(edge_attr, row, 0, x.shape[0], reduce='mean')], dim=-1))
+
+
 class Mapped(Sum):
     """Sources are mapped before they come to the edges; a maximum is taken."""
 
@@ -119,6 +128,7 @@ LAYERS = {
     "that of PyG's documentation": (lambda: pyg.MetaLayer(EdgeModel(), NodeModel(), GlobalModel()), True),
     'sums of messages': (lambda: pyg.MetaLayer(None, NodeModel('sum'), None), True),
     'a simulator': (lambda: pyg.MetaLayer(Simulator(), Sum()), False),
+    'means to sources': (lambda: pyg.MetaLayer(Simulator(), ToSources()), False),
     'edges alone': (lambda: pyg.MetaLayer(Simulator()), False),
     'rows of length one': (lambda: pyg.MetaLayer(None, Directions()), False),
     'maxima of mapped sources': (lambda: pyg.MetaLayer(Simulator(), Mapped()), False),

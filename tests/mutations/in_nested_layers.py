@@ -77,6 +77,20 @@ OF_NESTED_LAYERS = (
         f'{_LAYERS} -k updated',
     ),
     Mutation(
+        'models of nodes that reduce to sources',
+        'conv/meta_layer.py',
+        'guards, target_row_of(call.edges.flow))',
+        'guards)',
+        'tests/conv/test_meta_layer.py -k "sources and random"',
+    ),
+    Mutation(
+        'traces of models that reduce to sources',
+        'conv/meta_layer.py',
+        '_arguments_of(given), found.edges.flow))',
+        '_arguments_of(given)))',
+        'tests/conv/test_meta_layer.py -k "sources and compile"',
+    ),
+    Mutation(
         'means of groups of nodes',
         'compiler/to_groups.py',
         'num_edges.clamp(min=1)',
