@@ -273,10 +273,16 @@ class Plan:
                 is_several=is_normalised or of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
                 is_returned=not all(map(are_written_along, returned)),
                 is_computed_again=is_more,
+                num_normalised=self.num_normalised,
             ),
             fewest_of_chunks(row_bytes, is_again) if self.chunked_reductions or is_chunked else 0,
             fewest_of_sums(min(sums)) if small and sums else 0,
         )
+
+    @functools.cached_property
+    def num_normalised(self) -> int:
+        """How many normalisations over edges the network has that has most."""
+        return max([len(form.batch_norms) for form in self.walks.values() if isinstance(form, Network)], default=0)
 
     @functools.cached_property
     def why_few(self) -> str:

@@ -26,7 +26,7 @@ from pygfuse.conv._edge_mlp.network import (
 )
 from pygfuse.conv._edge_mlp.values import EdgeValues
 from pygfuse.conv._spec import EXTREMES, Spec
-from pygfuse.mapping.few_edges import fewest_of
+from pygfuse.mapping.few_edges import MOST_PASSES, fewest_of
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_edge_chunks, why_no_places
 from pygfuse.ops.few_edge_networks import network_along
@@ -91,8 +91,12 @@ class EdgeConv(EachCopy, torch_geometric.nn.EdgeConv):
 
     def are_so_few(self, adjacency: Any) -> bool:
         # a normalisation over all edges is many operators on its statistics
-        are_few = fallback.are_fewer(adjacency, fewest_of(is_normalised=True)) and isinstance(self.nn, torch.nn.Module)
-        return are_few and any(isinstance(module, torch.nn.BatchNorm1d) for module in self.nn.modules())
+        most = fewest_of(is_normalised=True, num_normalised=MOST_PASSES)
+        if not fallback.are_fewer(adjacency, most) or not isinstance(self.nn, torch.nn.Module):
+            return False
+        norms = [module for module in self.nn.modules() if isinstance(module, torch.nn.BatchNorm1d)]
+        fewest = fewest_of(is_normalised=True, num_normalised=sum(module.training for module in norms))
+        return bool(norms) and fallback.are_fewer(adjacency, fewest)
 
     def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
         return tensors_of_stages(prepared)

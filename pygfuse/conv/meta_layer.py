@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch_geometric.nn
 from torch import Tensor
+from torch.nn import Module
 
+from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Captured, Given, Plan, Refused
 from pygfuse.compiler.models import capture_edge_model, capture_node_model
 from pygfuse.compiler.places import BY_OTHERS
@@ -22,7 +24,31 @@ from pygfuse.conv._traced_calls import Described, TracedCall, described, example
 from pygfuse.conv._untraced import NOT_TRACED
 from pygfuse.graph.adjacency import FLOWS, target_row_of
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
+
+_OF_CALLS = '_plans', '_few'
+
+
+class _Few(NamedTuple):
+    """What tells that a model runs its own code.
+
+    Attributes:
+        model: The model.
+        fewest: From how many edges on all else is looked at.
+        device: Where such edges are.
+        reason: Why it runs for fewer.
+    """
+
+    model: Module
+    fewest: int
+    device: torch.device
+    reason: str
+
+    def has(self, model: Module, edge_index: Any) -> bool:
+        """Whether the edges of a call of a model are few."""
+        is_known = model is self.model and type(edge_index) is Tensor and edge_index.dim() == 2
+        return is_known and edge_index.device == self.device and 0 < edge_index.shape[1] < self.fewest
 
 
 class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
@@ -34,8 +60,8 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
     What ``edge_model`` and ``node_model`` compute is captured at the first call, as `pygfuse.compile` captures
     messages. A network of both ends, of features of edges and of graphs (``u[batch]``) runs on chunks of edges: its
     first linear map is taken once a node, and of edges x hidden nothing is in memory. A model of nodes reduces edges to
-    their targets or to their sources. A model that has no fused form
-    runs as it is, and `pygfuse.report` says which and why. ``global_model`` always runs as it is.
+    their targets or to their sources. A model that has no fused form runs as it is, as all do along few edges, and
+    `pygfuse.report` says which and why. ``global_model`` always runs as it is.
 
     Args:
         edge_model, node_model, global_model: As in PyG.
@@ -61,11 +87,13 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         >>> layer = MetaLayer(EdgeModel())
         >>> x, edge_index, edge_attr = torch.randn(4, 4), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.randn(3, 3)
         >>> _, edge_attr, _ = layer(x, edge_index, edge_attr)
-        >>> edge_attr.shape, layer.note.reason is None
-        (torch.Size([3, 3]), True)
+        >>> edge_attr.shape, layer.note.reason
+        (torch.Size([3, 3]), 'edge_model: so few edges that a row for each takes less')
     """
 
     _plans: dict[str, Plans] | None = None
+    # calls of models whose edges are so few that nothing else has to be looked at, by the model's name
+    _few: dict[str, _Few] | None = None
 
     def forward(
         self,
@@ -102,10 +130,11 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
 
     def forget_plans(self) -> None:
         """Forgets what was captured: a layer of PyG's class would copy it."""
-        self.__dict__.pop('_plans', None)
+        for name in _OF_CALLS:
+            self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != '_plans'}
+        return {name: value for name, value in super().__getstate__().items() if name not in _OF_CALLS}
 
     def _fused(
         self, name: str, x: Any, edge_index: Any, edge_attr: Any, u: Any, batch: Any, reasons: dict[str, str]
@@ -117,10 +146,18 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
             if isinstance(traced, str):
                 reasons[name] = traced
             return None if isinstance(traced, str) else traced[0]
+        model = getattr(self, name)
+        few = None if self._few is None else self._few.get(name)
+        if few is not None and few.has(model, edge_index):
+            reasons[name] = few.reason
+            return None
         try:
             call, plan = self._call_and_plan(name, given, edge_index)
         except Refused as refusal:
             plan = str(refusal)
+        if isinstance(plan, Plan) and call.edges.num_edges < (fewest := _fewest_edges(plan, edge_index.device)):
+            self._few = {**(self._few or {}), name: _Few(model, fewest, edge_index.device, plan.why_few)}
+            plan = plan.why_few
         if isinstance(plan, str):
             reasons[name] = plan
             return None
@@ -189,6 +226,13 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
 
 
 _RESIDENCIES = {'x': 'target', 'edge_attr': 'edge', 'u': 'shared', 'batch': 'target'}
+
+
+def _fewest_edges(plan: Plan, device: torch.device) -> int:
+    """Along how many edges a plan takes less than a model's own code, as measured on a CPU."""
+    is_measured = few_edges_of(device) is not None
+    fewest = plan.fewest_edges if plan.num_normalised else 0
+    return max(fewest, fewest_of(is_of_a_module=True)) if is_measured else 0
 
 
 def _arguments_of(given: dict[str, Tensor]) -> KnownArguments:

@@ -61,6 +61,13 @@ MOST_MULTIPLIED_FEATURES = 2**5
 # what an edge of narrower rows takes, too
 _LEAST_ROW = 256
 
+# times as many edges of a network of one, two, and more normalisations, each of which computes those before again; and
+# the same where values of edges are returned
+_NORMALISED = 1, 2, 6
+_NORMALISED_RETURNED = 1, 4, 16
+# more of them count no further
+MOST_PASSES = len(_NORMALISED)
+
 # why a layer runs PyG's operators
 SO_FEW_EDGES = 'so few edges that a row for each takes less'
 
@@ -158,6 +165,7 @@ def fewest_of(
     is_of_a_module: bool = False,
     is_of_a_matrix: bool = False,
     is_of_copies: bool = False,
+    num_normalised: int = 1,
 ) -> int:
     """From how many edges on PyG's operators on edges take more time than what stands for them.
 
@@ -171,18 +179,22 @@ def fewest_of(
         is_of_a_module: Whether a module's own operators are meant, not a layer's.
         is_of_a_matrix: Whether these are products with a sparse matrix.
         is_of_copies: Whether edges are those of several copies of the nodes.
+        num_normalised: How many normalisations a network has.
 
     Example:
         >>> fewest_of(), fewest_of(is_long=True), fewest_of(is_short=True)
         (0, 257, 1025)
+        >>> [fewest_of(is_normalised=True, num_normalised=count) for count in (1, 2, 3, 9)]
+        [2049, 4097, 12289, 12289]
     """
+    again = min(max(num_normalised, 1), MOST_PASSES) - 1
     limits = (
         (is_long, MOST_OF_OPERATORS),
         (is_short, MOST_OF_ONE_OPERATOR),
-        (is_normalised or is_several, MOST_OF_NORMALISED),
+        (is_normalised or is_several, MOST_OF_NORMALISED * _NORMALISED[again]),
         (is_normalised and is_several, MOST_OF_SEVERAL_NORMALISED),
         (is_normalised and is_computed_again, MOST_OF_NORMALISED_AGAIN),
-        (is_returned, MOST_OF_RETURNED),
+        (is_returned, MOST_OF_RETURNED * _NORMALISED_RETURNED[again]),
         (is_computed_again, MOST_OF_COMPUTED_AGAIN),
         (is_of_a_module, MOST_OF_A_MODULE),
         (is_of_a_matrix, MOST_OF_A_PRODUCT),

@@ -8,11 +8,12 @@ import pickle
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from torch.nn import LayerNorm, Linear, Module, ReLU, Sequential, SiLU
+from torch.nn import BatchNorm1d, LayerNorm, Linear, Module, ReLU, Sequential, SiLU
 from torch_geometric.utils import scatter
 
 import pygfuse
-from pygfuse.conv import MetaLayer
+from pygfuse.conv import MetaLayer, meta_layer
+from pygfuse.mapping import few_edges
 from pygfuse.memory import saved_bytes
 from tests.support import parity
 from tests.support.parity import GRAPHS, random_edges
@@ -278,3 +279,39 @@ def test_within_torch_compile(name):
     parity.assert_close({key.replace('_orig_mod.', ''): value for key, value in found.items()}, reference)
     takes_maximum = name == 'maxima of mapped sources'
     assert (fused.note.reason is None) == (not takes_maximum)
+
+
+FEW = 'so few edges that a row for each takes less'
+
+
+def test_few_edges_run_the_own_code(monkeypatch):
+    monkeypatch.setattr(few_edges, 'MOST_OF_A_MODULE', 200)
+    torch.manual_seed(0)
+    plain = pyg.MetaLayer(Simulator(), Sum())
+    fused = pygfuse.fuse(copy.deepcopy(plain))
+    x, edge_attr = torch.randn(40, NODES), torch.randn(300, EDGES)
+    edge_index = torch.randint(40, (2, 300))
+    for count, reason in ((150, f'edge_model: {FEW}; node_model: {FEW}'), (300, None), (150, 'again')):
+        call = x, edge_index[:, :count], edge_attr[:count]
+        for ours, theirs in zip(fused(*call)[:2], plain(*call)[:2], strict=True):
+            torch.testing.assert_close(ours, theirs)
+        assert reason == 'again' or fused.note.reason == reason
+    fused.edge_model, looks, original = Simulator(), [], meta_layer._call_of
+    monkeypatch.setattr(meta_layer, '_call_of', lambda *given: looks.append(given) or original(*given))
+    for _ in range(2):
+        fused(x, edge_index[:, :150], edge_attr[:150])
+    # nobody has looked at the new model, and at the other one somebody has
+    assert len(looks) == 1
+    assert copy.deepcopy(fused)._few is None
+
+
+def test_normalisations_in_a_row_take_more_edges(monkeypatch):
+    monkeypatch.setattr(few_edges, 'MOST_OF_RETURNED', 100)
+    model = Simulator()
+    model.mlp = Sequential(
+        Linear(2 * NODES + EDGES, 7), BatchNorm1d(7), SiLU(), Linear(7, 7), BatchNorm1d(7), Linear(7, EDGES)
+    )
+    fused = pygfuse.fuse(pyg.MetaLayer(model))
+    for count, reason in ((350, f'edge_model: {FEW}'), (450, None)):
+        fused(torch.randn(40, NODES), torch.randint(40, (2, count)), torch.randn(count, EDGES))
+        assert fused.note.reason == reason

@@ -109,8 +109,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'few edges whose values are returned, by kernels',
         'mapping/few_edges.py',
-        '(is_returned, MOST_OF_RETURNED),',
-        '(False, MOST_OF_RETURNED),',
+        '(is_returned, MOST_OF_RETURNED * ',
+        '(False, MOST_OF_RETURNED * ',
         f'{PUBLISHED} -k left_to_pyg',
     ),
     Mutation(

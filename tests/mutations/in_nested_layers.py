@@ -77,6 +77,20 @@ OF_NESTED_LAYERS = (
         f'{_LAYERS} -k updated',
     ),
     Mutation(
+        'models along few edges',
+        'conv/meta_layer.py',
+        'is_known = model is self.model and',
+        'is_known =',
+        'tests/conv/test_meta_layer.py -k own_code',
+    ),
+    Mutation(
+        'normalisations in a row',
+        'compiler/plan.py',
+        'num_normalised=self.num_normalised,',
+        'num_normalised=1,',
+        'tests/conv/test_meta_layer.py -k in_a_row',
+    ),
+    Mutation(
         'models of nodes that reduce to sources',
         'conv/meta_layer.py',
         'guards, target_row_of(call.edges.flow))',
