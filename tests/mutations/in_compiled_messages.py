@@ -111,7 +111,7 @@ OF_COMPILED_MESSAGES = (
         'mapping/few_edges.py',
         '(is_returned, MOST_OF_RETURNED * ',
         '(False, MOST_OF_RETURNED * ',
-        f'{PUBLISHED} -k left_to_pyg',
+        'tests/conv/test_meta_layer.py -k in_a_row',
     ),
     Mutation(
         'a mean that is a sum',
