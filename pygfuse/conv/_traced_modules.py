@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false, has_static_val
 from torch_geometric.data import Data
 
 from pygfuse.compiler import Given, Plan, Refused
+from pygfuse.compiler.by_type import types_in
 from pygfuse.compiler.modules import CapturedModule
 from pygfuse.compiler.places import OTHER_ENDS
 from pygfuse.compiler.structure import rebuilt
@@ -215,6 +216,8 @@ class ModuleTracedByTorch:
             raise Refused('torch compiles no numbers that values tell')
         if captured.calls_layers:
             raise Refused('torch compiles no module that gathers itself and calls layers')
+        if types_in(plan.steps):
+            raise Refused('torch compiles no products by matrices of types')
         if captured.written:
             raise Refused('torch compiles no module that writes into its arguments')
         if remade is not None:

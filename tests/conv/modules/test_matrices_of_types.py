@@ -157,3 +157,16 @@ def test_no_matrix_of_an_edge_is_kept():
     compiled = pygfuse.compile(module)
     assert saved_bytes(lambda: compiled(**arguments)) < own / 4
     assert compiled.note.reason is None
+
+
+@pytest.mark.parametrize('is_long', [False, True])
+def test_traces_do_not_enter_them(is_long):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module, data = Attention(), given(edges=70_000 if is_long else 200)
+    traced = torch.compile(pygfuse.compile(copy.deepcopy(module)), backend='aot_eager')
+    torch._dynamo.utils.counters.clear()
+    for ours, theirs in zip(traced(**arguments_of(data)), module(**arguments_of(data)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    # none, or that between two traces
+    assert sum(torch._dynamo.utils.counters['graph_break'].values()) <= 1
