@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ import pygfuse
 from pygfuse.bench import modules_that_make_edges as of_made_edges
 from pygfuse.bench import own_messages as own
 from pygfuse.bench import own_modules
+from pygfuse.bench.graph_networks import graph_network
 
 CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
 # layers that hold a matrix for each edge, or maps of several heads
@@ -119,6 +121,10 @@ def _order(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.randperm(edge_index.shape[1])
 
 
+def _states(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.randn(GRAPHS, CHANNELS)
+
+
 def _batch(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.arange(x.shape[0]) * GRAPHS // x.shape[0]
 
@@ -192,10 +198,18 @@ LAYERS: dict[str, CompiledLayer] = {
     ),
     'states of graphs, own module': CompiledLayer(
         lambda: own_modules.GraphStates(CHANNELS),
-        _with(edge_attr=_of_edges(CHANNELS), state=lambda x, _: torch.randn(GRAPHS, CHANNELS), batch=_batch),
+        _with(edge_attr=_of_edges(CHANNELS), state=_states, batch=_batch),
         is_wide=True,
     ),
     'looped gates, own module': CompiledLayer(lambda: own_modules.LoopedGates(CHANNELS, HEADS), is_wide=True),
+    **{
+        f'graph network, {norms} norms, MetaLayer': CompiledLayer(
+            functools.partial(graph_network, CHANNELS, norms),
+            _with(edge_attr=_of_edges(CHANNELS), u=_states, batch=_batch),
+            is_wide=True,
+        )
+        for norms in range(4)
+    },
     'sensor signals, own module': CompiledLayer(
         lambda: own_modules.SensorSignals(CHANNELS // SAMPLES), _signals, is_wide=True
     ),

@@ -80,8 +80,7 @@ def layer_call(module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Any:
     nodes: list[Node] = []
     template = rebuilt((args, dict(kwargs)), lambda item: _argument(item, nodes, name))
     edges = _edges_in(template)
-    # whatever mode it is in when it is called
-    found, others = (_of_example(module, template, edges, nodes, is_training) for is_training in (False, True))
+    found, others = _of_example(module, template, edges, nodes)
     if _forms_of(found) != _forms_of(others):
         raise Refused(f'{name} returns something else in training')
     return _result(value('layer', *nodes, module=module, template=template), found, edges, name)
@@ -133,8 +132,8 @@ def _edges_in(template: Any) -> Made | None:
     return next((one for one in made if one.is_whole and one.examples[0].dim() == 2), None)
 
 
-def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[Node], is_training: bool) -> Any:
-    """What a copy of a layer gives of a few nodes and edges."""
+def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[Node]) -> tuple[Any, Any]:
+    """What a copy of a layer gives of a few nodes and edges, in eval mode and in training; calls may be in both."""
     device, rows_of = DEVICE.get(), _rows_of(edges)
 
     def on_device(made: Made) -> Any:
@@ -145,11 +144,11 @@ def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[N
         values = [torch.zeros((*rows_of[n.residency], *n.shape), dtype=n.dtype, device=device) for n in nodes]
         try:
             made = {name: on_device(one) for name, one in REMAKING.get().for_layers.items()}
-            layer = copy.deepcopy(module).train(is_training)
+            layer = copy.deepcopy(module)
             for part in layer.modules():
                 part._forward_hooks.clear()
                 part._forward_pre_hooks.clear()
-            return _called(layer, template, made, values)
+            return tuple([_called(layer.train(mode), template, made, values) for mode in (False, True)])
         except Exception as error:
             raise Refused(f'{type(module).__name__} of a few nodes: {type(error).__name__}: {error}') from error
 

@@ -77,6 +77,11 @@ class Few(NamedTuple):
         before = len(call.copies.sizes)
         return Few(tuple(held), fewest, call.edge_index.device, reason, features, num_dims, before)
 
+    @staticmethod
+    def of_edges(fewest: int, device: torch.device, reason: str) -> Few:
+        """The same of calls of which the edges are all that counts, the only argument of `has`."""
+        return Few((Held(0, 'edge_index', ()),), fewest, device, reason, None, 0, 0)
+
     def has(self, args: tuple, kwargs: Mapping[str, Any]) -> bool:
         """Whether the edges of a call are few."""
         count = 0

@@ -212,8 +212,9 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         if reason is not None:
             return reason
         given = _with_copies(given, captured)
-        # what is drawn for both is the same
-        given = {**given, **{name: run.made(made) for name, made in captured.for_layers.items()}}
+        if captured.for_layers:
+            # what is drawn for both is the same
+            given = {**given, **{name: run.made(made) for name, made in captured.for_layers.items()}}
         if is_plain_place():
             return (captured.returns(plan.run(edges, given, self.note), call.arguments),)
         with self.noted():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch_geometric.nn
@@ -17,6 +17,7 @@ from pygfuse.compiler.watch import Guards
 from pygfuse.conv import _fallback as fallback
 from pygfuse.conv._call import Call, check_call
 from pygfuse.conv._checks import is_edge_index
+from pygfuse.conv._few_of_a_module import Few
 from pygfuse.conv._known_arguments import KnownArguments
 from pygfuse.conv._noted import Noted
 from pygfuse.conv._plans import Plans, key_of, planned
@@ -28,27 +29,6 @@ from pygfuse.mapping.few_edges import fewest_of
 from pygfuse.ops import Edges
 
 _OF_CALLS = '_plans', '_few'
-
-
-class _Few(NamedTuple):
-    """What tells that a model runs its own code.
-
-    Attributes:
-        model: The model.
-        fewest: From how many edges on all else is looked at.
-        device: Where such edges are.
-        reason: Why it runs for fewer.
-    """
-
-    model: Module
-    fewest: int
-    device: torch.device
-    reason: str
-
-    def has(self, model: Module, edge_index: Any) -> bool:
-        """Whether the edges of a call of a model are few."""
-        is_known = model is self.model and type(edge_index) is Tensor and edge_index.dim() == 2
-        return is_known and edge_index.device == self.device and 0 < edge_index.shape[1] < self.fewest
 
 
 class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
@@ -75,6 +55,7 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
     Raises:
         ValueError: If ``x``, ``edge_attr`` or ``batch`` has not a row for each node or edge, ``edge_index`` names a
             node that is not there, or the tensors are on several devices; the message says which, and what it was.
+            Along few edges the models' own code raises what it does.
 
     Example:
         >>> class EdgeModel(torch.nn.Module):
@@ -92,8 +73,8 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
     """
 
     _plans: dict[str, Plans] | None = None
-    # calls of models whose edges are so few that nothing else has to be looked at, by the model's name
-    _few: dict[str, _Few] | None = None
+    # calls of models whose edges are so few that nothing else has to be looked at
+    _few: dict[Module, Few] | None = None
 
     def forward(
         self,
@@ -147,8 +128,8 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
                 reasons[name] = traced
             return None if isinstance(traced, str) else traced[0]
         model = getattr(self, name)
-        few = None if self._few is None else self._few.get(name)
-        if few is not None and few.has(model, edge_index):
+        few = None if self._few is None else self._few.get(model)
+        if few is not None and few.has((edge_index,), {}):
             reasons[name] = few.reason
             return None
         try:
@@ -156,7 +137,7 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         except Refused as refusal:
             plan = str(refusal)
         if isinstance(plan, Plan) and call.edges.num_edges < (fewest := _fewest_edges(plan, edge_index.device)):
-            self._few = {**(self._few or {}), name: _Few(model, fewest, edge_index.device, plan.why_few)}
+            self._few = {**(self._few or {}), model: Few.of_edges(fewest, edge_index.device, plan.why_few)}
             plan = plan.why_few
         if isinstance(plan, str):
             reasons[name] = plan

@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation
 _ABSENT = 'tests/compiler/test_absent_and_added.py'
 _GROUPS = 'tests/conv/modules/test_groups_of_nodes.py'
 _ENDS = 'tests/conv/modules/test_both_ends.py'
+_MADE = 'tests/conv/modules/test_layers_on_made_edges.py'
 _LAYERS = 'tests/conv/modules/test_nested_layers.py'
 _NORMALISED = 'tests/compiler/test_normalised.py'
 _OTHERS = 'tests/conv/modules/test_other_edges.py'
@@ -32,35 +33,35 @@ OF_NESTED_LAYERS = (
         'compiler/nested_layers.py',
         '        made = remaking.said(item)\n',
         '        made = remaking.said(remaking.edges if isinstance(item, OfEdges) else item)\n',
-        f'{_LAYERS} -k edges_that_are_made',
+        f'{_MADE} -k edges_that_are_made',
     ),
     Mutation(
         'edges that are drawn twice',
         'conv/_modules.py',
         '{name: run.made(made) for name, made in captured.for_layers.items()}',
         '{n: call.run(captured.target_row).made(made) for n, made in captured.for_layers.items()}',
-        f'{_LAYERS} -k same_for_both',
+        f'{_MADE} -k same_for_both',
     ),
     Mutation(
         'which part of what a layer returns',
         'compiler/written.py',
         '[{node.attributes["place"]}]',
         '[0]',
-        f'{_LAYERS} -k return_nodes_and_edges',
+        f'{_MADE} -k return_nodes_and_edges',
     ),
     Mutation(
         'layers that return something else in training',
         'compiler/nested_layers.py',
         'if _forms_of(found) != _forms_of(others):',
         'if False:',
-        f'{_LAYERS} -k several_are_refused',
+        f'{_MADE} -k several_are_refused',
     ),
     Mutation(
         'the edges that values of a layer are of',
         'compiler/sets_of_edges.py',
         "_SAYS_ENDS = *_GATHERED, 'edges_of_layer'",
         '_SAYS_ENDS = _GATHERED',
-        f'{_LAYERS} -k "edges_that_are_made or several_are_refused"',
+        f'{_MADE} -k "edges_that_are_made or several_are_refused"',
     ),
     Mutation(
         'types of the edges of a set',
@@ -74,13 +75,13 @@ OF_NESTED_LAYERS = (
         'compiler/beside_edges.py',
         'if not is_read and not (name in _JOINING and _dim_of(args, kwargs) != 0):',
         'if not is_read:',
-        f'{_LAYERS} -k updated',
+        f'{_MADE} -k updated',
     ),
     Mutation(
         'models along few edges',
         'conv/meta_layer.py',
-        'is_known = model is self.model and',
-        'is_known =',
+        'few = None if self._few is None else self._few.get(model)',
+        'few = None if self._few is None else next(iter(self._few.values()))',
         'tests/conv/test_meta_layer.py -k own_code',
     ),
     Mutation(
@@ -163,7 +164,7 @@ OF_NESTED_LAYERS = (
     Mutation(
         'the layer whose copy is called',
         'compiler/nested_layers.py',
-        'layer = copy.deepcopy(module).train(is_training)',
+        'layer = copy.deepcopy(module)',
         'layer = module',
         f'{_LAYERS} -k statistics_move',
     ),
