@@ -10,8 +10,8 @@ from pygfuse._lib.modes import ablation
 from pygfuse.mapping.choice import used_once
 from pygfuse.mapping.group_sizes import group_sizes
 from pygfuse.mapping.mapping import Mapping, force_mapping
-from pygfuse.ops.knn import knn, knn_graph
-from pygfuse.ops.radius import radius, radius_graph
+from pygfuse.ops.points.knn import knn, knn_graph
+from pygfuse.ops.points.radius import radius, radius_graph
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.partial.rows.active import active
 from pygfuse.reporting import explain, report, supported

@@ -16,11 +16,11 @@ from pygfuse._lib.disk import cache_directory
 from pygfuse._lib.kernel_counts import COUNTS, KernelCounts
 from pygfuse._lib.note import Activity, Note
 from pygfuse.compiler.explanation import explained
-from pygfuse.conv._advice import advice_for
-from pygfuse.conv._density import advice_for_density
-from pygfuse.conv._hag import USED
-from pygfuse.conv._noted import Noted
-from pygfuse.conv._planned import Planned
+from pygfuse.conv._compiled.planned import Planned
+from pygfuse.conv._layer.advice import advice_for
+from pygfuse.conv._layer.density import advice_for_density
+from pygfuse.conv._layer.hag import USED
+from pygfuse.conv._layer.noted import Noted
 from pygfuse.swap import layers_of, why_not
 
 # of a layer whose messages the compiler has not seen yet

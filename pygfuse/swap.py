@@ -14,15 +14,15 @@ from pygfuse import conv
 from pygfuse._lib.announcement import logger
 from pygfuse._lib.selection import Chosen, Selection
 from pygfuse._lib.written_by_pyg import has_template_of_all
-from pygfuse.compiler.propagates import propagates
-from pygfuse.conv import _fallback as fallback
+from pygfuse.compiler.capture.propagates import propagates
 from pygfuse.conv._compiled import compiled_class
-from pygfuse.conv._edges_by_name import takes_edges
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._compiled.planned import Planned
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.noted import Noted
+from pygfuse.conv._layer.scripting import turn_back
 from pygfuse.conv._modules import compiled_module
-from pygfuse.conv._noted import Noted
-from pygfuse.conv._planned import Planned
-from pygfuse.conv._scripting import turn_back
+from pygfuse.conv._modules.edges_by_name import takes_edges
 from pygfuse.conv._smearing import GaussianSmearing
 
 # PyG's class -> the fused class of the same name

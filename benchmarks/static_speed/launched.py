@@ -14,9 +14,10 @@ import torch
 import pygfuse.program.library
 from pygfuse.call.call import Call, Dropout
 from pygfuse.call.gradient import Gradient
-from pygfuse.cuda import backend, combination, kernels, knn, radius
+from pygfuse.cuda import backend, combination, kernels
 from pygfuse.cuda.arguments import describe
 from pygfuse.cuda.kernel import Kernel
+from pygfuse.cuda.points import knn, radius
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.within import Within
 from pygfuse.mapping.mapping import Mapping, force_mapping

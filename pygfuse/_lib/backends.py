@@ -59,18 +59,18 @@ def backend_of(device: torch.device) -> ModuleType:
 def sorting_of(device: torch.device) -> ModuleType:
     """The module that sorts edges on this device: it has ``sort_by_target``, ``transpose`` and
     ``inverted``."""
-    return _module(device.type, 'sort')
+    return _module(device.type, 'edges.sort')
 
 
 def cuts_of(device: torch.device) -> ModuleType | None:
     """The module that cuts rows into parts on this device: it has ``cut``. None: operators of torch do."""
-    return _module('cpu', 'cuts') if device.type == 'cpu' else None
+    return _module('cpu', 'edges.cuts') if device.type == 'cpu' else None
 
 
 def pairs_of(device: torch.device) -> ModuleType | None:
     """The module that finds pairs of relations and nodes on this device: it has ``pairs`` and ``fits_table``. None:
     torch sorts them."""
-    return _module('cpu', 'pairs') if device.type == 'cpu' else None
+    return _module('cpu', 'edges.pairs') if device.type == 'cpu' else None
 
 
 def hag_walks_of(device: torch.device) -> ModuleType:
@@ -91,62 +91,62 @@ def forms_products_by_chunks(kind: str) -> bool:
 
 def neighbour_search_of(device: torch.device) -> ModuleType | None:
     """The module that searches nearest neighbours on this device: it has ``nearest``. None: torch searches."""
-    return _module(device.type, 'knn') if why_not(device.type) is None else None
+    return _module(device.type, 'points.knn') if why_not(device.type) is None else None
 
 
 def radius_search_of(device: torch.device) -> ModuleType | None:
     """The module that searches all points within a distance on this device: it has ``within``. None: torch searches."""
-    return _module(device.type, 'radius') if why_not(device.type) is None else None
+    return _module(device.type, 'points.radius') if why_not(device.type) is None else None
 
 
 def few_edges_of(device: torch.device) -> ModuleType | None:
     """The module that adds along few edges as they come on this device: it has ``add_along_edges``. None: there is
     none."""
-    return _module('cpu', 'few_edges') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.sums') if device.type == 'cpu' else None
 
 
 def edge_norms_of(device: torch.device) -> ModuleType | None:
     """The module with norms of edges on this device: it has ``edge_norms`` and ``TYPES``. None: torch computes them."""
-    return _module('cpu', 'edge_norms') if device.type == 'cpu' else None
+    return _module('cpu', 'edges.edge_norms') if device.type == 'cpu' else None
 
 
 def listed_walks_of(device: torch.device) -> ModuleType | None:
     """The module that walks few edges as they come on this device: it has ``walks_of``. None: there is none."""
-    return _module('cpu', 'listed_walks') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.listed_walks') if device.type == 'cpu' else None
 
 
 def few_edge_networks_of(device: torch.device) -> ModuleType | None:
     """The module that takes few edges as they come through a network on this device: it has ``forward`` and
     ``backward``. None: there is none."""
-    return _module('cpu', 'few_edge_networks') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.networks') if device.type == 'cpu' else None
 
 
 def few_edge_stages_of(device: torch.device) -> ModuleType | None:
     """The module that takes few edges as they come through a network of stages on this device: it has ``is_taken``,
     ``forward`` and ``backward``. None: there is none."""
-    return _module('cpu', 'few_edge_stages') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.stages') if device.type == 'cpu' else None
 
 
 def product_list_of(device: torch.device) -> ModuleType | None:
     """The module with products of small matrices on this device: it has ``multiply``. None: there is none."""
-    return _module('cpu', 'product_list') if device.type == 'cpu' else None
+    return _module('cpu', 'products.product_list') if device.type == 'cpu' else None
 
 
 def sparse_products_of(device: torch.device) -> ModuleType | None:
     """The module that multiplies sparse matrices by dense ones on this device: it has ``product``. None: torch does."""
-    return _module('cpu', 'sparse_products') if device.type == 'cpu' else None
+    return _module('cpu', 'products.sparse_products') if device.type == 'cpu' else None
 
 
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""
-    return _module('cpu', 'head_products') if device.type == 'cpu' else None
+    return _module('cpu', 'nodes.head_products') if device.type == 'cpu' else None
 
 
 def directions_of(device: torch.device) -> ModuleType | None:
     """The module with rows of length one on this device: it has ``directions`` and ``directions_adjoint``. None: torch
     computes them."""
-    return _module('cpu', 'directions') if device.type == 'cpu' else None
+    return _module('cpu', 'nodes.directions') if device.type == 'cpu' else None
 
 
 def smearing_of(device: torch.device) -> ModuleType | None:
@@ -165,7 +165,7 @@ def row_search_of(device: torch.device) -> ModuleType:
     """The module that finds active rows on this device: it has ``active_rows``, ``kept_rows`` and ``SYNCHRONISES``,
     whether a look makes the host wait for the device. A CPU's has ``active_share``, ``among_zeros``
     and ``distances`` too."""
-    return _module(device.type, 'row_search')
+    return _module(device.type, 'edges.row_search')
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from typing import Any
 
 # the module in which each class is now; names that are packages now re-export theirs
 FORMER_NAMES = {
+    'pygfuse.conv._planned': {'_blank': 'pygfuse.conv._compiled.planned'},
     'pygfuse.csr': {'Csr': 'pygfuse.graph.csr'},
     'pygfuse.execution_path': {'Activity': 'pygfuse._lib.note'},
     'pygfuse.prefix_tree': {'PrefixTree': 'pygfuse.hag.prefix_tree'},

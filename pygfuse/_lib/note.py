@@ -49,10 +49,10 @@ class Note:
         backward: What the last backward pass walked; None before there was one.
         forward: What the last forward pass computed within `pygfuse.active`; None for one outside of it.
         density: Which share of the features of a call was not zero, where these were dense and that was little.
-        kind: Of which kind the last fused call was, where that was looked at (`pygfuse.conv._repeated`).
+        kind: Of which kind the last fused call was, where that was looked at (`pygfuse.conv._layer.repeated`).
         few: How calls of that kind run along few edges, the bytes of a row, and the products of an edge and of a node;
-            None if they do not take them as they come (`pygfuse.conv._few_edges`).
-        calls: The last kinds of calls of a compiled layer (`pygfuse.conv._known_calls`).
+            None if they do not take them as they come (`pygfuse.conv._layer.few_edges`).
+        calls: The last kinds of calls of a compiled layer (`pygfuse.conv._compiled.known_calls`).
         remade: Edges that it makes anew in each call (`pygfuse.graph.remade_edges`); None before any.
     """
 

@@ -11,7 +11,7 @@ from pygfuse.bench.timing import Recorded
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import backend
-from pygfuse.cpu.listed_walks import Walks as ListedWalks
+from pygfuse.cpu.few_edges.listed_walks import Walks as ListedWalks
 
 # by direction; what walks few edges gives None for many
 _ENTRIES = {

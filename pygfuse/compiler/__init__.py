@@ -1,14 +1,14 @@
 """The compiler: anybody's message function as edge programs.
 
-A layer's ``message`` and ``aggregate`` are captured on symbols (`capture`) as values with a residency (`ir`), which
-passes rewrite (`passes/`); each reduction over edges becomes one walk (`lowering`), all else operators of torch on
-nodes (`plan`). What has no fused form is `Refused`, with the reason.
+A layer's ``message`` and ``aggregate`` are captured on symbols (`capture/`, `symbols/`, `functions/`) as values with a
+residency (`ir/`), which passes rewrite (`passes/`); each reduction over edges becomes one walk (`forms/`), all else
+operators of torch on nodes (`plan/`). What has no fused form is `Refused`, with the reason.
 """
 
-from pygfuse.compiler.capture import Captured, Given, Several, capture, capture_edge_update
-from pygfuse.compiler.places import EdgeIndexRows, rows_of
-from pygfuse.compiler.plan import Plan
+from pygfuse.compiler.capture.layers import Captured, Given, Several
+from pygfuse.compiler.plan.plan import Plan
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols.places import EdgeIndexRows, rows_of
 
 __all__ = [
     'Captured',
@@ -17,7 +17,5 @@ __all__ = [
     'Plan',
     'Refused',
     'Several',
-    'capture',
-    'capture_edge_update',
     'rows_of',
 ]

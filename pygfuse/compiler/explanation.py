@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pygfuse.compiler.cost import cost_as_written
-from pygfuse.compiler.ir import text
-from pygfuse.compiler.lowering import Walk
+from pygfuse.compiler.forms.cost import cost_as_written
+from pygfuse.compiler.forms.lowering import Walk
+from pygfuse.compiler.ir.values import text
 from pygfuse.compiler.passes import stages
-from pygfuse.compiler.plan import Plan
+from pygfuse.compiler.plan.plan import Plan
 
 
 def explained(plan: Plan) -> str:

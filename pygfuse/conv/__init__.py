@@ -1,7 +1,7 @@
 """Drop-in classes for those of ``torch_geometric.nn.conv``, under the same names, and what makes one of one's own."""
 
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._spec import EdgeFeatures, EdgeWeight, Spec
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.spec import EdgeFeatures, EdgeWeight, Spec
 from pygfuse.conv.agnn_conv import AGNNConv
 from pygfuse.conv.cf_conv import CFConv
 from pygfuse.conv.cg_conv import CGConv

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch_geometric.nn.models import schnet
 
 from pygfuse._lib.backends import DTYPES, smearing_of
-from pygfuse.ops.batched import is_batched
-from pygfuse.ops.intercepted import is_watched
-from pygfuse.ops.smearing import Gaussians, smeared
+from pygfuse.ops.points.smearing import Gaussians, smeared
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.intercepted import is_watched
 
 
 class GaussianSmearing(schnet.GaussianSmearing):

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch_geometric.nn
 from torch import Tensor
 
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._spec import SUMS, Spec
+from pygfuse.conv._layer.checks import NodePair
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.spec import SUMS, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.directions import DIRECTIONS, directions
 from pygfuse.ops.mapped_walk import Form, Part
+from pygfuse.ops.nodes.directions import DIRECTIONS, directions
 from pygfuse.program.library.agnn import AGNN
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE

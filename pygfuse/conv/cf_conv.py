@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch_geometric.nn.models import schnet
 
-from pygfuse.conv._checks import Inputs, NodePair, checked_edge_weight
 from pygfuse.conv._edge_mlp.filters import FilterConv
 from pygfuse.conv._edge_mlp.network import Stage, on_chunks
-from pygfuse.conv._spec import EdgeFeatures, Spec
+from pygfuse.conv._layer.checks import Inputs, NodePair, checked_edge_weight
+from pygfuse.conv._layer.spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Begin, Times, edge_reduce
 

@@ -9,17 +9,17 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._copies import EachCopy
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._spec import EdgeFeatures, Spec
+from pygfuse.conv._layer.checks import NodePair
+from pygfuse.conv._layer.copies import EachCopy
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
-from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.large_sums import added_to
-from pygfuse.ops.linear import apply_weight
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.mapped_walk import Form, Part
+from pygfuse.ops.nodes.large_sums import added_to
+from pygfuse.ops.nodes.linear import apply_weight
 from pygfuse.program.library.crystal import CRYSTAL
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EDGE, SOURCE, TARGET

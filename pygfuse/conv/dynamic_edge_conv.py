@@ -10,9 +10,9 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import PairTensor
 
-from pygfuse.conv._checks import pair_of
+from pygfuse.conv._layer.checks import pair_of
 from pygfuse.conv.edge_conv import EdgeConv
-from pygfuse.ops.knn import check_k, neighbours_of
+from pygfuse.ops.points.knn import check_k, neighbours_of
 
 
 class DynamicEdgeConv(EdgeConv, torch_geometric.nn.DynamicEdgeConv):

@@ -9,9 +9,6 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
-from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._checks import Inputs
-from pygfuse.conv._copies import EachCopy
 from pygfuse.conv._edge_mlp.along_few_edges import few_edge_network_of
 from pygfuse.conv._edge_mlp.network import (
     Linear,
@@ -25,12 +22,15 @@ from pygfuse.conv._edge_mlp.network import (
     tensors_of_stages,
 )
 from pygfuse.conv._edge_mlp.values import EdgeValues
-from pygfuse.conv._spec import EXTREMES, Spec
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.checks import Inputs
+from pygfuse.conv._layer.copies import EachCopy
+from pygfuse.conv._layer.spec import EXTREMES, Spec
 from pygfuse.mapping.few_edges import MOST_PASSES, fewest_of
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_edge_chunks, why_no_places
-from pygfuse.ops.few_edge_networks import network_along
-from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.few_edges.networks import network_along
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.program.library.edge_values import EDGE_VALUES
 from pygfuse.program.networks_along_edges import FewEdgeNetwork
 

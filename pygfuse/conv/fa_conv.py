@@ -10,17 +10,17 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.conv._attention import head_products
-from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._normalise import cached_factors, factors_of_few
-from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeWeight, Spec
+from pygfuse.conv._layer.attention import head_products
+from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.normalise import cached_factors, factors_of_few
+from pygfuse.conv._layer.spec import BEFORE_DROPOUT, SUMS, EdgeWeight, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.large_sums import added_to
-from pygfuse.ops.linear import is_plain_linear
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.mapped_walk import Form, Part
+from pygfuse.ops.nodes.large_sums import added_to
+from pygfuse.ops.nodes.linear import is_plain_linear
 from pygfuse.program.library.fa import FA, NORMALISED_FA
 from pygfuse.program.program import SOURCE, TARGET
 

@@ -10,19 +10,19 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
-from pygfuse.conv._copies import EachCopy
 from pygfuse.conv._edge_mlp.network import Slope, UnsupportedNetwork, activation_of
-from pygfuse.conv._few_edges import FewWalk, weights_of
-from pygfuse.conv._relations import relations_of, why_no_relations, why_not_stacked
-from pygfuse.conv._spec import Spec
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
+from pygfuse.conv._layer.copies import EachCopy
+from pygfuse.conv._layer.few_edges import FewWalk, weights_of
+from pygfuse.conv._layer.relations import relations_of, why_no_relations, why_not_stacked
+from pygfuse.conv._layer.spec import Spec
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate
-from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.mapped_walk import Form, Part, Weights
-from pygfuse.ops.pairs import gathered, walked
-from pygfuse.ops.typed_product import typed_product
+from pygfuse.ops.typed.pairs import gathered, walked
+from pygfuse.ops.typed.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.film import FILM
 from pygfuse.program.library.neighbours import NEIGHBOURS

@@ -10,15 +10,15 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse._lib.modes import modes
-from pygfuse.conv._attention import both_head_products, unreorganised_operands
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._heads import AttentionConv
-from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
+from pygfuse.conv._layer.attention import both_head_products, unreorganised_operands
+from pygfuse.conv._layer.checks import NodePair
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.heads import AttentionConv
+from pygfuse.conv._layer.spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.large_sums import total
 from pygfuse.ops.mapped_walk import Form, Part
+from pygfuse.ops.nodes.large_sums import total
 from pygfuse.program.library.gat import GAT, UNREORGANISED_GAT
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE, EdgeProgram

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.models import attentive_fp
 
-from pygfuse.conv._checks import Inputs, NodePair
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
+from pygfuse.conv._layer.checks import Inputs, NodePair
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
-from pygfuse.ops.linear import apply_weight
+from pygfuse.ops.nodes.linear import apply_weight
 from pygfuse.program.library.gate import GATE
 from pygfuse.program.products import OperandValue
 

@@ -9,11 +9,11 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor, PairTensor
 
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._heads import AttentionConv
-from pygfuse.conv._spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
+from pygfuse.conv._layer.checks import NodePair
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.heads import AttentionConv
+from pygfuse.conv._layer.spec import AFTER_DROPOUT, SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.program.library.gatv2 import GATV2

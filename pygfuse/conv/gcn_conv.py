@@ -10,20 +10,21 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
-from pygfuse.conv._copies import OverCopies
-from pygfuse.conv._edges import EdgeInput, edges_of
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._map_first import order_of
-from pygfuse.conv._normalise import cached_factors, weights_of_few, with_remaining_loops
-from pygfuse.conv._prepared_edges import prepared_norms
-from pygfuse.conv._spec import SUMS, EdgeWeight, Spec
+from pygfuse.conv._compiled.prepared_edges import prepared_norms
+from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
+from pygfuse.conv._layer.copies import OverCopies
+from pygfuse.conv._layer.edges import EdgeInput, edges_of
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.map_first import order_of
+from pygfuse.conv._layer.normalise import cached_factors, weights_of_few, with_remaining_loops
+from pygfuse.conv._layer.spec import SUMS, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST
-from pygfuse.ops import Edges, autocast
-from pygfuse.ops.few_edges import FewEdges, sum_along
+from pygfuse.ops import Edges
+from pygfuse.ops.few_edges.sums import FewEdges, sum_along
 from pygfuse.ops.hag import hag_aggregate
-from pygfuse.ops.linear import apply_linear
 from pygfuse.ops.mapped_walk import Form, Part
+from pygfuse.ops.nodes.linear import apply_linear
+from pygfuse.ops.within_torch import autocast
 from pygfuse.program.library.neighbours import (
     NEIGHBOURS,
     NORMALISED_NEIGHBOURS,

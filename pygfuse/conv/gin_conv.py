@@ -13,21 +13,21 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse._lib.backends import row_search_of
 from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
-from pygfuse.conv._checks import Inputs, NodePair
-from pygfuse.conv._copies import EachCopy, OverCopies
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._few_edges import FewWalk, is_plain_like, weights_of
-from pygfuse.conv._map_first import has_a_choice, mapped_sources, mapped_width, order_of
-from pygfuse.conv._spec import SUMS, EdgeFeatures, EdgeWeight, Spec
+from pygfuse.conv._layer.checks import Inputs, NodePair
+from pygfuse.conv._layer.copies import EachCopy, OverCopies
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.few_edges import FewWalk, is_plain_like, weights_of
+from pygfuse.conv._layer.map_first import has_a_choice, mapped_sources, mapped_width, order_of
+from pygfuse.conv._layer.spec import SUMS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.mapping.few_edges import are_tiny
 from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
-from pygfuse.ops.few_edges import FewEdges, sum_along
-from pygfuse.ops.large_sums import added_to, total
-from pygfuse.ops.linear import apply_linear, apply_weight, are_many_rows
-from pygfuse.ops.mapped_sums import mapped_sum_along
+from pygfuse.ops.few_edges.mapped_sums import mapped_sum_along
+from pygfuse.ops.few_edges.sums import FewEdges, sum_along
 from pygfuse.ops.mapped_walk import Form, Part, Weights
+from pygfuse.ops.nodes.large_sums import added_to, total
+from pygfuse.ops.nodes.linear import apply_linear, apply_weight, are_many_rows
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.products import OperandValue

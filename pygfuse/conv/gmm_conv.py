@@ -10,16 +10,16 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
+from pygfuse.conv._layer.checks import NodePair
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges
-from pygfuse.ops.gaussian_operands import factors_of, gaussians
-from pygfuse.ops.large_sums import sum_of_heads, total
-from pygfuse.ops.linear import apply_linear, apply_weight
 from pygfuse.ops.mapped_walk import Form, Part, Weights
+from pygfuse.ops.nodes.large_sums import sum_of_heads, total
+from pygfuse.ops.nodes.linear import apply_linear, apply_weight
+from pygfuse.ops.points.gaussian_operands import factors_of, gaussians
 from pygfuse.program.library.gaussian import gaussian, separate_gaussians
 from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.program import SOURCE, TARGET, EdgeProgram

@@ -8,8 +8,8 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._map_first import MappedSums
-from pygfuse.conv._spec import EdgeWeight, Spec
+from pygfuse.conv._layer.map_first import MappedSums
+from pygfuse.conv._layer.spec import EdgeWeight, Spec
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
 

@@ -12,17 +12,17 @@ from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
 from pygfuse._lib.hooks import some_parameter, why_not_linear
-from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._spec import SUMS, Spec
-from pygfuse.conv._typed_nodes import EdgeType, TypedNodes, why_not_typed
-from pygfuse.conv._untraced import NOT_TRACED, are_apart
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.spec import SUMS, Spec
+from pygfuse.conv._layer.typed_nodes import EdgeType, TypedNodes, why_not_typed
+from pygfuse.conv._layer.untraced import NOT_TRACED, are_apart
 from pygfuse.graph.relations import Pairs, Relations
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import aggregate, new_seed
-from pygfuse.ops.linear import apply_weight
-from pygfuse.ops.pairs import gathered, walked
-from pygfuse.ops.typed_product import typed_product
+from pygfuse.ops.nodes.linear import apply_weight
+from pygfuse.ops.typed.pairs import gathered, walked
+from pygfuse.ops.typed.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.neighbours import WEIGHTED_NEIGHBOURS

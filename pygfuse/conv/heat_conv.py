@@ -11,13 +11,13 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_as_it_is
-from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._checks import Inputs
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import LOOKED_AT, check_indices, relations_of, why_no_relations
-from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.checks import Inputs
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.relations import LOOKED_AT, check_indices, relations_of, why_no_relations
+from pygfuse.conv._layer.spec import SUMS, EdgeFeatures, Spec
 from pygfuse.ops import Edges, aggregate, new_seed
-from pygfuse.ops.activated_product import activated_product
+from pygfuse.ops.typed.activated_product import activated_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.gat import GAT

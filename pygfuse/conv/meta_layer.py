@@ -11,18 +11,18 @@ from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse.compiler import Captured, Given, Plan, Refused
-from pygfuse.compiler.models import capture_edge_model, capture_node_model
-from pygfuse.compiler.places import BY_OTHERS
-from pygfuse.compiler.watch import Guards
-from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._call import Call, check_call
-from pygfuse.conv._checks import is_edge_index
-from pygfuse.conv._few_of_a_module import Few
-from pygfuse.conv._known_arguments import KnownArguments
-from pygfuse.conv._noted import Noted
-from pygfuse.conv._plans import Plans, key_of, planned
-from pygfuse.conv._traced_calls import Described, TracedCall, described, example_of, known_as, run_known
-from pygfuse.conv._untraced import NOT_TRACED
+from pygfuse.compiler.capture.watch import Guards
+from pygfuse.compiler.modules.models import capture_edge_model, capture_node_model
+from pygfuse.compiler.symbols.places import BY_OTHERS
+from pygfuse.conv._compiled.call import Call, check_call
+from pygfuse.conv._compiled.known_arguments import KnownArguments
+from pygfuse.conv._compiled.plans import Plans, key_of, planned
+from pygfuse.conv._compiled.traced_calls import Described, TracedCall, described, example_of, known_as, run_known
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.checks import is_edge_index
+from pygfuse.conv._layer.noted import Noted
+from pygfuse.conv._layer.untraced import NOT_TRACED
+from pygfuse.conv._modules.few_edges import Few
 from pygfuse.graph.adjacency import FLOWS, target_row_of
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.few_edges import fewest_of
@@ -161,7 +161,7 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
 
         Args:
             name: Of the model.
-            call: A call, as of `pygfuse.conv._traced_calls.described`.
+            call: A call, as of `pygfuse.conv._compiled.traced_calls.described`.
             device: Where its tensors are.
         """
         edges, _, given = example_of(call, device)

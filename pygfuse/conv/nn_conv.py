@@ -9,11 +9,11 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edge_mlp.filters import FilterConv
 from pygfuse.conv._edge_mlp.network import Linear, Stage, on_chunks
-from pygfuse.conv._spec import SUMS, EdgeFeatures, Spec
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.checks import Inputs, NodePair
+from pygfuse.conv._layer.spec import SUMS, EdgeFeatures, Spec
 from pygfuse.mapping.few_edges import fewest_of_matrices
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import mean_of

@@ -11,18 +11,18 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import why_not_as_it_is
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._copies import EachCopy
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._fallback import why_not_maps
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._spec import EdgeFeatures, Spec
+from pygfuse.conv._layer.checks import NodePair
+from pygfuse.conv._layer.copies import EachCopy
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.fallback import why_not_maps
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.spec import EdgeFeatures, Spec
 from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
-from pygfuse.ops.large_sums import added_to
-from pygfuse.ops.linear import Counts, apply_linear, apply_weight
 from pygfuse.ops.mapped_walk import Form, Part
-from pygfuse.ops.several_maps import apply_at_ends
+from pygfuse.ops.nodes.large_sums import added_to
+from pygfuse.ops.nodes.linear import Counts, apply_linear, apply_weight
+from pygfuse.ops.nodes.several_maps import apply_at_ends
 from pygfuse.program.library.res_gated import RES_GATED
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram

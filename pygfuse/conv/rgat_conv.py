@@ -10,17 +10,17 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.modes import ablation
-from pygfuse.conv._checks import Inputs, NodePair, is_edge_index
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import LOOKED_AT, relations_of, why_no_relations
-from pygfuse.conv._spec import BEFORE_DROPOUT, EdgeFeatures, Spec
+from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.relations import LOOKED_AT, relations_of, why_no_relations
+from pygfuse.conv._layer.spec import BEFORE_DROPOUT, EdgeFeatures, Spec
 from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights
-from pygfuse.ops.large_sums import mean_of_heads, total
-from pygfuse.ops.pairs import gathered, walked
-from pygfuse.ops.typed_product import typed_product
+from pygfuse.ops.nodes.large_sums import mean_of_heads, total
+from pygfuse.ops.typed.pairs import gathered, walked
+from pygfuse.ops.typed.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.multiplicative_gat import MULTIPLICATIVE_GAT

@@ -13,16 +13,16 @@ from torch_geometric import backend
 from torch_geometric.typing import OptTensor
 
 from pygfuse._lib.hooks import some_parameter
-from pygfuse.conv import _fallback as fallback
-from pygfuse.conv._checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
-from pygfuse.conv._layer import FusedConv
-from pygfuse.conv._relations import LOOKED_AT, check_indices, relations_of, why_no_relations
-from pygfuse.conv._spec import EXTREMES, SUMS, Spec
+from pygfuse.conv._layer import fallback
+from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
+from pygfuse.conv._layer.layer import FusedConv
+from pygfuse.conv._layer.relations import LOOKED_AT, check_indices, relations_of, why_no_relations
+from pygfuse.conv._layer.spec import EXTREMES, SUMS, Spec
 from pygfuse.graph.relations import Relations
 from pygfuse.ops import Edges, aggregate
-from pygfuse.ops.basis_rows import basis_rows
-from pygfuse.ops.pairs import gathered, scattered, walked
-from pygfuse.ops.typed_product import typed_product
+from pygfuse.ops.typed.basis_rows import basis_rows
+from pygfuse.ops.typed.pairs import gathered, scattered, walked
+from pygfuse.ops.typed.typed_product import typed_product
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 

@@ -10,14 +10,14 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from pygfuse.conv._checks import Inputs, NodePair
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._lstm import tree_of, why_not_lstm, why_not_shared
-from pygfuse.conv._map_first import MappedSums
-from pygfuse.conv._spec import EdgeWeight, Spec
+from pygfuse.conv._layer.checks import Inputs, NodePair
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.lstm import tree_of, why_not_lstm, why_not_shared
+from pygfuse.conv._layer.map_first import MappedSums
+from pygfuse.conv._layer.spec import EdgeWeight, Spec
 from pygfuse.hag.prefix_tree import lstm_aggregate
 from pygfuse.ops import Edges
-from pygfuse.ops.few_edges import FewEdges
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.program.library.neighbours import NEIGHBOURS, WEIGHTED_NEIGHBOURS
 
 

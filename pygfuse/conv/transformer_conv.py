@@ -12,17 +12,18 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
-from pygfuse.conv._checks import NodePair
-from pygfuse.conv._edges import EdgeInput
-from pygfuse.conv._few_edges import FewWalk
-from pygfuse.conv._heads import HeadsConv
-from pygfuse.conv._spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
-from pygfuse.ops import Edges, autocast
-from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.large_sums import added_to
-from pygfuse.ops.linear import apply_linear
+from pygfuse.conv._layer.checks import NodePair
+from pygfuse.conv._layer.edges import EdgeInput
+from pygfuse.conv._layer.few_edges import FewWalk
+from pygfuse.conv._layer.heads import HeadsConv
+from pygfuse.conv._layer.spec import BEFORE_DROPOUT, SUMS, EdgeFeatures, Spec
+from pygfuse.ops import Edges
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.mapped_walk import Form, Part
-from pygfuse.ops.several_maps import apply_at_ends
+from pygfuse.ops.nodes.large_sums import added_to
+from pygfuse.ops.nodes.linear import apply_linear
+from pygfuse.ops.nodes.several_maps import apply_at_ends
+from pygfuse.ops.within_torch import autocast
 from pygfuse.program.library.transformer import TRANSFORMER
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EDGE, SOURCE, TARGET

@@ -13,16 +13,18 @@ from pygfuse._lib.panels import pack
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.codegen import arguments as shared
-from pygfuse.cpu import kernels, listed, paths
+from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
-from pygfuse.cpu.leading_rows import backward_of_leading_rows
+from pygfuse.cpu.edges import paths
+from pygfuse.cpu.edges.turns import turns_of
+from pygfuse.cpu.edges.walked_edges import Walked, copies_of_heads, edges_of, nothing, rows_of_path, walked_by
+from pygfuse.cpu.few_edges import listed
+from pygfuse.cpu.few_edges.leading_rows import backward_of_leading_rows
+from pygfuse.cpu.few_edges.single_part import decided, is_single_part, single_part_of
+from pygfuse.cpu.nodes.rows import added_up, head_dots, total, zeros
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.panels import lanes_of
 from pygfuse.cpu.row_sums import divisors, divisors_of, sum_rows
-from pygfuse.cpu.rows import added_up, head_dots, total, zeros
-from pygfuse.cpu.single_part import decided, is_single_part, single_part_of
-from pygfuse.cpu.turns import turns_of
-from pygfuse.cpu.walked_edges import Walked, copies_of_heads, edges_of, nothing, rows_of_path, walked_by
+from pygfuse.cpu.vectors.panels import lanes_of
 from pygfuse.cpu.walks.arguments import Added, Ends, Panels, Passed, RowsWalked, Sums
 from pygfuse.cpu.walks.forward import ONE_PASS
 from pygfuse.graph.coo import Coo

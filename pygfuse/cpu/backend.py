@@ -8,15 +8,16 @@ from torch import Tensor
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.call.call import Call, Dropout
 from pygfuse.codegen import arguments as shared
-from pygfuse.cpu import kernels, listed
+from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
 from pygfuse.cpu.adjoint import backward, backward_of_few, sum_of_few  # noqa: F401  part of what a backend has
+from pygfuse.cpu.edges.walked_edges import edges_of, tiling_of, words_of
+from pygfuse.cpu.few_edges import listed
+from pygfuse.cpu.few_edges.single_part import is_single_part, single_part_of
+from pygfuse.cpu.nodes.rows import added_up, zeros
 from pygfuse.cpu.operands import draws_of, operands_of
 from pygfuse.cpu.random import dropout_factors as draw_factors
 from pygfuse.cpu.row_sums import divisors, sum_rows
-from pygfuse.cpu.rows import added_up, zeros
-from pygfuse.cpu.single_part import is_single_part, single_part_of
-from pygfuse.cpu.walked_edges import edges_of, tiling_of, words_of
 from pygfuse.cpu.walks.arguments import NumRows, Weights
 from pygfuse.cpu.walks.forward import GIVEN, ONE_PASS, STATISTICS
 from pygfuse.graph.coo import Coo

@@ -14,19 +14,19 @@ from torch import Tensor
 
 from pygfuse._lib.pages import on_huge_pages  # noqa: F401  of results as long as all edges
 from pygfuse.codegen.precision import SETTLED_AFTER
-from pygfuse.cpu.activation_tangents import (  # noqa: F401  for stages
+from pygfuse.cpu.compilation.kernel import Kernel
+from pygfuse.cpu.networks.activation_tangents import (  # noqa: F401  for stages
     activated,
     activated_with_tangent,
     activated_with_tangent_back,
 )
-from pygfuse.cpu.edge_factors import times, times_back  # noqa: F401  for stages
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.matrix_products import add_mapped, add_over_rows, mapped, mapped_back  # noqa: F401  for stages
-from pygfuse.cpu.memory import place_at
-from pygfuse.cpu.row_blocks import blocks
-from pygfuse.cpu.row_networks import ROW_PARTS, Applied, LinearMap, RowNetwork  # noqa: F401  for stages
-from pygfuse.cpu.summed_products import sum_products, sum_products_back  # noqa: F401  for stages
+from pygfuse.cpu.networks.edge_factors import times, times_back  # noqa: F401  for stages
+from pygfuse.cpu.networks.row_networks import ROW_PARTS, Applied, LinearMap, RowNetwork  # noqa: F401  for stages
+from pygfuse.cpu.networks.summed_products import sum_products, sum_products_back  # noqa: F401  for stages
+from pygfuse.cpu.products.matrix_products import add_mapped, add_over_rows, mapped, mapped_back  # noqa: F401  for stages
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.vectors.memory import place_at
+from pygfuse.cpu.vectors.row_blocks import blocks
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunk_size, chunk_size_of_sums  # noqa: F401  for stages
 from pygfuse.program import vocabulary

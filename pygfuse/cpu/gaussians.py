@@ -8,8 +8,8 @@ import functools
 import torch
 from torch import Tensor
 
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.launch import Launch
+from pygfuse.cpu.compilation.kernel import Kernel
+from pygfuse.cpu.compilation.launch import Launch
 
 
 def _operands(part, features, mu, sigma, edges, dimensions, kernels, least, out):

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.cpu import row_tiling as planning
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.compilation.kernel import Kernel
+from pygfuse.cpu.vectors.layout import Layout
 from pygfuse.cpu.walks.hag import component_sum_body, extreme_body, sum_body, winners_body
 from pygfuse.graph.csr import Csr
 from pygfuse.hag.components import component_bounds

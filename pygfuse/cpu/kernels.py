@@ -6,7 +6,7 @@ import functools
 
 from pygfuse.codegen.precision import fuses_products
 from pygfuse.codegen.row_tiling import Tiling
-from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.walks.arguments import BACKWARD, COMBINE, COMBINE_SUMS, FORWARD, PASSED_SUM, SETTLE, WEIGHTS
 from pygfuse.cpu.walks.backward import backward_body
 from pygfuse.cpu.walks.forward import ONE_PASS, combine_body, forward_body, settle_body

@@ -11,7 +11,7 @@ from pygfuse.call.call import Call
 from pygfuse.codegen.arguments import Draws, Operands
 from pygfuse.codegen.operands import names_of
 from pygfuse.codegen.philox import threshold_and_scale
-from pygfuse.cpu.walked_edges import nothing
+from pygfuse.cpu.edges.walked_edges import nothing
 from pygfuse.program.products import Product
 from pygfuse.program.program import BoundProgram
 

@@ -15,12 +15,12 @@ from numba import types
 
 from pygfuse.call.call import Dropout
 from pygfuse.codegen import llvm, philox
-from pygfuse.cpu import simd
-from pygfuse.cpu.intrinsics import intrinsic
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.memory import INT64, rows_of_edges
-from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.compilation.kernel import Kernel
+from pygfuse.cpu.vectors import simd
+from pygfuse.cpu.vectors.intrinsics import intrinsic
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.vectors.memory import INT64, rows_of_edges
+from pygfuse.cpu.vectors.numbers import ELEMENT_TYPES
 
 _ROWS = 4096
 

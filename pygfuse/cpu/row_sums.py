@@ -13,10 +13,10 @@ from pygfuse.codegen.packing import Packed
 from pygfuse.codegen.row_tiling import Tiling
 from pygfuse.cpu import kernels
 from pygfuse.cpu import row_tiling as planning
+from pygfuse.cpu.edges.turns import blocks_of, gathered_by
+from pygfuse.cpu.edges.walked_edges import needs_ids, nothing, threads_for, tiling_of, words_of
+from pygfuse.cpu.nodes.rows import filled, zeros
 from pygfuse.cpu.operands import draws_of, operands_of
-from pygfuse.cpu.rows import filled, zeros
-from pygfuse.cpu.turns import blocks_of, gathered_by
-from pygfuse.cpu.walked_edges import needs_ids, nothing, threads_for, tiling_of, words_of
 from pygfuse.cpu.walks.arguments import NumRows, Settled
 from pygfuse.cpu.walks.forward import ONE_PASS, STATISTICS
 from pygfuse.graph.csr import Csr

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import torch
 
 from pygfuse.codegen.row_tiling import Tiling
-from pygfuse.cpu import simd
-from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.vectors import simd
+from pygfuse.cpu.vectors.numbers import ELEMENT_TYPES
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.program.program import BoundProgram
 
 # registers that may hold one row: a forward walk keeps one sum, the adjoint the resident row and its sum

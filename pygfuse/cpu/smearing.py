@@ -8,11 +8,11 @@ from collections.abc import Callable
 from torch import Tensor
 
 from pygfuse._lib.pages import on_huge_pages
-from pygfuse.cpu.inlining import compiled
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.row_blocks import blocks
+from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.translation.functions import Function
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.vectors.row_blocks import blocks
+from pygfuse.cpu.walks.inlining import compiled
 
 _REGISTERS, _DISTANCES_A_PART = 4, 512
 

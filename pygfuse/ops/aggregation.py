@@ -12,18 +12,16 @@ from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Note
 from pygfuse.call import reference
 from pygfuse.call.call import common_dtype
-from pygfuse.ops import (
-    autocast,
-    operator,  # noqa: F401  registers the operators
-)
+from pygfuse.ops import operator  # noqa: F401  registers the operators
 from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.dropout import factors_of
 from pygfuse.ops.eager import aggregate_eagerly
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
-from pygfuse.ops.intercepted import are_plain, is_watched, of_no_own_class
 from pygfuse.ops.plan import call_of, plan_of
 from pygfuse.ops.schema import Arguments
+from pygfuse.ops.within_torch import autocast
+from pygfuse.ops.within_torch.intercepted import are_plain, is_watched, of_no_own_class
 from pygfuse.program.products import OperandValue, Product, tensors_in
 from pygfuse.program.program import EdgeProgram
 

@@ -18,13 +18,14 @@ from torch import Tensor
 from pygfuse._lib.modes import changed, modes
 from pygfuse.call import reference
 from pygfuse.call.call import Call
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.dropout import factors_of
-from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.plan import call_of, plan_of_arguments
 from pygfuse.ops.schema import Arguments, flattened, parted, with_parts
 from pygfuse.ops.second_order import by_walks, twice_differentiable
-from pygfuse.ops.wanted import taken
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.differentiable import is_differentiated
+from pygfuse.ops.within_torch.intercepted import is_watched
+from pygfuse.ops.within_torch.wanted import taken
 from pygfuse.program.products import Product
 
 # what walks ask of a backward pass
@@ -87,11 +88,6 @@ def backward(ctx, grad_out, *_):
         compute = differentiated if is_differentiated(grad_out) else by_operator
         gradients = compute(ctx, arguments, needed, grad_out, kept, rest)
     return structured(arguments, gradients, 1)
-
-
-def is_differentiated(grad: Tensor) -> bool:
-    """Whether a gradient is to be differentiated itself, or is a batch of them: no walk does either."""
-    return not torch.compiler.is_compiling() and (torch.is_grad_enabled() or is_batched(grad))
 
 
 def by_operator(
@@ -167,27 +163,6 @@ def by_reference(
         computed = (function or _output)(call_of(arguments))
         found = torch.autograd.grad(computed, given, grad, create_graph=with_graph, allow_unused=True)
     return dict(zip(needed, found, strict=True))
-
-
-def differentiable(
-    compute: Callable[..., Tensor | tuple[Tensor, ...]], tensors: Sequence[Tensor | None],
-    grad: Tensor | tuple[Tensor, ...], needed: Sequence[bool],
-) -> list[Tensor | None]:  # fmt: skip
-    """The gradients of a function's tensors, as functions of them again if gradients are enabled.
-
-    Args:
-        compute: The function, by PyTorch's operators.
-        tensors: What it is called with.
-        grad: The gradient of its result, or of each of its results.
-        needed: Which gradients are wanted; the others are None, and those of tensors that the result is no function of.
-    """
-    with_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # one may be computed from another: views of their own keep their gradients apart
-        tensors = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
-        given = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
-        found = iter(torch.autograd.grad(compute(*tensors), given, grad, create_graph=with_graph, allow_unused=True))
-    return [next(found) if is_needed else None for is_needed in needed]
 
 
 def _output(call: Call) -> Tensor:

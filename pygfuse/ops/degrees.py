@@ -11,10 +11,10 @@ from torch import Tensor
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.graph.coo import Coo
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.intercepted import is_watched
-from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.listed import is_list
-from pygfuse.ops.tags import OF_EDGES
+from pygfuse.ops.within_torch.intercepted import is_watched
+from pygfuse.ops.within_torch.kept_memory import fake_of
+from pygfuse.ops.within_torch.tags import OF_EDGES
 from pygfuse.program.program import SOURCE, TARGET
 
 

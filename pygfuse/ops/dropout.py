@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import DTYPES, backend_of
 from pygfuse.call.call import Call, Dropout
-from pygfuse.ops.compiled_graphs import register_fake
+from pygfuse.ops.within_torch.compiled_graphs import register_fake
 
 
 def new_seed(like: Tensor | None = None) -> Tensor:

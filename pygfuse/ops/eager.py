@@ -18,16 +18,17 @@ from pygfuse._lib.modes import nothing_is_said
 from pygfuse._lib.note import Note
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.listed import Listed
-from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, is_differentiated, said_of_backward
+from pygfuse.ops.autograd import as_in_forward, by_operator, differentiated, said_of_backward
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import Given
-from pygfuse.ops.handed_out import HandedOut
-from pygfuse.ops.intercepted import are_plain, is_intercepted
 from pygfuse.ops.listed import as_saved, forward_of, listed_of, say_which
 from pygfuse.ops.plan import Adjoint, Plan
 from pygfuse.ops.schema import flattened
 from pygfuse.ops.walks import walk_back, walk_few_back
-from pygfuse.ops.wanted import taken
+from pygfuse.ops.within_torch.differentiable import is_differentiated
+from pygfuse.ops.within_torch.handed_out import HandedOut
+from pygfuse.ops.within_torch.intercepted import are_plain, is_intercepted
+from pygfuse.ops.within_torch.wanted import taken
 from pygfuse.partial.paths.policy import note_whole
 
 

@@ -17,12 +17,12 @@ from pygfuse._lib.backends import edge_chunks_of
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of, rows_of
-from pygfuse.ops.autograd import differentiable
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.reference import largest_at, reduced
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.listed import are_taken_at_once, ends_of
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.differentiable import differentiable
+from pygfuse.ops.within_torch.intercepted import is_watched
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 DTYPES = (torch.float32, torch.float64)

@@ -13,9 +13,9 @@ from torch import Tensor
 from pygfuse._lib.backends import DTYPES, hag_walks_of
 from pygfuse.hag.hag import Hag
 from pygfuse.ops.aggregation import aggregate
-from pygfuse.ops.compiled_graphs import register_fake
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.tags import OF_EDGES
+from pygfuse.ops.within_torch.compiled_graphs import register_fake
+from pygfuse.ops.within_torch.tags import OF_EDGES
 from pygfuse.program.library.neighbours import NEIGHBOURS
 
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pygfuse.graph.csr import Csr
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.kept_memory import fake_of
-from pygfuse.ops.tags import OF_EDGES
+from pygfuse.ops.within_torch.kept_memory import fake_of
+from pygfuse.ops.within_torch.tags import OF_EDGES
 
 # from so many edges on, their places in the list are not all numbers of the type
 _EXACT = {torch.float32: 2**24, torch.float64: 2**53}

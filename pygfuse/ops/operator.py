@@ -12,11 +12,11 @@ from pygfuse._lib.backends import backend_of
 from pygfuse.call.call import common_dtype, statistics_dtype
 from pygfuse.ops.autograd import backward, flags_of, in_order, setup_context, weights_backward, weights_context
 from pygfuse.ops.binding import needed_of
-from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.plan import call_of
 from pygfuse.ops.programs import program_named
 from pygfuse.ops.schema import operator, parted
 from pygfuse.ops.walks import walk, walk_back
+from pygfuse.ops.within_torch.kept_memory import fake_of
 
 
 @operator('aggregate', 'bool stash', '(Tensor, Tensor, Tensor)')

@@ -123,7 +123,7 @@ class Plan:
         return Call(self.bound, graph, given, numbers, self.heads, self.channels, self.reduce, drawn, weights, products)
 
     def walks(self, like: Tensor) -> Any:
-        """The walks along few edges over rows like these, `pygfuse.cpu.listed_walks.Walks`."""
+        """The walks along few edges over rows like these, `pygfuse.cpu.few_edges.listed_walks.Walks`."""
         found = self._walks.get(like.dtype)
         if found is None:
             found = self._walks[like.dtype] = listed_walks_of(like.device).walks_of(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import CustomOpDef
 
-from pygfuse.ops.tags import OF_EDGES
+from pygfuse.ops.within_torch.tags import OF_EDGES
 from pygfuse.program.products import Product
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import given_of
 from pygfuse.ops.plan import Plan, plan_of_arguments
 from pygfuse.ops.schema import Arguments, with_parts
+from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.tangent import change_of, changes
 

@@ -20,9 +20,9 @@ from pygfuse._lib.backends import sorting_of, sparse_products_of
 from pygfuse._lib.functions import applied
 from pygfuse._lib.of_shape import OF_SHAPE, told_by_shape
 from pygfuse.graph.csr import Csr
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.dropout import dropout_factors, new_seed
-from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.intercepted import is_watched
 
 _PRODUCT_DTYPES = (torch.float32, torch.float64)
 

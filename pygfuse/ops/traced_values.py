@@ -13,8 +13,8 @@ from torch import Tensor
 from pygfuse.ops.autograd import kept_arguments, needed_names, save_arguments, structured
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, expected_of, given_of
-from pygfuse.ops.kept_memory import fake_of
 from pygfuse.ops.schema import Arguments, operator, parted
+from pygfuse.ops.within_torch.kept_memory import fake_of
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import EdgeProgram
 

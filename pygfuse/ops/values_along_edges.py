@@ -20,18 +20,18 @@ from pygfuse._lib.modes import changed
 from pygfuse.call import reference
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.listed import Listed
-from pygfuse.ops import autocast
 from pygfuse.ops.aggregation import aggregate, is_fused
-from pygfuse.ops.autograd import differentiable, is_differentiated
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.given import check_shapes, check_types, given_of
-from pygfuse.ops.intercepted import are_plain, is_intercepted, is_watched
 from pygfuse.ops.listed import as_saved, listed_of, say_which
 from pygfuse.ops.plan import Adjoint, Plan, plan_of
 from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk_back, walk_few_back
-from pygfuse.ops.wanted import taken
+from pygfuse.ops.within_torch import autocast
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.differentiable import differentiable, is_differentiated
+from pygfuse.ops.within_torch.intercepted import are_plain, is_intercepted, is_watched
+from pygfuse.ops.within_torch.wanted import taken
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import BoundProgram, EdgeProgram
 from pygfuse.program.trace import CHANNELS, Value

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import forms_products_by_chunks
-from pygfuse.ops.large_products import product as product_of
-from pygfuse.ops.large_products import product_over_rows
+from pygfuse.ops.nodes.large_products import product as product_of
+from pygfuse.ops.nodes.large_products import product_over_rows
 from pygfuse.program.products import Product
 from pygfuse.program.program import EdgeProgram
 from pygfuse.program.trace import CHANNELS

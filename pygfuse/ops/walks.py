@@ -10,8 +10,8 @@ from torch import Tensor
 from pygfuse._lib.backends import backend_of
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
-from pygfuse.ops import autocast
 from pygfuse.ops.binding import Needed, gradients_of
+from pygfuse.ops.within_torch import autocast
 from pygfuse.partial.paths.attach import prepare
 from pygfuse.program.products import Product
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.compilation.kernel import Kernel
 
 _EDGES_TOGETHER = 2**16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.graph.csr import Csr
 from pygfuse.transforms.renumbering import inverted
 

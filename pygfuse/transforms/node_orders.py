@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.sort import order_of
+from pygfuse.cpu.compilation.kernel import Kernel
+from pygfuse.cpu.edges.sort import order_of
 from pygfuse.graph.graph import Graph
 from pygfuse.transforms.locality import NEAR_BYTES
 

@@ -14,7 +14,7 @@ from tests.support.scripts import run_text
 SYMBOLS = """
 import sys
 from pygfuse._lib import disk as cache
-from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.compilation.kernel import Kernel
 import torch
 
 def add(part, x, by):

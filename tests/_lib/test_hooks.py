@@ -6,8 +6,8 @@ from torch.nn.modules import module as every_module
 
 from pygfuse._lib.hooks import has_hooks
 from pygfuse.conv import CGConv, EdgeConv, SAGEConv
-from pygfuse.ops import linear
-from pygfuse.ops.linear import apply_linear
+from pygfuse.ops.nodes import linear
+from pygfuse.ops.nodes.linear import apply_linear
 
 KINDS = ('forward_hook', 'forward_pre_hook', 'full_backward_hook', 'full_backward_pre_hook')
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pygfuse._lib import streams
 from pygfuse._lib.memo import Memo
-from pygfuse.conv._normalise import cached_factors
+from pygfuse.conv._layer.normalise import cached_factors
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.joined import Part, joined
 from pygfuse.mapping.mapping import cut

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch_geometric.utils import scatter, softmax
 
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, in_order, leaf, mapped
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, in_order, leaf, mapped
 
 NODES, EDGES = 6, 15
 TARGETS = torch.arange(EDGES) % NODES

@@ -11,7 +11,8 @@ from torch.nn import Linear, Parameter, ReLU, Sequential
 from torch.utils.checkpoint import checkpoint
 
 import pygfuse
-from pygfuse.compiler import Given, capture
+from pygfuse.compiler import Given
+from pygfuse.compiler.capture.layers import capture
 from tests.compiler.own_convs import Own
 from tests.support.parity import GRAPHS
 

@@ -14,7 +14,7 @@ from torch.torch_version import TorchVersion
 
 import pygfuse
 from pygfuse.conv import DynamicEdgeConv
-from pygfuse.ops.knn import knn, knn_graph
+from pygfuse.ops.points.knn import knn, knn_graph
 
 FEATURES, CHANNELS, K = 3, 8, 5
 BATCH = torch.arange(4).repeat_interleave(torch.tensor([20, 3, 30, 7]))

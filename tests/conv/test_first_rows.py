@@ -10,7 +10,7 @@ import torch_geometric.nn as pyg
 from torch.overrides import TorchFunctionMode
 
 import pygfuse
-from pygfuse.conv._checks import is_first_rows
+from pygfuse.conv._layer.checks import is_first_rows
 from tests.support.parity import random_edges
 
 SOURCES, TARGETS = 30, 12

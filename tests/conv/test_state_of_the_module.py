@@ -21,7 +21,7 @@ from torch_geometric.explain.metric import fidelity
 from torch_geometric.nn import MessagePassing
 
 import pygfuse
-from pygfuse.ops.linear import apply_linear
+from pygfuse.ops.nodes.linear import apply_linear
 from tests.support import cases as table
 from tests.support.cases import CHANNELS, EDGE_DIM, FEATURES, HEADS, LAYERS, Layer
 from tests.support.parity import GRAPHS
@@ -496,7 +496,7 @@ def test_an_aggregation_with_a_forward_of_its_own():
 
 
 def test_a_linear_map_of_another_class_of_tensors_is_called(monkeypatch):
-    monkeypatch.setattr('pygfuse.ops.linear.LEAST_BYTES', 0)
+    monkeypatch.setattr('pygfuse.ops.nodes.linear.LEAST_BYTES', 0)
     module = of_another_tensor(torch.nn.Linear(3, 2))
     assert type(apply_linear(module, torch.randn(9, 3))) is OwnTensor
 

@@ -18,8 +18,8 @@ AVX2 = '+sse2,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c'
     [
         ('ops/test_aggregate.py', 'equals and (1-5 or 3-17)', 'haswell', AVX2),
         ('ops/test_aggregate.py', 'equals and (1-5 or 3-17)', 'x86-64', '+sse2'),
-        ('ops/test_knn.py', 'dimensions or neighbours or chunk or fused or boxes_give', 'haswell', AVX2),
-        ('ops/test_radius.py', 'tree or nearest_are or lower_indices or very_many or fused', 'x86-64', '+sse2'),
+        ('ops/points/test_knn.py', 'dimensions or neighbours or chunk or fused or boxes_give', 'haswell', AVX2),
+        ('ops/points/test_radius.py', 'tree or nearest_are or lower_indices or very_many or fused', 'x86-64', '+sse2'),
     ],
 )
 def test_kernels_compiled_for_another_processor(tests, chosen, name, features, tmp_path):

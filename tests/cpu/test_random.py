@@ -10,10 +10,10 @@ from pygfuse.call.call import Dropout
 from pygfuse.codegen import philox as philox_words
 from pygfuse.codegen.philox import threshold_and_scale
 from pygfuse.cpu import random
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.numbers import ELEMENT_TYPES
+from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.random import dropout_edges, dropout_factors
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.vectors.numbers import ELEMENT_TYPES
 
 WORD = 2**32
 # what machine code of kernels of this file follows from, too

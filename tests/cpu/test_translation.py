@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.cpu.translation.statements import TranslationError
 

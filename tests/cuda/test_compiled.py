@@ -265,7 +265,7 @@ def test_a_layer_from_end_to_end():
 
 @pytest.mark.usefixtures('in_place_of_the_cpu')
 def test_under_autocast_operands_keep_their_types(monkeypatch):
-    monkeypatch.setattr('pygfuse.ops.autocast.MIXING', ('cpu',))
+    monkeypatch.setattr('pygfuse.ops.within_torch.autocast.MIXING', ('cpu',))
     conv, pyg, inputs = _layers()
     launched = []
     run = InterpretedKernel.__call__

@@ -18,8 +18,8 @@ from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.memory import peak_bytes
 from pygfuse.ops import dropout_factors
 from pygfuse.ops.hag import hag_aggregate
-from pygfuse.ops.knn import knn_graph
-from pygfuse.ops.radius import radius_graph
+from pygfuse.ops.points.knn import knn_graph
+from pygfuse.ops.points.radius import radius_graph
 from pygfuse.partial.paths.path import known_paths
 from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS

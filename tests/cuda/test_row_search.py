@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pygfuse.cpu import row_search as cpu
-from pygfuse.cuda import row_search as cuda
+from pygfuse.cpu.edges import row_search as cpu
+from pygfuse.cuda.edges import row_search as cuda
 from pygfuse.graph.graph import Graph
 from tests.support.comparison import random_graph
 

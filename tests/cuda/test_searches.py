@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from pygfuse.ops.knn import knn, knn_graph
-from pygfuse.ops.radius import radius, radius_graph
+from pygfuse.ops.points.knn import knn, knn_graph
+from pygfuse.ops.points.radius import radius, radius_graph
 from tests.ops import test_knn, test_radius
 from tests.support.in_place import in_place_of
 
@@ -122,8 +122,8 @@ def test_without_its_compiler_torch_searches(monkeypatch):
         assert asked(torch.device('cuda')) is None
         assert asked(torch.device('cpu')) is not None
     monkeypatch.setattr(backends, '_has_numba_cuda', lambda: True)
-    assert backends.neighbour_search_of(torch.device('cuda')).__name__ == 'pygfuse.cuda.knn'
-    assert backends.radius_search_of(torch.device('cuda')).__name__ == 'pygfuse.cuda.radius'
+    assert backends.neighbour_search_of(torch.device('cuda')).__name__ == 'pygfuse.cuda.points.knn'
+    assert backends.radius_search_of(torch.device('cuda')).__name__ == 'pygfuse.cuda.points.radius'
 
 
 @pytest.mark.slow

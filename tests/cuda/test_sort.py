@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pygfuse.cpu import sort as expected
-from pygfuse.cuda import sort
+from pygfuse.cpu.edges import sort as expected
+from pygfuse.cuda.edges import sort
 from pygfuse.cuda.row_tiling import parts_of
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping

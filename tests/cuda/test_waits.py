@@ -23,7 +23,7 @@ class NothingIsComputed(Kernel):
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch, in_place_of_the_cpu):
     monkeypatch.setattr(kernels, 'Kernel', NothingIsComputed)
-    monkeypatch.setattr('pygfuse.ops.linear._is_matrix', lambda x: False)
+    monkeypatch.setattr('pygfuse.ops.nodes.linear._is_matrix', lambda x: False)
     forget_kernels()
     yield
     forget_kernels()

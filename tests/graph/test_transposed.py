@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pygfuse.conv import GATConv, GCNConv, GINEConv, GraphConv
-from pygfuse.cpu import bucket_sort, sort
+from pygfuse.cpu.edges import bucket_sort, sort
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.transposed import Transposed
 from tests.support.parity import random_edges
@@ -80,7 +80,7 @@ def test_layers_that_know_no_edge_from_another_do_without(edge_index, monkeypatc
 def in_blocks(monkeypatch):
     """Rows gather more than a cache holds."""
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_BYTES', 0)
-    monkeypatch.setattr('pygfuse.cpu.single_part.THREAD_WORK', 0)
+    monkeypatch.setattr('pygfuse.cpu.few_edges.single_part.THREAD_WORK', 0)
     for name, value in {'BLOCK_BYTES': 4 * NODES, 'LEAST_RUN': 1, 'WIDER': 1000, 'WIDER_OF_MANY': 1000}.items():
         monkeypatch.setattr(f'pygfuse.mapping.blocks.{name}', value)
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pygfuse.cpu import cuts
+from pygfuse.cpu.edges import cuts
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.mapping import PART_WORK, Mapping, copies_for_adding, cut, force_mapping, forced, make_cut
 

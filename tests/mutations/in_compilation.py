@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 TRANSLATION = 'tests/cpu/test_translation.py'
-LAUNCH = 'tests/cpu/test_launch.py'
+LAUNCH = 'tests/cpu/compilation/test_launch.py'
 GIVEN = 'tests/ops/test_given.py'
 EAGER = 'tests/ops/test_eager.py'
 WRITTEN_SOFTMAX = 'tests/compiler/passes/test_written_softmax.py'
@@ -56,7 +56,7 @@ OF_COMPILATION = (
     ),
     Mutation(
         'degrees of other nodes',
-        'compiler/capture.py',
+        'compiler/capture/layers.py',
         "return any(node.op in ('degree', 'reduce') for node in moved) or any('side' in n.attributes for n in found)",
         'return False',
         'tests/compiler/test_degrees_of_both_ends.py -k two_sets',
@@ -77,14 +77,14 @@ OF_COMPILATION = (
     ),
     Mutation(
         'what is no number is unlike everything',
-        'cpu/numbers.py',
+        'cpu/vectors/numbers.py',
         "(builder.fcmp_unordered if sign == '!=' else builder.fcmp_ordered)(sign, x, y)",
         'builder.fcmp_ordered(sign, x, y)',
         f'{TRANSLATION} -k comparisons',
     ),
     Mutation(
         'a quotient that is rounded down',
-        'cpu/numbers.py',
+        'cpu/vectors/numbers.py',
         'quotient = builder.select(down, builder.sub(quotient, one), quotient)',
         'pass',
         f'{TRANSLATION} -k integers',
@@ -142,7 +142,7 @@ OF_COMPILATION = (
     ),
     Mutation(
         'a class of tensors',
-        'ops/intercepted.py',
+        'ops/within_torch/intercepted.py',
         '    if are_plain(tensors):\n        return tensors',
         '    return tensors',
         f'{EAGER} -k class_of_tensors',
@@ -157,7 +157,7 @@ OF_COMPILATION = (
     ),
     Mutation(
         'a pair of one tensor',
-        'conv/_checks.py',
+        'conv/_layer/checks.py',
         'x[1].view_as(x[1]) if x[1] is x[0] and isinstance(x[1], Tensor) else x[1]',
         'x[1]',
         'tests/conv/test_state_of_the_module.py -k evaluated_as_often_as',

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-CHUNKED = 'tests/compiler/test_chunked.py'
+CHUNKED = 'tests/compiler/forms/test_chunked.py'
 VALUES = 'tests/ops/test_edge_values.py'
 MATRICES = 'tests/compiler/test_matrices.py'
-KEPT = 'tests/compiler/test_kept.py'
+KEPT = 'tests/compiler/forms/test_kept.py'
 OWN = 'tests/compiler/test_own_convs.py'
 
 PUBLISHED = 'tests/compiler/test_published_convs.py'
-SELECTIONS = 'tests/compiler/test_selections.py'
+SELECTIONS = 'tests/compiler/ir/test_selections.py'
 NETWORKS = 'tests/compiler/test_edge_networks.py'
 
 OF_COMPILED_MESSAGES = (
     Mutation(
         'what is stored is not what was computed last',
-        'compiler/written.py',
+        'compiler/plan/written.py',
         "{attribute!r}, {name}[{k}])')",
         "{attribute!r}, {name}[{k - 1}])')",
         f'{PUBLISHED} -k stored',
     ),
     Mutation(
         'numbers of rows that count from the end',
-        'compiler/operations.py',
+        'compiler/ir/operations.py',
         'rows = torch.where(rows < 0, rows + table.shape[0], rows)',
         'rows = torch.where(rows < 0, rows + table.shape[0] - 1, rows)',
         f'{PUBLISHED} -k embedded',
@@ -38,49 +38,49 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'values kept for what a message reads of targets',
-        'compiler/kept.py',
+        'compiler/forms/kept.py',
         'return taken_apart(message, found.values(), order, of_nodes)',
         'return taken_apart(message, found.values(), in_order(message), of_nodes)',
         f'{PUBLISHED} -k reductions_within',
     ),
     Mutation(
         'a part of rows that begins elsewhere',
-        'compiler/selections.py',
+        'compiler/ir/selections.py',
         'count, row = len(places) // size, first // period',
         'count, row = len(places) // size, 0',
         SELECTIONS,
     ),
     Mutation(
         'parts of rows that reach into the next',
-        'compiler/selections.py',
+        'compiler/ir/selections.py',
         'or column + size > period',
         'or False',
         SELECTIONS,
     ),
     Mutation(
         'a refusal that is never asked again',
-        'conv/_known_calls.py',
+        'conv/_compiled/known_calls.py',
         'return self.reason if self.guards.hold(num_edges) else None',
         'return self.reason',
         f'{PUBLISHED} -k refusal',
     ),
     Mutation(
         'what a head needs once, for each channel',
-        'compiler/lowering.py',
+        'compiler/forms/lowering.py',
         'if walk.program.score is not None:',
         'if True:',
         f'{PUBLISHED} -k once_a_head',
     ),
     Mutation(
         'values that are returned, normalised twice',
-        'compiler/forms_of_results.py',
+        'compiler/forms/forms_of_results.py',
         'returned_values_kept(without_softmax_in_returned(output))',
         'without_softmax_in_returned(output)',
         f'{NETWORKS} -k "others and normalisation"',
     ),
     Mutation(
         'a mask for each reduction',
-        'compiler/forms_of_results.py',
+        'compiler/forms/forms_of_results.py',
         'check_drawn_once((*messages, *returned_of_edges(output), *kept_in(output))',
         'check_drawn_once(()',
         f'{PUBLISHED} -k once',
@@ -101,7 +101,7 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'wide values of any number of edges in memory',
-        'compiler/plan.py',
+        'compiler/plan/plan.py',
         '& {*self.without}, keeps_wide=False)',
         '& {*self.without})',
         f'{PUBLISHED} -k nothing_wide',
@@ -115,14 +115,14 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'a mean that is a sum',
-        'compiler/chunked.py',
+        'compiler/forms/chunked.py',
         "if reduce == 'mean':",
         'if False:',
         f'{CHUNKED} -k mean',
     ),
     Mutation(
         'a minimum of the negative of its values',
-        'compiler/chunked.py',
+        'compiler/forms/chunked.py',
         '            out = -out\n',
         '            pass\n',
         f'{CHUNKED} -k min',
@@ -164,28 +164,28 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'weights given beside a matrix',
-        'conv/_compiled.py',
+        'conv/_compiled/compiled_conv.py',
         "kwargs = {**kwargs, 'edge_weight': None}",
         'kwargs = {**kwargs}',
         MATRICES,
     ),
     Mutation(
         'an aggregation of its own beside a matrix',
-        'conv/_compiled.py',
+        'conv/_compiled/compiled_conv.py',
         'if plain.aggregate is not MessagePassing.aggregate or isinstance(adjacency, EdgeIndex):',
         'if isinstance(adjacency, EdgeIndex):',
         MATRICES,
     ),
     Mutation(
         'a parametrization that is read while it is captured',
-        'compiler/watch.py',
+        'compiler/capture/watch.py',
         'if is_parametrized(module, name):',
         'if False:',
-        'tests/compiler/test_surroundings.py -k parametrization',
+        'tests/compiler/capture/test_surroundings.py -k parametrization',
     ),
     Mutation(
         'an index of int32 for explainers',
-        'conv/_compiled.py',
+        'conv/_compiled/compiled_conv.py',
         'return original(self, fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)',
         'return original(self, edge_index, size=size, **kwargs)',
         f'{OWN} -k int32',
@@ -199,28 +199,28 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'values that are kept though nothing wider is computed of them',
-        'compiler/kept.py',
+        'compiler/forms/kept.py',
         'if share * node.width <= above and may_be_kept(node):',
         'if may_be_kept(node):',
         f'{KEPT} -k narrow_is_not_kept',
     ),
     Mutation(
         'a linear map that is taken twice for a value that is kept',
-        'compiler/kept.py',
+        'compiler/forms/kept.py',
         'if any(count > 1 for count in counts.values()):',
         'if False:',
         f'{KEPT} -k taken_twice',
     ),
     Mutation(
         'the most numbers of an edge',
-        'compiler/kept.py',
+        'compiler/forms/kept.py',
         'SHARES = (16, 8, 4, 2)',
         'SHARES = (2,)',
         f'{KEPT} -k fewest',
     ),
     Mutation(
         'a product that one walk reads',
-        'compiler/written.py',
+        'compiler/plan/written.py',
         'return {key for key, count in counts.items() if count > 1}',
         'return {*counts}',
         'tests/compiler/test_at_once.py -k one_walk_reads',
@@ -234,72 +234,72 @@ OF_COMPILED_MESSAGES = (
     ),
     Mutation(
         'who watches what is scaled',
-        'conv/_scaled_towers.py',
+        'conv/_compiled/scaled_towers.py',
         "if type(scaler) is not DegreeScalerAggregation or why_not_as_it_is(scaler, 'aggr_module') is not None:",
         'if type(scaler) is not DegreeScalerAggregation:',
-        'tests/conv/test_scaled_towers.py -k "who_watches or hook_that_goes"',
+        'tests/conv/compiled/test_scaled_towers.py -k "who_watches or hook_that_goes"',
     ),
     Mutation(
         'the order in which drawn parameters are read',
-        'conv/_scaled_towers.py',
+        'conv/_compiled/scaled_towers.py',
         "why_not_linear(nn[0], 'nn') is not None or is_parametrized(nn[0]):",
         "why_not_linear(nn[0], 'nn') is not None:",
-        'tests/conv/test_scaled_towers.py -k drawn',
+        'tests/conv/compiled/test_scaled_towers.py -k drawn',
     ),
     Mutation(
         'features that a reshape makes others of',
-        'conv/_scaled_towers.py',
+        'conv/_compiled/scaled_towers.py',
         'if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != conv.in_channels:',
         'if not isinstance(x, Tensor):',
-        'tests/conv/test_scaled_towers.py -k takes_for_others',
+        'tests/conv/compiled/test_scaled_towers.py -k takes_for_others',
     ),
     Mutation(
         'what nodes without edges are scaled by',
-        'conv/_scaled_towers.py',
+        'conv/_compiled/scaled_towers.py',
         "'attenuation': lambda degree, of_linear, of_log: of_log / torch.log(degree.clamp(min=1) + 1),",
         "'attenuation': lambda degree, of_linear, of_log: of_log / torch.log(degree + 1),",
-        'tests/conv/test_scaled_towers.py -k "those_of_pyg and isolated"',
+        'tests/conv/compiled/test_scaled_towers.py -k "those_of_pyg and isolated"',
     ),
     Mutation(
         'a maximum of products as a network',
-        'compiler/network_reading.py',
+        'compiler/networks/reading.py',
         "reduction.attributes['reduce'] == 'max' and _has_factor(reader.stages)",
         'False',
         f'{KEPT} -k maximum_of_products',
     ),
     Mutation(
         'a factor of the other end',
-        'compiler/network_reading.py',
+        'compiler/networks/reading.py',
         'if factor.residency == SOURCE and factor.shape == node.shape:',
         'if factor.residency != EDGE and factor.shape == node.shape:',
         f'{KEPT} -k factors_of_targets',
     ),
     Mutation(
         'numbers of edges that are kept and not counted',
-        'compiler/cost.py',
+        'compiler/forms/cost.py',
         'if id(node) not in returned and _is_made(node, walks)]',
         'if id(node) in returned and _is_made(node, walks)]',
         f'{KEPT} -k in_memory',
     ),
     Mutation(
         'a column whose gradient is summed in one line',
-        'cpu/matrix_products.py',
+        'cpu/products/matrix_products.py',
         'if values.shape[1] < _LEAST_WIDTH:\n        _add',
         'if False:\n        _add',
-        'tests/cpu/test_matrix_products.py -k digits',
+        'tests/cpu/products/test_matrix_products.py -k digits',
     ),
     Mutation(
         'memory as a gradient that nobody gave',
         'ops/edge_mlp/autograd.py',
         'if all(grad is None for grad in grads):',
         'if False:',
-        'tests/ops/test_edge_mlp_second_order.py -k nobody_gives',
+        'tests/ops/edge_mlp/test_second_order.py -k nobody_gives',
     ),
     Mutation(
         'softmaxes within what is gathered',
-        'compiler/emission.py',
+        'compiler/programs/emission.py',
         'return any(n.op in ops for n in computed_on_edges(node))',
-        'from pygfuse.compiler.ir import in_order; return any(n.op in ops for n in in_order(node))',
+        'from pygfuse.compiler.ir.values import in_order; return any(n.op in ops for n in in_order(node))',
         'tests/conv/modules/test_several_sets.py -k follows_attention',
     ),
 )

@@ -389,17 +389,17 @@ OF_CUDA = (
     ),
     Mutation(
         'self-loops that are looked for in every call',
-        'conv/_normalise.py',
+        'conv/_layer/normalise.py',
         "places, nodes = edges.graph().memo.get_or_make(('loops among edges',), lambda: _loops_among(edges))",
         'places, nodes = _loops_among(edges)',
         'tests/cuda/test_capture.py -k make_nobody_wait',
     ),
     Mutation(
         'operators in CUDA graphs of torch.compile',
-        'ops/tags.py',
+        'ops/within_torch/tags.py',
         'OF_EDGES = torch.Tag.cudagraph_unsafe, torch.Tag.needs_exact_strides',
         'OF_EDGES = (torch.Tag.needs_exact_strides,)',
-        'tests/ops/test_tags.py',
+        'tests/ops/within_torch/test_tags.py',
     ),
     Mutation(
         'versions that nobody compares',
@@ -469,14 +469,14 @@ OF_CUDA = (
     ),
     Mutation(
         'rows that are looked at twice',
-        'cuda/sort.py',
+        'cuda/edges/sort.py',
         '    if is_outside:',
         '    if bool(outside.any()):',
         'tests/cuda/test_sort.py -k waits_once',
     ),
     Mutation(
         'self-loops of the user that stay beside those put in',
-        'cuda/sort.py',
+        'cuda/edges/sort.py',
         'targets.masked_fill(goes, rows)',
         'targets',
         'tests/cuda/test_sort.py -k equal_the_cpu',

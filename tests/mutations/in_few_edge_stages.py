@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-STAGES = 'tests/ops/test_few_edge_stages.py'
-BODIES = 'cpu/few_edge_stage_bodies.py'
+STAGES = 'tests/ops/edge_mlp/test_few_edges.py'
+BODIES = 'cpu/few_edges/stage_bodies.py'
 
 OF_FEW_EDGE_STAGES = (
     Mutation(

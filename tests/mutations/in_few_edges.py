@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-REPEATED = 'tests/conv/test_repeated.py'
-SINGLE_PART = 'tests/cpu/test_single_part.py'
-SORT = 'tests/cpu/test_sort.py'
-ALONG = 'tests/ops/test_few_edges.py'
-LAYERS_ALONG = 'tests/conv/test_few_edges.py'
-NETWORKS_ALONG = 'tests/ops/test_few_edge_networks.py'
+REPEATED = 'tests/conv/layer/test_repeated.py'
+SINGLE_PART = 'tests/cpu/few_edges/test_single_part.py'
+SORT = 'tests/cpu/edges/test_sort.py'
+ALONG = 'tests/ops/few_edges/test_sums.py'
+LAYERS_ALONG = 'tests/conv/layer/test_few_edges.py'
+NETWORKS_ALONG = 'tests/ops/few_edges/test_networks.py'
 EDGE_CONV_ALONG = 'tests/conv/edge_conv/test_few_edges.py'
 LISTED = 'tests/ops/test_listed.py'
-SHARES = 'tests/cpu/test_listed_walks.py'
-MAPPED = 'tests/ops/test_mapped_sums.py'
+SHARES = 'tests/cpu/few_edges/test_listed_walks.py'
+MAPPED = 'tests/ops/few_edges/test_mapped_sums.py'
 
 OF_FEW_EDGES = (
     # shares of a row
@@ -26,7 +26,7 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'shares that follow from the number of threads',
-        'cpu/listed_walks.py',
+        'cpu/few_edges/listed_walks.py',
         'return self._shares is not None and are_of',
         'return self._shares is not None and torch.get_num_threads() > 1 and are_of',
         f'{SHARES} -k bits',
@@ -40,7 +40,7 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'shares of what has a score',
-        'cpu/listed_walks.py',
+        'cpu/few_edges/listed_walks.py',
         'if heads == 1 and bound.score is None else None',
         'if heads == 1 else None',
         f'{SHARES} -k no_shares',
@@ -98,63 +98,63 @@ OF_FEW_EDGES = (
     # calls that are like the one before
     Mutation(
         'the type of an edge_index that is known',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         'shapes = [adjacency.dtype, adjacency.device,',
         'shapes = [adjacency.device,',
         f'{REPEATED} -k another_kind',
     ),
     Mutation(
         'widths of features that are known',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         'tensor.dtype, tensor.device, shape[1:], len',
         'tensor.dtype, tensor.device, len',
         f'{REPEATED} -k "another_kind or errors"',
     ),
     Mutation(
         'features of no rows that are known',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         ', len(shape) > 0 and shape[0] > 0',
         '',
         f'{REPEATED} -k "another_kind or errors"',
     ),
     Mutation(
         'names of arguments that are known',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         'len(values), *given, *of_prepared',
         'len(values), *of_prepared',
         f'{REPEATED} -k another_kind',
     ),
     Mutation(
         'what a layer that is known read of itself',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         '(*of_prepared[0], *identities_of(layer))',
         'identities_of(layer)',
         REPEATED,
     ),
     Mutation(
         'parts of a layer that is known',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         '*layer._modules.values(), *held',
         '*held',
         REPEATED,
     ),
     Mutation(
         'narrow types of a block',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         '        or torch._C._is_any_autocast_enabled()\n',
         '',
         f'{REPEATED} -k block',
     ),
     Mutation(
         'what stands in for torch in a block',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         '        or torch._C._len_torch_function_stack()\n',
         '',
         f'{REPEATED} -k block',
     ),
     Mutation(
         'a HAG of a call that is known',
-        'conv/_repeated.py',
+        'conv/_layer/repeated.py',
         ' or attached(adjacency) is not None:',
         ':',
         f'{REPEATED} -k hag',
@@ -162,63 +162,63 @@ OF_FEW_EDGES = (
     # edges that are added up as they come
     Mutation(
         'sources that are not there, of edges as they come',
-        'cpu/ends.py',
+        'cpu/walks/ends.py',
         'outside |= target | (last_target - target) | source | (last_source - source)',
         'outside |= target | (last_target - target)',
         f'{ALONG} -k not_there',
     ),
     Mutation(
         'self-loops among edges as they come',
-        'cpu/few_edges.py',
+        'cpu/few_edges/sums.py',
         'if not with_loops or targets[edge] != sources[edge]:',
         'if num_edges > 0:',
         f'{ALONG} -k products',
     ),
     Mutation(
         'the adjoint of a mean along edges as they come',
-        'cpu/few_edges.py',
+        'cpu/few_edges/sums.py',
         'divided, multiplied, weighted = mean and not transposed, mean and transposed,',
         'divided, multiplied, weighted = mean and not transposed, False,',
         f'{ALONG} -k "products or other_sources"',
     ),
     Mutation(
         'the layout of edges that hooks gave back',
-        'cpu/few_edges.py',
+        'cpu/few_edges/sums.py',
         'if edge_index.dtype is not torch.int64 or not edge_index.is_contiguous():',
         'if edge_index.dtype is not torch.int64:',
         f'{ALONG} -k hooks',
     ),
     Mutation(
         'rows that are not there, of edges as they come',
-        'ops/few_edges.py',
+        'ops/few_edges/sums.py',
         'if x.dim() != 2 or x.shape[0] != rows:',
         'if x.dim() != 2:',
         f'{ALONG} -k fit',
     ),
     Mutation(
         'both ends of a normalised sum',
-        'ops/few_edges.py',
+        'ops/few_edges/sums.py',
         'if num_sources != num_targets and (itself is not None or reduce not in (*SUMS, WEIGHTED)):',
         'if num_sources != num_targets and itself is not None:',
         f'{ALONG} -k fit',
     ),
     Mutation(
         'the block around a backward pass along edges as they come',
-        'ops/few_edges.py',
+        'ops/few_edges/sums.py',
         'elif nothing_is_said() or not ctx.form[-1]:',
         'elif True:',
         f'{ALONG} -k said',
     ),
     Mutation(
         'who intercepts a backward pass along edges as they come',
-        'ops/few_edges.py',
+        'ops/few_edges/sums.py',
         'if type(grad) is not Tensor or is_intercepted() or is_batched(grad):',
         'if type(grad) is not Tensor or is_batched(grad):',
         f'{ALONG} -k intercepts',
     ),
     Mutation(
         'weights of edges that come along',
-        'conv/_few_edges.py',
+        'conv/_layer/few_edges.py',
         'form = None if brought else self.form_of_few(x, prepared)',
         'form = self.form_of_few(x, prepared)',
         f'{LAYERS_ALONG} -k weights',
@@ -246,14 +246,14 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'the width of rows along edges as they come',
-        'conv/_few_edges.py',
+        'conv/_layer/few_edges.py',
         'counted_bytes(width, source.element_size(), scores_channels)',
         'counted_bytes(1, source.element_size(), scores_channels)',
         f'{LAYERS_ALONG} -k wide',
     ),
     Mutation(
         'edges whose channels are scored, which count twice',
-        'conv/_few_edges.py',
+        'conv/_layer/few_edges.py',
         'form.form.channels, form.form.program.scores_channels',
         'form.form.channels, False',
         f'{LAYERS_ALONG} -k scored',
@@ -267,14 +267,14 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'a tensor twice in a first call',
-        'conv/_layer.py',
+        'conv/_layer/layer.py',
         '            out = self.run_few(x, few, prepared)',
         '            out = self.run_few(inputs.x, few, prepared)',
         f'{LAYERS_ALONG} -k tensor_twice',
     ),
     Mutation(
         'rows to which an adjoint is added',
-        'cpu/few_edges.py',
+        'cpu/few_edges/sums.py',
         'row = load_row(out, at) if begun else row_full(0.0)',
         'row = row_full(0.0)',
         f'{MAPPED} -k one_node',
@@ -284,12 +284,12 @@ OF_FEW_EDGES = (
         'codegen/packing.py',
         "return f'bits({name}), ' if name else f'{_bits(value)}, '",
         "return f'{_bits(value)}, '",
-        'tests/cpu/test_launch.py',
+        'tests/cpu/compilation/test_launch.py',
     ),
     # linear maps of sums along them
     Mutation(
         'targets that are sources, mapped by themselves',
-        'ops/mapped_sums.py',
+        'ops/few_edges/mapped_sums.py',
         '*form, True, of_own if is_shared else None)',
         '*form, True, None)',
         f'{MAPPED} -k one_node',
@@ -303,28 +303,28 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'a bias of the map of targets',
-        'ops/mapped_sums.py',
+        'ops/few_edges/mapped_sums.py',
         '(of_root is not None and of_root[1] is None)',
         'of_root is not None',
         f'{MAPPED} -k with_a_bias',
     ),
     Mutation(
         'what is said around the backward pass of mapped sums',
-        'ops/mapped_sums.py',
+        'ops/few_edges/mapped_sums.py',
         'not is_batched(grad) and nothing_is_said()',
         'not is_batched(grad)',
         f'{MAPPED} -k around_backward',
     ),
     Mutation(
         'rows without channels along edges as they come',
-        'conv/_few_edges.py',
+        'conv/_layer/few_edges.py',
         '        if not width:',
         '        if False:',
         'tests/conv/all_convs/test_options.py -k without_channels',
     ),
     Mutation(
         'a first call along edges as they come',
-        'conv/_layer.py',
+        'conv/_layer/layer.py',
         'few = self.few_edges(x, edge_index, given, forms)\n            reason',
         'few = None\n            reason',
         f'{LAYERS_ALONG} -k checkpoints',
@@ -339,21 +339,21 @@ OF_FEW_EDGES = (
     ),
     Mutation(
         'edges that tie in a network along edges as they come',
-        'cpu/few_edge_pieces.py',
+        'cpu/few_edges/pieces.py',
         'own, ties + 1.0, ties)',
         'own, ties * 0.0 + 1.0, ties)',
         f'{NETWORKS_ALONG} -k tie',
     ),
     Mutation(
         'the reason against ties along edges as they come',
-        'conv/_layer.py',
+        'conv/_layer/layer.py',
         ' if few is None else None',
         '',
         'tests/conv/edge_conv/test_ties.py -k along_few',
     ),
     Mutation(
         'what is not finite along edges as they come',
-        'ops/few_edge_networks.py',
+        'ops/few_edges/networks.py',
         'if not all(t is None or is_finite(t) for t in found):',
         'if not found:',
         f'{NETWORKS_ALONG} -k not_finite',
@@ -368,42 +368,42 @@ OF_FEW_EDGES = (
     # walks of one part
     Mutation(
         'a forced mapping of few edges',
-        'cpu/single_part.py',
+        'cpu/few_edges/single_part.py',
         'is_cut = said.mapping is not None or said.group_sizes is not None',
         'is_cut = said.group_sizes is not None',
         SINGLE_PART,
     ),
     Mutation(
         'the adjoint of a mean of few edges',
-        'cpu/single_part.py',
+        'cpu/few_edges/single_part.py',
         "kernels.forward_kernel(bound, self._tiling, 'sum')",
         'kernels.forward_kernel(bound, self._tiling, reduce)',
         f'{SINGLE_PART} -k parts',
     ),
     Mutation(
         'ids of edges of a walk of few',
-        'cpu/single_part.py',
+        'cpu/few_edges/single_part.py',
         "('one part', self, with_ids)",
         "('one part', self)",
         SINGLE_PART,
     ),
     Mutation(
         'a mapping that was measured, of few edges',
-        'cpu/single_part.py',
+        'cpu/few_edges/single_part.py',
         'return records.TABLE.is_empty() or records.mapping_of(Shape.of(graph.csr)) is None',
         'return True',
         SINGLE_PART,
     ),
     Mutation(
         'shapes that are collected, of few edges',
-        'cpu/single_part.py',
+        'cpu/few_edges/single_part.py',
         'said.used_once or said.shapes is not None',
         'said.used_once',
         SINGLE_PART,
     ),
     Mutation(
         'rows of few edges',
-        'cpu/single_part.py',
+        'cpu/few_edges/single_part.py',
         'work = graph.num_edge_ids + ROW_WORK',
         'work = graph.num_edge_ids + 0 * ROW_WORK',
         SINGLE_PART,
@@ -411,49 +411,49 @@ OF_FEW_EDGES = (
     # sorts by one kernel
     Mutation(
         'the sign that an edge is out of range, of few',
-        'cpu/sort_at_once.py',
+        'cpu/edges/sort_at_once.py',
         '        report[0] = 1\n        return\n',
         '        report[0] = 0\n        return\n',
         SORT,
     ),
     Mutation(
         'room for self-loops, of few edges',
-        'cpu/sort_at_once.py',
+        'cpu/edges/sort_at_once.py',
         'places[target] += loops < 0 or target != sources[edge]',
         'places[target] += 1',
         SORT,
     ),
     Mutation(
         'room for self-loops, of edges that come by target',
-        'cpu/sort_at_once.py',
+        'cpu/edges/sort_at_once.py',
         'place = kept + max(0, min(target, loops))',
         'place = kept + max(0, target)',
         SORT,
     ),
     Mutation(
         'the place of an edge in a transpose of few',
-        'cpu/sort_at_once.py',
+        'cpu/edges/sort_at_once.py',
         'position[place] = edge',
         'position[place] = place',
         SORT,
     ),
     Mutation(
         'ids of self-loops, of few edges',
-        'cpu/sort_at_once.py',
+        'cpu/edges/sort_at_once.py',
         'edge_id[place] = edges + row',
         'edge_id[place] = row',
         SORT,
     ),
     Mutation(
         'the weights of edges as they come',
-        'cpu/few_edges.py',
+        'cpu/few_edges/sums.py',
         'row = row * weights[edge]',
         'row = row * weights[0]',
         f'{ALONG} -k weighted_rows',
     ),
     Mutation(
         'weights behind the walk of a backward pass that is told how to run',
-        'ops/few_edges.py',
+        'ops/few_edges/sums.py',
         "program, operands, reduce = WEIGHTED_NEIGHBOURS, {'edge_weight': weights.view(-1, 1)}, SUM",
         "program, operands, reduce = WEIGHTED_NEIGHBOURS, {'edge_weight': weights.view(-1, 1) * 0}, SUM",
         f'{ALONG} -k told_how',

@@ -6,7 +6,7 @@ from tests.mutations.mutation import Mutation
 
 MAPPING = 'tests/mapping/test_mapping.py'
 GRAPH = 'tests/graph/test_graph.py'
-BUCKETS = 'tests/cpu/test_bucket_sort.py'
+BUCKETS = 'tests/cpu/edges/test_bucket_sort.py'
 
 OF_GRAPHS = (
     # caches
@@ -76,7 +76,7 @@ OF_GRAPHS = (
     ),
     Mutation(
         'the type in the key of norms',
-        'conv/_normalise.py',
+        'conv/_layer/normalise.py',
         "('norm', like.dtype)",
         "('norm',)",
         'tests/conv/test_gcn_conv.py -k norms_of_a_graph',
@@ -162,21 +162,21 @@ OF_GRAPHS = (
     # cuts by one kernel
     Mutation(
         'a share that ends with a row',
-        'cpu/cuts.py',
+        'cpu/edges/cuts.py',
         'is_cut = int(inside < degree)',
         'is_cut = int(inside <= degree)',
         f'{MAPPING} -k kernel_cuts',
     ),
     Mutation(
         'rows that are cut once only',
-        'cpu/cuts.py',
+        'cpu/edges/cuts.py',
         'if num_split == 0 or split_rows[num_split - 1] != row:',
         'if True:',
         f'{MAPPING} -k kernel_cuts',
     ),
     Mutation(
         'rows that are light enough to stay whole',
-        'cpu/cuts.py',
+        'cpu/edges/cuts.py',
         'elif inside > 0 and degree > cut_above:',
         'elif inside > 0:',
         f'{MAPPING} -k kernel_cuts',
@@ -184,49 +184,49 @@ OF_GRAPHS = (
     # sorts by way of buckets
     Mutation(
         'buckets that begin where those of the chunk before do',
-        'cpu/bucket_sort.py',
+        'cpu/edges/bucket_sort.py',
         'if chunk == part:',
         'if chunk == 0:',
         BUCKETS,
     ),
     Mutation(
         'room for self-loops before a bucket',
-        'cpu/bucket_sort.py',
+        'cpu/edges/bucket_sort.py',
         'place = begin + max(0, min(first, loops))',
         'place = begin',
         BUCKETS,
     ),
     Mutation(
         'self-loops that are counted in their bucket',
-        'cpu/bucket_sort.py',
+        'cpu/edges/bucket_sort.py',
         'found[target >> shift] += loops < 0 or target != sources[edge]',
         'found[target >> shift] += 1',
         BUCKETS,
     ),
     Mutation(
         'nodes beyond the last',
-        'cpu/ends.py',
+        'cpu/walks/ends.py',
         'outside |= target | (last_target - target) | source | (last_source - source)',
         'outside |= target | source',
         BUCKETS,
     ),
     Mutation(
         'the blocks of edges that are checked',
-        'cpu/bucket_sort.py',
+        'cpu/edges/bucket_sort.py',
         'is_any_outside(pointer_at(targets, start), pointer_at(sources, start), stop - start',
         'is_any_outside(pointer_at(targets, 0), pointer_at(sources, 0), stop - start',
         BUCKETS,
     ),
     Mutation(
         'the row of a chunk that begins within one',
-        'cpu/ends.py',
+        'cpu/walks/ends.py',
         'if indptr[middle] <= place:',
         'if indptr[middle] <= place + 1:',
         BUCKETS,
     ),
     Mutation(
         'the inverse of a permutation',
-        'cpu/sort.py',
+        'cpu/edges/sort.py',
         'places[position[place]] = place',
         'places[place] = place',
         'tests/ops/test_aggregate.py tests/partial/paths/test_path.py -m "not slow"',

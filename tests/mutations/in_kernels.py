@@ -6,7 +6,7 @@ from tests.mutations.mutation import Mutation
 
 GAT = 'tests/conv/gat_conv'
 AGGREGATE = 'tests/ops/test_aggregate.py -m "not slow"'
-TURNS = 'tests/cpu/test_turns.py'
+TURNS = 'tests/cpu/edges/test_turns.py'
 
 OF_KERNELS = (
     # blocks of edges
@@ -33,7 +33,7 @@ OF_KERNELS = (
     ),
     Mutation(
         'rows of a block that lie in several parts',
-        'cpu/turns.py',
+        'cpu/edges/turns.py',
         'return () if any(cut(block).num_slots for block in blocks) else blocks',
         'return blocks',
         f'{TURNS} -k several_parts',
@@ -47,7 +47,7 @@ OF_KERNELS = (
     ),
     Mutation(
         'ids of edges in blocks',
-        'cpu/edge_blocks.py',
+        'cpu/edges/edge_blocks.py',
         'placed_id[place] = edge_id[q]',
         'placed_id[place] = q',
         f'{TURNS} -k blocks_hold',
@@ -218,9 +218,9 @@ OF_KERNELS = (
     ),
     Mutation(
         "another library's team of threads",
-        'cpu/team.py',
+        'cpu/compilation/team.py',
         'ctypes.CDLL(torch._C.__file__)',
         "ctypes.CDLL(__import__('_ctypes').__file__)",
-        'tests/cpu/test_team.py -k torchs',
+        'tests/cpu/compilation/test_team.py -k torchs',
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 NODE = 'tests/ops/mapped_walk/test_node.py'
-LAYERS_ALONG = 'tests/conv/test_few_edges.py'
+LAYERS_ALONG = 'tests/conv/layer/test_few_edges.py'
 LISTED = 'tests/ops/test_listed.py'
 
 OF_MAPPED_WALKS = (
@@ -102,7 +102,7 @@ OF_MAPPED_WALKS = (
     ),
     Mutation(
         'gradients of edges that self-loops take the place of',
-        'cpu/listed_walks.py',
+        'cpu/few_edges/listed_walks.py',
         'rows = grad.new_empty if num_loops is None else grad.new_zeros',
         "rows = lambda shape: grad.new_full(shape, float('nan'))",
         f'{LISTED} -k have_no_gradient',
@@ -154,14 +154,14 @@ OF_MAPPED_WALKS = (
         'cpu/gaussians.py',
         '(variance * variance)',
         'variance',
-        'tests/ops/test_gaussian_operands.py',
+        'tests/ops/points/test_gaussian_operands.py',
     ),
     Mutation(
         'the length of a short row has no gradient',
-        'ops/directions.py',
+        'ops/nodes/directions.py',
         '.masked_fill_(lengths < _LEAST, 0.0)',
         '',
-        'tests/ops/test_directions.py',
+        'tests/ops/nodes/test_directions.py',
     ),
     Mutation(
         'gradients of rows through what is derived of them are added',
@@ -200,30 +200,30 @@ OF_MAPPED_WALKS = (
     ),
     Mutation(
         'features of edges that are too few',
-        'conv/_few_edges.py',
+        'conv/_layer/few_edges.py',
         'len(features) != num_edges',
         'len(features) > num_edges',
         f'{LAYERS_ALONG} -k features_of_edges',
     ),
     Mutation(
         'self-loops that have a weight',
-        'conv/_normalise.py',
+        'conv/_layer/normalise.py',
         'edge_weight.index_fill(0, places, 0.0)',
         'edge_weight',
         f'{LAYERS_ALONG} -k weights_of_edges',
     ),
     Mutation(
         'self-loops in degrees of few edges',
-        'conv/_normalise.py',
+        'conv/_layer/normalise.py',
         '(targets != sources).to(like.dtype) if loops else',
         'torch.ones_like(targets, dtype=like.dtype) if loops else',
         f'{LAYERS_ALONG} -k normalised_attention',
     ),
     Mutation(
         'weights that are dropped, along few edges',
-        'conv/_few_edges.py',
+        'conv/_layer/few_edges.py',
         'source.dtype in TYPES and not self.drops()',
         'source.dtype in TYPES',
-        'tests/conv/test_few_edges.py -k dropped',
+        'tests/conv/layer/test_few_edges.py -k dropped',
     ),
 )

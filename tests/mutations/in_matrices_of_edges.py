@@ -5,33 +5,33 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 _PASS = 'tests/compiler/passes/test_own_matrices.py'
-_KERNEL = 'tests/cpu/test_summed_products.py'
+_KERNEL = 'tests/cpu/networks/test_summed_products.py'
 
 OF_MATRICES_OF_EDGES = (
     Mutation(
         'sums of products of rows of many edges',
-        'cpu/summed_products.py',
+        'cpu/networks/summed_products.py',
         'is_more = min(row_end, begin + SETTLED_AFTER), begin > row_begin',
         'is_more = min(row_end, begin + SETTLED_AFTER), begin < row_begin',
         _KERNEL,
     ),
     Mutation(
         'values beyond four at a time',
-        'cpu/summed_products.py',
+        'cpu/networks/summed_products.py',
         'for k in range(count // 4 * 4, products):',
         'for k in range(count, products):',
         _KERNEL,
     ),
     Mutation(
         'the gradient of sources that a bias adds',
-        'cpu/summed_products.py',
+        'cpu/networks/summed_products.py',
         'if products > count:',
         'if products < count:',
         _KERNEL,
     ),
     Mutation(
         'rows that begin in an earlier chunk',
-        'cpu/summed_products.py',
+        'cpu/networks/summed_products.py',
         'row_begin, row_end = max(place_at(indptr, v), first), min(',
         'row_begin, row_end = place_at(indptr, v), min(',
         _KERNEL,
@@ -52,14 +52,14 @@ OF_MATRICES_OF_EDGES = (
     ),
     Mutation(
         'matrices that multiply columns',
-        'compiler/own_matrices.py',
+        'compiler/functions/own_matrices.py',
         'return weight.unflatten(0, shape).transpose(0, 1).flatten(0, 1)',
         'return weight',
         f'{_PASS} -k "ways and columns"',
     ),
     Mutation(
         'equations of matrices that are no linear map',
-        'compiler/equations.py',
+        'compiler/functions/equations.py',
         'with contextlib.suppress(Refused):\n            found = product',
         'with contextlib.nullcontext():\n            found = product',
         f'{_PASS} -k equation',
@@ -76,7 +76,7 @@ OF_MATRICES_OF_EDGES = (
         'conv/gin_conv.py',
         'mapped_by = None if is_learned or self.map_of_few',
         'mapped_by = None if self.map_of_few',
-        'tests/conv/test_few_edges.py -k "features_of_edges and learned"',
+        'tests/conv/layer/test_few_edges.py -k "features_of_edges and learned"',
     ),
     Mutation(
         'locks of a system without flock',

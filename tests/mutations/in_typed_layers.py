@@ -6,7 +6,7 @@ from tests.mutations.mutation import Mutation
 
 FILM, HAN, HEAT = (f'tests/conv/test_{name}_conv.py' for name in ('film', 'han', 'heat'))
 RGCN, RGAT, HGT = (f'tests/conv/test_{name}_conv.py' for name in ('rgcn', 'rgat', 'hgt'))
-PRODUCT = 'tests/ops/test_typed_product.py'
+PRODUCT = 'tests/ops/typed/test_typed_product.py'
 
 OF_TYPED_LAYERS = (
     Mutation(
@@ -14,14 +14,14 @@ OF_TYPED_LAYERS = (
         'graph/relations.py',
         'numbers % max(size, 1), of_edges)',
         'numbers // max(size, 1), of_edges)',
-        'tests/cpu/test_pairs.py -k many_pairs',
+        'tests/cpu/edges/test_pairs.py -k many_pairs',
     ),
     Mutation(
         'the numbers of pairs that a table holds',
-        'cpu/pairs.py',
+        'cpu/edges/pairs.py',
         'table[entry] = count\n',
         'table[entry] = 1\n',
-        'tests/cpu/test_pairs.py',
+        'tests/cpu/edges/test_pairs.py',
     ),
     Mutation(
         'the last row of types that are padded',
@@ -32,14 +32,14 @@ OF_TYPED_LAYERS = (
     ),
     Mutation(
         'rows that pad in the gradient of a weight',
-        'ops/typed_product.py',
+        'ops/typed/typed_product.py',
         'found.index_fill_(0, group.padding, 0.0)',
         'found.index_fill_(0, group.padding, 1.0)',
         PRODUCT,
     ),
     Mutation(
         'biases of types that are padded',
-        'ops/typed_product.py',
+        'ops/typed/typed_product.py',
         'shift = bias.index_select(0, group.kinds).view(len(given), 1, -1)',
         'shift = bias[: len(group.kinds)].view(len(given), 1, -1)',
         PRODUCT,
@@ -74,7 +74,7 @@ OF_TYPED_LAYERS = (
     ),
     Mutation(
         'maps of relations that are watched',
-        'conv/_relations.py',
+        'conv/_layer/relations.py',
         """        if reason is not None:
             return reason
         weight = module.weight""",
@@ -119,7 +119,7 @@ OF_TYPED_LAYERS = (
     ),
     Mutation(
         'the activation between two products in backward',
-        'ops/activated_product.py',
+        'ops/typed/activated_product.py',
         'ctx.act.adjoint(of_values, values, activated, of_values)',
         'pass',
         f'{HEAT} -k test_options',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-_LAYERS = 'tests/compiler/test_typed_maps.py'
+_LAYERS = 'tests/compiler/functions/test_typed_maps.py'
 
 OF_TYPED_MAPS = (
     Mutation(
@@ -37,14 +37,14 @@ OF_TYPED_MAPS = (
     ),
     Mutation(
         'modules that walk along edges as they are',
-        'compiler/modules.py',
+        'compiler/modules/captured_module.py',
         "if not is_one_walk and any(node.op == 'typed_map'",
         "if False and any(node.op == 'typed_map'",
         'tests/conv/modules/test_matrices_of_types.py -k any',
     ),
     Mutation(
         'the ends that are mapped on edges',
-        'compiler/by_type.py',
+        'compiler/plan/by_type.py',
         'relations.targets if residency == TARGET else relations.sources',
         'relations.targets',
         'tests/conv/modules/test_matrices_of_types.py -k any',
@@ -58,21 +58,21 @@ OF_TYPED_MAPS = (
     ),
     Mutation(
         'matrices that are turned',
-        'compiler/typed_maps.py',
+        'compiler/functions/typed_maps.py',
         "'boi' if blocks else 'oi'",
         "'bio' if blocks else 'io'",
         f'{_LAYERS} -k "pyg_s and columns"',
     ),
     Mutation(
         'computed values that types map',
-        'compiler/plan.py',
+        'compiler/plan/plan.py',
         'taken_together_kept(reduced_by_walks(output), keeps_wide)',
         'taken_together_kept(reduced_by_walks(output), False)',
         f'{_LAYERS} -k together',
     ),
     Mutation(
         'types that are no rows of a table',
-        'compiler/plan.py',
+        'compiler/plan/plan.py',
         'reason = why_no_types(self._types, edges, given)',
         'reason = None',
         f'{_LAYERS} -k negative',
@@ -86,28 +86,28 @@ OF_TYPED_MAPS = (
     ),
     Mutation(
         'targets that types map, by edges',
-        'compiler/by_type.py',
+        'compiler/plan/by_type.py',
         'pairs = relations.targets',
         'pairs = relations.sources',
         f'{_LAYERS} -k "pyg_s and attention"',
     ),
     Mutation(
         'products by types within torch.compile',
-        'compiler/by_type.py',
+        'compiler/plan/by_type.py',
         'if torch.compiler.is_compiling():',
         'if False:',
         f'{_LAYERS} -k torch_compile',
     ),
     Mutation(
         'what types map and is dropped',
-        'compiler/forms_of_results.py',
+        'compiler/forms/forms_of_results.py',
         '*returned_of_edges(output), *kept_in(output)), ',
         '*returned_of_edges(output)), ',
         f'{_LAYERS} -k drawn_once',
     ),
     Mutation(
         'negative types of values of edges',
-        'compiler/operations.py',
+        'compiler/ir/operations.py',
         'if counts_back:\n        types = torch.where',
         'if True:\n        types = torch.where',
         f'{_LAYERS} -k negative_types_of_values',

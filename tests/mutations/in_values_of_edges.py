@@ -7,38 +7,38 @@ from tests.mutations.mutation import Mutation
 _VALUES = 'tests/ops/test_values_along_edges.py'
 _WRITES = 'tests/compiler/test_writes_and_settings.py'
 _WEIGHTS = 'tests/compiler/test_returned_weights.py'
-_WORDS = 'tests/cpu/test_elementary.py'
-_EQUATIONS = 'tests/compiler/test_equations.py'
+_WORDS = 'tests/cpu/vectors/test_elementary.py'
+_EQUATIONS = 'tests/compiler/functions/test_equations.py'
 _SCORES = 'tests/compiler/passes/test_maps_to_one.py'
 
 OF_VALUES_OF_EDGES = (
     Mutation(
         'scores by networks that are networks',
-        'compiler/forms.py',
+        'compiler/forms/form.py',
         '        lambda: _values_of_products(message),\n',
         '',
         f'{_SCORES} -k scores_are_walks',
     ),
     Mutation(
         'values in memory that each walk maps again',
-        'compiler/forms.py',
+        'compiler/forms/form.py',
         "        raise Refused('maps of values in memory')\n",
         '        pass\n',
         'tests/compiler/test_shared_networks.py -k "maps_are_taken_once and Moved"',
     ),
     Mutation(
         'what was aggregated before written another way',
-        'compiler/ir.py',
+        'compiler/ir/values.py',
         'if on_edges and is_brought(node):',
         'if False:',
         f'{_SCORES} -k aggregated_before',
     ),
     Mutation(
         'what edges gather again taken for values of nodes',
-        'compiler/cost.py',
+        'compiler/forms/cost.py',
         "if node.op == 'degree' or (of_aggregated and not is_on_edges):",
         "if node.op == 'degree' or of_aggregated:",
-        'tests/compiler/test_cost.py',
+        'tests/compiler/forms/test_cost.py',
     ),
     Mutation(
         'gradients of what is added that are walked',
@@ -70,77 +70,77 @@ OF_VALUES_OF_EDGES = (
     ),
     Mutation(
         'values of edges of rows that are deferred',
-        'compiler/written.py',
+        'compiler/plan/written.py',
         "f'{name!r}: all_rows({self._operand(value)})'",
         "f'{name!r}: {self._operand(value)}'",
-        'tests/compiler/test_along_edges.py -k within_active',
+        'tests/compiler/forms/test_along_edges.py -k within_active',
     ),
     Mutation(
         'settings of a class with a get of its own',
-        'compiler/settings.py',
+        'compiler/capture/settings.py',
         "return self[key] if getattr(type(held), 'get', None) is dict.get else self._refuse()",
         'return self[key]',
         f'{_WRITES} -k left_to_pyg',
     ),
     Mutation(
         'weights in the shape that walks give',
-        'compiler/weighed.py',
+        'compiler/forms/weighed.py',
         'weights.view(weights.shape[0], *self.weight_shape)',
         'weights',
         f'{_WEIGHTS} -k outputs_weights',
     ),
     Mutation(
         'weights beside other values that are returned',
-        'compiler/weighed.py',
+        'compiler/forms/weighed.py',
         "raise Refused('values of edges that are no weights of a reduction')",
         'continue',
         f'{_WEIGHTS} -k outputs_weights',
     ),
     Mutation(
         'writes to features that the user holds',
-        'compiler/sharing.py',
+        'compiler/symbols/sharing.py',
         '[one for one in symbol.sharing if one.is_given and not one.is_copy]',
         '[]',
         f'{_WRITES} -k other_writes',
     ),
     Mutation(
         'writes to what shares its memory',
-        'compiler/sharing.py',
+        'compiler/symbols/sharing.py',
         "'expand') or function in _FUNCTIONS or result.is_view:",
         "'expand') or result.is_view:",
         f'{_WRITES} -k other_writes',
     ),
     Mutation(
         'what a message has written, for aggregate',
-        'compiler/capture.py',
+        'compiler/capture/layers.py',
         'symbols.setdefault(name, symbol_of(name, given[name]))',
         'symbol_of(name, given[name])',
         f'{_WRITES} -k SeenByAggregate',
     ),
     Mutation(
         'a mask whose dimensions are the last',
-        'compiler/symbols.py',
+        'compiler/symbols/symbol.py',
         'shape=(*shape, *[1] * (len(inner) - len(shape)))',
         'shape=(*[1] * (len(inner) - len(shape)), *shape)',
         f'{_WRITES} -k Mask',
     ),
     Mutation(
         'settings that changed',
-        'compiler/settings.py',
+        'compiler/capture/settings.py',
         '        guards.add(owner, key, found)\n        return watched_value',
         '        return watched_value',
         f'{_WRITES} -k settings_are_read',
     ),
     Mutation(
         'settings of a class that gives others',
-        'compiler/settings.py',
+        'compiler/capture/settings.py',
         'if dict.get(held, key) is not found:',
         'if False:',
         f'{_WRITES} -k left_to_pyg',
     ),
     Mutation(
         'an aggr that PyG does not pass on',
-        'compiler/capture.py',
+        'compiler/capture/layers.py',
         "aggregate.pop('aggr', None)",
         'pass',
         f'{_WRITES} -k aggr_is_not',
@@ -161,14 +161,14 @@ OF_VALUES_OF_EDGES = (
     ),
     Mutation(
         'numbers of edges alone, without a type of their own',
-        'compiler/chunked.py',
+        'compiler/forms/chunked.py',
         'seed, self.message.dtype',
         'seed',
         f'{_WRITES} -k WideNumbersOfEdges',
     ),
     Mutation(
         'results to the last node of another side',
-        'conv/_call.py',
+        'conv/_compiled/call.py',
         'return counts[source_dim], counts[1 - source_dim]',
         'return counts[1 - source_dim], counts[source_dim]',
         'tests/compiler/test_unsized_reductions.py -k each_call_s',
@@ -176,37 +176,37 @@ OF_VALUES_OF_EDGES = (
     # equations, and what runs along few edges
     Mutation(
         'an equation by a turned matrix',
-        'compiler/equations.py',
+        'compiler/functions/equations.py',
         'y if second[0] == first[-1] else y.t()',
         'y',
         _EQUATIONS,
     ),
     Mutation(
         'an equation by a wide matrix of each edge',
-        'compiler/equations.py',
+        'compiler/functions/equations.py',
         'if is_by_matrix and product.node.width > MOST_OF_SMALL:',
         'if False:',
         _EQUATIONS,
     ),
     Mutation(
         'dimensions in the order of another value',
-        'compiler/equations.py',
+        'compiler/functions/equations.py',
         "if ''.join(found) != term:",
         'if False:',
         _EQUATIONS,
     ),
     Mutation(
         'values of few edges that kernels update',
-        'conv/_compiled.py',
+        'conv/_compiled/compiled_conv.py',
         ' or call.edges.num_edges < fewest_edges_of(plan, call)',
         '',
-        'tests/compiler/test_chunked.py -k updated_by_pyg',
+        'tests/compiler/forms/test_chunked.py -k updated_by_pyg',
     ),
     Mutation(
         'chunks that compute much',
-        'compiler/plan.py',
+        'compiler/plan/plan.py',
         'self.chunked_reductions or is_chunked else 0',
         'self.chunked_reductions else 0',
-        'tests/compiler/test_chunked.py -k values_on_chunks',
+        'tests/compiler/forms/test_chunked.py -k values_on_chunks',
     ),
 )

@@ -11,11 +11,11 @@ from torch._subclasses import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 from pygfuse.conv import GATConv, GINConv
-from pygfuse.cpu.listed_walks import Walks
+from pygfuse.cpu.few_edges.listed_walks import Walks
 from pygfuse.graph.graph import Graph
 from pygfuse.memory import saved_bytes
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
-from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.within_torch.intercepted import is_watched
 from pygfuse.program import Product
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.gatv2 import GATV2

@@ -109,7 +109,7 @@ def test_derivatives(name):
 
 
 def test_no_thread_is_woken(monkeypatch):
-    monkeypatch.setattr('pygfuse.cpu.team.run', None)
+    monkeypatch.setattr('pygfuse.cpu.compilation.team.run', None)
     tensors, edge_index = leaves('gatv2'), random_edges(NODES, NODES, EDGES, 3)
     run('gatv2', tensors, edge_index).sum().backward()
 
@@ -132,7 +132,7 @@ def test_a_call_has_the_same_bits_each_time(conv):
 
 
 def test_what_is_said_is_of_sorted_edges(monkeypatch):
-    monkeypatch.setattr('pygfuse.cpu.listed_walks.Walks.forward', None)
+    monkeypatch.setattr('pygfuse.cpu.few_edges.listed_walks.Walks.forward', None)
     tensors, edge_index = leaves('gat'), random_edges(NODES, NODES, EDGES, 3)
     for block in (pygfuse.force_mapping('edge'), pygfuse.used_once(), pygfuse.ablation(recomputation=False)):
         with block:
@@ -151,7 +151,7 @@ def test_backward_within_a_block(on):
 
 
 def test_wide_rows_are_walked_by_row(monkeypatch):
-    monkeypatch.setattr('pygfuse.cpu.listed_walks.Walks.forward', None)
+    monkeypatch.setattr('pygfuse.cpu.few_edges.listed_walks.Walks.forward', None)
     few, width = 5_000, 2**9  # ten million bytes of rows; along as many edges narrow rows are walked as they come
     conv = GATConv(8, width, heads=1)
     assert conv(torch.randn(NODES, 8), random_edges(NODES, NODES, few, 3)).shape == (NODES, width)
@@ -161,7 +161,7 @@ def test_wide_rows_are_walked_by_row(monkeypatch):
 
 @pytest.mark.parametrize('kind', ['int32', 'transposed'])
 def test_other_lists_are_sorted(kind, monkeypatch):
-    monkeypatch.setattr('pygfuse.cpu.listed_walks.Walks.forward', None)
+    monkeypatch.setattr('pygfuse.cpu.few_edges.listed_walks.Walks.forward', None)
     edge_index = random_edges(NODES, NODES, EDGES, 3)
     edge_index = edge_index.int() if kind == 'int32' else edge_index.t().contiguous().t()
     run('gat', leaves('gat'), edge_index)

@@ -12,7 +12,7 @@ from torch_geometric.loader import ClusterData, ClusterLoader, DataLoader, Neigh
 from torch_geometric.utils import trim_to_layer
 
 from pygfuse.conv import GATConv, GCNConv
-from pygfuse.cpu import sort
+from pygfuse.cpu.edges import sort
 from pygfuse.transforms import ToCSR, ToHAG
 from tests.support.parity import random_edges
 

@@ -44,7 +44,7 @@ def test_the_best_is_remembered_and_used(monkeypatch):
     assert tuning.best == best
     assert '<- remembered' in str(tuning).split('edge, parts of 1024')[1].split('\n')[0]
     found = []
-    monkeypatch.setattr('pygfuse.cpu.walked_edges.choose', lambda *call: found.append(choose(*call)) or found[-1])
+    monkeypatch.setattr('pygfuse.cpu.edges.walked_edges.choose', lambda *call: found.append(choose(*call)) or found[-1])
     conv(data.x, data.edge_index.clone())
     assert [mapping for _, mapping in found] == [best]
 

@@ -22,7 +22,7 @@ from torch_geometric.utils import to_undirected
 
 from pygfuse.bench.files import ego_twitter, github, raw_amazon, raw_planetoid, raw_tolokers, raw_tu, web_notredame
 from pygfuse.bench.graphs import rmat
-from pygfuse.cpu.paths import by_source
+from pygfuse.cpu.edges.paths import by_source
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 from pygfuse.partial.paths.path import ExecutionPath

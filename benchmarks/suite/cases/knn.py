@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import pygfuse
-import pygfuse.cpu.knn as search
+import pygfuse.cpu.points.knn as search
 from pygfuse.bench.case import Measurement, Options, benchmark
 from pygfuse.bench.timing import Step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from pygfuse.compiler.ir import Node
+from pygfuse.compiler.ir.values import Node
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.contraction import contract_edge_features
 from pygfuse.compiler.passes.detached import detached_first

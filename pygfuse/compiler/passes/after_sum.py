@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from pygfuse.compiler.ir import EDGE, SHARED, TARGET, Node, results_of, rewritten, set_of_edges, value
+from pygfuse.compiler.ir.values import EDGE, SHARED, TARGET, Node, results_of, rewritten, set_of_edges, value
 
 
 def linear_maps_after_sums(output: Node) -> Node:
@@ -14,7 +14,7 @@ def linear_maps_after_sums(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> features, weight = (leaf(*what, torch.float32) for what in (('e', 'edge', (2,)), ('w', 'shared', (3, 2))))
         >>> message = value('linear', value('relu', features), weight)
         >>> linear_maps_after_sums(value('reduce', message, reduce='sum')).op

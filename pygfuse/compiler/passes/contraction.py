@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler import positions
-from pygfuse.compiler.ir import EDGE, SHARED, Node, rewritten, value
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.ir import positions
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.values import EDGE, SHARED, Node, rewritten, value
 from pygfuse.compiler.passes.split_concatenation import stack_of_equal
 
 
@@ -18,7 +18,7 @@ def contract_edge_features(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> e = leaf('edge_attr', 'edge', (5,), torch.float32)
         >>> weight = leaf('weight', 'shared', (8, 5), torch.float32)
         >>> a = leaf('a', 'shared', (8,), torch.float32)

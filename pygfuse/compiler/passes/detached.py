@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pygfuse.compiler.ir import EDGE, Node, is_brought, mapped, rewritten, value
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.values import EDGE, Node, is_brought, mapped, rewritten, value
 
 _ALSO = ('softmax', 'sum', 'linear')
 
@@ -17,7 +17,7 @@ def detached_first(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> x_i, x_j = leaf('x_i', 'target', (1,), torch.float32), leaf('x_j', 'source', (1,), torch.float32)
         >>> score = value('add', x_i, x_j)
         >>> detached_first(value('detach', value('softmax', score))).op

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pygfuse.compiler.emission import is_features
-from pygfuse.compiler.ir import SHARED, Node, rewritten, value
+from pygfuse.compiler.ir.values import SHARED, Node, rewritten, value
+from pygfuse.compiler.programs.emission import is_features
 
 
 def maps_to_one_as_sums(message: Node) -> Node:
@@ -16,7 +16,7 @@ def maps_to_one_as_sums(message: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import in_order, leaf
+        >>> from pygfuse.compiler.ir.values import in_order, leaf
         >>> x_i, x_j = leaf('x_i', 'target', (8,), torch.float32), leaf('x_j', 'source', (8,), torch.float32)
         >>> weight = leaf('weight', 'shared', (1, 8), torch.float32)
         >>> found = maps_to_one_as_sums(value('linear', value('relu', value('add', x_i, x_j)), weight))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pygfuse.compiler.ir import Node, rewritten, value
+from pygfuse.compiler.ir.values import Node, rewritten, value
 
 _NEUTRAL = {'add': 0, 'sub': 0, 'mul': 1, 'div': 1, 'pow': 1}
 
@@ -27,7 +27,7 @@ def remove_no_operations(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf, value
+        >>> from pygfuse.compiler.ir.values import leaf, value
         >>> x = leaf('x_j', 'source', (4,), torch.float32)
         >>> remove_no_operations(value('add', value('mul', x, 1), 0)) is x
         True

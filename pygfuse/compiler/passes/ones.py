@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.ir import EDGE, SHARED, Node, mapped, rewritten, value
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.values import EDGE, SHARED, Node, mapped, rewritten, value
 
 # what leaves the dimensions within rows as they are
 _ROW_FOR_ROW = 'reduce', 'softmax'
@@ -18,7 +18,7 @@ def ones_last(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import in_order, leaf
+        >>> from pygfuse.compiler.ir.values import in_order, leaf
         >>> x_j, weight = leaf('x_j', 'source', (1, 4), torch.float32), leaf('weight', 'shared', (3, 4), torch.float32)
         >>> score = value('linear', value('on_edges', value('relu', x_j)), weight)
         >>> out = ones_last(value('reduce', value('tanh', score), reduce='sum'))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, Node, in_order, rewritten, value
+from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, Node, in_order, rewritten, value
 
 
 def own_matrices_after_sums(output: Node) -> Node:
@@ -16,7 +16,7 @@ def own_matrices_after_sums(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> x, e = leaf('x_j', SOURCE, (4,), torch.float32), leaf('e', EDGE, (2,), torch.float32)
         >>> product = value('own_matrix', x, e, leaf('weight', SHARED, (12, 2), torch.float32), None)
         >>> own_matrices_after_sums(value('reduce', product, reduce='sum')).args[0].op

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pygfuse.compiler.ir import EDGE, SHARED, Node, rewritten, value
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.values import EDGE, SHARED, Node, rewritten, value
 
 # what leaves the dimensions within rows as they are
 _ROW_FOR_ROW = 'of_sources', 'of_targets', 'reduce', 'reduce_to_sources', 'softmax'
@@ -14,7 +14,7 @@ def permutations_last(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> x_i, x_j = (leaf(name, side, (2, 4), torch.float32) for name, side in (('i', 'target'), ('j', 'source')))
         >>> turned = [value('permute', x, dims=(0, 2, 1)) for x in (x_i, x_j)]
         >>> out = permutations_last(value('sum', value('mul', *turned), dims=(1,), keepdim=False))

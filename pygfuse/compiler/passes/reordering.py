@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pygfuse.compiler.ir import EDGE, SHARED, SOURCE, TARGET, Node, rewritten, value
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, rewritten, value
 
 _MAPS = ('linear', 'matmul')
 
@@ -15,7 +15,7 @@ def reorder_broadcasts(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> x_i = leaf('x_i', 'target', (2,), torch.float32)
         >>> x_j = leaf('x_j', 'source', (2,), torch.float32)
         >>> weight = leaf('weight', 'shared', (3, 2), torch.float32)

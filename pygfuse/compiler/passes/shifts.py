@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pygfuse.compiler.ir import EDGE, SHARED, Node, rewritten, value
-from pygfuse.compiler.network_reading import ACTIVATIONS
+from pygfuse.compiler.ir.values import EDGE, SHARED, Node, rewritten, value
+from pygfuse.compiler.networks.reading import ACTIVATIONS
 
 # of larger ones more digits are lost in a difference than where they are added first
 _LARGEST = 1.0
@@ -15,7 +15,7 @@ def shifts_after_maps(output: Node) -> Node:
     """Takes the linear map of an activation before a number is added, so that a network is left.
 
     Example:
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> x, weight = leaf('x', 'edge', (2,), torch.float32), leaf('weight', 'shared', (3, 2), torch.float32)
         >>> shifted = value('sub', value('softplus', x, beta=1, threshold=20), 0.7)
         >>> out = shifts_after_maps(value('linear', shifted, weight))

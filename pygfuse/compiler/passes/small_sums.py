@@ -6,8 +6,8 @@ import functools
 
 from torch import Tensor
 
-from pygfuse.compiler.emission import is_features
-from pygfuse.compiler.ir import EDGE, SHARED, Node, in_order, rewritten, value
+from pygfuse.compiler.ir.values import EDGE, SHARED, Node, in_order, rewritten, value
+from pygfuse.compiler.programs.emission import is_features
 
 # each term is an operand of its own, or several
 _MOST_TERMS = 8
@@ -21,7 +21,7 @@ def small_sums_written_out(reduction: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> x_i, x_j = leaf('x_i', 'target', (2, 4), torch.float32), leaf('x_j', 'source', (2, 4), torch.float32)
         >>> message = value('sum', value('mul', x_i, x_j), dims=(1,), keepdim=False)
         >>> found = small_sums_written_out(value('reduce', message, reduce='sum'))

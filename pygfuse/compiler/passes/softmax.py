@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pygfuse.compiler.ir import EDGE, Node, in_order, kept, mapped, nodes_in, value
+from pygfuse.compiler.ir.values import EDGE, Node, in_order, kept, mapped, nodes_in, value
 
 
 def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) -> Node:
@@ -16,7 +16,7 @@ def softmax_taken_apart(output: Node, chosen: Collection[Node] | None = None) ->
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import in_order, leaf
+        >>> from pygfuse.compiler.ir.values import in_order, leaf
         >>> score = leaf('a_j', 'source', (1,), torch.float32)
         >>> out = softmax_taken_apart(value('reduce', value('softmax', score), reduce='sum'))
         >>> [node.attributes['reduce'] for node in in_order(out) if node.op == 'reduce']

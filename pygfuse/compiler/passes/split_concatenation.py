@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.ir import EDGE, SHARED, Node, rewritten, value
-from pygfuse.compiler.operations import OPERATIONS
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.values import EDGE, SHARED, Node, rewritten, value
 
 
 def split_concatenations(output: Node) -> Node:
@@ -20,7 +20,7 @@ def split_concatenations(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf, text
+        >>> from pygfuse.compiler.ir.values import leaf, text
         >>> x_i = leaf('x_i', 'target', (2,), torch.float32)
         >>> x_j = leaf('x_j', 'source', (2,), torch.float32)
         >>> weight = leaf('weight', 'shared', (3, 4), torch.float32)

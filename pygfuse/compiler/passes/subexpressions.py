@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pygfuse.compiler.ir import Node, in_order, mapped, nodes_in, value
+from pygfuse.compiler.ir.values import Node, in_order, mapped, nodes_in, value
 
 
 def share_subexpressions(output: Node) -> Node:
@@ -13,7 +13,7 @@ def share_subexpressions(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import in_order, leaf
+        >>> from pygfuse.compiler.ir.values import in_order, leaf
         >>> x = leaf('x_j', 'source', (4,), torch.float32)
         >>> len(in_order(share_subexpressions(value('add', value('relu', x), value('relu', x)))))
         3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pygfuse.compiler.ir import EDGE, SHARED, Node, results_of, rewritten, value
+from pygfuse.compiler.ir.values import EDGE, SHARED, Node, results_of, rewritten, value
 
 
 def sums_taken_apart(output: Node) -> Node:
@@ -12,7 +12,7 @@ def sums_taken_apart(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf, text
+        >>> from pygfuse.compiler.ir.values import leaf, text
         >>> x_j, e = leaf('x_j', 'source', (3,), torch.float32), leaf('e', 'edge', (3,), torch.float32)
         >>> print(text(sums_taken_apart(value('reduce', value('mul', value('add', x_j, e), 0.5), reduce='sum'))))
         e              edge    [3]  input

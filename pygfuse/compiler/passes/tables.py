@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pygfuse.compiler.ir import EDGE, OF_ALL_EDGES, SHARED, Node, mapped, rewritten, value
-from pygfuse.compiler.operations import OPERATIONS
-from pygfuse.compiler.untouched import may_be_singular
+from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.untouched import may_be_singular
+from pygfuse.compiler.ir.values import EDGE, OF_ALL_EDGES, SHARED, Node, mapped, rewritten, value
 
 # what needs the edges themselves, or is another on each
 _OF_EDGES = (*OF_ALL_EDGES, 'lookup', 'dropout', 'degree', 'results')
@@ -22,7 +22,7 @@ def tables_first(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> table, weight = (leaf('t', 'shared', shape, torch.float32) for shape in ((5, 4), (3, 4)))
         >>> numbers = leaf('edge_type', 'edge', (), torch.int64)
         >>> row = value('lookup', table, numbers, counts_back=False)

@@ -7,7 +7,7 @@ Where other walks need the edges as they are, each edge has the row of its pair 
 
 from __future__ import annotations
 
-from pygfuse.compiler.ir import SOURCE, Node, in_order, mapped, nodes_in, rewritten, value
+from pygfuse.compiler.ir.values import SOURCE, Node, in_order, mapped, nodes_in, rewritten, value
 
 
 def typed_maps_of_pairs(output: Node) -> Node:
@@ -17,7 +17,7 @@ def typed_maps_of_pairs(output: Node) -> Node:
 
     Example:
         >>> import torch
-        >>> from pygfuse.compiler.ir import EDGE, SHARED, leaf
+        >>> from pygfuse.compiler.ir.values import EDGE, SHARED, leaf
         >>> x, table = leaf('x_j', SOURCE, (4,), torch.float32), leaf('weight', SHARED, (5, 4, 2), torch.float32)
         >>> found = value('typed_map', x, table, leaf('edge_type', EDGE, (), torch.int64))
         >>> typed_maps_of_pairs(value('relu', found)).residency

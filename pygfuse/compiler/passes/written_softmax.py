@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pygfuse.compiler.ir import EDGE, TARGET, Node, rewritten, value
+from pygfuse.compiler.ir.values import EDGE, TARGET, Node, rewritten, value
 
 
 def softmaxes_recognised(output: Node) -> Node:
@@ -14,7 +14,7 @@ def softmaxes_recognised(output: Node) -> Node:
     below the rounding of the type changes nothing. `pygfuse.compiler.passes.softmax` is the reverse.
 
     Example:
-        >>> from pygfuse.compiler.ir import leaf
+        >>> from pygfuse.compiler.ir.values import leaf
         >>> score = leaf('a_j', 'source', (1,), torch.float32)
         >>> e = value('exp', value('sub', score, value('reduce', score, reduce='max')))
         >>> softmaxes_recognised(value('div', e, value('add', value('reduce', e, reduce='sum'), 1e-16))).op

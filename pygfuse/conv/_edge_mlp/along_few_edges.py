@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import few_edge_networks_of
 from pygfuse.conv._edge_mlp.network import Linear, Stage
-from pygfuse.ops.few_edges import TYPES
+from pygfuse.ops.few_edges.sums import TYPES
 from pygfuse.program.activation import Activation
 from pygfuse.program.networks_along_edges import FewEdgeNetwork
 

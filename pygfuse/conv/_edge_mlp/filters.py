@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from pygfuse._lib.hooks import LINEAR, width_of
-from pygfuse.conv._checks import Inputs, NodePair
 from pygfuse.conv._edge_mlp.network import (
     Stage,
     UnsupportedNetwork,
@@ -15,7 +14,8 @@ from pygfuse.conv._edge_mlp.network import (
     stages_of,
     tensors_of_stages,
 )
-from pygfuse.conv._layer import FusedConv
+from pygfuse.conv._layer.checks import Inputs, NodePair
+from pygfuse.conv._layer.layer import FusedConv
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_edge_chunks
 

@@ -11,8 +11,8 @@ from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.degrees import counts_of, degrees
 from pygfuse.ops.edge_mlp import Affine, Begin, EdgeStage, Map, Rectifier, edge_reduce
 from pygfuse.ops.edge_mlp.batch_norm import mean_and_variance, scale_of, scaled_and_shifted, statistics_by
-from pygfuse.ops.large_sums import difference
-from pygfuse.ops.linear import apply_weight
+from pygfuse.ops.nodes.large_sums import difference
+from pygfuse.ops.nodes.linear import apply_weight
 from pygfuse.program.activation import Activation
 from pygfuse.program.library.edge_values import EDGE_SQUARES, EDGE_VALUES
 from pygfuse.program.program import EdgeProgram

@@ -10,10 +10,10 @@ from llvmlite import ir
 from numba import types
 
 from pygfuse.codegen.llvm import FLAGS
-from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.cpu.translation.statements import Builder, translate_call
 from pygfuse.cpu.translation.values import CONTEXT, Array, Computed
+from pygfuse.cpu.vectors.numbers import ELEMENT_TYPES
 
 _INT64 = ir.IntType(64)
 # the block of 64-bit words: the counter of parts, their number, and the arguments

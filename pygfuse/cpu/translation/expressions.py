@@ -11,10 +11,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from pygfuse.cpu import numbers
-from pygfuse.cpu.elementwise import WORDS
-from pygfuse.cpu.intrinsics import Intrinsic
-from pygfuse.cpu.simd import SimdType
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.cpu.translation.memory import Memory
 from pygfuse.cpu.translation.values import (
@@ -29,6 +25,10 @@ from pygfuse.cpu.translation.values import (
     load,
     merged,
 )
+from pygfuse.cpu.vectors import numbers
+from pygfuse.cpu.vectors.elementwise import WORDS
+from pygfuse.cpu.vectors.intrinsics import Intrinsic
+from pygfuse.cpu.vectors.simd import SimdType
 
 _OPERATORS = {
     ast.Add: operator.add,

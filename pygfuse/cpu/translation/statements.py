@@ -9,10 +9,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from pygfuse.cpu import numbers
 from pygfuse.cpu.translation.expressions import Builder, Expressions
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.cpu.translation.values import Computed, kind_of, load, merged, new_slot, store
+from pygfuse.cpu.vectors import numbers
 
 
 class Statements(Expressions):

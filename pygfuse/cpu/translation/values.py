@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.registry import cpu_target
 
-from pygfuse.cpu import numbers
+from pygfuse.cpu.vectors import numbers
 
 CONTEXT = cpu_target.target_context
 

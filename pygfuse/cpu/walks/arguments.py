@@ -54,7 +54,7 @@ class Added(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """The weights by which gradients of features are multiplied, in panels (`pygfuse.cpu.panels`)."""
+    """The weights by which gradients of features are multiplied, in panels (`pygfuse.cpu.vectors.panels`)."""
 
     panels: tuple[Tensor, ...]
 

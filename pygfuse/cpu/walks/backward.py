@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from pygfuse.codegen.combination import writers
 from pygfuse.codegen.precision import SETTLED_AFTER
-from pygfuse.cpu.edge_products import EdgeProducts
-from pygfuse.cpu.inlining import add_tuples, compiled, copies, edge_row_loader, spread
-from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.vectors.memory import place_at
 from pygfuse.cpu.walks.arguments import BACKWARD
+from pygfuse.cpu.walks.edge_products import EdgeProducts
+from pygfuse.cpu.walks.inlining import add_tuples, compiled, copies, edge_row_loader, spread
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
 from pygfuse.cpu.walks.score import (
     above,

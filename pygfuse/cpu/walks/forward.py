@@ -8,12 +8,12 @@ import numpy as np
 
 from pygfuse.codegen.combination import combiner, finisher, leaver, resumer
 from pygfuse.codegen.precision import SLACK, lowest
-from pygfuse.cpu.edge_products import EdgeProducts
-from pygfuse.cpu.inlining import compiled, edge_row_loader
-from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.vectors.memory import place_at
 from pygfuse.cpu.walks.arguments import COMBINE, FORWARD, SETTLE
+from pygfuse.cpu.walks.edge_products import EdgeProducts
+from pygfuse.cpu.walks.inlining import compiled, edge_row_loader
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
 from pygfuse.cpu.walks.score import above, edge_row_fetcher, edge_scorer, head_fetcher, row_fetcher
 from pygfuse.program import vocabulary

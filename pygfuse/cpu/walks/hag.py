@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from pygfuse.codegen.combination import writers
-from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.memory import place_at
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.cpu.walks.parts import piece_of, row_at, rows_of
 from pygfuse.program import vocabulary
 

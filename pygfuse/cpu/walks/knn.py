@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pygfuse.cpu.distances import add_squared_difference, count_if_ahead, lanes_not_above, lowest_bit, smaller
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.memory import room_for
 from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.vectors.memory import room_for
+from pygfuse.cpu.walks.distances import add_squared_difference, count_if_ahead, lanes_not_above, lowest_bit, smaller
 
 # queries whose distances to a panel are in registers together
 QUERIES_TOGETHER = 4

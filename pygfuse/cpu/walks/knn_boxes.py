@@ -9,16 +9,16 @@ from collections.abc import Callable
 import numpy as np
 from numba import types
 
-from pygfuse.cpu.choice_of_nearest import keep_nearest
-from pygfuse.cpu.distances import (
+from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.walks.choice_of_nearest import keep_nearest
+from pygfuse.cpu.walks.distances import (
     add_squared_difference,
     append_lanes,
     count_bits,
     lanes_not_above,
     lowest_bit,
 )
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.translation.functions import inlined
 from pygfuse.program.vocabulary import maximum
 
 INFINITY = float('inf')

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Whole
-from pygfuse.cpu.ends import ends_of, is_any_outside
-from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.memory import numbers_at
-from pygfuse.cpu.numbers import ELEMENT_TYPES
 from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.memory import numbers_at
+from pygfuse.cpu.vectors.numbers import ELEMENT_TYPES
+from pygfuse.cpu.walks.ends import ends_of, is_any_outside
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.cpu.walks.score import edge_scorer
 from pygfuse.program.adjoint import BY_TARGET
 from pygfuse.program.program import BoundProgram

@@ -11,12 +11,12 @@ from torch import Tensor
 from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Arguments, Whole
 from pygfuse.codegen.precision import SETTLED_AFTER
-from pygfuse.cpu.inlining import add_tuples, compiled, copies, edge_row_loader
-from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.random import dropout_edges
 from pygfuse.cpu.translation.functions import Function
 from pygfuse.cpu.walks.arguments import Panels
 from pygfuse.cpu.walks.backward import adjoints_of, edge_products_of
+from pygfuse.cpu.walks.inlining import add_tuples, compiled, copies, edge_row_loader
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.cpu.walks.listed import FEW, OPERANDS, list_edges, list_scorer
 from pygfuse.cpu.walks.parts import piece_of
 from pygfuse.cpu.walks.score import above, head_values

@@ -10,10 +10,10 @@ from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Arguments, Whole
 from pygfuse.codegen.combination import finisher
 from pygfuse.codegen.precision import lowest
-from pygfuse.cpu.edge_products import EdgeProducts
-from pygfuse.cpu.inlining import compiled, edge_row_loader
-from pygfuse.cpu.instructions import Instructions
 from pygfuse.cpu.random import dropout_edges
+from pygfuse.cpu.walks.edge_products import EdgeProducts
+from pygfuse.cpu.walks.inlining import compiled, edge_row_loader
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.cpu.walks.listed import FEW, OPERANDS, list_edges, list_scorer
 from pygfuse.cpu.walks.parts import piece_of
 from pygfuse.cpu.walks.score import above
@@ -31,7 +31,7 @@ def listed_forward_body(bound: BoundProgram, layout: Instructions, reduce: str) 
     lie where the statistics will be, and last the messages.
 
     Args:
-        bound: The program; products of edges are multiplied chunk by chunk, see `pygfuse.cpu.edge_products`.
+        bound: The program; products of edges are multiplied chunk by chunk, see `pygfuse.cpu.walks.edge_products`.
         layout: What is held of a row; one edge at a time where scores are of channels.
         reduce: ``'sum'``, ``'mean'``, ``'max'`` or ``'min'``.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pygfuse.codegen.parts import row_reader, rows_reader
-from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.memory import place_at
+from pygfuse.cpu.walks.instructions import Instructions
 
 rows_of, row_at = rows_reader(Instructions), row_reader(Instructions)
 

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pygfuse.cpu.choice_of_nearest import keep_nearest
-from pygfuse.cpu.distances import (
+from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.walks.choice_of_nearest import keep_nearest
+from pygfuse.cpu.walks.distances import (
     add_squared_difference,
     append_lanes,
     count_bits,
     count_if_below,
     lanes_not_above,
 )
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.ordered import begin_buckets, first_not_below
-from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.walks.ordered import begin_buckets, first_not_below
 
 # queries of one part of the work
 PART_QUERIES = 256

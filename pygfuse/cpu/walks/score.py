@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from pygfuse.cpu.inlining import compiled, edge_line_prefetcher, edge_row_loader, edge_value_prefetcher
-from pygfuse.cpu.layout import Layout
-from pygfuse.cpu.memory import place_at
 from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.vectors.layout import Layout
+from pygfuse.cpu.vectors.memory import place_at
+from pygfuse.cpu.walks.inlining import compiled, edge_line_prefetcher, edge_row_loader, edge_value_prefetcher
 from pygfuse.program.program import EDGE, BoundProgram
 from pygfuse.program.trace import HEADS, SCALAR
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pygfuse.codegen.combination import writers
-from pygfuse.cpu.inlining import add_tuples, copies
-from pygfuse.cpu.instructions import Instructions
-from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.vectors.layout import Layout
 from pygfuse.cpu.walks.arguments import COMBINE_SUMS, PASSED_SUM
+from pygfuse.cpu.walks.inlining import add_tuples, copies
+from pygfuse.cpu.walks.instructions import Instructions
 from pygfuse.cpu.walks.parts import piece_of, row_walkers
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pygfuse.cpu.edge_products import EdgeProducts
-from pygfuse.cpu.layout import Layout
+from pygfuse.cpu.vectors.layout import Layout
 from pygfuse.cpu.walks.arguments import WEIGHTS
+from pygfuse.cpu.walks.edge_products import EdgeProducts
 from pygfuse.cpu.walks.parts import piece_of, row_at, rows_of
 from pygfuse.cpu.walks.score import above, edge_scorer
 from pygfuse.program import vocabulary

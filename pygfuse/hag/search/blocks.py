@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.translation.functions import inlined
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pygfuse.cpu.kernel import Kernel
-from pygfuse.cpu.ordered import first_not_below
+from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.translation.functions import inlined
+from pygfuse.cpu.walks.ordered import first_not_below
 
 # slots for aggregation nodes beside those of a block's sources; nodes that are used up leave theirs
 _SPARE_SHARE, SPARE_SLOTS = 4, 16

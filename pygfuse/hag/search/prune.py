@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygfuse.cpu import sort
-from pygfuse.cpu.kernel import Kernel
+from pygfuse.cpu.compilation.kernel import Kernel
+from pygfuse.cpu.edges import sort
 from pygfuse.cpu.translation.functions import inlined
 from pygfuse.hag.hag import Hag, hag_of
 from pygfuse.hag.search.search import Merges

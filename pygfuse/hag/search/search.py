@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygfuse.cpu import sort
+from pygfuse.cpu.edges import sort
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 from pygfuse.graph.orders import INT32_LIMIT

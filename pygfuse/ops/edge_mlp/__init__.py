@@ -32,8 +32,8 @@ from pygfuse.ops.edge_mlp.stages import (
     written,
 )
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.intercepted import is_watched
-from pygfuse.ops.wanted import no_leaf
+from pygfuse.ops.within_torch.intercepted import is_watched
+from pygfuse.ops.within_torch.wanted import no_leaf
 
 __all__ = [
     'Affine',

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.reference import reference_moments, reference_network
 from pygfuse.ops.edge_mlp.second_order import Network, twice_differentiable
 from pygfuse.ops.edge_mlp.stages import read
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.intercepted import is_watched
-from pygfuse.ops.wanted import taken
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.intercepted import is_watched
+from pygfuse.ops.within_torch.wanted import taken
 
 
 def keep(ctx, inputs, output):

@@ -14,7 +14,7 @@ from pygfuse._lib.functions import untransformed
 from pygfuse.ops.edge_mlp.autograd import gradients_of, keep
 from pygfuse.ops.edge_mlp.reduction import network_gradients, network_values
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.intercepted import is_watched
+from pygfuse.ops.within_torch.intercepted import is_watched
 
 
 def network_eagerly(

@@ -11,13 +11,13 @@ from torch import Tensor
 from pygfuse._lib.backends import few_edge_stages_of
 from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.eager import network_eagerly
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
 from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Plus, Times, tensors_of, written
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.intercepted import is_watched
 from pygfuse.ops.listed import are_taken_at_once, say_which
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.intercepted import is_watched
 from pygfuse.program import few_edge_stages as kinds
 from pygfuse.program.activation import Activation
 from pygfuse.program.few_edge_stages import FewEdgeStages

@@ -11,8 +11,8 @@ from pygfuse.ops.edge_mlp.autograd import backward_of_operator, keep
 from pygfuse.ops.edge_mlp.stages import EdgeStage, held_apart, like_operands, read, widths_of, written
 from pygfuse.ops.edge_mlp.tape import Tape
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.kept_memory import fake_of
-from pygfuse.ops.tags import OF_EDGES
+from pygfuse.ops.within_torch.kept_memory import fake_of
+from pygfuse.ops.within_torch.tags import OF_EDGES
 
 
 def edge_moments(stages: Sequence[EdgeStage], edges: Edges) -> tuple[Tensor, Tensor]:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from pygfuse._lib.backends import edge_chunks_of
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edge_mlp.operands import Operands
 from pygfuse.ops.edge_mlp.stages import features_of, held_apart, read, widest_of, widths_of
 from pygfuse.ops.edge_mlp.tangent_steps import tangent_steps_of
 from pygfuse.ops.edge_mlp.tangents import Tangents
 from pygfuse.ops.edge_mlp.tape import StagedTape
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.within_torch.batched import is_batched
 
 
 class Network(NamedTuple):

@@ -14,8 +14,8 @@ from torch import Tensor
 from pygfuse.ops.aggregation import aggregate
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.linear import apply_weight
-from pygfuse.ops.mapped_walk.derived import Derived
+from pygfuse.ops.nodes.derived import Derived
+from pygfuse.ops.nodes.linear import apply_weight
 from pygfuse.ops.plan import Plan, plan_named
 from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram

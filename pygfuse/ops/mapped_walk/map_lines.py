@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pygfuse.codegen.product_list import Matrix
 from pygfuse.ops.mapped_walk.form import Part
-from pygfuse.ops.product_lines import ProductLines, contiguous, matrix
+from pygfuse.ops.nodes.product_lines import ProductLines, contiguous, matrix
 from pygfuse.program.program import TARGET
 
 

@@ -15,17 +15,17 @@ from pygfuse._lib.functions import untransformed
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse.graph.listed import Listed
 from pygfuse.mapping.few_edges import are_multiplied
-from pygfuse.ops.autograd import differentiable
-from pygfuse.ops.batched import is_batched
 from pygfuse.ops.edges import Edges
-from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.handed_out import HandedOut
-from pygfuse.ops.intercepted import is_intercepted
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.listed import as_listed, as_saved
 from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
 from pygfuse.ops.mapped_walk.map_lines import Shape
 from pygfuse.ops.mapped_walk.shaped import Shaped, Wanted, shaped_of
-from pygfuse.ops.sum_maps import adjoint_of_maps, maps_of_sums
+from pygfuse.ops.nodes.sum_maps import adjoint_of_maps, maps_of_sums
+from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.differentiable import differentiable
+from pygfuse.ops.within_torch.handed_out import HandedOut
+from pygfuse.ops.within_torch.intercepted import is_intercepted
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 # arguments of the function that are not differentiated

@@ -21,7 +21,7 @@ class Wanted(NamedTuple):
         dropped: The places of operands that are not kept for it beside the tensors.
         lines: The adjoint of the maps, as of `written_adjoint`.
         of_map: What is needed of the map of the result and of that of targets beside it, as
-            `pygfuse.ops.sum_maps.adjoint_of_maps` takes it; None where the result is not mapped.
+            `pygfuse.ops.nodes.sum_maps.adjoint_of_maps` takes it; None where the result is not mapped.
         features: The products whose features' gradients the walk's adjoint gives.
         needed: Which tensors need one.
         of_derived: Whether derived operands do.

@@ -1,7 +1,7 @@
 """Maps and their adjoints, written out for a form as lines of Python: they run in each step of few edges.
 
-Products that follow one another are one launch (`pygfuse.ops.product_lines`); what is added and nothing else is an
-operator of torch.
+Products that follow one another are one launch (`pygfuse.ops.nodes.product_lines`); what is added and nothing else is
+an operator of torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from pygfuse.ops.mapped_walk.form import Form, Part
 from pygfuse.ops.mapped_walk.map_lines import MapLines, Shape, has_bias, is_there, rows_of
-from pygfuse.ops.product_lines import ProductLines, matrix
+from pygfuse.ops.nodes.product_lines import ProductLines, matrix
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 from pygfuse.program.trace import CHANNELS
 

@@ -22,8 +22,9 @@ from pygfuse._lib.modes import changed, modes
 from pygfuse._lib.note import Activity
 from pygfuse.graph.adjacency import version_of
 from pygfuse.mapping.cost_model import edge_cost
-from pygfuse.ops import Edges, aggregate, autocast
-from pygfuse.ops.linear import linear_of_rows
+from pygfuse.ops import Edges, aggregate
+from pygfuse.ops.nodes.linear import linear_of_rows
+from pygfuse.ops.within_torch import autocast
 from pygfuse.partial.rows.row_set import NEARLY_ALL, RowSet, chosen, joined
 from pygfuse.program.products import OperandValue
 from pygfuse.program.program import SOURCE, EdgeProgram

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pygfuse._lib.modes import changed, modes
-from pygfuse.ops import autocast
+from pygfuse.ops.within_torch import autocast
 from pygfuse.partial.rows.row_set import RowSet
 
 RAISE, NAN = 'raise', 'nan'

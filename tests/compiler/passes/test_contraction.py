@@ -7,8 +7,8 @@ import torch
 import torch_geometric.nn as pyg
 
 import pygfuse
-from pygfuse.compiler.ir import leaf, value
-from pygfuse.compiler.lowering import Walk
+from pygfuse.compiler.forms.lowering import Walk
+from pygfuse.compiler.ir.values import leaf, value
 from pygfuse.compiler.passes.contraction import contract_edge_features
 from tests.compiler.support import check, edge, on_edges, shared
 from tests.support.parity import GRAPHS, assert_close, results

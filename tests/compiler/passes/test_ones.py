@@ -11,7 +11,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax
 
 import pygfuse
-from pygfuse.compiler.ir import in_order
+from pygfuse.compiler.ir.values import in_order
 from tests.compiler.as_pyg import assert_as_pyg
 from tests.support.parity import random_edges
 

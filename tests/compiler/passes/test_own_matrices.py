@@ -7,7 +7,7 @@ import torch
 from torch.nn import Linear, ReLU, Sequential
 
 import pygfuse
-from pygfuse.compiler.ir import EDGE, in_order, value
+from pygfuse.compiler.ir.values import EDGE, in_order, value
 from pygfuse.compiler.passes.own_matrices import own_matrices_after_sums
 from pygfuse.memory import peak_bytes, saved_bytes
 from tests.compiler.as_pyg import assert_as_pyg

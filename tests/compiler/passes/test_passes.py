@@ -2,7 +2,7 @@
 
 import pytest
 
-from pygfuse.compiler.ir import in_order, value
+from pygfuse.compiler.ir.values import in_order, value
 from pygfuse.compiler.passes import PASSES, optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.contraction import contract_edge_features

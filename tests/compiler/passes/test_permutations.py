@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pygfuse.compiler.ir import in_order, value
+from pygfuse.compiler.ir.values import in_order, value
 from pygfuse.compiler.passes.permutations import permutations_last
 from pygfuse.compiler.passes.shifts import shifts_after_maps
 from tests.compiler.support import check, computed, edge, on_edges, shared, source, target

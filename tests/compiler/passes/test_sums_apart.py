@@ -7,9 +7,9 @@ import torch
 from torch.nn import LayerNorm, Linear, Parameter, ReLU, Sequential
 
 import pygfuse
-from pygfuse.compiler.ir import value
-from pygfuse.compiler.lowering import Walk
-from pygfuse.compiler.network import Network
+from pygfuse.compiler.forms.lowering import Walk
+from pygfuse.compiler.ir.values import value
+from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.passes import MORE_PASSES
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.refusal import Refused

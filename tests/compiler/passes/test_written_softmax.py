@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter
 
 import pygfuse
-from pygfuse.compiler.ir import Node, value
+from pygfuse.compiler.ir.values import Node, value
 from pygfuse.compiler.passes.written_softmax import softmaxes_recognised
 from tests.compiler.as_pyg import assert_as_pyg
 from tests.compiler.own_convs import Own

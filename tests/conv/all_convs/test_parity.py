@@ -188,7 +188,7 @@ SPARSE_FEATURES = {
 
 @pytest.mark.parametrize('layout', SPARSE_FEATURES)
 def test_sparse_features(layout, monkeypatch):
-    monkeypatch.setattr('pygfuse.ops.linear.LEAST_BYTES', 0)
+    monkeypatch.setattr('pygfuse.ops.nodes.linear.LEAST_BYTES', 0)
     for layer in SPARSE_FEATURES[layout]:
         found = []
         for conv in layer.pair(torch.float64):

@@ -10,7 +10,7 @@ import torch
 
 import pygfuse
 from pygfuse.compiler import Refused
-from pygfuse.conv._copies_of_nodes import edges_of_copies
+from pygfuse.conv._modules.copies_of_nodes import edges_of_copies
 from pygfuse.mapping import few_edges
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.memory import saved_bytes

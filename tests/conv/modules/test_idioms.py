@@ -16,7 +16,7 @@ from torch_geometric.utils import scatter, softmax
 from torch_geometric.utils.num_nodes import maybe_num_nodes
 
 import pygfuse
-from pygfuse.compiler.scattering import NO_ROW_OF_EDGES
+from pygfuse.compiler.functions.scattering import NO_ROW_OF_EDGES
 from tests.compiler import helpers_of_idioms as helpers
 from tests.compiler.own_modules import NODES, OF_EDGES, WIDTH
 from tests.conv.modules.arguments import assert_same, given

@@ -11,8 +11,8 @@ from torch_geometric.utils import scatter
 
 import pygfuse
 from pygfuse import compiler
-from pygfuse.compiler.dropouts import check_taken_once
-from pygfuse.compiler.ir import leaf, value
+from pygfuse.compiler.functions.dropouts import check_taken_once
+from pygfuse.compiler.ir.values import leaf, value
 from pygfuse.memory import saved_bytes
 from tests.compiler import own_modules as own
 from tests.compiler.own_modules import EDGES, NODES, WIDTH

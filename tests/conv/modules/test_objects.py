@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 import pygfuse
-from pygfuse.compiler.chunked import Chunked
+from pygfuse.compiler.forms.chunked import Chunked
 from tests.compiler import modules_of_objects as objects
 from tests.compiler.own_modules import NODES, OF_EDGES, WIDTH
 from tests.conv.modules.arguments import arguments_of, assert_same, given

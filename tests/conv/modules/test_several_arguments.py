@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pygfuse
-from pygfuse.conv._untraced import NOT_TRACED
+from pygfuse.conv._layer.untraced import NOT_TRACED
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping import few_edges
 from pygfuse.mapping.few_edges import SO_FEW_EDGES

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pygfuse
-from pygfuse.conv._untraced import NOT_TRACED
+from pygfuse.conv._layer.untraced import NOT_TRACED
 from pygfuse.graph import orders, remade_edges
 from pygfuse.mapping import few_edges
 from tests.compiler import modules_of_chosen_edges as chosen

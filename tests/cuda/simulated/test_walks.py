@@ -11,8 +11,8 @@ from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import random
 from pygfuse.cuda import backend, kernels
 from pygfuse.cuda import hag as levels
-from pygfuse.cuda import row_search as active_rows
 from pygfuse.cuda import row_tiling as plan
+from pygfuse.cuda.edges import row_search as active_rows
 from pygfuse.cuda.layout import BLOCK
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, force_mapping

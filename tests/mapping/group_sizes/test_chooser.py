@@ -28,7 +28,7 @@ def folder(monkeypatch):
 
 def sizes_of_walks(monkeypatch, conv, x, edge_index):
     found = []
-    monkeypatch.setattr('pygfuse.cpu.walked_edges.choose', lambda *call: found.append(choose(*call)) or found[-1])
+    monkeypatch.setattr('pygfuse.cpu.edges.walked_edges.choose', lambda *call: found.append(choose(*call)) or found[-1])
     conv(x, edge_index).sum().backward()
     return [mapping.part_work for _, mapping in found]
 
@@ -140,7 +140,7 @@ def test_each_chooser_serves_forward_and_backward(name, monkeypatch):
             taken.append(mapping.part_work)
         return edges, mapping
 
-    monkeypatch.setattr('pygfuse.cpu.walked_edges.choose', chosen)
+    monkeypatch.setattr('pygfuse.cpu.edges.walked_edges.choose', chosen)
     with group_sizes(name):
         found = torch.autograd.grad(conv(x, edge_index)[:40].sum(), x)
     # edges by target and by source

@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pygfuse
 from pygfuse.mapping import few_edges
 from pygfuse.ops import Edges
-from pygfuse.ops.directions import DIRECTIONS
-from pygfuse.ops.few_edges import FewEdges
-from pygfuse.ops.gaussian_operands import gaussians
+from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.mapped_walk import Derived, Form, Part, Weights, walk_of_maps
 from pygfuse.ops.mapped_walk.form import by_parts
+from pygfuse.ops.nodes.directions import DIRECTIONS
+from pygfuse.ops.points.gaussian_operands import gaussians
 from pygfuse.program.library.agnn import AGNN
 from pygfuse.program.library.crystal import CRYSTAL
 from pygfuse.program.library.fa import NORMALISED_FA

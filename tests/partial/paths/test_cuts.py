@@ -5,7 +5,7 @@ import torch
 
 from pygfuse import execution_paths, force_mapping, group_sizes
 from pygfuse.conv import SAGEConv
-from pygfuse.cpu.paths import by_source, rows_and_parts
+from pygfuse.cpu.edges.paths import by_source, rows_and_parts
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.mapping import Mapping, cut
 from pygfuse.partial.paths import cuts as paths
@@ -56,7 +56,7 @@ def test_backward_walks_a_paths_own_groups(monkeypatch):
     x, edge_index = torch.randn(NODES, 8, requires_grad=True), torch.randint(NODES, (2, 3000))
     found = []
     monkeypatch.setattr(
-        'pygfuse.cpu.walked_edges.grouped', lambda *given: found.append(paths.grouped(*given)) or found[-1]
+        'pygfuse.cpu.edges.walked_edges.grouped', lambda *given: found.append(paths.grouped(*given)) or found[-1]
     )
     conv = SAGEConv(8, 8)
     with group_sizes(lambda csr, row_bytes: 30), execution_paths(True):

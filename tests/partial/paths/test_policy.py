@@ -8,7 +8,7 @@ import torch
 import pygfuse
 from pygfuse.conv import GCNConv, SAGEConv
 from pygfuse.cpu import adjoint
-from pygfuse.cuda import row_search as search_that_synchronises
+from pygfuse.cuda.edges import row_search as search_that_synchronises
 from pygfuse.graph.graph import Graph
 from pygfuse.partial.paths import path, policy
 from pygfuse.partial.paths.attach import attach_distances

@@ -50,7 +50,7 @@ def check(run, mask, parameters, x) -> None:
 
 
 def rows(model) -> list[int]:
-    return [conv.note.forward.rows for conv in model.modules() if isinstance(conv, pygfuse.conv._layer.FusedConv)]
+    return [conv.note.forward.rows for conv in model.modules() if isinstance(conv, pygfuse.conv._layer.layer.FusedConv)]
 
 
 class Sage(torch.nn.Module):

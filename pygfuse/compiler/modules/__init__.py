@@ -1,0 +1,1 @@
+"""The capture of whole modules, which gather and reduce along edges themselves."""

@@ -1,0 +1,1 @@
+"""Messages as networks on edges, and how they are read."""

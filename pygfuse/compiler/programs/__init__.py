@@ -1,0 +1,1 @@
+"""Values of edges as the text of edge programs."""

@@ -1,0 +1,1 @@
+"""What written layers share: the class behind them, and what looks at their calls."""

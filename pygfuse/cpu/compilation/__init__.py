@@ -1,0 +1,1 @@
+"""From a body to a C function that a team of threads calls."""

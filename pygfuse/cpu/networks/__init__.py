@@ -1,0 +1,1 @@
+"""What networks do with the rows of a chunk of edges."""

@@ -1,0 +1,1 @@
+"""Kernels on rows of nodes, no edges involved."""

@@ -1,0 +1,1 @@
+"""Operators along few edges as they come, each one node of autograd."""

@@ -1,0 +1,1 @@
+"""Operators on points: searches for neighbours, and functions of distances."""

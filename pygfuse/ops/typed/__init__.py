@@ -1,0 +1,1 @@
+"""Operators on rows that have types, a matrix for each."""
