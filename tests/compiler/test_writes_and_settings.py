@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
-import types
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch_geometric.utils import scatter
 
 import pygfuse
@@ -205,105 +202,6 @@ def test_other_writes_are_left_to_pyg(kind, reason):
         found.append((out, *torch.autograd.grad(out.square().sum(), x)))
     for got, want in zip(*found, strict=True):
         torch.testing.assert_close(got, want)
-    assert fused.note.reason == reason
-
-
-# Settings
-
-
-class Configured(Own):
-    def __init__(self, settings):
-        super().__init__()
-        self.settings = settings
-
-    def message(self, x_i, x_j):
-        if isinstance(self.settings, dict):
-            slope, act = self.settings['slope'], self.settings.get('act', None)
-            nested = self.settings['inner']['scale']
-        else:
-            slope, act, nested = self.settings.slope, self.settings.act, self.settings.inner['scale']
-        return act(F.leaky_relu(x_i - x_j, slope)) * nested
-
-
-class Settings(dict):
-    def __getattr__(self, name):
-        if name.startswith('__'):
-            raise AttributeError(name)
-        return self[name]
-
-
-def settings(kind):
-    return kind(slope=0.1, act=F.elu, inner={'scale': 2.0})
-
-
-KINDS = {'dict': dict, 'namespace': types.SimpleNamespace, 'arguments': argparse.Namespace, 'of its own': Settings}
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_settings_are_read_and_guarded(kind):
-    conv = Configured(settings(KINDS[kind]))
-    fused, arguments = pygfuse.compile(copy.deepcopy(conv)), {**given(SeenByAggregate)}
-    for change in (None, ('slope', 0.7), ('act', torch.tanh), ('scale', 3.0), ('slope', 0.1), 'all'):
-        for layer in (conv, fused):
-            held = layer.settings
-            if change == 'all':
-                layer.settings = settings(KINDS[kind])
-            elif change is not None and change[0] == 'scale':
-                (held['inner'] if isinstance(held, dict) else held.inner)['scale'] = change[1]
-            elif change is not None and isinstance(held, dict):
-                held[change[0]] = change[1]
-            elif change is not None:
-                setattr(held, *change)
-        for _ in range(3):
-            torch.testing.assert_close(fused(**arguments), conv(**arguments))
-    assert fused.note.reason is None
-
-
-class Surprising(dict):
-    def __getitem__(self, key):
-        return 2.0 * super().__getitem__(key)
-
-
-class Given(dict):
-    def get(self, key, default=None):
-        return 2.0
-
-
-class OfADict(Own):
-    def __init__(self, held, read):
-        super().__init__()
-        self.held, self.read = held, read
-
-    def message(self, x_j):
-        return x_j * self.read(self.held)
-
-
-def _written(held):
-    held['a'] = 3.0
-    return 1.0
-
-
-@pytest.mark.parametrize(
-    ('held', 'read', 'reason'),
-    [
-        (Surprising(a=1.0), lambda held: held['a'], 'it reads the dict held of the layer'),
-        (Given(a=1.0), lambda held: held.get('a'), 'it reads the dict held of the layer'),
-        ({'a': torch.ones(1)}, lambda held: held['a'], 'it reads a of held, a Tensor'),
-        ({'a': 1.0}, lambda held: held.get('b', 2.0), 'it reads the dict held of the layer'),
-        ({}, lambda held: 1.0 if held else 2.0, 'it reads the dict held of the layer'),
-        ({'a': 1.0}, lambda held: float(len(held)), 'it reads the dict held of the layer'),
-        ({'a': 1.0}, lambda held: 1.0 if held == {'a': 1.0} else 2.0, 'it reads the dict held of the layer'),
-        ({'a': 1.0}, lambda held: 1.0 if 'a' in held else 2.0, 'it reads the dict held of the layer'),
-        ({'a': 1.0}, lambda held: sum(held[name] for name in held), 'it reads the dict held of the layer'),
-        ({'a': 1.0}, lambda held: float(len(f'{held}')), 'it reads the dict held of the layer'),
-        ({'a': 1.0}, _written, 'it writes into held of the layer'),
-        ({'a': 1.0}, lambda held: held.pop('a'), 'capturing it failed: AttributeError: pop'),
-    ],
-)
-def test_what_else_is_done_with_settings_is_left_to_pyg(held, read, reason):
-    conv = OfADict(copy.deepcopy(held), read)
-    fused, arguments = pygfuse.compile(OfADict(copy.deepcopy(held), read)), given(SeenByAggregate)
-    torch.testing.assert_close(fused(**arguments), conv(**arguments))
     assert fused.note.reason == reason
 
 

@@ -20,7 +20,8 @@ import pygfuse.compiler.functions.handlers
 import pygfuse.compiler.functions.layouts
 import pygfuse.compiler.functions.scattering
 import pygfuse.compiler.functions.to_groups  # noqa: F401  all register handlers
-from pygfuse.compiler.capture.watch import Guards, Unwritten, Watched
+from pygfuse.compiler.capture.settings import Unwritten
+from pygfuse.compiler.capture.watch import Guards, Watched
 from pygfuse.compiler.functions.filled import is_made_of_rows, made_of_rows
 from pygfuse.compiler.functions.leaves import bincount
 from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import dis
+import enum
 import inspect
 import sys
 import types
@@ -17,7 +18,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from pygfuse.compiler.capture.caught_errors import CATCHES, lines_that_catch, without_caught_errors
+from pygfuse.compiler.capture.namespaces import holds_settings
 from pygfuse.compiler.functions.leaves import CLASSES, FUNCTIONS, int_of, is_instance, len_of, type_of
+from pygfuse.compiler.functions.named_axes import form_by_name
 from pygfuse.compiler.refusal import Refused
 
 NUMBERS = (int, float, bool, str, type(None), torch.device, torch.dtype, np.float64, np.float32, np.int64, np.bool_)
@@ -39,6 +42,9 @@ _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 # what loads a value that may be a tensor: not None, a number, or a class by its name
 _OF_CODE = 'LOAD_FAST', 'LOAD_DEREF', 'BINARY_SUBSCR', 'BINARY_OP'
 
+# where the classes are that enumerations come from, and the code that these write into each
+_OF_ENUMS = 'builtins', 'enum'
+
 # what classes of named tuples have of those who write them
 _UNREAD = (
     '__annotate__', '__annotate_func__', '__annotations__', '__annotations_cache__', '__conditional_annotations__',
@@ -50,7 +56,7 @@ def is_constant(found: Any) -> bool:
     """Whether a value can be compared with what it was: a number, a text, a type of numbers, or a tuple of such."""
     if isinstance(found, tuple):
         return all(is_constant(item) for item in found)
-    return type(found) in NUMBERS or isinstance(found, torch.dtype)
+    return type(found) in NUMBERS or isinstance(found, torch.dtype) or _is_plain_enum(type(found))
 
 
 def watched_value(name: str, found: Any, guards: Any) -> Any:
@@ -72,6 +78,10 @@ def watched_value(name: str, found: Any, guards: Any) -> Any:
         return found
     if isinstance(found, types.ModuleType):
         return _File(found, guards)
+    if holds_settings(found):
+        return guards.settings(name, found)
+    if isinstance(found, list) and is_constant(tuple(found)):
+        return guards.unwritten(name, found)
     raise Refused(f'it reads {name} from around it')
 
 
@@ -117,6 +127,7 @@ def is_known(found: Any) -> bool:
     if isinstance(found, type):
         return (
             _is_of_names(found)
+            or _is_plain_enum(found)
             or issubclass(found, BaseException)
             or all(_root(kind.__module__) in _KNOWN for kind in found.__mro__)
         )
@@ -126,6 +137,15 @@ def is_known(found: Any) -> bool:
         is_of_module = isinstance(owner, types.ModuleType)
         return _root(owner.__name__).lstrip('_') in _KNOWN if is_of_module else isinstance(owner, (type, type(None)))
     return _root(type(found).__module__) == 'typing'
+
+
+def _is_plain_enum(kind: type) -> bool:
+    """Whether a class is an enumeration of constants, and has no code of its own."""
+    if not issubclass(kind, enum.Enum) or not all(is_constant(member.value) for member in kind):
+        return False
+    held = (found for owner in kind.__mro__ if owner.__module__ not in _OF_ENUMS for found in vars(owner).values())
+    own = (getattr(found, 'fget', None) or getattr(found, '__func__', found) for found in held)
+    return all(found.__module__ in _OF_ENUMS for found in own if isinstance(found, types.FunctionType))
 
 
 def _is_of_names(kind: type) -> bool:
@@ -150,8 +170,9 @@ def _is_ours(function: types.FunctionType) -> bool:
 
 
 def _watched_function(function: types.FunctionType, guards: Any) -> Callable:
-    if function in FUNCTIONS:
-        return FUNCTIONS[function]
+    form = FUNCTIONS.get(function) or form_by_name(function)
+    if form is not None:
+        return form
     if _is_library(function) and _root(function.__globals__['__name__']) != 'torch_geometric':
         return function
 

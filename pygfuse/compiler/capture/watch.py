@@ -16,9 +16,9 @@ from torch_geometric.nn import Sequential as PyGSequential
 from torch_geometric.nn.aggr import Aggregation, MultiAggregation
 
 from pygfuse._lib.hooks import has_hooks
-from pygfuse.compiler.capture.namespaces import Namespace
+from pygfuse.compiler.capture.namespaces import Keys, Namespace, holds_settings
 from pygfuse.compiler.capture.nested_layers import is_layer, layer_call
-from pygfuse.compiler.capture.settings import HELD, Settings
+from pygfuse.compiler.capture.settings import Settings, Unwritten
 from pygfuse.compiler.capture.surroundings import NUMBERS, is_constant, is_known, rebound, unscripted, watched_value
 from pygfuse.compiler.functions.leaves import (
     METHODS,
@@ -28,6 +28,7 @@ from pygfuse.compiler.functions.leaves import (
     norm_call,
     sequential_call,
 )
+from pygfuse.compiler.functions.named_axes import method_by_name
 from pygfuse.compiler.ir.values import EDGE, PARTS_OF_LAYERS, SHARED, Node, found_in, has_statistics, leaf
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.counters import Counter, holds
@@ -71,11 +72,24 @@ class Guards:
         self.held: dict[tuple[int, str], Any] = {}
         self._seen: set[tuple[int, str]] = set()
         self._namespaces: dict[int, Namespace] = {}
+        self._keys: dict[int, Keys] = {}
         self._watched: dict[int, Watched] = {}
 
     def namespace(self, found: dict[str, Any]) -> Namespace:
         """The globals of a module, or a dict, as something that is guarded: always the same for the same."""
         return self._namespaces.setdefault(id(found), Namespace(found))
+
+    def keys(self, found: dict[str, Any]) -> Keys:
+        """The keys of a dict, as something that is guarded: always the same for the same."""
+        return self._keys.setdefault(id(found), Keys(found))
+
+    def settings(self, name: str, found: Any) -> Settings:
+        """What stands for settings that are read by a name."""
+        return Settings(name, found, self)
+
+    def unwritten(self, name: str, found: list, owner: str = 'the code around it') -> Unwritten:
+        """What stands for a list of constants."""
+        return Unwritten(name, found, owner)
 
     def moved_by(self, found: Any) -> Any:
         """Remembers what a normalisation, or a layer, gave, if its statistics move."""
@@ -250,7 +264,8 @@ class Watched:
         if isinstance(found, staticmethod):
             return rebound(found.__func__, guards)
         if isinstance(found, types.FunctionType):
-            return types.MethodType(rebound(METHODS.get(found, found), guards), self)
+            form = METHODS.get(found) or method_by_name(found) or found
+            return types.MethodType(rebound(form, guards), self)
         if is_constant(found):
             return found
         raise Refused(f'it reads {name} of a class, a {type(found).__name__}')
@@ -294,9 +309,9 @@ class Watched:
             if name == '_modules':
                 guards.holds_modules(module)
             return {key: None if item is None else self._seen(key, item) for key, item in found.items()}
-        if isinstance(found, HELD):
+        if holds_settings(found):
             guards.add(module, name, found)
-            return Settings(name, found, guards)
+            return guards.settings(name, found)
         if is_function(found):
             guards.add(module, name, found)
             return watched_value(name, found, guards)
@@ -358,22 +373,6 @@ class Watched:
         if not isinstance(module, (Sequential, ModuleList)) or not isinstance(key, int):
             raise Refused(f'it reads a part of a {type(module).__name__}')
         return list(self)[key]
-
-
-class Unwritten(list):
-    """A copy of a list that a layer or its caller holds: what is written there is seen elsewhere."""
-
-    stands_for = list
-
-    def __init__(self, name: str, found: list, owner: str = 'the layer') -> None:
-        super().__init__(found)
-        self._name, self._owner = name, owner
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise Refused(f'it writes into {self._name}, a list of {self._owner}')
-
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
 
 def is_function(found: Any) -> bool:

@@ -173,7 +173,9 @@ class _Lowering:
         program = _program(self.operands, text, scores, self.is_softmax)
         try:
             program.bind(tuple(self.operands.declared))
-        except (ValueError, TypeError, AttributeError) as error:
+        except ValueError as error:
+            raise Refused('a message that is no multiple of its softmax' if self.is_softmax else str(error)) from error
+        except (TypeError, AttributeError) as error:
             # the last of a number that is no tensor, as 0 times a value is
             raise Refused(str(error)) from error
         whole = text if scores is None else f'{scores}\n{text}'

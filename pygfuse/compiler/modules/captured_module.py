@@ -12,8 +12,9 @@ from torch.nn import Module
 
 import pygfuse.compiler.functions.functions_of_edges  # noqa: F401  registers functions
 from pygfuse.compiler.capture.layers import Captured, Given, captured, symbol_of
+from pygfuse.compiler.capture.settings import Unwritten
 from pygfuse.compiler.capture.surroundings import is_constant, rebound
-from pygfuse.compiler.capture.watch import Guards, Unwritten, Watched
+from pygfuse.compiler.capture.watch import Guards, Watched
 from pygfuse.compiler.forms.kept import all_in_order, computed_for
 from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import EDGE, REDUCTIONS, SOURCE, TARGET, Node, results_of
