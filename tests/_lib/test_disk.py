@@ -1,5 +1,6 @@
 """What is kept on disk: by which key, and machine code of several processes met in one."""
 
+import importlib.util
 import os
 import pickle
 import time
@@ -41,6 +42,14 @@ def test_kernels_of_different_processes_have_different_symbols(tmp_path):
     symbols = [entry_symbol(name, tmp_path) for name in ('add', 'multiply')]
     assert all(symbol.startswith('pygfuse_') for symbol in symbols)
     assert symbols[0] != symbols[1]
+
+
+def test_kernels_are_named_by_sources_that_exist(monkeypatch):
+    asked = []
+    monkeypatch.setattr(cache, 'source_digest', lambda module: asked.append(module) or b'')
+    cache.entry_path('pygfuse.cpu.walks.forward', 'name')
+    assert len(asked) == 2
+    assert all(importlib.util.find_spec(module) for module in asked)
 
 
 def test_where_kernels_are_kept(monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from pygfuse.ops.points.knn import knn, knn_graph
 from pygfuse.ops.points.radius import radius, radius_graph
-from tests.ops import test_knn, test_radius
+from tests.ops.points import test_knn, test_radius
 from tests.support.in_place import in_place_of
 
 TYPES = torch.float32, torch.float64
@@ -18,8 +18,8 @@ SIZES = (13, 0, 26, 1, 5), (4, 3, 4, 0, 2)
 @pytest.fixture
 def on_a_gpu(monkeypatch):
     """Has searches among points of the CPU done by the CUDA backend."""
-    in_place_of('knn', monkeypatch)
-    in_place_of('radius', monkeypatch)
+    in_place_of('points.knn', monkeypatch)
+    in_place_of('points.radius', monkeypatch)
 
 
 def clouds(dims, dtype):
@@ -55,8 +55,8 @@ CASES = [(nearest, 2, torch.float32), (nearest, 3, torch.float64), (nearest, 0, 
 )
 def test_searches_without_races(driver, monkeypatch, search, dims, dtype):
     expected = search(dims, dtype)
-    in_place_of('knn', monkeypatch)
-    in_place_of('radius', monkeypatch)
+    in_place_of('points.knn', monkeypatch)
+    in_place_of('points.radius', monkeypatch)
     found = search(dims, dtype)
     assert len(driver.launches) >= len(found)
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))

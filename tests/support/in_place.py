@@ -21,7 +21,7 @@ def in_place_of(name: str, patch: pytest.MonkeyPatch) -> None:
 def in_place_of_the_cpu() -> Iterator[None]:
     """A ``with`` block in which what is done with tensors of the CPU is done by the CUDA backend."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ('backend', 'sort', 'hag', 'edge_chunks', 'knn', 'radius'):
+        for name in ('backend', 'edges.sort', 'hag', 'edge_chunks', 'points.knn', 'points.radius'):
             in_place_of(name, patch)
         patch.setitem(backends._BACKENDS, 'cpu', importlib.import_module('pygfuse.cuda.backend'))
         patch.setattr('pygfuse.ops.walked_products.forms_products_by_chunks', lambda kind: False)

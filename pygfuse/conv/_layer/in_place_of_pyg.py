@@ -29,7 +29,7 @@ class InPlaceOfPyG(MessagePassing):
         ]
         if found and not hasattr(cls, 'plain'):
             cls.plain = found[0]
-        if found and cls.__module__.startswith(__package__):
+        if found and cls.__module__.startswith('pygfuse.conv.'):
             # PyG reads there which types a class takes
             cls.forward.__signature__ = inspect.signature(found[0].forward)
 

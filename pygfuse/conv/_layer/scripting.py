@@ -19,7 +19,7 @@ def as_scriptable(conv: MessagePassing) -> MessagePassing:
     """The layer, of a class that TorchScript can compile; a layer with a forward of the user's own stays as it is."""
     kind = type(conv)
     own = next(base for base in kind.__mro__ if 'forward' in base.__dict__)
-    if hasattr(own, 'why_not') and own.__module__.startswith(__package__):
+    if hasattr(own, 'why_not') and own.__module__.startswith('pygfuse.conv.'):
         conv.__class__ = _scriptable(kind, conv.fuse)
     return conv
 
