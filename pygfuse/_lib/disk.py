@@ -101,7 +101,9 @@ def entry_path(module: str, *key: str) -> Path:
         module: The module whose functions are compiled.
         key: What else decided its machine code: name, signature, constants, ...
     """
-    digest = hashlib.sha256(environment_digest() + source_digest(__name__.partition('.')[0] + '.cpu.compilation.kernel'))
+    digest = hashlib.sha256(
+        environment_digest() + source_digest(__name__.partition('.')[0] + '.cpu.compilation.kernel')
+    )
     digest.update(source_digest(module))
     digest.update('\0'.join((module, *key)).encode())
     return cache_directory() / f'{digest.hexdigest()[:40]}{_KERNEL}'

@@ -63,10 +63,11 @@ class CompiledConv(TracedByTorch, Planned):
             return self.update(out, **known.arguments.for_update(kwargs))
         call, plan = self._planned(edge_index, size, kwargs)
         if kind is not None and not isinstance(plan, str):
-            known = remember(self, kind, call, plan, kwargs)
-            plan = plan if known is None else known.why_not(edge_index.shape[1]) or plan
+            remember(self, kind, call, plan, kwargs)
         elif kind is not None and (guards := self._guards_of_refusal(call, plan)) is not None:
             remember_refusal(self, kind, guards, plan)
+        if not isinstance(plan, str) and call.edges.num_edges < fewest_edges_of(plan, call):
+            plan = plan.why_few
         if not self.runs_fused(plan if isinstance(plan, str) else None):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         with self.noted():

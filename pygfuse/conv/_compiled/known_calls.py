@@ -91,22 +91,20 @@ class KnownCall:
     Attributes:
         kind: Calls of this kind run alike.
         plan: What runs it.
-        arguments: Where its tensors are.
+        arguments: Where its tensors are; None where that is not so easily found.
         fewest_edges: Along fewer, PyG's operators take less.
     """
 
     kind: Kind
     plan: Plan
-    arguments: KnownArguments
+    arguments: KnownArguments | None
     fewest_edges: int
 
     @staticmethod
     def of(layer: Any, kind: Kind, plan: Plan, call: Call, kwargs: Mapping[str, Any]) -> KnownCall | None:
         """What is to be known of a call; None where the next of its kind takes all the looking again."""
-        arguments = KnownArguments.of(layer, call, kwargs)
-        if arguments is None:
-            return None
-        return KnownCall(kind, plan, arguments, fewest_edges_of(plan, call))
+        arguments, fewest_edges = KnownArguments.of(layer, call, kwargs), fewest_edges_of(plan, call)
+        return None if arguments is None and not fewest_edges else KnownCall(kind, plan, arguments, fewest_edges)
 
     def why_not(self, num_edges: int) -> str | None:
         """The reason, if any, for which PyG's operators run along so many edges."""
@@ -119,9 +117,9 @@ class KnownCall:
             layer: The layer.
             adjacency, size, kwargs: What ``propagate`` was given.
         """
-        if not self.plan.captured.guards.hold(adjacency.shape[1]):
-            return None
         arguments = self.arguments
+        if arguments is None or not self.plan.captured.guards.hold(adjacency.shape[1]):
+            return None
         tensors, edges = arguments.tensors(adjacency.shape[1], kwargs), self.edges(layer, adjacency, size, kwargs)
         if tensors is None or edges is None or self.plan.why_not(edges, tensors) is not None:
             return None
@@ -174,11 +172,9 @@ def call_like(kind: Kind, note: Note) -> KnownCall | KnownRefusal | None:
     return None
 
 
-def remember(layer: Any, kind: Kind, call: Call, plan: Plan, kwargs: Mapping[str, Any]) -> KnownCall | None:
+def remember(layer: Any, kind: Kind, call: Call, plan: Plan, kwargs: Mapping[str, Any]) -> None:
     """Keeps what is to be known of a call, if anything is, in place of what the layer's note knew of such shapes."""
-    known = KnownCall.of(layer, kind, plan, call, kwargs)
-    _keep(layer.note, kind, known)
-    return known
+    _keep(layer.note, kind, KnownCall.of(layer, kind, plan, call, kwargs))
 
 
 def remember_refusal(layer: Any, kind: Kind, guards: Guards, reason: str) -> None:

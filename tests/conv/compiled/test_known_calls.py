@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pygfuse
 from pygfuse.conv._compiled.compiled_conv import CompiledConv
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from tests.compiler.own_convs import HeadedAttention, Own
 from tests.support.parity import random_edges
 
@@ -304,3 +305,50 @@ def test_what_is_stored_does_not_live_on(make):
     conv(x, EDGE_INDEX)
     gc.collect()
     assert stored() is None
+
+
+class OfPairs(Own):
+    """With pairs, triples and dicts of features, as equivariant layers hand them over."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = torch.nn.Sequential(
+            torch.nn.Linear(3 * WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1)
+        )
+
+    def message(self, x_i, x_j, of_edges):
+        first, second = (of_edges['a'], of_edges['b']) if isinstance(of_edges, dict) else of_edges[:2]
+        return x_j * self.network(torch.cat([x_i, first, second], dim=-1))
+
+
+def _in_a_pair(first, second):
+    return first, second
+
+
+def _in_a_triple(first, second):
+    return first, second, None
+
+
+@pytest.mark.usefixtures('by_pyg')
+@pytest.mark.parametrize('held', [_in_a_pair, _in_a_triple])
+def test_few_edges_run_pygs_operators_whatever_holds_the_arguments(held):
+    torch.manual_seed(0)
+    layer = OfPairs()
+    fused = pygfuse.compile(copy.deepcopy(layer))
+    for edges, reason in ((100, SO_FEW_EDGES), (100, SO_FEW_EDGES), (3000, None), (3000, None), (100, SO_FEW_EDGES)):
+        edge_index, of_edges = random_edges(NODES, NODES, edges), held(*torch.randn(2, edges, WIDTH))
+        found, wanted = (one(edge_index, x=features(), of_edges=of_edges) for one in (fused, layer))
+        torch.testing.assert_close(found, wanted)
+        assert fused.note.reason == reason
+
+
+@pytest.mark.usefixtures('by_pyg')
+def test_few_edges_run_pygs_operators_whatever_the_flow():
+    torch.manual_seed(0)
+    layer = OfPairs()
+    layer.flow = 'target_to_source'
+    fused, of_edges = pygfuse.compile(copy.deepcopy(layer)), torch.randn(2, EDGES, WIDTH)
+    for _ in range(2):
+        found, wanted = (one(EDGE_INDEX, x=features(), of_edges=(*of_edges, None)) for one in (fused, layer))
+        torch.testing.assert_close(found, wanted)
+        assert fused.note.reason == SO_FEW_EDGES
