@@ -62,9 +62,9 @@ MOST_MULTIPLIED_FEATURES = 2**5
 _LEAST_ROW = 256
 
 # times as many edges of a network of one, two, and more normalisations, each of which computes those before again; and
-# the same where values of edges are returned
+# where values of edges are returned, so that what is normalised is in memory
 _NORMALISED = 1, 2, 6
-_NORMALISED_RETURNED = 1, 4, 16
+_NORMALISED_RETURNED = 1, 2, 2
 # more of them count no further
 MOST_PASSES = len(_NORMALISED)
 

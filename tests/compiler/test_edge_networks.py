@@ -4,13 +4,14 @@ import copy
 
 import pytest
 import torch
-from torch.nn import LayerNorm, Linear, ReLU, Sequential
+from torch.nn import Identity, LayerNorm, Linear, Module, ReLU, Sequential
 from torch_geometric.utils import scatter
 
 import pygfuse
 from pygfuse.memory import peak_bytes, saved_bytes
 from tests.compiler.edge_networks import (
     EDGES,
+    HIDDEN,
     LAYERS,
     NODES,
     REFUSED,
@@ -183,9 +184,10 @@ def measured(conv, num_edges: int) -> tuple[int, int]:
     return saved_bytes(lambda: conv(x, edge_index, edge_attr), exclude=kept), peak_bytes(step, warmup=1)
 
 
-# numbers an edge: the length that the layer's own forward takes a root of, the new state where a walk sums it, and
-# gradients of features by another pass
-OF_MEMORY = [(Block, 0, EDGES), (OfSources, 1, 0), (Updated, EDGES, EDGES), (Batch, 0, 2 * EDGES)]
+# numbers an edge: the length that the layer's own forward takes a root of, the new state where a walk sums it,
+# gradients of features by another pass, and what is normalised, before and after
+_OF_NORMS = 2 * (HIDDEN + EDGES)
+OF_MEMORY = [(Block, 0, EDGES), (OfSources, 1, 0), (Updated, EDGES, EDGES), (Batch, _OF_NORMS, 2 * _OF_NORMS)]
 
 
 @pytest.mark.parametrize(('kind', 'of_saved', 'of_peak'), OF_MEMORY)
@@ -204,3 +206,26 @@ def test_dropped_values_are_those_that_are_summed():
     total, state = conv.propagate(edges[0], x=given['x'], edge_attr=edges[1])
     assert conv.note.reason is None
     torch.testing.assert_close(total, scatter(state, edges[0][1], 0, given['x'].shape[0]))
+
+
+class Narrow(Module):
+    """A network of rows so narrow that their sums could be written out number by number."""
+
+    def __init__(self, norm=None):
+        super().__init__()
+        self.first, self.second, self.last = Linear(2 * 6, 6), Linear(6, 6), Linear(6, 6)
+        self.norm = Identity() if norm is None else norm(6)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        values = self.second(self.first(torch.cat([x[row], x[col]], dim=-1)).relu())
+        return self.last(self.norm(values).relu())
+
+
+@pytest.mark.parametrize('norm', [None, LayerNorm])
+def test_networks_of_narrow_rows_are_networks(norm):
+    torch.manual_seed(0)
+    module, x = Narrow(norm), torch.randn(12, 6)
+    fused, edge_index = pygfuse.compile(copy.deepcopy(module)), random_edges(12, 12, 50)
+    torch.testing.assert_close(fused(x, edge_index), module(x, edge_index))
+    assert networks(fused)

@@ -306,12 +306,12 @@ def test_few_edges_run_the_own_code(monkeypatch):
 
 
 def test_normalisations_in_a_row_take_more_edges(monkeypatch):
-    monkeypatch.setattr(few_edges, 'MOST_OF_RETURNED', 100)
+    monkeypatch.setattr(few_edges, 'MOST_OF_NORMALISED', 100)
     model = Simulator()
     model.mlp = Sequential(
         Linear(2 * NODES + EDGES, 7), BatchNorm1d(7), SiLU(), Linear(7, 7), BatchNorm1d(7), Linear(7, EDGES)
     )
     fused = pygfuse.fuse(pyg.MetaLayer(model))
-    for count, reason in ((350, f'edge_model: {FEW}'), (450, None)):
+    for count, reason in ((150, f'edge_model: {FEW}'), (250, None)):
         fused(torch.randn(40, NODES), torch.randint(40, (2, count)), torch.randn(count, EDGES))
         assert fused.note.reason == reason

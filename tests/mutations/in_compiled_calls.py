@@ -6,6 +6,13 @@ from tests.mutations.mutation import Mutation
 
 OF_COMPILED_CALLS = (
     Mutation(
+        'few edges of calls of no kind',
+        'conv/_compiled/compiled_conv.py',
+        'if not isinstance(plan, str) and call.edges.num_edges < fewest_edges_of(plan, call):',
+        'if False:',
+        'tests/conv/compiled/test_known_calls.py -k few_edges_run',
+    ),
+    Mutation(
         'weights that need a gradient',
         'ops/few_edges/sums.py',
         'or (weights.requires_grad and torch.is_grad_enabled())',

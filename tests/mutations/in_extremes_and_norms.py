@@ -101,6 +101,20 @@ OF_EXTREMES_AND_NORMS = (
         f'{_EXTREMES} -k within_what_is_kept',
     ),
     Mutation(
+        'normalisations of returned values',
+        'compiler/plan/plan.py',
+        'if keeps_wide and plan._num_computed_again:',
+        'if False:',
+        f'{_NORMALISED} -k returned',
+    ),
+    Mutation(
+        'networks of narrow rows',
+        'compiler/forms/form.py',
+        '        lambda: {id(message): _of_several_maps(message)},\n',
+        '',
+        'tests/compiler/test_edge_networks.py -k narrow',
+    ),
+    Mutation(
         'normalisations of values in memory',
         'compiler/plan/plan.py',
         'return Plan._of_passes(captured, without, more, keeps_wide, normalised_kept)',

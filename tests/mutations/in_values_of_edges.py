@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 _VALUES = 'tests/ops/test_values_along_edges.py'
+_SETTINGS = 'tests/compiler/capture/test_settings.py'
 _WRITES = 'tests/compiler/test_writes_and_settings.py'
 _WEIGHTS = 'tests/compiler/test_returned_weights.py'
 _WORDS = 'tests/cpu/vectors/test_elementary.py'
@@ -78,9 +79,9 @@ OF_VALUES_OF_EDGES = (
     Mutation(
         'settings of a class with a get of its own',
         'compiler/capture/settings.py',
-        "return self[key] if getattr(type(held), 'get', None) is dict.get else self._refuse()",
-        'return self[key]',
-        f'{_WRITES} -k left_to_pyg',
+        "'get', None) is not dict.get:",
+        "'get', None) is None:",
+        f'{_SETTINGS} -k left_to_pyg',
     ),
     Mutation(
         'weights in the shape that walks give',
@@ -125,11 +126,39 @@ OF_VALUES_OF_EDGES = (
         f'{_WRITES} -k Mask',
     ),
     Mutation(
+        'keys that came or went',
+        'compiler/capture/settings.py',
+        "        guards.add(keys, 'names', keys.names)\n",
+        '',
+        f'{_SETTINGS} -k keys_are_read',
+    ),
+    Mutation(
+        'settings that came later',
+        'compiler/capture/settings.py',
+        '            guards.absent.append((held, name))\n',
+        '',
+        f'{_SETTINGS} -k may_come',
+    ),
+    Mutation(
+        'code of enumerations',
+        'compiler/capture/surroundings.py',
+        'return all(found.__module__ in _OF_ENUMS',
+        'return any(True',
+        f'{_SETTINGS} -k code_of_their_own',
+    ),
+    Mutation(
+        'axes that a pattern turns',
+        'compiler/functions/named_axes.py',
+        '        x = x.permute(order)\n',
+        '        pass\n',
+        'tests/compiler/functions/test_named_axes.py -k extreme',
+    ),
+    Mutation(
         'settings that changed',
         'compiler/capture/settings.py',
-        '        guards.add(owner, key, found)\n        return watched_value',
-        '        return watched_value',
-        f'{_WRITES} -k settings_are_read',
+        '        guards.add(owner, key, found)\n        if holds_settings',
+        '        if holds_settings',
+        f'{_SETTINGS} -k settings_are_read',
     ),
     Mutation(
         'settings of a class that gives others',

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pygfuse.compiler.forms.kept import all_in_order, with_kept
-from pygfuse.compiler.ir.values import EDGE, SOURCE, TARGET, Node, is_brought
+from pygfuse.compiler.ir.values import EDGE, SOURCE, TARGET, Node, is_brought, returned_of_edges
 from pygfuse.compiler.refusal import Refused
 
 
@@ -25,7 +27,20 @@ def normalised_kept(output: Node) -> Node:
         ['kept', 'batch_norm', 'exp', 'reduce']
     """
     order = all_in_order(output)
-    normalised = [node for node in order if node.op == 'batch_norm' and node.residency == EDGE]
+    return _kept(output, order, order)
+
+
+def returned_normalised_kept(output: Node) -> Node:
+    """The same of normalisations that values of edges are computed of which a layer returns.
+
+    These are in memory anyway. A network would compute what is normalised again for its moments, and in backward.
+    """
+    found = {id(node): node for returned in returned_of_edges(output) for node in all_in_order(returned)}
+    return _kept(output, list(found.values()), all_in_order(output))
+
+
+def _kept(output: Node, among: Sequence[Node], order: Sequence[Node]) -> Node:
+    normalised = [node for node in among if node.op == 'batch_norm' and node.residency == EDGE]
     if not normalised:
         raise Refused('nothing that is normalised over all edges')
     read = {id(node): node.args[0] for node in normalised}

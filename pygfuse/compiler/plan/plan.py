@@ -22,7 +22,7 @@ from pygfuse.compiler.forms.form import Form, are_written_along, why_no_kernel
 from pygfuse.compiler.forms.forms_of_results import forms_of_results
 from pygfuse.compiler.forms.kept import shared_networks_kept, taken_together_kept
 from pygfuse.compiler.forms.lowering import Walk, with_shared_products
-from pygfuse.compiler.forms.normalised import normalised_kept
+from pygfuse.compiler.forms.normalised import normalised_kept, returned_normalised_kept
 from pygfuse.compiler.forms.to_sources import reduced_by_walks
 from pygfuse.compiler.forms.weighed import RETURNED_WEIGHTS
 from pygfuse.compiler.functions.dropouts import check_taken_once
@@ -127,6 +127,10 @@ class Plan:
                 with contextlib.suppress(Refused):
                     other = Plan._of_some_passes(captured, (*without, *fewer), more, keeps_wide)
                     plan = min(plan, other, key=lambda plan: plan._shortcomings)
+        if keeps_wide and plan._num_computed_again:
+            with contextlib.suppress(Refused):
+                other = Plan._of_passes(captured, plan.without, plan.more, keeps_wide, returned_normalised_kept)
+                plan = min(other, plan, key=lambda plan: plan.chunked_reductions)
         may_share = keeps_wide and len(plan.walks) > 1
         other = Plan._that_keeps_shared(captured, plan.without, plan.more) if may_share else None
         return plan if other is None or not other._is_much_less_than(plan) else other
@@ -281,7 +285,13 @@ class Plan:
 
     @functools.cached_property
     def num_normalised(self) -> int:
-        """How many normalisations over edges the network has that has most."""
+        """How many normalisations over edges the network has that has most, or are of values in memory."""
+        in_memory = [node for node in self.steps if node.op == 'batch_norm' and id(node) not in self.walks]
+        return max(self._num_computed_again, sum(node.residency == EDGE for node in in_memory))
+
+    @property
+    def _num_computed_again(self) -> int:
+        """How many normalisations the network has that has most, of which each computes those before again."""
         return max([len(form.batch_norms) for form in self.walks.values() if isinstance(form, Network)], default=0)
 
     @functools.cached_property

@@ -284,3 +284,45 @@ def test_statistics_that_move_before_backward_reads_them():
     compiled.train()(*second)
     assert compiled.note.reason is None
     torch.testing.assert_close(gradients(loss, compiled), expected)
+
+
+class Returning(Normalising):
+    """New states of edges by a network with two normalisations, one of them in its middle, which are summed, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(
+            nn.Linear(2 * WIDTH, WIDTH),
+            nn.BatchNorm1d(WIDTH),
+            nn.ReLU(),
+            nn.Linear(WIDTH, WIDTH),
+            nn.BatchNorm1d(WIDTH),
+        )
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        states = self.network(torch.cat([x[row], x[col]], dim=1))
+        return add_up(x, col, states.relu()), states
+
+
+def test_normalisations_of_returned_values_are_torchs():
+    """A network would compute them twice for their moments, and in backward again."""
+    module, arguments = Returning(), some()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for _ in range(2):
+        for one, other in zip(compiled(**arguments), module(**arguments), strict=True):
+            torch.testing.assert_close(one, other)
+    torch.testing.assert_close(dict(compiled.named_buffers()), dict(module.named_buffers()))
+    plan = compiled.plans()[0]
+    assert sum(node.op == 'batch_norm' and id(node) not in plan.walks for node in plan.steps) == 2
+    assert compiled.note.reason is None
+
+
+def test_where_memory_is_short_normalisations_are_computed_again(monkeypatch):
+    monkeypatch.setattr('pygfuse.compiler.plan.plan.are_too_many_to_keep', lambda edges, row_bytes: row_bytes > 0)
+    module, arguments = Returning(), some()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    for one, other in zip(compiled(**arguments), module(**arguments), strict=True):
+        torch.testing.assert_close(one, other)
+    plan = compiled.plans()[0].of_so_many(len(arguments['edge_index'][0]))
+    assert all(node.op != 'batch_norm' or id(node) in plan.walks for node in plan.steps)
