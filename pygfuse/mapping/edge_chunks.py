@@ -19,6 +19,8 @@ MOST_EDGES = 8192
 MOST_PRODUCT_BYTES = 2**26
 # of wide values of edges: up to so many are kept for kernels; beyond, operators on chunks keep none
 MOST_KEPT_BYTES = 2**32
+# of what normalisations over edges read and give: up to so many, it is kept rather than computed several times
+MOST_NORMALISED_BYTES = 2**27
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +72,16 @@ def are_too_many_to_keep(num_edges: int, row_bytes: int) -> bool:
         (False, True)
     """
     return num_edges * row_bytes > MOST_KEPT_BYTES
+
+
+def are_few_to_keep(num_edges: int, row_bytes: int) -> bool:
+    """Whether what a normalisation over edges reads and gives takes so little memory that it is kept.
+
+    Example:
+        >>> are_few_to_keep(100_000, 1024), are_few_to_keep(1_000_000, 1024), are_few_to_keep(100_000, 0)
+        (True, False, False)
+    """
+    return 0 < num_edges * row_bytes <= MOST_NORMALISED_BYTES
 
 
 def chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:

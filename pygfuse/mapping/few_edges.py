@@ -47,7 +47,7 @@ MOST_LISTED = 2**20
 # the same, where the other way is a loop over chunks of edges
 MOST_AT_ONCE_BYTES = 2**19
 # of rows of edges and nodes: up to so many, a kernel takes edges through a network in less time than chunks take
-MOST_IN_KERNELS_BYTES = 2**23
+MOST_IN_KERNELS_BYTES = 2**25
 # of rows of edges: up to so many, several walks read a product with features of edges that is multiplied out once
 MOST_MULTIPLIED_BYTES = 2**23
 # numbers that a network of edges multiplies: beyond, several threads take less than one
@@ -291,8 +291,8 @@ def are_in_kernels(num_edges: int, num_nodes: int, row_bytes: int) -> bool:
         row_bytes: Of the widest value, see `counted_bytes`.
 
     Example:
-        >>> are_in_kernels(40_000, 0, 256)
-        False
+        >>> are_in_kernels(40_000, 5_000, 256), are_in_kernels(400_000, 5_000, 256)
+        (True, False)
     """
     is_little = (num_nodes + num_edges) * row_bytes <= MOST_IN_KERNELS_BYTES
     return num_edges > 0 and is_little and records.TABLE.is_empty()

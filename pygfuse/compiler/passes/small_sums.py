@@ -11,6 +11,8 @@ from pygfuse.compiler.programs.emission import is_features
 
 # each term is an operand of its own, or several
 _MOST_TERMS = 8
+# the same of rows that are mapped, which networks and sums over channels take in less time
+_MOST_MAPPED = 2
 
 
 def small_sums_written_out(reduction: Node) -> Node:
@@ -45,9 +47,9 @@ def _written_out(node: Node) -> Node | None:
     return None
 
 
-def _parts(x: Node, dim: int, keepdim: bool) -> list[Node] | None:
+def _parts(x: Node, dim: int, keepdim: bool, most: int = _MOST_TERMS) -> list[Node] | None:
     """The numbers along a dimension, each by itself; None if they are many."""
-    if x.residency != EDGE or x.shape[dim - 1] > _MOST_TERMS:
+    if x.residency != EDGE or x.shape[dim - 1] > most:
         return None
     before = (slice(None),) * (dim - 1)
     places = range(x.shape[dim - 1])
@@ -72,7 +74,7 @@ def _linear(x: Node, weight: Node) -> Node | None:
     """A map of what is computed on each edge; what the call brings is mapped by the walk itself."""
     if len(x.shape) != 1 or weight.residency != SHARED or is_features(x):
         return None
-    parts = _parts(x, 1, True)
+    parts = _parts(x, 1, True, _MOST_MAPPED)
     if parts is None:
         return None
     # one column is a row of a shared value

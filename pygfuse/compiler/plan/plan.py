@@ -13,12 +13,11 @@ from torch import Tensor
 
 from pygfuse._lib.note import Note
 from pygfuse.compiler.capture.layers import Captured
-from pygfuse.compiler.forms.along_edges import AlongEdges
 from pygfuse.compiler.forms.chunked import Chunked
-from pygfuse.compiler.forms.cost import Cost, cost_as_written, cost_of, operations_of
+from pygfuse.compiler.forms.cost import Cost, cost_of
 from pygfuse.compiler.forms.directions import with_directions
 from pygfuse.compiler.forms.extremes_of_one import GRADIENTS_OF_ONE, extremes_as_sums
-from pygfuse.compiler.forms.form import Form, are_written_along, why_no_kernel
+from pygfuse.compiler.forms.form import Form, why_no_kernel
 from pygfuse.compiler.forms.forms_of_results import forms_of_results
 from pygfuse.compiler.forms.kept import shared_networks_kept, taken_together_kept
 from pygfuse.compiler.forms.lowering import Walk, with_shared_products
@@ -49,15 +48,14 @@ from pygfuse.compiler.passes.ones import ones_last
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.plan.by_type import types_in, why_no_types
-from pygfuse.compiler.plan.called import summed
+from pygfuse.compiler.plan.fewest import chunked_in, fewest_edges_of
 from pygfuse.compiler.plan.steps import operands_of, steps_of
 from pygfuse.compiler.plan.written import Run, written
 from pygfuse.compiler.programs.emission import is_features
 from pygfuse.compiler.refusal import Refused
-from pygfuse.mapping.edge_chunks import are_too_many_to_keep
-from pygfuse.mapping.few_edges import SO_FEW_EDGES, fewest_of, fewest_of_chunks, fewest_of_sums
+from pygfuse.mapping.edge_chunks import are_few_to_keep, are_too_many_to_keep
+from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import Edges
-from pygfuse.ops.few_edges.sums import SUMS
 
 # passes that are left out, and added, where a reduction has neither a program nor a network: a map that is taken after
 # a sum leaves its bias behind, which may ask for the same values a second time
@@ -69,20 +67,8 @@ _OTHER_PASSES = (
     ((), (detached_first.__name__,)),
     ((), (ones_last.__name__,)),
 )
-# of so many operators on nodes, PyG's, on edges that are few, are as many and take less
-_MANY_OPERATORS = 8
-# each of several forms is a function in Python, forward and backward
-_FEW_FORMS = 2
-# times the numbers computed on an edge as the message is written: a walk multiplies features again for each place
-_MUCH_MORE = 1.5
-# times the same: so much on chunks, which compute it twice, is most of a step
-_MUCH_ON_CHUNKS = 0.25
-# numbers in a row: values of edges that are narrower take operators on chunks longer than PyG's
-_NARROW_ON_CHUNKS = 32
 # as many numbers computed on an edge as where values of networks are kept
 _MUCH_LESS = 1.2
-# a message's own one to three, and its sum
-_FEW_OPERATORS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +174,7 @@ class Plan:
     @property
     def chunked_reductions(self) -> int:
         """How many reductions run by operators on chunks of edges, the slowest form."""
-        return sum(isinstance(form, Chunked) and form.reduction is not None for form in self.walks.values())
+        return chunked_in(self.walks)
 
     @property
     def _shortcomings(self) -> tuple[int, int, int]:
@@ -202,16 +188,33 @@ class Plan:
     def of_so_many(self, num_edges: int) -> Plan:
         """The plan for so many edges: one that keeps no wide values of them, where these would take much memory."""
         plan = self if torch.is_grad_enabled() else self._without_gradients_of_one
+        if are_few_to_keep(num_edges, plan._normalised._normalised_row_bytes):
+            return plan._normalised
         return plan._sparing if are_too_many_to_keep(num_edges, plan._kept_row_bytes) else plan
 
     @functools.cached_property
-    def _has_ties(self) -> bool:
+    def _normalised(self) -> Plan:
+        """The same, where what is normalised over edges is in memory: a network would compute it again for moments."""
+        with contextlib.suppress(Refused):
+            if self._num_computed_again:
+                other = Plan._of_passes(self.captured, self.without, self.more, self.keeps_wide, normalised_kept)
+                return min(other, self, key=lambda plan: plan.chunked_reductions)
+        return self
+
+    @functools.cached_property
+    def _normalised_row_bytes(self) -> int:
+        """Of what an edge's normalisations read and give, if that is in memory."""
+        norms = [node for node in self.steps if node.op == 'batch_norm' and id(node) not in self.walks]
+        return sum(2 * node.width * node.dtype.itemsize for node in norms if node.residency == EDGE)
+
+    @functools.cached_property
+    def has_ties(self) -> bool:
         return any(map(is_of_one, in_order(self.captured.output)))
 
     @functools.cached_property
     def _without_gradients_of_one(self) -> Plan:
         """The same, where nothing is differentiated: extremes of one edge are extremes then."""
-        if GRADIENTS_OF_ONE in self.without or not self._has_ties:
+        if GRADIENTS_OF_ONE in self.without or not self.has_ties:
             return self
         return Plan.of(self.captured, (*self.without, GRADIENTS_OF_ONE))
 
@@ -241,47 +244,8 @@ class Plan:
     @functools.cached_property
     def fewest_edges(self) -> int:
         """From how many edges on it takes less than PyG's operators on edges."""
-        if any(node.op in ('typed_map', 'typed_product') for node in self.steps):
-            # PyG's copy a matrix for each edge
-            return fewest_of(is_long=True)
-        operators = sum(node.op != 'input' and id(node) not in self.walks for node in self.steps)
-        # operators on a few numbers of each edge, as PyG's are on few edges
-        every = {id(form): form for form in self.walks.values()}
-        small = {key for key, form in every.items() if isinstance(form, Chunked) and form.is_small}
-        forms = [form for key, form in every.items() if key not in small]
-        sums = [form.num_summed for form in forms if isinstance(form, AlongEdges) and form.num_summed > 1]
-        has_network = not all(isinstance(form, Walk) for form in forms)
-        # rows of a table are computed for nodes and for the table, which PyG's compute once an edge
-        looks_up = any(node.op == 'lookup' for node in self.steps)
-        of_sources = any(node.op == 'softmax_of_sources' for node in self.steps)
-        is_long = operators > _MANY_OPERATORS or has_network or looks_up
-        networks = [form for form in self.walks.values() if isinstance(form, Network)]
-        returned = [self.walks.get(id(node)) for node in results_of(self.output) if node.residency == EDGE]
-        written = cost_as_written(self.captured.output)
-        # the three walks of an extreme of one edge take less than torch_scatter's and its gradient
-        is_more = not self._has_ties and self.cost.operations[EDGE] > _MUCH_MORE * written.operations[EDGE]
-        on_chunks = [node for form in forms if isinstance(form, Chunked) for node in form.order]
-        is_normalised = any(node.op == 'batch_norm' for node in self.steps if id(node) not in self.walks)
-        much = _MUCH_ON_CHUNKS * written.operations[EDGE]
-        is_chunked = sum(map(operations_of, on_chunks)) > much
-        # maps that are computed again take longer than memory does
-        maps = sum(operations_of(node) for node in on_chunks if node.op == 'linear')
-        is_again = is_more or (self.chunked_reductions > 0 and maps > much)
-        is_again |= is_chunked and self.chunked_reductions == 0 and max(n.width for n in on_chunks) < _NARROW_ON_CHUNKS
-        row_bytes = written.held * self.captured.output.dtype.itemsize
-        return max(
-            fewest_of(
-                is_long=is_long,
-                is_short=self._is_short,
-                is_normalised=is_normalised or any(form.is_normalised for form in networks),
-                is_several=is_normalised or of_sources or (has_network and (len(forms) > _FEW_FORMS or bool(returned))),
-                is_returned=not all(map(are_written_along, returned)),
-                is_computed_again=is_more,
-                num_normalised=self.num_normalised,
-            ),
-            fewest_of_chunks(row_bytes, is_again) if self.chunked_reductions or is_chunked else 0,
-            fewest_of_sums(min(sums)) if small and sums else 0,
-        )
+        given = self.output, self.steps, self.walks, self.has_ties, self.num_normalised
+        return fewest_edges_of(self.captured.output, *given)
 
     @functools.cached_property
     def num_normalised(self) -> int:
@@ -305,15 +269,6 @@ class Plan:
     def cost(self) -> Cost:
         """What it computes and keeps."""
         return cost_of(self.output, self.steps, self.walks)
-
-    @property
-    def _is_short(self) -> bool:
-        """Whether what was captured are a few operators and a sum, and this is a program."""
-        forms = self.walks.values()
-        if not all(isinstance(form, Walk) and form.reduce in SUMS and summed(form) is None for form in forms):
-            return False
-        captured = in_order(self.captured.output)
-        return sum(node.op in OPERATIONS and not OPERATIONS[node.op].selects for node in captured) <= _FEW_OPERATORS
 
     def why_not(self, edges: Edges, given: Mapping[str, Tensor]) -> str | None:
         """The reason, if any, for which edges like these, or parameters as they are, have no fused form."""

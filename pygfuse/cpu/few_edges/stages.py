@@ -1,4 +1,4 @@
-"""Networks of stages on few edges: one kernel forward and one backward, on one thread or two, take edges as they come.
+"""Networks of stages on few edges: one kernel forward and one backward, on one thread or some, take edges as they come.
 
 Edges go through all stages block by block; for the gradient of a maximum the values of all lie in memory while a kernel
 runs. Nothing is sorted, nothing of edges is kept, and backward computes their values again.
@@ -24,6 +24,8 @@ from pygfuse.program.few_edge_stages import Applied, FewEdgeStages
 
 # numbers that are multiplied: beyond, two threads take less than one, and more than a wait for a busy core
 MOST_OF_ONE_PART = 2**22
+# times as many, from which on there are twice as many parts
+_TWICE_THE_PARTS = 1, 16, 64, 256
 
 
 def is_taken(network: FewEdgeStages) -> bool:
@@ -75,7 +77,7 @@ def forward(
         IndexError: If an edge names a node that is not there. Nothing has been read by it.
     """
     like, width, num_edges = tensors[0], network.widths[-1], edge_index.shape[1]
-    parts, step = _parts_of(network, num_edges)
+    parts, step = _parts_of(network, num_edges, num_targets + num_sources)
     room = like.new_empty(parts * BLOCK * held_of_edge(network))
     state = like.new_empty(num_edges, width) if with_state else None
     out = _room_of_parts(like, parts, (num_targets if network.reduce != 'none' else 0, width))
@@ -89,9 +91,13 @@ def forward(
     return _of_parts(out, parts, network.reduce == 'max'), state
 
 
-def _parts_of(network: FewEdgeStages, num_edges: int) -> tuple[int, int]:
+def _parts_of(network: FewEdgeStages, num_edges: int, num_nodes: int) -> tuple[int, int]:
     """How many parts take how many edges each: a function of the work alone, so that threads change no bit."""
-    parts = 2 if num_edges * network.products > MOST_OF_ONE_PART else 1
+    products = num_edges * network.products
+    parts = 2 ** sum(products > times * MOST_OF_ONE_PART for times in _TWICE_THE_PARTS)
+    # each has copies of what nodes get: together no more rows than those of edges, forward and backward
+    while parts > 2 and parts * num_nodes > 2 * num_edges:
+        parts //= 2
     return parts, -(-num_edges // (parts * BLOCK)) * BLOCK
 
 
@@ -103,7 +109,7 @@ def _of_parts(copies: Tensor, parts: int, is_largest: bool = False) -> Tensor:
     """What all parts give together."""
     if parts == 1:
         return copies
-    return torch.maximum(*copies, out=copies[0]) if is_largest else copies[0].add_(copies[1])
+    return copies.amax(0) if is_largest else copies.sum(0)
 
 
 def backward(
@@ -125,7 +131,8 @@ def backward(
     """
     like, width, num_edges = tensors[0], network.widths[-1], edge_index.shape[1]
     is_whole = holds_all(network, of_out is not None)
-    parts, step = (1, -(-num_edges // BLOCK) * BLOCK) if is_whole else _parts_of(network, num_edges)
+    at_once = 1, -(-num_edges // BLOCK) * BLOCK
+    parts, step = at_once if is_whole else _parts_of(network, num_edges, num_targets + num_sources)
     room = like.new_empty((num_edges if is_whole else parts * BLOCK) * held_of_edge(network))
     of_rows = like.new_empty(2 * num_targets * width if is_whole else 0)
     of_edges = network.of_edges
