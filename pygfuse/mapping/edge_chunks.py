@@ -74,14 +74,14 @@ def are_too_many_to_keep(num_edges: int, row_bytes: int) -> bool:
     return num_edges * row_bytes > MOST_KEPT_BYTES
 
 
-def are_few_to_keep(num_edges: int, row_bytes: int) -> bool:
-    """Whether what a normalisation over edges reads and gives takes so little memory that it is kept.
+def are_many_to_keep(num_edges: int, row_bytes: int) -> bool:
+    """Whether what a normalisation over edges reads and gives takes so much memory that it is rather computed again.
 
     Example:
-        >>> are_few_to_keep(100_000, 1024), are_few_to_keep(1_000_000, 1024), are_few_to_keep(100_000, 0)
-        (True, False, False)
+        >>> are_many_to_keep(100_000, 1024), are_many_to_keep(1_000_000, 1024)
+        (False, True)
     """
-    return 0 < num_edges * row_bytes <= MOST_NORMALISED_BYTES
+    return num_edges * row_bytes > MOST_NORMALISED_BYTES
 
 
 def chunks_of(csr: Csr, size: int) -> list[EdgeChunk]:

@@ -29,7 +29,11 @@ MOST_OF_A_MODULE = 2**10
 MOST_OF_COPIES = 2**11
 # numbers in rows of edges: up to so many, PyG's operators on them take less than a walk that writes sums over channels,
 # and operators on these
-MOST_OF_SUMS = 2**15
+MOST_OF_SUMS = 2**16
+# numbers in rows of edges: up to so many, PyG's operators on them take less than a network
+MOST_OF_NETWORKS = 2**16
+# the same, where what is normalised over edges, or what several reductions read, is in memory
+MOST_OF_NETWORKS_KEPT = 2**18
 # numbers in a matrix for each edge: up to so many, PyG's product with these takes less than products added up first
 MOST_OF_MATRICES = 2**18
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
@@ -226,9 +230,23 @@ def fewest_of_sums(width: int) -> int:
 
     Example:
         >>> fewest_of_sums(64), fewest_of_sums(16)
-        (513, 2049)
+        (1025, 4097)
     """
     return MOST_OF_SUMS // max(width, 1) + 1
+
+
+def fewest_of_networks(width: int, is_kept: bool = False) -> int:
+    """From how many edges on PyG's operators take more than a network.
+
+    Args:
+        width: Numbers of an edge in the widest of its values.
+        is_kept: Whether what is normalised over edges, or what several reductions read, is in memory.
+
+    Example:
+        >>> fewest_of_networks(32), fewest_of_networks(32, is_kept=True)
+        (2049, 8193)
+    """
+    return (MOST_OF_NETWORKS_KEPT if is_kept else MOST_OF_NETWORKS) // max(width, 1) + 1
 
 
 def fewest_of_chunks(row_bytes: int, is_computed_again: bool = False) -> int:

@@ -61,7 +61,17 @@ class Applied:
     width: int
 
 
-FewEdgeStage: TypeAlias = Sum | Mapped | Added | Multiplied | Applied
+@dataclasses.dataclass(frozen=True)
+class Normalised:
+    """A layer normalisation of an edge's values."""
+
+    width: int
+    has_weight: bool
+    has_bias: bool
+    eps: float
+
+
+FewEdgeStage: TypeAlias = Sum | Mapped | Added | Multiplied | Applied | Normalised
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,4 +141,6 @@ def _there(stage: FewEdgeStage) -> tuple[bool, ...]:
         return True, stage.has_bias
     if isinstance(stage, Added):
         return True, stage.has_weight
+    if isinstance(stage, Normalised):
+        return stage.has_weight, stage.has_bias
     return (stage.has_source, stage.features > 0) if isinstance(stage, Multiplied) else ()

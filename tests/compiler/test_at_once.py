@@ -85,8 +85,8 @@ def test_results_are_those_of_the_reference(reduce, flow):
     [
         (15_000, 'max', 'few_edges._Network'),
         (30_000, 'max', 'eager._EdgeNetwork'),
-        (30_000, 'sum', 'few_edges._Network'),
-        (40_000, 'sum', 'eager._EdgeNetwork'),
+        (100_000, 'sum', 'few_edges._Network'),
+        (150_000, 'sum', 'eager._EdgeNetwork'),
     ],
 )
 def test_more_edges_are_taken_in_chunks(num_edges, reduce, function):

@@ -483,7 +483,7 @@ def test_of_many_edges_nothing_wide_is_kept(name, monkeypatch):
 
 
 @pytest.mark.usefixtures('by_pyg')
-@pytest.mark.parametrize(('name', 'limit'), [('gated', 2048), ('interaction', 4096), ('modulated', 0)])
+@pytest.mark.parametrize(('name', 'limit'), [('gated', 2048), ('interaction', 5461), ('modulated', 0)])
 def test_what_is_returned_of_few_edges_is_left_to_pyg(name, limit):
     conv, given = made(name, 'random')
     pygfuse.compile(conv)(**given)

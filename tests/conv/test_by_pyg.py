@@ -14,7 +14,7 @@ from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from tests.support.parity import random_edges
 
 pytestmark = pytest.mark.usefixtures('by_pyg')
-FEW, MANY = 40, 3000
+FEW, MANY = 40, 20_000
 
 
 def _linear(*widths: int) -> torch.nn.Module:

@@ -407,7 +407,7 @@ OF_CODE_OF_OTHERS = (
     ),
     Mutation(
         'chunks that compute much again, for as few edges',
-        'compiler/plan/plan.py',
+        'compiler/plan/fewest.py',
         'fewest_of_chunks(row_bytes, is_again)',
         'fewest_of_chunks(row_bytes)',
         'tests/compiler/forms/test_chunked.py -k much_again',

@@ -103,9 +103,16 @@ OF_EXTREMES_AND_NORMS = (
     Mutation(
         'normalisations of returned values',
         'compiler/plan/plan.py',
-        'if keeps_wide and plan._num_computed_again:',
+        'if any(map(_is_by_batch, plan._computed_again)):',
         'if False:',
         f'{_NORMALISED} -k returned',
+    ),
+    Mutation(
+        'normalisations by what was seen before',
+        'compiler/plan/plan.py',
+        'return norm.training or norm.running_mean is None',
+        'return True',
+        f'{_NORMALISED} -k "normalised_for_sums or move_before_backward"',
     ),
     Mutation(
         'networks of narrow rows',
@@ -130,7 +137,7 @@ OF_EXTREMES_AND_NORMS = (
     ),
     Mutation(
         'normalisations along few edges',
-        'compiler/plan/plan.py',
+        'compiler/plan/fewest.py',
         'is_several=is_normalised or of_sources or (',
         'is_several=of_sources or (',
         f'{_NORMALISED} -k few_edges',

@@ -9,6 +9,27 @@ BODIES = 'cpu/few_edges/stage_bodies.py'
 
 OF_FEW_EDGE_STAGES = (
     Mutation(
+        'gradients through the variance of a row',
+        'cpu/few_edges/stage_norms.py',
+        ' - normed * (row_full(of_normed[e]) * share)',
+        '',
+        'tests/ops/edge_mlp/test_few_edges.py -k "values_and_gradients and normalised and sum"',
+    ),
+    Mutation(
+        'sums of blocks of fewer edges than usual',
+        'cpu/few_edges/stage_bodies.py',
+        'pointer_at(scratch, last - 2 * first)',
+        'pointer_at(scratch, {BLOCK} - first)',
+        'tests/ops/edge_mlp/test_few_edges.py -k "beyond and 3 and normalised"',
+    ),
+    Mutation(
+        'more parts than pay',
+        'cpu/few_edges/stages.py',
+        '    while parts > 2 and parts * num_nodes > 2 * num_edges:\n        parts //= 2\n',
+        '',
+        'tests/ops/edge_mlp/test_few_edges.py -k more_parts',
+    ),
+    Mutation(
         'parts that all add to the first one',
         BODIES,
         "text.say(f'grad{place} = pointer_at(grads[{place}], part * ({length}))')",

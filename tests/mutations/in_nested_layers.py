@@ -86,8 +86,8 @@ OF_NESTED_LAYERS = (
     ),
     Mutation(
         'normalisations in a row',
-        'compiler/plan/plan.py',
-        'num_normalised=self.num_normalised,',
+        'compiler/plan/fewest.py',
+        'num_normalised=num_normalised,',
         'num_normalised=1,',
         'tests/conv/test_meta_layer.py -k in_a_row',
     ),

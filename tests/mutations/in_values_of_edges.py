@@ -233,9 +233,9 @@ OF_VALUES_OF_EDGES = (
     ),
     Mutation(
         'chunks that compute much',
-        'compiler/plan/plan.py',
-        'self.chunked_reductions or is_chunked else 0',
-        'self.chunked_reductions else 0',
+        'compiler/plan/fewest.py',
+        'chunked_reductions or is_chunked else 0',
+        'chunked_reductions else 0',
         'tests/compiler/forms/test_chunked.py -k values_on_chunks',
     ),
 )

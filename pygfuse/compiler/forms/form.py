@@ -17,7 +17,7 @@ from pygfuse.compiler.ir.values import Node, computed_on_edges, value
 from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.networks.reading import network_of
 from pygfuse.compiler.passes.maps_to_one import maps_to_one_as_sums
-from pygfuse.compiler.passes.small_sums import small_sums_written_out
+from pygfuse.compiler.passes.small_sums import MOST_MAPPED, small_sums_written_out
 from pygfuse.compiler.programs.emission import is_features
 from pygfuse.compiler.refusal import Refused
 
@@ -52,6 +52,8 @@ def forms_of(reduction: Node, keeps_wide: bool = True) -> Forms:
         *_attempts_with_kept(message, reduction, _direct, keeps_wide),
         lambda: _of_sums(message, reduction),
         *(functools.partial(attempt, message, reduction) for attempt in (_of_networks, _without_words) if keeps_wide),
+        lambda: {id(reduction): _by_terms(message, reduction)},
+        *_attempts_with_kept(message, reduction, _by_terms, keeps_wide),
         lambda: {id(reduction): chunked(message, reduction)},
     )
 
@@ -78,7 +80,7 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
     return _first(
         lambda: {id(message): along_edges(message)},
         lambda: {id(message): _of_several_maps(message)},
-        lambda: {id(message): _with_small_sums(message)},
+        lambda: {id(message): _with_small_sums(message, MOST_MAPPED)},
         lambda: _values_without_words(message),
         lambda: _values_of_sums(message),
         lambda: _values_of_products(message),
@@ -88,6 +90,7 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
             for attempt in (_values_of_networks, _values_along_networks)
             if keeps_wide
         ),
+        lambda: {id(message): _with_small_sums(message)},
         lambda: {id(message): chunked(message)},
     )
 
@@ -105,9 +108,9 @@ def _of_several_maps(message: Node) -> Form:
     return _returned(message)
 
 
-def _with_small_sums(message: Node) -> Form:
+def _with_small_sums(message: Node, *most_mapped: int) -> Form:
     """Values of edges whose sums of a few numbers are written out."""
-    found = small_sums_written_out(value('reduce', message, reduce='sum')).args[0]
+    found = small_sums_written_out(value('reduce', message, reduce='sum'), *most_mapped).args[0]
     if found is message:
         raise Refused('no sums of a few numbers')
     return dataclasses.replace(along_edges(found), message=message)
@@ -177,8 +180,13 @@ def _direct(message: Node, reduction: Node) -> Form:
     return _first(
         lambda: lowered(reduction),
         lambda: network_of(message, reduction),
-        lambda: lowered(small_sums_written_out(reduction)),
+        lambda: lowered(small_sums_written_out(reduction, MOST_MAPPED)),
     )
+
+
+def _by_terms(message: Node, reduction: Node) -> Form:
+    """A program in which maps of longer rows are written out: slower than others, but not than operators on chunks."""
+    return dataclasses.replace(lowered(small_sums_written_out(reduction)), is_by_terms=True)
 
 
 def _returned(message: Node, reduction: Node | None = None) -> Form:

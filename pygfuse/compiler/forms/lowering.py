@@ -45,6 +45,7 @@ class Walk:
         dropout: Probability of dropping a weight.
         message: What the program computes.
         directions: The walks that run in place of this one, one for each row of the message; none: this one runs.
+        is_by_terms: Whether linear maps of longer rows are written out in it, number by number.
     """
 
     program: EdgeProgram
@@ -56,6 +57,7 @@ class Walk:
     dropout: float
     message: Node
     directions: tuple[Walk, ...] = ()
+    is_by_terms: bool = False
 
     @property
     def walks(self) -> tuple[Walk, ...]:

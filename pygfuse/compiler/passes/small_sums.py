@@ -11,15 +11,16 @@ from pygfuse.compiler.programs.emission import is_features
 
 # each term is an operand of its own, or several
 _MOST_TERMS = 8
-# the same of rows that are mapped, which networks and sums over channels take in less time
-_MOST_MAPPED = 2
+# the same of rows that are mapped, where networks and sums over channels take less time
+MOST_MAPPED = 2
 
 
-def small_sums_written_out(reduction: Node) -> Node:
+def small_sums_written_out(reduction: Node, most_mapped: int = _MOST_TERMS) -> Node:
     """Replaces sums, softmaxes and linear maps of short rows of edges by their terms.
 
     Args:
         reduction: A reduction; one of something that is reduced itself is left as it is.
+        most_mapped: Numbers in the longest row whose linear map is written out.
 
     Example:
         >>> import torch
@@ -32,10 +33,10 @@ def small_sums_written_out(reduction: Node) -> Node:
     """
     if any(node.op == 'reduce' for node in in_order(reduction.args[0])):
         return reduction
-    return rewritten(reduction, _written_out)
+    return rewritten(reduction, functools.partial(_written_out, most_mapped))
 
 
-def _written_out(node: Node) -> Node | None:
+def _written_out(most_mapped: int, node: Node) -> Node | None:
     if node.residency != EDGE:
         return None
     if node.op == 'sum' and len(node.attributes['dims']) == 1:
@@ -43,7 +44,7 @@ def _written_out(node: Node) -> Node | None:
     if node.op == 'softmax_of_row':
         return _softmax(node.args[0], node.attributes['dim'])
     if node.op == 'linear':
-        return _linear(*node.args)
+        return _linear(*node.args, most_mapped)
     return None
 
 
@@ -70,11 +71,11 @@ def _softmax(x: Node, dim: int) -> Node | None:
     return value('div', grown, _sum(grown, dim, True))
 
 
-def _linear(x: Node, weight: Node) -> Node | None:
+def _linear(x: Node, weight: Node, most: int) -> Node | None:
     """A map of what is computed on each edge; what the call brings is mapped by the walk itself."""
     if len(x.shape) != 1 or weight.residency != SHARED or is_features(x):
         return None
-    parts = _parts(x, 1, True, _MOST_MAPPED)
+    parts = _parts(x, 1, True, most)
     if parts is None:
         return None
     # one column is a row of a shared value

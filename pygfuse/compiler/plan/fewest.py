@@ -10,10 +10,10 @@ from pygfuse.compiler.forms.cost import cost_as_written, cost_of, operations_of
 from pygfuse.compiler.forms.form import Form, are_written_along
 from pygfuse.compiler.forms.lowering import Walk
 from pygfuse.compiler.ir.operations import OPERATIONS
-from pygfuse.compiler.ir.values import EDGE, Node, in_order, results_of
+from pygfuse.compiler.ir.values import EDGE, Node, computed_on_edges, in_order, results_of
 from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.plan.called import summed
-from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks, fewest_of_sums
+from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks, fewest_of_networks, fewest_of_sums
 from pygfuse.ops.few_edges.sums import SUMS
 
 # of so many operators on nodes, PyG's, on edges that are few, are as many and take less
@@ -82,7 +82,20 @@ def fewest_edges_of(
         ),
         fewest_of_chunks(row_bytes, is_again) if chunked_reductions or is_chunked else 0,
         fewest_of_sums(min(sums)) if small and sums else 0,
+        _fewest_of_networks(networks, steps, walks, is_normalised) if networks else 0,
     )
+
+
+def _fewest_of_networks(
+    networks: Sequence[Network], steps: Sequence[Node], walks: Mapping[int, Form], is_normalised: bool
+) -> int:
+    if any(isinstance(form, Walk) and form.program.softmax for form in walks.values()):
+        # of a softmax PyG's operators take longer than all else of them
+        return 0
+    widest = max(node.width for form in networks for node in computed_on_edges(form.message))
+    read = [node.args[0].attributes['of'] for node in steps if node.op == 'reduce' and node.args[0].op == 'kept']
+    is_shared = len(read) > len({id(node) for node in read})
+    return fewest_of_networks(widest, is_normalised or is_shared or any(form.batch_norms for form in networks))
 
 
 def _is_short(captured: Node, walks: Mapping[int, Form]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import BatchNorm1d
 
 from pygfuse._lib.note import Note
 from pygfuse.compiler.capture.layers import Captured
@@ -53,7 +54,7 @@ from pygfuse.compiler.plan.steps import operands_of, steps_of
 from pygfuse.compiler.plan.written import Run, written
 from pygfuse.compiler.programs.emission import is_features
 from pygfuse.compiler.refusal import Refused
-from pygfuse.mapping.edge_chunks import are_few_to_keep, are_too_many_to_keep
+from pygfuse.mapping.edge_chunks import are_many_to_keep, are_too_many_to_keep
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import Edges
 
@@ -113,10 +114,6 @@ class Plan:
                 with contextlib.suppress(Refused):
                     other = Plan._of_some_passes(captured, (*without, *fewer), more, keeps_wide)
                     plan = min(plan, other, key=lambda plan: plan._shortcomings)
-        if keeps_wide and plan._num_computed_again:
-            with contextlib.suppress(Refused):
-                other = Plan._of_passes(captured, plan.without, plan.more, keeps_wide, returned_normalised_kept)
-                plan = min(other, plan, key=lambda plan: plan.chunked_reductions)
         may_share = keeps_wide and len(plan.walks) > 1
         other = Plan._that_keeps_shared(captured, plan.without, plan.more) if may_share else None
         return plan if other is None or not other._is_much_less_than(plan) else other
@@ -178,27 +175,37 @@ class Plan:
 
     @property
     def _shortcomings(self) -> tuple[int, int, int]:
-        """What makes one plan worse than another: chunked reductions, wide values in memory, and walks."""
+        """What makes one plan worse than another: slow reductions, wide values in memory, and walks."""
         reduced = [node.width for node in self.steps if node.op == 'reduce' and id(node) in self.walks]
         returned = {id(node) for node in results_of(self.output)}
         in_memory = [n for n in self.steps if n.residency == EDGE and id(n) in self.walks and id(n) not in returned]
         wide = [node.width for node in in_memory if 2 * node.width > max(reduced, default=0)]
-        return self.chunked_reductions, sum(wide), len(self.walks)
+        by_terms = sum(isinstance(form, Walk) and form.is_by_terms for form in self.walks.values())
+        return self.chunked_reductions + by_terms, sum(wide), len(self.walks)
 
     def of_so_many(self, num_edges: int) -> Plan:
         """The plan for so many edges: one that keeps no wide values of them, where these would take much memory."""
         plan = self if torch.is_grad_enabled() else self._without_gradients_of_one
-        if are_few_to_keep(num_edges, plan._normalised._normalised_row_bytes):
-            return plan._normalised
+        if any(map(_is_by_batch, plan._computed_again)):
+            for kept, is_too_much in ((plan._returned_kept, are_too_many_to_keep), (plan._all_kept, are_many_to_keep)):
+                if kept is not plan and not is_too_much(num_edges, kept._normalised_row_bytes):
+                    return kept
         return plan._sparing if are_too_many_to_keep(num_edges, plan._kept_row_bytes) else plan
 
     @functools.cached_property
-    def _normalised(self) -> Plan:
+    def _all_kept(self) -> Plan:
         """The same, where what is normalised over edges is in memory: a network would compute it again for moments."""
+        return self._that_keeps(normalised_kept)
+
+    @functools.cached_property
+    def _returned_kept(self) -> Plan:
+        """The same of what values of edges are computed of that are returned, and in memory anyway."""
+        return self._that_keeps(returned_normalised_kept)
+
+    def _that_keeps(self, keep: Callable[[Node], Node]) -> Plan:
         with contextlib.suppress(Refused):
-            if self._num_computed_again:
-                other = Plan._of_passes(self.captured, self.without, self.more, self.keeps_wide, normalised_kept)
-                return min(other, self, key=lambda plan: plan.chunked_reductions)
+            other = Plan._of_passes(self.captured, self.without, self.more, self.keeps_wide, keep)
+            return min(other, self, key=lambda plan: plan.chunked_reductions)
         return self
 
     @functools.cached_property
@@ -251,12 +258,13 @@ class Plan:
     def num_normalised(self) -> int:
         """How many normalisations over edges the network has that has most, or are of values in memory."""
         in_memory = [node for node in self.steps if node.op == 'batch_norm' and id(node) not in self.walks]
-        return max(self._num_computed_again, sum(node.residency == EDGE for node in in_memory))
+        networks = [len(form.batch_norms) for form in self.walks.values() if isinstance(form, Network)]
+        return max([sum(node.residency == EDGE for node in in_memory), *networks])
 
-    @property
-    def _num_computed_again(self) -> int:
-        """How many normalisations the network has that has most, of which each computes those before again."""
-        return max([len(form.batch_norms) for form in self.walks.values() if isinstance(form, Network)], default=0)
+    @functools.cached_property
+    def _computed_again(self) -> list[BatchNorm1d]:
+        """Normalisations within networks, which compute what is normalised again for its moments."""
+        return [module for form in self.walks.values() if isinstance(form, Network) for module in form.batch_norms]
 
     @functools.cached_property
     def why_few(self) -> str:
@@ -330,6 +338,11 @@ class Plan:
     @functools.cached_property
     def _written(self) -> Run:
         return written(self.steps, self.walks, self.output, self.guarded, self.captured)
+
+
+def _is_by_batch(norm: BatchNorm1d) -> bool:
+    """Whether a normalisation is by the moments of a call's edges."""
+    return norm.training or norm.running_mean is None
 
 
 def _given(size: Node | int, given: Mapping[str, Tensor]) -> Tensor | int:

@@ -19,6 +19,7 @@ from pygfuse.cpu.few_edges.pieces import (
     zeroed,
 )
 from pygfuse.cpu.few_edges.stage_blocks import begun, scattered, times, times_back, total
+from pygfuse.cpu.few_edges.stage_norms import normalised, normalised_back, squared, summed, summed_back
 from pygfuse.cpu.networks.row_stages import (
     ACTIVATION_REGISTERS,
     BLOCK,
@@ -31,7 +32,16 @@ from pygfuse.cpu.networks.row_stages import (
 )
 from pygfuse.cpu.vectors.numbers import NUMPY_TYPES
 from pygfuse.cpu.walks.edge_products import registers_of_block
-from pygfuse.program.few_edge_stages import Added, Applied, FewEdgeStages, Mapped, Multiplied, Sum
+from pygfuse.program.few_edge_stages import (
+    Added,
+    Applied,
+    FewEdgeStage,
+    FewEdgeStages,
+    Mapped,
+    Multiplied,
+    Normalised,
+    Sum,
+)
 
 _TENSORS = 'part, step, edges, target_row, num_targets, num_sources, tensors, room'
 
@@ -67,7 +77,14 @@ def forward_body(network: FewEdgeStages, with_state: bool) -> Callable:
 
 def held_of_edge(network: FewEdgeStages) -> int:
     """How many numbers of an edge lie in memory at one time: values, gradients of the last, and what is summed."""
-    return sum(network.widths) + network.widths[-1] + max(network.widths)
+    return sum(_held(network))
+
+
+def _held(network: FewEdgeStages) -> list[int]:
+    """Widths of what is held: values after each stage, gradients of the last, what is scratched, and sums."""
+    norms = sum(isinstance(stage, Normalised) for stage in network.stages)
+    # a normalisation scratches two sums of an edge in backward, and is of two numbers at least
+    return [*network.widths, network.widths[-1], max(network.widths), *[1] * (2 * norms)]
 
 
 def holds_all(network: FewEdgeStages, with_out: bool) -> bool:
@@ -85,18 +102,21 @@ def _blocks(text: RowText) -> None:
 def _room(network: FewEdgeStages, text: RowText, at_last: str = '', of_all: bool = False) -> None:
     """Where values after each stage go, those of the last to `at_last` if there is such: by the edge's number."""
     unit, indent = ('num_edges', 1) if of_all else (str(BLOCK), 2)
-    widths = [*network.widths, network.widths[-1], max(network.widths)]
+    widths = _held(network)
     shift = [''] * len(widths)
     if not of_all:
         shift = [f' + part * {BLOCK * sum(widths)} - first * {width}' for width in widths]
-    # what is scratched has rows of any width
-    shift[-1] = shift[-1].partition(' - ')[0]
-    room = [f'pointer_at(room, {place}{by})' for place, by in zip(places_of(widths, unit), shift, strict=True)]
     count = len(network.widths)
+    # what is scratched has rows of any width
+    shift[count + 1] = shift[count + 1].partition(' - ')[0]
+    room = [f'pointer_at(room, {place}{by})' for place, by in zip(places_of(widths, unit), shift, strict=True)]
     if at_last:
         room[count - 1] = f'pointer_at({at_last}, 0)'
     text.say(f'held = ({", ".join(room[:count])},)', indent)
     text.say(f'after_, scratch = {room[count]}, {room[count + 1]}', indent)
+    norms = [i for i, stage in enumerate(network.stages) if isinstance(stage, Normalised)]
+    for k, i in enumerate(norms):
+        text.say(f'sums{i}, squares{i} = {room[count + 2 + 2 * k]}, {room[count + 3 + 2 * k]}', indent)
 
 
 def _turned_weights(network: FewEdgeStages, text: RowText, last: int) -> None:
@@ -149,7 +169,18 @@ def _applied(text: RowText, i: int, stage: Applied, tensors: list[str]) -> None:
     text.call(stage.width, ACTIVATION_REGISTERS, apply, arguments, indent=2)
 
 
-_STAGES = {Sum: _sum, Mapped: _mapped, Added: _added, Multiplied: _multiplied, Applied: _applied}
+def _normalised(text: RowText, i: int, stage: Normalised, tensors: list[str]) -> None:
+    row, values = f'first, last, {stage.width}, column', f'held[{i - 1}], sums{i}'
+    text.call(stage.width, ACTIVATION_REGISTERS, summed, f'{row}, {values}', indent=2)
+    values = f'{row}, {1 / stage.width!r}, {values}, squares{i}'
+    text.call(stage.width, ACTIVATION_REGISTERS, squared, values, indent=2)
+    arguments = f'{values}, {stage.eps!r}, {", ".join(tensors)}, held[{i}]'
+    text.call(stage.width, ACTIVATION_REGISTERS, normalised, arguments, indent=2)
+
+
+_STAGES = {
+    Sum: _sum, Mapped: _mapped, Added: _added, Multiplied: _multiplied, Applied: _applied, Normalised: _normalised,
+}  # fmt: skip
 
 
 def backward_body(network: FewEdgeStages, with_out: bool, with_state: bool, wanted: tuple[bool, ...]) -> Callable:
@@ -236,7 +267,7 @@ def _last_gradients(
         text.call(width, ACTIVATION_REGISTERS, total, arguments, indent=indent)
 
 
-def _lengths(stage: Sum | Mapped | Added | Multiplied | Applied) -> tuple[str, ...]:
+def _lengths(stage: FewEdgeStage) -> tuple[str, ...]:
     """How many numbers the tensors of a stage hold."""
     if isinstance(stage, Sum):
         return tuple(f'{rows} * {stage.width}' for rows in ('num_sources', 'num_targets', 'num_edges'))
@@ -246,7 +277,7 @@ def _lengths(stage: Sum | Mapped | Added | Multiplied | Applied) -> tuple[str, .
         return f'num_edges * {stage.features}', str(stage.width * stage.features)
     if isinstance(stage, Multiplied):
         return f'num_sources * {stage.width}', f'num_edges * {stage.features}'
-    return ()
+    return (str(stage.width), str(stage.width)) if isinstance(stage, Normalised) else ()
 
 
 def _of_sum(text: RowText, i: int, stage: Sum, tensors: list[str], grads: list[str], after: str) -> str:
@@ -303,6 +334,18 @@ def _of_applied(text: RowText, i: int, stage: Applied, tensors: list[str], grads
     return after
 
 
+def _of_normalised(text: RowText, i: int, stage: Normalised, tensors: list[str], grads: list[str], after: str) -> str:
+    row, values = f'first, last, {stage.width}, column, {1 / stage.width!r}', f'held[{i - 1}], sums{i}, squares{i}'
+    values = f'{row}, {values}, {stage.eps!r}, {tensors[0]}'
+    # there may be fewer edges than a block has
+    found = f'{after}, pointer_at(scratch, -first), pointer_at(scratch, last - 2 * first)'
+    text.call(stage.width, ACTIVATION_REGISTERS, summed_back, f'{values}, {found}', indent=2)
+    arguments = f'{values}, {found}, {", ".join(grads)}'
+    text.call(stage.width, ACTIVATION_REGISTERS, normalised_back, arguments, indent=2)
+    return after
+
+
 _ADJOINTS = {
     Sum: _of_sum, Mapped: _of_mapped, Added: _of_added, Multiplied: _of_multiplied, Applied: _of_applied,
+    Normalised: _of_normalised,
 }  # fmt: skip

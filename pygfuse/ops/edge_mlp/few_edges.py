@@ -13,7 +13,7 @@ from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops.edge_mlp.eager import network_eagerly
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
-from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Plus, Times, tensors_of, written
+from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Normalise, Plus, Times, tensors_of, written
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.listed import are_taken_at_once, say_which
 from pygfuse.ops.within_torch.batched import is_batched
@@ -57,6 +57,10 @@ def kernels_of(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> FewEdg
             features = 0 if stage.features is None else 1 if stage.features.shape[1] == 1 else width
             found.append(kinds.Multiplied(width, stage.source is not None, features))
             shapes += [(stage.source, (sources, width)), (stage.features, (num_edges, features))]
+        elif isinstance(stage, Normalise) and width > 1:
+            # one number is what it is beside its mean, nothing, and its gradient what rounding leaves
+            found.append(kinds.Normalised(width, stage.weight is not None, stage.bias is not None, stage.eps))
+            shapes += [(stage.weight, (width,)), (stage.bias, (width,))]
         elif isinstance(stage, Activation):
             found.append(kinds.Applied(stage, width))
         else:
@@ -192,5 +196,8 @@ def _stages_of(network: FewEdgeStages, tensors: Sequence[Tensor]) -> list[EdgeSt
     found: list[EdgeStage] = []
     for stage, places in zip(network.stages, network.places, strict=True):
         given = [None if place is None else tensors[place] for place in places]
-        found.append(stage.activation if isinstance(stage, kinds.Applied) else _KINDS[type(stage)](*given))
+        if isinstance(stage, kinds.Normalised):
+            found.append(Normalise(*given, stage.eps))
+        else:
+            found.append(stage.activation if isinstance(stage, kinds.Applied) else _KINDS[type(stage)](*given))
     return found

@@ -181,7 +181,7 @@ def test_chunks_that_compute_much_again_are_for_more_edges(make, is_again, monke
 def test_values_on_chunks_are_for_more_edges(are_narrow, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_CHUNKED_BYTES', 2**20)
     if not are_narrow:
-        monkeypatch.setattr('pygfuse.compiler.plan.plan._NARROW_ON_CHUNKS', 0)
+        monkeypatch.setattr('pygfuse.compiler.plan.fewest._NARROW_ON_CHUNKS', 0)
     example = GRAPHS['random']()
     conv = pygfuse.compile(Updated())
     conv(example.edge_index, x=example.x(8), pos=example.x(3))

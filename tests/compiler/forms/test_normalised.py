@@ -313,16 +313,34 @@ def test_normalisations_of_returned_values_are_torchs():
         for one, other in zip(compiled(**arguments), module(**arguments), strict=True):
             torch.testing.assert_close(one, other)
     torch.testing.assert_close(dict(compiled.named_buffers()), dict(module.named_buffers()))
-    plan = compiled.plans()[0]
+    plan = compiled.plans()[0].of_so_many(len(arguments['edge_index'][0]))
     assert sum(node.op == 'batch_norm' and id(node) not in plan.walks for node in plan.steps) == 2
     assert compiled.note.reason is None
 
 
 def test_where_memory_is_short_normalisations_are_computed_again(monkeypatch):
-    monkeypatch.setattr('pygfuse.compiler.plan.plan.are_too_many_to_keep', lambda edges, row_bytes: row_bytes > 0)
+    for limit in ('MOST_KEPT_BYTES', 'MOST_NORMALISED_BYTES'):
+        monkeypatch.setattr(f'pygfuse.mapping.edge_chunks.{limit}', 0)
     module, arguments = Returning(), some()
     compiled = pygfuse.compile(copy.deepcopy(module))
     for one, other in zip(compiled(**arguments), module(**arguments), strict=True):
         torch.testing.assert_close(one, other)
     plan = compiled.plans()[0].of_so_many(len(arguments['edge_index'][0]))
-    assert all(node.op != 'batch_norm' or id(node) in plan.walks for node in plan.steps)
+    assert not any(node.op == 'batch_norm' and id(node) not in plan.walks for node in plan.steps)
+
+
+class Summed(Returning):
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return add_up(x, col, self.network(torch.cat([x[row], x[col]], dim=1)).relu())
+
+
+@pytest.mark.parametrize(('is_training', 'count'), [(True, 2), (False, 0)])
+def test_of_few_edges_what_is_normalised_for_sums_is_in_memory(is_training, count):
+    module, arguments = Summed().train(is_training), some()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    torch.testing.assert_close(compiled(**arguments), module(**arguments))
+    plan = compiled.plans()[0]
+    for edges, expected in ((arguments['edge_index'].shape[1], count), (2_000_000, 0)):
+        steps = plan.of_so_many(edges).steps
+        assert sum(node.op == 'batch_norm' and id(node) not in plan.walks for node in steps) == expected

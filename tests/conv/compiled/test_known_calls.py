@@ -335,7 +335,13 @@ def test_few_edges_run_pygs_operators_whatever_holds_the_arguments(held):
     torch.manual_seed(0)
     layer = OfPairs()
     fused = pygfuse.compile(copy.deepcopy(layer))
-    for edges, reason in ((100, SO_FEW_EDGES), (100, SO_FEW_EDGES), (3000, None), (3000, None), (100, SO_FEW_EDGES)):
+    for edges, reason in (
+        (100, SO_FEW_EDGES),
+        (100, SO_FEW_EDGES),
+        (10_000, None),
+        (10_000, None),
+        (100, SO_FEW_EDGES),
+    ):
         edge_index, of_edges = random_edges(NODES, NODES, edges), held(*torch.randn(2, edges, WIDTH))
         found, wanted = (one(edge_index, x=features(), of_edges=of_edges) for one in (fused, layer))
         torch.testing.assert_close(found, wanted)

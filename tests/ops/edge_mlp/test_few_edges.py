@@ -47,6 +47,16 @@ def networks(example: Example, dtype: torch.dtype) -> dict[str, list[EdgeStage]]
             *(Begin(features=of(edges, 20)), Map(of(WIDTH, 20), None), silu, Times(of(sources, WIDTH), of(edges, 1))),
         ],
         'a number alone': [Begin(of(sources, 1), of(targets, 1)), Times(None, of(edges, 1)), Map(of(20, 1), of(20))],
+        'normalised at the end': [Begin(of(sources, WIDTH)), first, Normalise(of(16), of(16), 1e-5)],
+        'normalised, wide': [
+            *(Begin(of(sources, WIDTH), of(targets, WIDTH)), Map(of(70, WIDTH), of(70)), Normalise(of(70), None, 0.1)),
+            *(silu, Map(of(WIDTH, 70), of(WIDTH)), Normalise(None, None, 1e-3), relu, first),
+        ],
+        'normalised at first': [
+            Begin(None, of(targets, WIDTH)),
+            Normalise(None, of(WIDTH), 0.1),
+            Plus(of(edges, WIDTH)),
+        ],
         'one column': [Begin(of(sources, 1), of(targets, 1)), silu, Map(of(1, 1), of(1))],
     }
 
@@ -123,8 +133,9 @@ class Guarded:
 @pytest.mark.usefixtures('parts')
 @pytest.mark.parametrize('reduction', REDUCTIONS)
 @pytest.mark.parametrize('name', NAMES)
-def test_nothing_is_written_beyond_what_is_theirs(name, reduction, monkeypatch):
-    guarded, example = Guarded(), Example(random_edges(60, 60, 1000), 60, 60)
+@pytest.mark.parametrize('edges', [1000, 3])
+def test_nothing_is_written_beyond_what_is_theirs(edges, name, reduction, monkeypatch):
+    guarded, example = Guarded(), Example(random_edges(60, 60, edges), 60, 60)
     stages = networks(example, torch.float32)[name]
     monkeypatch.setattr(torch.Tensor, 'new_empty', lambda *given, **more: guarded.new_empty(*given, **more))
     gradients(results(stages, example, reduction), stages)
@@ -179,6 +190,15 @@ def test_gradients_of_gradients_keep_nothing_of_edges():
 
     # the edges, sorted, are no features
     assert growth() <= 2000 * 4 * 4
+
+
+def test_more_work_has_more_parts():
+    network = kernels_of([Begin(torch.randn(4, 64)), Map(torch.randn(64, 64), None)], FEW, 'sum')
+    found = [few_edge_stages._parts_of(network, edges, 8)[0] for edges in (1000, 2000, 20_000, 100_000, 300_000)]
+    assert found == [1, 2, 4, 8, 16]
+    # no more copies of rows of nodes than there are rows of edges
+    assert few_edge_stages._parts_of(network, 300_000, 150_000)[0] == 4
+    assert few_edge_stages._parts_of(network, 300_000, 600_000)[0] == 2
 
 
 def test_threads_change_no_bit(monkeypatch):
@@ -239,7 +259,9 @@ FEW = Edges(torch.tensor([[0, 1, 2], [1, 1, 3]]), 4, 4)
 def test_what_has_no_kernel():
     x, ones = torch.randn(4, WIDTH), torch.ones(WIDTH)
     assert kernels_of([Begin(x)], FEW, 'sum') is not None
-    assert kernels_of([Begin(x), Normalise(ones, ones, 1e-5)], FEW, 'sum') is None
+    assert kernels_of([Begin(x), Normalise(ones, ones, 1e-5)], FEW, 'sum') is not None
+    one = Begin(torch.randn(4, 1))
+    assert kernels_of([one, Normalise(torch.ones(1), None, 1e-5)], FEW, 'sum') is None
     assert kernels_of([Begin(x), Affine(ones, ones)], FEW, 'sum') is None
     assert kernels_of([Begin(x), Map(torch.randn(500, WIDTH), None)], FEW, 'sum') is None
     assert kernels_of([Begin(x.half())], FEW, 'sum') is None
