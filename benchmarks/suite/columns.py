@@ -144,6 +144,15 @@ COLUMNS |= {
             for side in ('PyG', 'PyG, checkpoints', 'pygfuse')
         ),
     ],
+    'network_widths': [
+        Column('layer', 'layer'),
+        Column('channels', 'channels'),
+        Column('edges', 'edges', grouped),
+        Column('own code', 'own code', spread()),
+        Column('pygfuse', 'pygfuse', spread()),
+        Column('ratio', 'own code / pygfuse', number(1, 'x')),
+        Column('runs its own code', 'reason'),
+    ],
     'force_training': [
         Column('model', 'model'),
         Column('hidden', 'hidden'),
