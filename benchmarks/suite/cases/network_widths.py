@@ -2,7 +2,7 @@
 
 A training step of each: forward, and the gradients of inputs and parameters. A layer is a network of both ends and
 features of edges, which is summed, maximised, returned beside its sum, or scores for a softmax. Both sides in turn, in
-one process; medians in ms with the quartiles in brackets. Along few edges a layer runs its own code, which the table says.
+one process; medians in ms with the quartiles in brackets. Along few edges a layer runs its own code: the table says so.
 
     python benchmarks/run.py network_widths
 """
