@@ -108,18 +108,18 @@ OF_EXTREMES_AND_NORMS = (
         f'{_NORMALISED} -k returned',
     ),
     Mutation(
+        'short rows that are written out',
+        'compiler/passes/small_sums.py',
+        'MOST_MAPPED = 2',
+        'MOST_MAPPED = 8',
+        'tests/compiler/test_edge_networks.py -k narrow',
+    ),
+    Mutation(
         'normalisations by what was seen before',
         'compiler/plan/plan.py',
         'return norm.training or norm.running_mean is None',
         'return True',
         f'{_NORMALISED} -k "normalised_for_sums or move_before_backward"',
-    ),
-    Mutation(
-        'networks of narrow rows',
-        'compiler/forms/form.py',
-        '        lambda: {id(message): _of_several_maps(message)},\n',
-        '',
-        'tests/compiler/test_edge_networks.py -k narrow',
     ),
     Mutation(
         'normalisations of values in memory',
@@ -134,13 +134,6 @@ OF_EXTREMES_AND_NORMS = (
         'return [term.args[0] if term.op ==',
         'return [] and [term.args[0] if term.op ==',
         f'{_NORMALISED} -k what_is_kept',
-    ),
-    Mutation(
-        'normalisations along few edges',
-        'compiler/plan/fewest.py',
-        'is_several=is_normalised or of_sources or (',
-        'is_several=of_sources or (',
-        f'{_NORMALISED} -k few_edges',
     ),
     Mutation(
         'a dimension of one number',

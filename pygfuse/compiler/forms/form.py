@@ -18,7 +18,6 @@ from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.networks.reading import network_of
 from pygfuse.compiler.passes.maps_to_one import maps_to_one_as_sums
 from pygfuse.compiler.passes.small_sums import MOST_MAPPED, small_sums_written_out
-from pygfuse.compiler.programs.emission import is_features
 from pygfuse.compiler.refusal import Refused
 
 T = TypeVar('T')
@@ -79,7 +78,6 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
     """
     return _first(
         lambda: {id(message): along_edges(message)},
-        lambda: {id(message): _of_several_maps(message)},
         lambda: {id(message): _with_small_sums(message, MOST_MAPPED)},
         lambda: _values_without_words(message),
         lambda: _values_of_sums(message),
@@ -98,14 +96,6 @@ def values_of(message: Node, keeps_wide: bool = True) -> Forms:
 def are_written_along(form: Form | None) -> bool:
     """Whether values of edges are written by a walk, or computed of a few such numbers."""
     return isinstance(form, (AlongEdges, Weighed)) or (isinstance(form, Chunked) and form.is_small)
-
-
-def _of_several_maps(message: Node) -> Form:
-    """A network of values, in which rows that edges compute are mapped to rows: written out these are many products."""
-    maps = (node for node in computed_on_edges(message) if node.op == 'linear' and node.width > 1)
-    if all(is_features(node.args[0]) for node in maps):
-        raise Refused('no maps of what edges compute')
-    return _returned(message)
 
 
 def _with_small_sums(message: Node, *most_mapped: int) -> Form:
