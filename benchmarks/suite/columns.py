@@ -69,6 +69,7 @@ COLUMNS |= {
     'break_even': [
         Column('layer', 'layer'),
         Column('adjacency', 'adjacency', optional=True),
+        Column('channels', 'channels', optional=True),
         Column('edges', 'edges', grouped),
         Column('edge_index', 'edge_index'),
         Column('edge_dim', 'edge_dim', optional=True),
@@ -249,8 +250,16 @@ VIEWS: dict[str, View] = {
         [column for column in COLUMNS['break_even'] if column.name != 'edge_dim'],
         lambda row: row.get('edge_dim') is None,
     ),
+    'by widths': View(
+        [column for column in COLUMNS['break_even'] if column.name not in ('edge_index', 'edge_dim')],
+        lambda row: row.get('channels') is not None,
+    ),
     'by features of edges': View(
-        [column for column in COLUMNS['break_even'] if column.name not in ('adjacency', 'edges', 'edge_index')],
+        [
+            column
+            for column in COLUMNS['break_even']
+            if column.name not in ('adjacency', 'channels', 'edges', 'edge_index')
+        ],
         lambda row: row.get('edge_dim') is not None,
     ),
 }

@@ -53,6 +53,7 @@ class Note:
         few: How calls of that kind run along few edges, the bytes of a row, and the products of an edge and of a node;
             None if they do not take them as they come (`pygfuse.conv._layer.few_edges`).
         calls: The last kinds of calls of a compiled layer (`pygfuse.conv._compiled.known_calls`).
+        few_edges: What tells that such a call has few edges (the same file).
         remade: Edges that it makes anew in each call (`pygfuse.graph.remade_edges`); None before any.
     """
 
@@ -65,4 +66,5 @@ class Note:
     kind: Any = None
     few: tuple[Any, int, tuple[int, int]] | None = None
     calls: tuple = ()
+    few_edges: tuple = ()
     remade: Any = None

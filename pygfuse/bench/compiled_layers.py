@@ -24,14 +24,12 @@ from pygfuse.bench import own_modules
 from pygfuse.bench.graph_networks import graph_network
 
 CHANNELS, HEADS, EDGE_DIM, RELATIONS = 64, 4, 8, 4
-# layers that hold a matrix for each edge, or maps of several heads
+# at most, of layers that hold a matrix for each edge, or maps of several heads
 NARROW, HALF = 16, 32
 # of a batch over one graph
 SAMPLES = 4
 GRAPHS = 20
-WIDTHS = {'in_channels': CHANNELS, 'out_channels': CHANNELS}
-ATTENTION = {'in_channels': CHANNELS, 'out_channels': CHANNELS // HEADS, 'heads': HEADS}
-PNA = {**WIDTHS, 'aggregators': ['mean', 'min', 'max', 'std'], 'scalers': ['identity', 'amplification', 'attenuation']}
+PNA = {'aggregators': ['mean', 'min', 'max', 'std'], 'scalers': ['identity', 'amplification', 'attenuation']}
 HEAT = {
     'num_node_types': 2, 'num_edge_types': RELATIONS, 'edge_type_emb_dim': EDGE_DIM, 'edge_dim': EDGE_DIM,
     'edge_attr_emb_dim': EDGE_DIM,
@@ -46,13 +44,13 @@ class CompiledLayer:
     Attributes:
         make: Makes PyG's.
         given: From features of nodes and edges, what ``forward`` takes by name.
-        channels: The width of the features.
+        channels: The width of the features, if it is not that of the layers that were asked for.
         is_wide: Whether PyG's holds so much for each edge that it is measured on the smaller graph.
     """
 
     make: Callable[[], Module]
     given: Callable[[Tensor, Tensor], Mapping[str, Any]] = lambda x, edge_index: {'x': x, 'edge_index': edge_index}
-    channels: int = CHANNELS
+    channels: int | None = None
     is_wide: bool = False
 
 
@@ -73,7 +71,7 @@ def _normal(x: Tensor, edge_index: Tensor) -> Tensor:
 
 
 def _vectors(x: Tensor, edge_index: Tensor) -> Tensor:
-    return torch.randn(x.shape[0], 3 * CHANNELS)
+    return torch.randn(x.shape[0], 3 * x.shape[1])
 
 
 def _of_edges(width: int) -> Callable[[Tensor, Tensor], Tensor]:
@@ -82,7 +80,7 @@ def _of_edges(width: int) -> Callable[[Tensor, Tensor], Tensor]:
 
 def _others(x: Tensor, edge_index: Tensor) -> Tensor:
     # one more, which tells the sets apart
-    return torch.randn(x.shape[0] + 1, CHANNELS)
+    return torch.randn(x.shape[0] + 1, x.shape[1])
 
 
 def _edge_weight(x: Tensor, edge_index: Tensor) -> Tensor:
@@ -122,7 +120,7 @@ def _order(x: Tensor, edge_index: Tensor) -> Tensor:
 
 
 def _states(x: Tensor, edge_index: Tensor) -> Tensor:
-    return torch.randn(GRAPHS, CHANNELS)
+    return torch.randn(GRAPHS, x.shape[1])
 
 
 def _batch(x: Tensor, edge_index: Tensor) -> Tensor:
@@ -142,7 +140,7 @@ def _hypergraph(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
 
 
 def _data(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
-    return {'batch': Data(x, edge_index, torch.randn(edge_index.shape[1], CHANNELS))}
+    return {'batch': Data(x, edge_index, torch.randn(edge_index.shape[1], x.shape[1]))}
 
 
 def _triplets(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
@@ -150,175 +148,202 @@ def _triplets(x: Tensor, edge_index: Tensor) -> Mapping[str, Any]:
     return {'x': x, 'rbf': of_edges, 'sbf': of_angles, 'idx_kj': edge_index[0], 'idx_ji': edge_index[1]}
 
 
-def _network(width: int, out: int = CHANNELS) -> Module:
-    return Sequential(Linear(width, CHANNELS), ReLU(), Linear(CHANNELS, out))
+def attention_of(channels: int) -> dict[str, int]:
+    """The options of attention whose heads are that wide together."""
+    return {'in_channels': channels, 'out_channels': channels // HEADS, 'heads': HEADS}
 
 
-LAYERS: dict[str, CompiledLayer] = {
-    'GAT, own message': CompiledLayer(lambda: own.OwnGAT(CHANNELS, HEADS)),
-    'attention by a network, own message': CompiledLayer(lambda: own.NetworkAttention(CHANNELS), is_wide=True),
-    'EGNN, own message': CompiledLayer(lambda: own.Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
-    'SchNet, own message': CompiledLayer(lambda: own.ContinuousFilter(CHANNELS), _with(pos=_position), is_wide=True),
-    'residual network, own message': CompiledLayer(lambda: own.Residual(CHANNELS), is_wide=True),
-    'GatedGCN, own message': CompiledLayer(
-        lambda: own.GatedEdges(CHANNELS), _with(edge_attr=_of_edges(CHANNELS)), is_wide=True
-    ),
-    'EGNN with gates, own message': CompiledLayer(
-        lambda: own.GatedEquivariant(CHANNELS), _with(pos=_position), is_wide=True
-    ),
-    'equivariant transformer, own message': CompiledLayer(
-        lambda: own.EquivariantTransformer(CHANNELS, HEADS, EDGE_DIM),
-        _with(edge_attr=_of_edges(EDGE_DIM), vector=_vectors, direction=_of_edges(3)),
-        is_wide=True,
-    ),
-    'CompGCN, own message': CompiledLayer(
-        lambda: own.Composition(CHANNELS, RELATIONS), _with(edge_type=_types(RELATIONS), edge_weight=_edge_weight)
-    ),
-    'Simple-HGN, own message': CompiledLayer(
-        lambda: own.AttentionOfTypes(CHANNELS, HEADS, RELATIONS), _with(edge_type=_types(RELATIONS))
-    ),
-    'MPNN, own message': CompiledLayer(
-        lambda: own.MatrixOfEdges(HALF, EDGE_DIM, CHANNELS), _with(edge_attr=_of_edges(EDGE_DIM)), HALF, True
-    ),
-    'friends and foes, own module': CompiledLayer(lambda: own_modules.FriendsAndFoes(CHANNELS), _signed),
-    'scored pairs, own module': CompiledLayer(
-        lambda: own_modules.ScoredPairs(CHANNELS), _with(edge_label_index=_pairs), is_wide=True
-    ),
-    'sparse adjacency, own module': CompiledLayer(lambda: own_modules.SparseAdjacency(CHANNELS), _matrix),
-    'maxima of torch_scatter, own module': CompiledLayer(lambda: own_modules.MaxRelative(CHANNELS), is_wide=True),
-    'normalised states, own module': CompiledLayer(
-        lambda: own_modules.NormalisedStates(CHANNELS), _with(edge_attr=_of_edges(CHANNELS)), is_wide=True
-    ),
-    'gated gradients, own module': CompiledLayer(lambda: own_modules.GatedGradients(CHANNELS, HEADS), is_wide=True),
-    'relational attention, own module': CompiledLayer(
-        lambda: own_modules.RelationalAttention(NARROW, RELATIONS), _with(edge_type=_types(RELATIONS)), NARROW, True
-    ),
-    'directed states, own module': CompiledLayer(
-        lambda: own_modules.DirectedStates(CHANNELS), _with(edge_attr=_of_edges(CHANNELS), back=_order), is_wide=True
-    ),
-    'states of graphs, own module': CompiledLayer(
-        lambda: own_modules.GraphStates(CHANNELS),
-        _with(edge_attr=_of_edges(CHANNELS), state=_states, batch=_batch),
-        is_wide=True,
-    ),
-    'looped gates, own module': CompiledLayer(lambda: own_modules.LoopedGates(CHANNELS, HEADS), is_wide=True),
-    **{
-        f'graph network, {norms} norms, MetaLayer': CompiledLayer(
-            functools.partial(graph_network, CHANNELS, norms),
-            _with(edge_attr=_of_edges(CHANNELS), u=_states, batch=_batch),
+def _network(width: int, channels: int, out: int | None = None) -> Module:
+    return Sequential(Linear(width, channels), ReLU(), Linear(channels, channels if out is None else out))
+
+
+def _of_width(channels: int) -> dict[str, CompiledLayer]:
+    """All layers, of so many channels."""
+    narrow, half = min(channels, NARROW), min(channels, HALF)
+    widths = {'in_channels': channels, 'out_channels': channels}
+    attention = attention_of(channels)
+    return {
+        'GAT, own message': CompiledLayer(lambda: own.OwnGAT(channels, HEADS)),
+        'attention by a network, own message': CompiledLayer(lambda: own.NetworkAttention(channels), is_wide=True),
+        'EGNN, own message': CompiledLayer(lambda: own.Equivariant(channels), _with(pos=_position), is_wide=True),
+        'SchNet, own message': CompiledLayer(
+            lambda: own.ContinuousFilter(channels), _with(pos=_position), is_wide=True
+        ),
+        'residual network, own message': CompiledLayer(lambda: own.Residual(channels), is_wide=True),
+        'GatedGCN, own message': CompiledLayer(
+            lambda: own.GatedEdges(channels), _with(edge_attr=_of_edges(channels)), is_wide=True
+        ),
+        'EGNN with gates, own message': CompiledLayer(
+            lambda: own.GatedEquivariant(channels), _with(pos=_position), is_wide=True
+        ),
+        'equivariant transformer, own message': CompiledLayer(
+            lambda: own.EquivariantTransformer(channels, HEADS, EDGE_DIM),
+            _with(edge_attr=_of_edges(EDGE_DIM), vector=_vectors, direction=_of_edges(3)),
             is_wide=True,
-        )
-        for norms in range(4)
-    },
-    'sensor signals, own module': CompiledLayer(
-        lambda: own_modules.SensorSignals(CHANNELS // SAMPLES), _signals, is_wide=True
-    ),
-    'EGNN, own module': CompiledLayer(lambda: own_modules.Equivariant(CHANNELS), _with(pos=_position), is_wide=True),
-    'network, own module': CompiledLayer(lambda: own_modules.Network(CHANNELS), is_wide=True),
-    'attention, own module': CompiledLayer(lambda: own_modules.Attention(CHANNELS, HEADS), is_wide=True),
-    'hops, own module': CompiledLayer(lambda: own_modules.Hops(CHANNELS)),
-    'links, own module': CompiledLayer(lambda: own_modules.Links(CHANNELS)),
-    'sparse attention, own module': CompiledLayer(
-        lambda: own_modules.SparseAttention(CHANNELS, HEADS), _data, is_wide=True
-    ),
-    'edge states, own module': CompiledLayer(lambda: own_modules.EdgeStates(CHANNELS, HEADS), _data, is_wide=True),
-    'tracks, own module': CompiledLayer(
-        lambda: own_modules.Tracks(CHANNELS), _with(edge_attr=_of_edges(CHANNELS)), is_wide=True
-    ),
-    'both ways, own module': CompiledLayer(
-        lambda: own_modules.WeighedBothWays(CHANNELS), _with(edge_weight=_edge_weight)
-    ),
-    'cross attention, own module': CompiledLayer(
-        lambda: own_modules.CrossAttention(CHANNELS, HEADS), _with(others=_others), is_wide=True
-    ),
-    'links between sets, own module': CompiledLayer(own_modules.LinksBetween, _with(others=_others)),
-    'hyperedges, own module': CompiledLayer(lambda: own_modules.Hyperedges(CHANNELS), _with(others=_others)),
-    'chosen edges, own module': CompiledLayer(
-        lambda: of_made_edges.ChosenEdges(CHANNELS), _with(edge_type=_types(RELATIONS))
-    ),
-    'relations, own module': CompiledLayer(
-        lambda: of_made_edges.Relations(CHANNELS, RELATIONS), _with(edge_type=_types(RELATIONS))
-    ),
-    'both directions, own module': CompiledLayer(
-        lambda: of_made_edges.BothDirections(CHANNELS), _with(edge_weight=_edge_weight), is_wide=True
-    ),
-    'loops behind, own module': CompiledLayer(
-        lambda: of_made_edges.LoopsBehind(CHANNELS), _with(edge_weight=_edge_weight)
-    ),
-    'sparse matrix, own module': CompiledLayer(of_made_edges.SparseMatrix),
-    "DimeNet's InteractionBlock": CompiledLayer(
-        lambda: InteractionBlock(CHANNELS, EDGE_DIM, 7, 6, 1, 2, F.silu), _triplets, is_wide=True
-    ),
-    'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
-    'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**WIDTHS, num_stacks=2, num_layers=2)),
-    'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**WIDTHS, K=3)),
-    'ClusterGCNConv': CompiledLayer(lambda: pyg.ClusterGCNConv(**WIDTHS)),
-    'EGConv': CompiledLayer(lambda: pyg.EGConv(**WIDTHS, num_heads=HEADS, aggregators=['symnorm', 'max', 'mean'])),
-    'FeaStConv': CompiledLayer(lambda: pyg.FeaStConv(**WIDTHS, heads=HEADS), is_wide=True),
-    'FiLMConv': CompiledLayer(
-        lambda: pyg.FiLMConv(**WIDTHS, num_relations=RELATIONS), _with(edge_type=_types(RELATIONS))
-    ),
-    'GCN2Conv': CompiledLayer(lambda: pyg.GCN2Conv(CHANNELS, alpha=0.1), _with(x_0=_features)),
-    'GENConv': CompiledLayer(lambda: pyg.GENConv(**WIDTHS, learn_t=True)),
-    'GatedGraphConv': CompiledLayer(lambda: pyg.GatedGraphConv(CHANNELS, num_layers=3)),
-    'GeneralConv': CompiledLayer(lambda: pyg.GeneralConv(**WIDTHS, attention=True, heads=HEADS), is_wide=True),
-    'HANConv': CompiledLayer(lambda: pyg.HANConv(CHANNELS, CHANNELS, METADATA, heads=HEADS), _typed),
-    'HEATConv': CompiledLayer(
-        lambda: pyg.HEATConv(CHANNELS, CHANNELS // HEADS, heads=HEADS, **HEAT),
-        _with(node_type=_node_types, edge_type=_types(RELATIONS), edge_attr=_of_edges(EDGE_DIM)),
-        is_wide=True,
-    ),
-    'HypergraphConv': CompiledLayer(lambda: pyg.HypergraphConv(**WIDTHS), _hypergraph),
-    'LEConv': CompiledLayer(lambda: pyg.LEConv(**WIDTHS)),
-    'LGConv': CompiledLayer(pyg.LGConv),
-    'MFConv': CompiledLayer(lambda: pyg.MFConv(**WIDTHS)),
-    'MixHopConv': CompiledLayer(lambda: pyg.MixHopConv(**WIDTHS)),
-    'NNConv': CompiledLayer(
-        lambda: pyg.NNConv(NARROW, NARROW, Linear(EDGE_DIM, NARROW * NARROW)),
-        _with(edge_attr=_of_edges(EDGE_DIM)),
-        NARROW,
-        True,
-    ),
-    'NNConv, network': CompiledLayer(
-        lambda: pyg.NNConv(HALF, HALF, Sequential(Linear(EDGE_DIM, CHANNELS), ReLU(), Linear(CHANNELS, HALF * HALF))),
-        _with(edge_attr=_of_edges(EDGE_DIM)),
-        HALF,
-        True,
-    ),
-    # longer paths are powers of the adjacency, which PyG multiplies out
-    'PANConv': CompiledLayer(lambda: pyg.PANConv(**WIDTHS, filter_size=1), is_wide=True),
-    'PDNConv': CompiledLayer(
-        lambda: pyg.PDNConv(**WIDTHS, edge_dim=EDGE_DIM, hidden_channels=NARROW), _with(edge_attr=_of_edges(EDGE_DIM))
-    ),
-    'PNAConv': CompiledLayer(lambda: pyg.PNAConv(**PNA, deg=torch.ones(100, dtype=torch.int64)), is_wide=True),
-    'PPFConv': CompiledLayer(
-        lambda: pyg.PPFConv(_network(CHANNELS + 4), add_self_loops=False),
-        _with(pos=_position, normal=_normal),
-        is_wide=True,
-    ),
-    'PointGNNConv': CompiledLayer(
-        lambda: pyg.PointGNNConv(_network(CHANNELS, 3), Linear(CHANNELS + 3, CHANNELS), _network(CHANNELS)),
-        _with(pos=_position),
-    ),
-    'PointNetConv': CompiledLayer(
-        lambda: pyg.PointNetConv(_network(CHANNELS + 3), add_self_loops=False), _with(pos=_position), is_wide=True
-    ),
-    'PointTransformerConv': CompiledLayer(
-        lambda: pyg.PointTransformerConv(**WIDTHS), _with(pos=_position), is_wide=True
-    ),
-    'PointTransformerConv, networks': CompiledLayer(
-        lambda: pyg.PointTransformerConv(**WIDTHS, pos_nn=_network(3), attn_nn=_network(CHANNELS)),
-        _with(pos=_position),
-        is_wide=True,
-    ),
-    'SGConv': CompiledLayer(lambda: pyg.SGConv(**WIDTHS, K=2)),
-    'SSGConv': CompiledLayer(lambda: pyg.SSGConv(**WIDTHS, alpha=0.1, K=4)),
-    'SignedConv': CompiledLayer(lambda: pyg.SignedConv(**WIDTHS, first_aggr=True), _signed),
-    'SimpleConv': CompiledLayer(lambda: pyg.SimpleConv('mean')),
-    'SuperGATConv': CompiledLayer(lambda: pyg.SuperGATConv(**ATTENTION), is_wide=True),
-    'TAGConv': CompiledLayer(lambda: pyg.TAGConv(**WIDTHS)),
-    'WLConvContinuous': CompiledLayer(pyg.WLConvContinuous, _with(edge_weight=_edge_weight)),
-}
+        ),
+        'CompGCN, own message': CompiledLayer(
+            lambda: own.Composition(channels, RELATIONS), _with(edge_type=_types(RELATIONS), edge_weight=_edge_weight)
+        ),
+        'Simple-HGN, own message': CompiledLayer(
+            lambda: own.AttentionOfTypes(channels, HEADS, RELATIONS), _with(edge_type=_types(RELATIONS))
+        ),
+        'MPNN, own message': CompiledLayer(
+            lambda: own.MatrixOfEdges(half, EDGE_DIM, channels), _with(edge_attr=_of_edges(EDGE_DIM)), half, True
+        ),
+        'friends and foes, own module': CompiledLayer(lambda: own_modules.FriendsAndFoes(channels), _signed),
+        'scored pairs, own module': CompiledLayer(
+            lambda: own_modules.ScoredPairs(channels), _with(edge_label_index=_pairs), is_wide=True
+        ),
+        'sparse adjacency, own module': CompiledLayer(lambda: own_modules.SparseAdjacency(channels), _matrix),
+        'maxima of torch_scatter, own module': CompiledLayer(lambda: own_modules.MaxRelative(channels), is_wide=True),
+        'normalised states, own module': CompiledLayer(
+            lambda: own_modules.NormalisedStates(channels), _with(edge_attr=_of_edges(channels)), is_wide=True
+        ),
+        'gated gradients, own module': CompiledLayer(lambda: own_modules.GatedGradients(channels, HEADS), is_wide=True),
+        'relational attention, own module': CompiledLayer(
+            lambda: own_modules.RelationalAttention(narrow, RELATIONS), _with(edge_type=_types(RELATIONS)), narrow, True
+        ),
+        'directed states, own module': CompiledLayer(
+            lambda: own_modules.DirectedStates(channels),
+            _with(edge_attr=_of_edges(channels), back=_order),
+            is_wide=True,
+        ),
+        'states of graphs, own module': CompiledLayer(
+            lambda: own_modules.GraphStates(channels),
+            _with(edge_attr=_of_edges(channels), state=_states, batch=_batch),
+            is_wide=True,
+        ),
+        'looped gates, own module': CompiledLayer(lambda: own_modules.LoopedGates(channels, HEADS), is_wide=True),
+        **{
+            f'graph network, {norms} norms, MetaLayer': CompiledLayer(
+                functools.partial(graph_network, channels, norms),
+                _with(edge_attr=_of_edges(channels), u=_states, batch=_batch),
+                is_wide=True,
+            )
+            for norms in range(4)
+        },
+        'sensor signals, own module': CompiledLayer(
+            lambda: own_modules.SensorSignals(channels // SAMPLES), _signals, is_wide=True
+        ),
+        'EGNN, own module': CompiledLayer(
+            lambda: own_modules.Equivariant(channels), _with(pos=_position), is_wide=True
+        ),
+        'network, own module': CompiledLayer(lambda: own_modules.Network(channels), is_wide=True),
+        'attention, own module': CompiledLayer(lambda: own_modules.Attention(channels, HEADS), is_wide=True),
+        'hops, own module': CompiledLayer(lambda: own_modules.Hops(channels)),
+        'links, own module': CompiledLayer(lambda: own_modules.Links(channels)),
+        'sparse attention, own module': CompiledLayer(
+            lambda: own_modules.SparseAttention(channels, HEADS), _data, is_wide=True
+        ),
+        'edge states, own module': CompiledLayer(lambda: own_modules.EdgeStates(channels, HEADS), _data, is_wide=True),
+        'tracks, own module': CompiledLayer(
+            lambda: own_modules.Tracks(channels), _with(edge_attr=_of_edges(channels)), is_wide=True
+        ),
+        'both ways, own module': CompiledLayer(
+            lambda: own_modules.WeighedBothWays(channels), _with(edge_weight=_edge_weight)
+        ),
+        'cross attention, own module': CompiledLayer(
+            lambda: own_modules.CrossAttention(channels, HEADS), _with(others=_others), is_wide=True
+        ),
+        'links between sets, own module': CompiledLayer(own_modules.LinksBetween, _with(others=_others)),
+        'hyperedges, own module': CompiledLayer(lambda: own_modules.Hyperedges(channels), _with(others=_others)),
+        'chosen edges, own module': CompiledLayer(
+            lambda: of_made_edges.ChosenEdges(channels), _with(edge_type=_types(RELATIONS))
+        ),
+        'relations, own module': CompiledLayer(
+            lambda: of_made_edges.Relations(channels, RELATIONS), _with(edge_type=_types(RELATIONS))
+        ),
+        'both directions, own module': CompiledLayer(
+            lambda: of_made_edges.BothDirections(channels), _with(edge_weight=_edge_weight), is_wide=True
+        ),
+        'loops behind, own module': CompiledLayer(
+            lambda: of_made_edges.LoopsBehind(channels), _with(edge_weight=_edge_weight)
+        ),
+        'sparse matrix, own module': CompiledLayer(of_made_edges.SparseMatrix),
+        "DimeNet's InteractionBlock": CompiledLayer(
+            lambda: InteractionBlock(channels, EDGE_DIM, 7, 6, 1, 2, F.silu), _triplets, is_wide=True
+        ),
+        'APPNP': CompiledLayer(lambda: pyg.APPNP(K=10, alpha=0.1)),
+        'ARMAConv': CompiledLayer(lambda: pyg.ARMAConv(**widths, num_stacks=2, num_layers=2)),
+        'ChebConv': CompiledLayer(lambda: pyg.ChebConv(**widths, K=3)),
+        'ClusterGCNConv': CompiledLayer(lambda: pyg.ClusterGCNConv(**widths)),
+        'EGConv': CompiledLayer(lambda: pyg.EGConv(**widths, num_heads=HEADS, aggregators=['symnorm', 'max', 'mean'])),
+        'FeaStConv': CompiledLayer(lambda: pyg.FeaStConv(**widths, heads=HEADS), is_wide=True),
+        'FiLMConv': CompiledLayer(
+            lambda: pyg.FiLMConv(**widths, num_relations=RELATIONS), _with(edge_type=_types(RELATIONS))
+        ),
+        'GCN2Conv': CompiledLayer(lambda: pyg.GCN2Conv(channels, alpha=0.1), _with(x_0=_features)),
+        'GENConv': CompiledLayer(lambda: pyg.GENConv(**widths, learn_t=True)),
+        'GatedGraphConv': CompiledLayer(lambda: pyg.GatedGraphConv(channels, num_layers=3)),
+        'GeneralConv': CompiledLayer(lambda: pyg.GeneralConv(**widths, attention=True, heads=HEADS), is_wide=True),
+        'HANConv': CompiledLayer(lambda: pyg.HANConv(channels, channels, METADATA, heads=HEADS), _typed),
+        'HEATConv': CompiledLayer(
+            lambda: pyg.HEATConv(channels, channels // HEADS, heads=HEADS, **HEAT),
+            _with(node_type=_node_types, edge_type=_types(RELATIONS), edge_attr=_of_edges(EDGE_DIM)),
+            is_wide=True,
+        ),
+        'HypergraphConv': CompiledLayer(lambda: pyg.HypergraphConv(**widths), _hypergraph),
+        'LEConv': CompiledLayer(lambda: pyg.LEConv(**widths)),
+        'LGConv': CompiledLayer(pyg.LGConv),
+        'MFConv': CompiledLayer(lambda: pyg.MFConv(**widths)),
+        'MixHopConv': CompiledLayer(lambda: pyg.MixHopConv(**widths)),
+        'NNConv': CompiledLayer(
+            lambda: pyg.NNConv(narrow, narrow, Linear(EDGE_DIM, narrow * narrow)),
+            _with(edge_attr=_of_edges(EDGE_DIM)),
+            narrow,
+            True,
+        ),
+        'NNConv, network': CompiledLayer(
+            lambda: pyg.NNConv(
+                half, half, Sequential(Linear(EDGE_DIM, channels), ReLU(), Linear(channels, half * half))
+            ),
+            _with(edge_attr=_of_edges(EDGE_DIM)),
+            half,
+            True,
+        ),
+        # longer paths are powers of the adjacency, which PyG multiplies out
+        'PANConv': CompiledLayer(lambda: pyg.PANConv(**widths, filter_size=1), is_wide=True),
+        'PDNConv': CompiledLayer(
+            lambda: pyg.PDNConv(**widths, edge_dim=EDGE_DIM, hidden_channels=narrow),
+            _with(edge_attr=_of_edges(EDGE_DIM)),
+        ),
+        'PNAConv': CompiledLayer(
+            lambda: pyg.PNAConv(**widths, **PNA, deg=torch.ones(100, dtype=torch.int64)), is_wide=True
+        ),
+        'PPFConv': CompiledLayer(
+            lambda: pyg.PPFConv(_network(channels + 4, channels), add_self_loops=False),
+            _with(pos=_position, normal=_normal),
+            is_wide=True,
+        ),
+        'PointGNNConv': CompiledLayer(
+            lambda: pyg.PointGNNConv(
+                _network(channels, channels, 3), Linear(channels + 3, channels), _network(channels, channels)
+            ),
+            _with(pos=_position),
+        ),
+        'PointNetConv': CompiledLayer(
+            lambda: pyg.PointNetConv(_network(channels + 3, channels), add_self_loops=False),
+            _with(pos=_position),
+            is_wide=True,
+        ),
+        'PointTransformerConv': CompiledLayer(
+            lambda: pyg.PointTransformerConv(**widths), _with(pos=_position), is_wide=True
+        ),
+        'PointTransformerConv, networks': CompiledLayer(
+            lambda: pyg.PointTransformerConv(
+                **widths, pos_nn=_network(3, channels), attn_nn=_network(channels, channels)
+            ),
+            _with(pos=_position),
+            is_wide=True,
+        ),
+        'SGConv': CompiledLayer(lambda: pyg.SGConv(**widths, K=2)),
+        'SSGConv': CompiledLayer(lambda: pyg.SSGConv(**widths, alpha=0.1, K=4)),
+        'SignedConv': CompiledLayer(lambda: pyg.SignedConv(**widths, first_aggr=True), _signed),
+        'SimpleConv': CompiledLayer(lambda: pyg.SimpleConv('mean')),
+        'SuperGATConv': CompiledLayer(lambda: pyg.SuperGATConv(**attention), is_wide=True),
+        'TAGConv': CompiledLayer(lambda: pyg.TAGConv(**widths)),
+        'WLConvContinuous': CompiledLayer(pyg.WLConvContinuous, _with(edge_weight=_edge_weight)),
+    }
 
 
 _PACKAGES = {'PANConv': 'torch_sparse', 'maxima of torch_scatter, own module': 'torch_scatter'}
@@ -330,7 +355,8 @@ def fused_copy(plain: Module) -> Module:
     return pygfuse.fuse(copy.deepcopy(plain), include=[type(plain), *layers])
 
 
-def layers() -> dict[str, CompiledLayer]:
-    """All of them, but for those of a package that is not there."""
+def layers(channels: int = CHANNELS) -> dict[str, CompiledLayer]:
+    """All of them, of so many channels, but for those of a package that is not there."""
     missing = {name for name, package in _PACKAGES.items() if importlib.util.find_spec(package) is None}
-    return {name: layer for name, layer in LAYERS.items() if name not in missing}
+    made = {name: layer for name, layer in _of_width(channels).items() if name not in missing}
+    return {name: dataclasses.replace(layer, channels=layer.channels or channels) for name, layer in made.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pygfuse.mapping import records
 
 # of rows that are read and written: up to so many, adding edges as they come takes less than what has to be done first
@@ -34,14 +36,23 @@ MOST_OF_SUMS = 2**16
 MOST_OF_NETWORKS = 2**16
 # the same, where what is normalised over edges, or what several reductions read, is in memory
 MOST_OF_NETWORKS_KEPT = 2**18
-# numbers in a matrix for each edge: up to so many, PyG's product with these takes less than products added up first
+# numbers in all matrices of edges: up to so many, PyG's product with these takes less than products added up first
 MOST_OF_MATRICES = 2**18
+# the same of narrow matrices, and edges of however few numbers their matrices are
+MOST_OF_NARROW_MATRICES = 3 * 2**15
+MOST_OF_NARROWEST_MATRICES = 3 * 2**9
+# the same of a sum that is weighed by a number for each edge; several at once share it
+MOST_OF_A_WEIGHED_SUM = 2**9
+# the same, by what both sides take (`fewest_of_work`)
+MOST_OF_WORK = 3 * 2**11
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
 MOST_OF_CHUNKED_BYTES = 2**27
 # how many times as many where operators on chunks compute much of it more often still
 _CHUNKED_AGAIN = 8
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
+# of rows of edges: up to so many, PyG's operators take less than a layer that maps rows by types
+MOST_OF_TYPES_BYTES = 2**20
 # the same of what torch.compile makes of PyG's operators
 MOST_OF_COMPILED = 2**12
 # the same where an edge is much work, by a softmax or a network
@@ -162,6 +173,7 @@ def are_listed(num_edges: int) -> bool:
 def fewest_of(
     is_long: bool = False,
     is_short: bool = False,
+    is_weighed: bool = False,
     is_normalised: bool = False,
     is_several: bool = False,
     is_returned: bool = False,
@@ -176,6 +188,7 @@ def fewest_of(
     Args:
         is_long: Whether that is many functions in Python: a network's, or operators on nodes.
         is_short: Whether PyG's are few.
+        is_weighed: Whether that is a sum that is weighed by a number for each edge.
         is_normalised: Whether something is normalised over edges, which operators of torch compute.
         is_several: Whether several forms run one after the other, networks among them.
         is_returned: Whether values of edges are returned.
@@ -195,6 +208,7 @@ def fewest_of(
     limits = (
         (is_long, MOST_OF_OPERATORS),
         (is_short, MOST_OF_ONE_OPERATOR),
+        (is_weighed, MOST_OF_A_WEIGHED_SUM),
         (is_normalised or is_several, MOST_OF_NORMALISED * _NORMALISED[again]),
         (is_normalised and is_several, MOST_OF_SEVERAL_NORMALISED),
         (is_normalised and is_computed_again, MOST_OF_NORMALISED_AGAIN),
@@ -215,11 +229,13 @@ def fewest_of_matrices(numbers: int, is_differentiated: bool) -> int:
         is_differentiated: Whether there will be gradients, of which PyG's operators take more.
 
     Example:
-        >>> fewest_of_matrices(64 * 64, True), fewest_of_matrices(64 * 64, False), fewest_of_matrices(8 * 8, True)
-        (65, 129, 257)
+        >>> fewest_of_matrices(16 * 16, True), fewest_of_matrices(16 * 16, False), fewest_of_matrices(4 * 4, True)
+        (385, 769, 1537)
     """
-    most, edges = MOST_OF_MATRICES // max(numbers, 1), MOST_OF_OPERATORS
-    return (min(edges, most) if is_differentiated else min(4 * edges, 2 * most)) + 1
+    numbers = max(numbers, 1)
+    narrow = min(MOST_OF_NARROW_MATRICES // numbers, MOST_OF_NARROWEST_MATRICES)
+    most = max(narrow, min(MOST_OF_MATRICES // numbers, MOST_OF_OPERATORS))
+    return (most if is_differentiated else 2 * most) + 1
 
 
 def fewest_of_sums(width: int) -> int:
@@ -249,6 +265,61 @@ def fewest_of_networks(width: int, is_kept: bool = False) -> int:
     return (MOST_OF_NETWORKS_KEPT if is_kept else MOST_OF_NETWORKS) // max(width, 1) + 1
 
 
+class Work(NamedTuple):
+    """What walks, and operators of nodes around them, stand for, counted.
+
+    Attributes:
+        captured: PyG's operators; a softmax is `OPERATORS_OF_A_SOFTMAX`.
+        on_edges: Those of them that are on edges.
+        numbers: How many numbers of an edge they have in memory.
+        operations: How many additions, multiplications and functions they compute for an edge.
+        operators: Operators of nodes that are left.
+        views: Slices and other views of nodes that are left.
+        walks: Walks over the edges.
+        operands: What they read.
+        returned: Those that give a value for each edge.
+        sets: Sets of edges; one more where it makes them anew in each call.
+        is_of_a_module: Whether it is a module's, whose arguments are looked at in each call.
+    """
+
+    captured: int
+    on_edges: int
+    numbers: int
+    operations: int
+    operators: int
+    views: int
+    walks: int
+    operands: int
+    returned: int
+    sets: int
+    is_of_a_module: bool
+
+
+# a maximum, differences, exponentials, a sum, its rows and quotients
+OPERATORS_OF_A_SOFTMAX = 6
+
+
+def fewest_of_work(work: Work) -> int:
+    """From how many edges on PyG's operators take more, by what each side takes for however few, and PyG's for an edge.
+
+    Fitted to training steps along 100 to 5,000 edges, in us.
+
+    Args:
+        work: What it is about.
+
+    Example:
+        >>> attention = Work(16, 11, 208, 212, 6, 0, 1, 3, 0, 1, False)
+        >>> fewest_of_work(attention), fewest_of_work(attention._replace(operands=11, operators=21, views=5))
+        (1, 3954)
+    """
+    ours = 4.5 * work.operands + 19 * work.operators + 35 * work.views + 135 * work.returned + 440 * (work.sets - 1)
+    ours += 55 if work.is_of_a_module else 0
+    theirs = 7 * work.captured + 50
+    an_edge = 0.0087 * work.walks + 0.0054 * work.on_edges + 0.00022 * work.numbers + 0.0000135 * work.operations
+    most = (ours - theirs) / an_edge
+    return int(min(max(most, 0), MOST_OF_WORK)) + 1
+
+
 def fewest_of_chunks(row_bytes: int, is_computed_again: bool = False) -> int:
     """From how many edges on PyG's operators take more than operators on chunks of edges, for the memory they take.
 
@@ -274,6 +345,20 @@ def fewest_compiled(is_much_work: bool) -> int:
         (4097, 1025)
     """
     return (MOST_OF_COMPILED_WORK if is_much_work else MOST_OF_COMPILED) + 1
+
+
+def are_few_of_types(num_edges: int, row_bytes: int) -> bool:
+    """Whether PyG's operators take less than a layer that maps rows by types, which is many operators of nodes.
+
+    Args:
+        num_edges: Number of edges.
+        row_bytes: Of a row, see `counted_bytes`.
+
+    Example:
+        >>> are_few_of_types(4000, 256), are_few_of_types(4000, 1024)
+        (True, False)
+    """
+    return 0 < num_edges * row_bytes <= MOST_OF_TYPES_BYTES
 
 
 def are_at_once(num_edges: int, row_bytes: int) -> bool:

@@ -191,6 +191,7 @@ def test_other_numbers_of_nodes_and_edges_compile_once_more():
 @pytest.mark.usefixtures('by_pyg')
 def test_few_edges_run_what_torch_makes_of_operators(monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_COMPILED', 60)
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_WORK', 0)
     conv, fused, _ = _examples()
     compiled = traced(fused)
     for edges, is_fused in ((40, False), (50, False), (70, True), (100, True)):

@@ -97,10 +97,20 @@ def test_gradients_are_those_of_pyg(name):
 
 
 def test_sums_of_sources_are_fused_however_few():
-    conv = pygfuse.fuse(pyg.LGConv())
+    conv = pygfuse.fuse(pyg.SimpleConv())
     for _ in range(2):
         conv(**_given(FEW))
         assert conv.note.reason is None
+
+
+@pytest.mark.parametrize('make', [pyg.LGConv, lambda: pyg.SGConv(8, 8, K=2), lambda: pyg.APPNP(2, 0.1)])
+def test_weighed_sums_along_up_to_512(make):
+    conv, plain = pygfuse.fuse(make()), make()
+    plain.load_state_dict(conv.state_dict())
+    for num_edges, is_fused in ((FEW, False), (400, False), (600, True), (FEW, False)):
+        given = _given(num_edges)
+        torch.testing.assert_close(conv(**given), plain(**given), rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert (conv.note.reason is None) == is_fused
 
 
 def test_a_hook_is_called_where_an_earlier_call_ran_by_pyg():

@@ -187,7 +187,7 @@ def test_fuse_swaps_it():
     assert type(pygfuse.fuse(pyg.HANConv(8, 8, METADATA))) is HANConv
 
 
-@pytest.mark.usefixtures('at_once')
+@pytest.mark.usefixtures('by_pyg')
 def test_few_edges_run_pyg_s_path():
     torch.manual_seed(0)
     plain = pyg.HANConv(**OPTIONS)

@@ -185,7 +185,7 @@ def test_fuse_swaps_it():
     assert type(pygfuse.fuse(pyg.HEATConv(**OPTIONS))) is HEATConv
 
 
-@pytest.mark.usefixtures('at_once')
+@pytest.mark.usefixtures('by_pyg')
 def test_few_edges_run_pyg_s_path():
     torch.manual_seed(0)
     plain = pyg.HEATConv(**OPTIONS)

@@ -6,6 +6,41 @@ from tests.mutations.mutation import Mutation
 
 OF_COMPILED_CALLS = (
     Mutation(
+        'few edges that are told of other widths',
+        'conv/_compiled/known_calls.py',
+        'adjacency.device == self.device and _widths_of(kwargs) == self.widths',
+        'adjacency.device == self.device',
+        'tests/conv/compiled/test_known_calls.py -k looked_at_again',
+    ),
+    Mutation(
+        'few edges that are told in another mode',
+        'conv/_compiled/known_calls.py',
+        'return state == self.state and adjacency.device',
+        'return adjacency.device',
+        'tests/conv/compiled/test_known_calls.py -k looked_at_again',
+    ),
+    Mutation(
+        'few edges of several copies',
+        'conv/_compiled/known_calls.py',
+        'return (plan.fewest_edges - 1) // count + 1 if plan.are_sums else 0',
+        'return plan.fewest_edges if plan.are_sums else 0',
+        'tests/mapping/test_few_edges.py -k copies',
+    ),
+    Mutation(
+        'sets of edges that take nothing',
+        'mapping/few_edges.py',
+        ' + 440 * (work.sets - 1)',
+        '',
+        'tests/mapping/test_few_edges.py -k "sets or however_few"',
+    ),
+    Mutation(
+        'classes that are asked for more than an attribute',
+        'compiler/capture/surroundings.py',
+        'if type(found) is type and name in read.for_attributes and not',
+        'if type(found) is type and not',
+        'tests/compiler/capture/test_surroundings.py -k cannot_be_guarded',
+    ),
+    Mutation(
         'few edges of calls of no kind',
         'conv/_compiled/compiled_conv.py',
         'if not isinstance(plan, str) and call.edges.num_edges < fewest_edges_of(plan, call):',

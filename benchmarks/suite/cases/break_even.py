@@ -1,14 +1,15 @@
 """From how many edges on a fused layer is faster than PyG's, and up to how wide features of edges.
 
-A training step (forward and backward, gradients of inputs and parameters) of one layer, 64 to 4 x 16 channels, on
-random graphs of ten edges a node or as many as asked for: with the same ``edge_index`` in each step, and with a new
-one, as from a loader, whose edges are sorted anew. Then layers with features of edges, whose linear map belongs to the
-step. Layers that are compiled (`pygfuse.bench.compiled_layers`), too, where they are named, or all by ``compiled``.
-Other kinds of adjacencies, too: of these each edge is there once, and none is a self-loop.
+A training step (forward and backward, gradients of inputs and parameters) of one layer, 64 to 4 x 16 channels or other
+widths that are asked for, on random graphs of ten edges a node or as many as asked for: with the same ``edge_index`` in
+each step, and with a new one, as from a loader, whose edges are sorted anew. Then layers with features of edges, whose
+linear map belongs to the step. Layers that are compiled (`pygfuse.bench.compiled_layers`), too, where they are named,
+or all by ``compiled``. Other kinds of adjacencies, too: of these each edge is there once, and none is a self-loop.
 All sides in turn, in one process; medians in ms with the quartiles in brackets.
 
     python benchmarks/break_even.py
     python benchmarks/break_even.py --convs compiled --edges 100 1000 10000 --neighbours 4 --edge-features --in-a-row 20
+    python benchmarks/break_even.py --convs compiled --channels 8 32 128 --which "the same" --edge-features
     python benchmarks/break_even.py --convs GCNConv SGConv --adjacency SparseTensor csr EdgeIndex --edge-features
 """
 
@@ -36,6 +37,7 @@ from pygfuse.bench.layers import IN_CHANNELS, Layer, Training, check_fused, laye
 from pygfuse.bench.timing import Step
 
 HEADS, CHANNELS = 4, 16
+WHICH = ['the same', 'new']
 # beyond so many edges PyG's steps take long
 FEW_REPEATS_FROM = 50_000
 
@@ -65,6 +67,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(repeats=100)
     parser.add_argument('--convs', nargs='*', default=['GCNConv', 'GINConv', 'GATConv'], help='which layers')
     parser.add_argument('--edges', nargs='*', type=int, default=[100, 1_000, 10_000, 100_000])
+    parser.add_argument('--channels', nargs='*', type=int, default=[HEADS * CHANNELS], help='widths, of all heads')
+    parser.add_argument('--which', nargs='*', choices=WHICH, default=WHICH, help='whether edges are met again')
     parser.add_argument('--neighbours', type=int, default=10, help='edges of each node')
     parser.add_argument('--adjacency', nargs='*', choices=['edge_index', *ADJACENCIES], default=['edge_index'])
     parser.add_argument('--edge-features', nargs='*', type=int, default=[8, 32, 64, 256])
@@ -87,9 +91,11 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
     for layer in [*compiled_layers()] if options.convs == ['compiled'] else options.convs:
         for kind in options.adjacency:
             of_kind = {} if kind == 'edge_index' else {'adjacency': kind}
-            for edges in options.edges:
-                for which in ('the same', 'new'):
-                    yield {'layer': layer, **of_kind, 'edges': edges, 'edge_index': which}
+            for channels in options.channels:
+                of_width = {} if channels == HEADS * CHANNELS else {'channels': channels}
+                for edges in options.edges:
+                    for which in options.which:
+                        yield {'layer': layer, **of_kind, **of_width, 'edges': edges, 'edge_index': which}
     for layer in with_edge_features(1):
         for size in options.edge_features:
             yield {'layer': layer, 'edges': options.most_edges, 'edge_index': 'the same', 'edge_dim': size}
@@ -104,7 +110,13 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
     quick={'edges': [100], 'edge_features': [8], 'most_edges': 500},
 )
 def break_even(
-    options: Options, layer: str, edges: int, edge_index: str, edge_dim: int = 0, adjacency: str = 'edge_index'
+    options: Options,
+    layer: str,
+    edges: int,
+    edge_index: str,
+    edge_dim: int = 0,
+    adjacency: str = 'edge_index',
+    channels: int = HEADS * CHANNELS,
 ) -> Measurement:
     """One layer on one graph."""
     pairs, nodes = power_law(max(edges // options.neighbours, 2), edges)
@@ -112,7 +124,7 @@ def break_even(
         pairs = coalesce(remove_self_loops(pairs)[0], num_nodes=nodes, sort_by_row=False)
     made = ADJACENCIES.get(adjacency, lambda pairs, nodes: pairs)
     of_layer = _compiled if layer in compiled_layers() else _written
-    plain, fused, step_of, take_edges = of_layer(layer, pairs, nodes, edge_dim)
+    plain, fused, step_of, take_edges = of_layer(layer, pairs, nodes, edge_dim, channels)
     take_edges(made(pairs, nodes))
 
     def next_edges() -> None:
@@ -132,9 +144,9 @@ def break_even(
 Sides = tuple[Module, Module, Callable[[Module], Callable[[], None]], Callable[[Any], None]]
 
 
-def _written(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
+def _written(layer: str, pairs: Tensor, nodes: int, edge_dim: int, channels: int) -> Sides:
     """Both sides of a layer that is written, its training step, and what gives it other edges."""
-    made = (with_edge_features(edge_dim) if edge_dim else layers(HEADS, CHANNELS))[layer]
+    made = (with_edge_features(edge_dim) if edge_dim else layers(HEADS, channels // HEADS, channels))[layer]
     plain, fused = made.pair()
     training = Training(made, pairs, nodes)
     grad = torch.randn_like(training.forward(plain))
@@ -146,9 +158,9 @@ def _written(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
     )
 
 
-def _compiled(layer: str, pairs: Tensor, nodes: int, edge_dim: int) -> Sides:
+def _compiled(layer: str, pairs: Tensor, nodes: int, edge_dim: int, channels: int) -> Sides:
     """The same of one that is compiled."""
-    made = compiled_layers()[layer]
+    made = compiled_layers(channels)[layer]
     plain = made.make()
     fused = fused_copy(plain)
     x = torch.randn(nodes, made.channels, requires_grad=True)

@@ -24,7 +24,7 @@ from torch.nn import Module
 import pygfuse
 from pygfuse.bench.by_torch import compiled_step
 from pygfuse.bench.case import RATIOS, Measurement, Options, benchmark
-from pygfuse.bench.compiled_layers import ATTENTION, CHANNELS, fused_copy, layers
+from pygfuse.bench.compiled_layers import CHANNELS, attention_of, fused_copy, layers
 from pygfuse.bench.datasets import amazon, tolokers
 from pygfuse.bench.graphs import GraphData, power_law
 from pygfuse.bench.layers import check_fused, product
@@ -109,7 +109,7 @@ def compiled(options: Options, layer: str, graph: str) -> Measurement:
         steps.append(Step('pygfuse compiled', within))
     steps.append(Step('pygfuse', step_of(fused, given, x, grad)))
     if layer.startswith('GAT'):
-        written = pygfuse.conv.GATConv(**ATTENTION, add_self_loops=False)
+        written = pygfuse.conv.GATConv(**attention_of(CHANNELS), add_self_loops=False)
         steps.append(Step('written', step_of(written, given, x, grad)))
     yield [*steps, Step('product', lambda: [multiply() for multiply in products])]
     check_fused(fused)

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -84,6 +84,8 @@ class Captured:
         is_of_one_set: Whether sources and targets are the same nodes in all calls.
         is_of_two_sets: Whether they are known apart.
         gathers_apart: Whether what is gathered of nodes is another value than theirs, always.
+        is_of_a_module: Whether a module's whole ``forward`` was captured.
+        makes_edges: Whether it makes the edges of a call of those that it is given.
     """
 
     output: Node
@@ -95,6 +97,8 @@ class Captured:
     is_of_one_set: bool = False
     is_of_two_sets: bool = False
     gathers_apart: bool = False
+    is_of_a_module: ClassVar[bool] = False
+    makes_edges: ClassVar[bool] = False
 
     @functools.cached_property
     def has_one_set(self) -> bool:

@@ -10,7 +10,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Container, Iterator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -41,6 +41,9 @@ _PASSING = {
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # what loads a value that may be a tensor: not None, a number, or a class by its name
 _OF_CODE = 'LOAD_FAST', 'LOAD_DEREF', 'BINARY_SUBSCR', 'BINARY_OP'
+# what reads names from around, and attributes
+_OF_NAMES = 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF'
+_OF_ATTRIBUTES = 'LOAD_ATTR', 'LOAD_METHOD'
 
 # where the classes are that enumerations come from, and the code that these write into each
 _OF_ENUMS = 'builtins', 'enum'
@@ -106,7 +109,7 @@ class _Library:
 
 
 class _File:
-    """An imported module that somebody wrote: what is read of it is remembered."""
+    """An imported module that somebody wrote, or a class that is read by its attributes alone: these are remembered."""
 
     def __init__(self, module: types.ModuleType, guards: Any) -> None:
         self._module, self._guards = module, guards
@@ -228,10 +231,10 @@ def _globals_of(function: types.FunctionType, guards: Any) -> dict[str, Any]:
     namespace = function.__globals__
     owner = guards.namespace(namespace)
     changed = {}
-    classes = _given_to_super(function.__code__)
+    read = _Read.by(function.__code__)
     for name in _globals_read(function.__code__, namespace):
         if name in namespace:
-            changed[name] = _around(name, namespace[name], classes, guards)
+            changed[name] = _around(name, namespace[name], read, guards)
             guards.add(owner, name, namespace[name])
         elif not hasattr(builtins, name):
             # no error where it is in a branch that is not taken
@@ -294,17 +297,33 @@ def _refuse_print(*_: Any, **__: Any) -> NoReturn:
 _CALLED = {'type': type_of, 'int': int_of, 'len': len_of, 'print': _refuse_print}
 
 
-def _given_to_super(code: types.CodeType) -> set[str]:
-    """The names around code that it, and the functions within it, read for ``super(kind, self)`` alone."""
-    found, others = set(), set()
-    for inner in _codes(code):
-        before = ''
-        for instruction in dis.get_instructions(inner):
-            if instruction.opname.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')):
-                (found if before == 'super' else others).add(instruction.argval)
-            if instruction.opname != 'PUSH_NULL':
-                before = instruction.argval
-    return found - others
+class _Read(NamedTuple):
+    """How code, and the functions within it, read names from around them.
+
+    Attributes:
+        for_super: Those that they read for ``super(kind, self)`` alone.
+        for_attributes: Those that they read for an attribute alone.
+    """
+
+    for_super: set[str]
+    for_attributes: set[str]
+
+    @staticmethod
+    def by(code: types.CodeType) -> _Read:
+        """The same of code."""
+        found: tuple[set[str], set[str]] = set(), set()
+        others: tuple[set[str], set[str]] = set(), set()
+        for inner in _codes(code):
+            instructions = [one for one in dis.get_instructions(inner) if one.opname != 'PUSH_NULL']
+            for before, one, behind in zip(
+                [None, *instructions], instructions, [*instructions[1:], None], strict=False
+            ):
+                if one.opname.startswith(_OF_NAMES):
+                    is_super = before is not None and before.argval == 'super'
+                    is_owner = behind is not None and behind.opname.startswith(_OF_ATTRIBUTES)
+                    for holds, of_kind, of_others in zip((is_super, is_owner), found, others, strict=True):
+                        (of_kind if holds else of_others).add(one.argval)
+        return _Read(found[0] - others[0], found[1] - others[1])
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -315,9 +334,14 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-def _around(name: str, found: Any, classes: Container[str], guards: Any) -> Any:
-    """What stands for something around a function, of which some classes are read for ``super`` alone."""
-    return found if isinstance(found, type) and name in classes else watched_value(name, found, guards)
+def _around(name: str, found: Any, read: _Read, guards: Any) -> Any:
+    """What stands for something around a function."""
+    if isinstance(found, type) and name in read.for_super:
+        return found
+    # a class of a class may give other attributes, and modules hold what is watched otherwise
+    if type(found) is type and name in read.for_attributes and not (is_known(found) or issubclass(found, Module)):
+        return _File(found, guards)
+    return watched_value(name, found, guards)
 
 
 def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
@@ -331,7 +355,7 @@ def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
 
 def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
     """The cells of a closure: numbers guarded, functions watched."""
-    cells, classes = [], _given_to_super(function.__code__)
+    cells, read = [], _Read.by(function.__code__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             found = cell.cell_contents
@@ -342,7 +366,7 @@ def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
                 raise Refused(f'it uses {name} from around it')
             cells.append(types.CellType(_of_library(found, guards)))
             continue
-        cells.append(types.CellType(_around(name, found, classes, guards)))
+        cells.append(types.CellType(_around(name, found, read, guards)))
         guards.add(cell, 'cell_contents', found)
     return tuple(cells) or None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import Module
@@ -96,6 +96,11 @@ class CapturedModule(Captured):
     remade_by: Remade | None = None
     asks_for_edges: bool = False
     for_layers: Mapping[str, Made] = dataclasses.field(default_factory=dict)
+    is_of_a_module: ClassVar[bool] = True
+
+    @property
+    def makes_edges(self) -> bool:
+        return self.remade_by is not None
 
     @functools.cached_property
     def calls_layers(self) -> bool:

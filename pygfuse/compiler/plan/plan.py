@@ -49,7 +49,7 @@ from pygfuse.compiler.passes.ones import ones_last
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
 from pygfuse.compiler.plan.by_type import types_in, why_no_types
-from pygfuse.compiler.plan.fewest import chunked_in, fewest_edges_of
+from pygfuse.compiler.plan.fewest import are_sums, chunked_in, fewest_edges_of
 from pygfuse.compiler.plan.steps import operands_of, steps_of
 from pygfuse.compiler.plan.written import Run, written
 from pygfuse.compiler.programs.emission import is_features
@@ -252,7 +252,12 @@ class Plan:
     def fewest_edges(self) -> int:
         """From how many edges on it takes less than PyG's operators on edges."""
         given = self.output, self.steps, self.walks, self.has_ties, self.num_normalised
-        return fewest_edges_of(self.captured.output, *given)
+        return fewest_edges_of(self.captured, *given)
+
+    @functools.cached_property
+    def are_sums(self) -> bool:
+        """Whether all that it does on edges are sums, perhaps weighed by a number for each edge."""
+        return are_sums(self.walks)
 
     @functools.cached_property
     def num_normalised(self) -> int:

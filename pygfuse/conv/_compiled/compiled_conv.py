@@ -16,7 +16,16 @@ from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.capture.layers import capture, capture_edge_update
 from pygfuse.compiler.capture.watch import Guards
 from pygfuse.conv._compiled.call import Call, collected, takes_weights
-from pygfuse.conv._compiled.known_calls import call_like, fewest_edges_of, kind_of_call, remember, remember_refusal
+from pygfuse.conv._compiled.known_calls import (
+    KnownCall,
+    call_like,
+    few_edges_like,
+    fewest_edges_of,
+    kind_of_call,
+    remember,
+    remember_few_edges,
+    remember_refusal,
+)
 from pygfuse.conv._compiled.leading_dimensions import as_before, as_one, leading_dimensions
 from pygfuse.conv._compiled.planned import Planned
 from pygfuse.conv._compiled.plans import key_of, planned
@@ -47,6 +56,9 @@ class CompiledConv(TracedByTorch, Planned):
         """PyG's ``propagate``, fused where it can be."""
         if torch.compiler.is_compiling():
             return self._propagate_traced(edge_index, size, kwargs)
+        few = few_edges_like(self._note, self, edge_index, kwargs)
+        if few is not None:
+            return self._by_pyg(edge_index, size, kwargs, few.reason)
         if self.fuse and fallback.is_small_matrix(edge_index):
             return self._by_pyg(edge_index, size, kwargs, SO_FEW_EDGES)
         leading = leading_dimensions(self, kwargs)
@@ -57,6 +69,8 @@ class CompiledConv(TracedByTorch, Planned):
         reason = None if known is None else known.why_not(edge_index.shape[1])
         if reason is not None:
             # PyG's operators are right for every call: nothing else has to be looked at
+            if isinstance(known, KnownCall):
+                remember_few_edges(self, known.few(self, edge_index, kwargs))
             return self._by_pyg(edge_index, size, kwargs, reason)
         out = None if known is None else known.run(self, edge_index, size, kwargs)
         if out is not None:

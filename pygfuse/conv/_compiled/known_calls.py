@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,8 +80,13 @@ def _shape_of_stack(tensor: Tensor) -> tuple:
 
 def fewest_edges_of(plan: Plan, call: Call) -> int:
     """Along how many edges of a call a plan takes less than PyG's operators, as measured on a CPU."""
-    is_measured = not call.stacks and few_edges_of(call.edges.walked.device) is not None
-    return plan.fewest_edges if is_measured else 0
+    if few_edges_of(call.edges.walked.device) is None:
+        return 0
+    if not call.stacks:
+        return plan.fewest_edges
+    # as many copies of the edges
+    count = max(next(iter(call.stacks.values())).shape[0], 1)
+    return (plan.fewest_edges - 1) // count + 1 if plan.are_sums else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +114,11 @@ class KnownCall:
     def why_not(self, num_edges: int) -> str | None:
         """The reason, if any, for which PyG's operators run along so many edges."""
         return self.plan.why_few if num_edges < self.fewest_edges else None
+
+    def few(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> FewEdges:
+        """What tells that the next call of this kind has few edges, without a look at its kind."""
+        state = layer.training, torch.is_grad_enabled(), layer.flow
+        return FewEdges(self.fewest_edges, adjacency.device, state, _widths_of(kwargs), self.plan.why_few)
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Tensor | None:
         """The aggregated messages of a call of this kind; None if it is not like the one before after all.
@@ -142,6 +152,37 @@ class KnownCall:
         return Edges(token, *counts, FLOWS[0], None, graph)
 
 
+class FewEdges(NamedTuple):
+    """What tells that a call has so few edges that PyG's operators take less, which are right for any call.
+
+    Attributes:
+        fewest: From how many edges on they do not.
+        device: Where such edges are.
+        state: What else decides from how many.
+        widths: Of what ``propagate`` is given.
+        reason: Why PyG's operators run.
+    """
+
+    fewest: int
+    device: torch.device
+    state: tuple
+    widths: list
+    reason: str
+
+    def has(self, layer: Any, adjacency: Any, kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call has that few edges; arguments as of `kind_of_call`."""
+        if type(adjacency) is not Tensor or adjacency.dim() != 2 or adjacency.shape[1] >= self.fewest:
+            return False
+        state = layer.training, torch.is_grad_enabled(), layer.flow
+        return state == self.state and adjacency.device == self.device and _widths_of(kwargs) == self.widths
+
+
+def _widths_of(kwargs: Mapping[str, Any]) -> list:
+    """The shapes of arguments but for their first dimensions."""
+    parts = [value[0] if type(value) is tuple and value else value for value in kwargs.values()]
+    return [part.shape[1:] if isinstance(part, Tensor) else None for part in parts]
+
+
 @dataclasses.dataclass(frozen=True)
 class KnownRefusal:
     """A kind of calls whose message has no fused form, as long as what was read of the layer is the same.
@@ -162,6 +203,19 @@ class KnownRefusal:
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> None:
         """Nothing: the call has to be looked at again."""
+
+
+def few_edges_like(note: Note | None, layer: Any, adjacency: Any, kwargs: Mapping[str, Any]) -> FewEdges | None:
+    """What tells that a call has few edges, if a layer's note knows that of such calls."""
+    if note is None:
+        return None
+    return next((few for few in note.few_edges if few.has(layer, adjacency, kwargs)), None)
+
+
+def remember_few_edges(layer: Any, few: FewEdges) -> None:
+    """Keeps what tells that calls have few edges, in place of what the layer's note knew of such."""
+    others = [other for other in layer.note.few_edges if (other.state, other.widths) != (few.state, few.widths)]
+    layer.note.few_edges = (few, *others)[:_MOST_KINDS]
 
 
 def call_like(kind: Kind, note: Note) -> KnownCall | KnownRefusal | None:

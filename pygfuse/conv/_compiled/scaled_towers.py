@@ -87,7 +87,8 @@ def _may_scale_later(conv: Any, x: Any, edge_index: Any) -> bool:
     if why_not_device(edge_index) is not None:
         return False
     # of so few edges PyG's operators run, which scale what they aggregate
-    if are_fewer(edge_index, fewest_of(is_long=True)):
+    known = [few.fewest for few in conv.note.few_edges]
+    if are_fewer(edge_index, max([fewest_of(is_long=True), *known])):
         return False
     if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != conv.in_channels:
         return False

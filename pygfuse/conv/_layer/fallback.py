@@ -20,7 +20,7 @@ from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index, is_spars
 from pygfuse.conv._layer.spec import REDUCTIONS, EdgeWeight, Spec
 from pygfuse.conv._layer.untraced import WEIGHTS_NOT_TRACED
 from pygfuse.graph.adjacency import FLOWS
-from pygfuse.mapping.few_edges import are_at_once, are_of_a_product, counted_bytes
+from pygfuse.mapping.few_edges import are_few_of_types, are_of_a_product, counted_bytes
 from pygfuse.ops.within_torch import autocast
 
 _HOOKS = (
@@ -204,7 +204,7 @@ def are_so_few(adjacencies: Iterable[Any], width: int) -> bool:
         width: Numbers in a row of an edge.
     """
     num_edges = _listed_edges(adjacencies)
-    return num_edges is not None and are_at_once(num_edges, counted_bytes(width, _FLOAT_BYTES))
+    return num_edges is not None and are_few_of_types(num_edges, counted_bytes(width, _FLOAT_BYTES))
 
 
 def are_fewer(adjacency: Any, count: int) -> bool:

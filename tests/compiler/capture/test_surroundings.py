@@ -22,8 +22,16 @@ WEIGHTS = torch.ones(8)
 THIRD = Fraction(1, 3)
 
 
-class Constants:
-    scale = 2.0
+class Kept:
+    shift = 1.0
+
+
+class Constants(Kept):
+    scale, lengths, weight = 2.0, [3.0], torch.ones(8)
+
+    @staticmethod
+    def doubled(x):
+        return x * SCALE
 
 
 def scaled(x):
@@ -133,6 +141,39 @@ def test_a_name_that_is_nowhere_is_read_where_its_branch_is_taken(monkeypatch):
     check(conv, lambda: monkeypatch.setitem(globals(), 'NOWHERE', 6.0))
 
 
+@pytest.mark.parametrize(
+    ('message', 'owner', 'name', 'found'),
+    [
+        (lambda self, x_j: x_j * Constants.scale, Constants, 'scale', 3.0),
+        (lambda self, x_j: x_j + Constants.shift, Kept, 'shift', 3.0),
+        (lambda self, x_j: x_j + Constants.shift, Constants, 'shift', 3.0),
+        (lambda self, x_j: x_j * Constants.lengths[0], Constants, 'lengths', [4.0]),
+        (
+            lambda self, x_j: sum([Constants.doubled(x_j) for _ in range(2)]),
+            Constants,
+            'doubled',
+            staticmethod(torch.neg),
+        ),
+    ],
+    ids=['its own', 'of the class behind', 'its own later', 'a list', 'a function'],
+)
+def test_attributes_of_a_class_are_read_again(message, owner, name, found, monkeypatch):
+    check(layer(message), lambda: monkeypatch.setattr(owner, name, found, raising=False))
+
+
+def test_attributes_of_a_class_in_a_cell_are_read_again():
+    class Held:
+        scale = 2.0
+
+    check(layer(lambda self, x_j: x_j * Held.scale), lambda: setattr(Held, 'scale', 3.0))
+
+
+def test_a_class_that_is_replaced_is_captured_anew(monkeypatch):
+    check(layer(lambda self, x_j: x_j + Constants.shift), lambda: monkeypatch.setitem(globals(), 'Constants', Kept))
+    monkeypatch.setattr(Kept, 'shift', 2.0)
+    check(layer(lambda self, x_j: x_j + Constants.shift), lambda: monkeypatch.setattr(Kept, 'shift', 4.0))
+
+
 def test_softmax_within_a_function_is_fused():
     check(layer(lambda self, x_j, index, size_i: normalised(x_j, index, size_i) * x_j), lambda: None)
 
@@ -231,7 +272,16 @@ def _counts(self, x_j):
         (_listing, 'it writes into seen, a list of the layer', {'seen': []}),
         (_adding, 'it writes into seen, a list of the layer', {'seen': []}),
         (lambda self, x_j: x_j * WEIGHTS, 'it reads WEIGHTS from around it', {}),
-        (lambda self, x_j: x_j * Constants.scale, 'it reads Constants from around it', {}),
+        (lambda self, x_j: x_j * len([Constants]), 'it reads Constants from around it', {}),
+        (lambda self, x_j: x_j * Constants().scale, 'it reads Constants from around it', {}),
+        (lambda self, x_j: x_j * isinstance(x_j, Constants), 'it reads Constants from around it', {}),
+        (lambda self, x_j: x_j * Constants.weight, 'it reads weight from around it', {}),
+        (lambda self, x_j: x_j * Constants.__name__.count('s'), 'it reads __name__ of Constants', {}),
+        (
+            lambda self, x_j: Constants.lengths.append(2) or x_j,
+            'it writes into lengths, a list of the code around it',
+            {},
+        ),
         (lambda self, x_j: super(Own, self).message(x_j) * Own.__basicsize__, 'it reads Own from around it', {}),
         (lambda self, x_j: x_j * (perf_counter() > 0), 'it reads perf_counter from around it', {}),
         (lambda self, x_j: x_j * (time.time() > 0), 'it reads time from around it', {}),

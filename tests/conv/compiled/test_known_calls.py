@@ -11,6 +11,7 @@ import torch_geometric.nn as pyg
 from torch.utils.checkpoint import checkpoint
 
 import pygfuse
+from pygfuse.conv._compiled import compiled_conv
 from pygfuse.conv._compiled.compiled_conv import CompiledConv
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from tests.compiler.own_convs import HeadedAttention, Own
@@ -358,3 +359,68 @@ def test_few_edges_run_pygs_operators_whatever_the_flow():
         found, wanted = (one(EDGE_INDEX, x=features(), of_edges=(*of_edges, None)) for one in (fused, layer))
         torch.testing.assert_close(found, wanted)
         assert fused.note.reason == SO_FEW_EDGES
+
+
+class OfEnds(Own):
+    """With two kinds of calls by turns, whose values have other widths."""
+
+    def forward(self, x, edge_index):
+        wide = self.propagate(edge_index, x=x)
+        return wide + self.propagate(edge_index.flip(0), x=x[:, :2]).sum(dim=1, keepdim=True)
+
+    def message(self, x_i, x_j):
+        return torch.tanh(x_i - x_j)
+
+
+@pytest.fixture
+def kinds(monkeypatch):
+    """The calls whose kind is asked for, since the last time it was cleared."""
+    found = []
+    asked = compiled_conv.kind_of_call
+    monkeypatch.setattr(compiled_conv, 'kind_of_call', lambda *arguments: found.append(arguments) or asked(*arguments))
+    return found
+
+
+@pytest.mark.usefixtures('by_pyg')
+def test_calls_with_few_edges_are_told_by_their_number(kinds):
+    conv, plain, x = pygfuse.compile(OfEnds()), OfEnds(), features()
+    for _ in range(3):
+        conv(x, EDGE_INDEX)
+    kinds.clear()
+    for edges in (EDGES, EDGES - 20):
+        torch.testing.assert_close(conv(x, EDGE_INDEX[:, :edges]), plain(x, EDGE_INDEX[:, :edges]))
+        assert conv.note.reason == SO_FEW_EDGES
+    assert not kinds
+
+
+@pytest.mark.usefixtures('by_pyg')
+def test_other_calls_are_looked_at_again(kinds):
+    conv = pygfuse.compile(OfEnds())
+    for _ in range(3):
+        conv(features(), EDGE_INDEX)
+    many = random_edges(NODES, NODES, 5000)
+    asked = [
+        lambda: conv(features(), many),
+        lambda: conv(features(width=2 * WIDTH), EDGE_INDEX),
+        lambda: conv.eval()(features(), EDGE_INDEX),
+        lambda: torch.no_grad()(conv.train())(features(), EDGE_INDEX),
+    ]
+    for call in asked:
+        kinds.clear()
+        call()
+        assert kinds
+    conv(features(), many)
+    assert conv.note.reason is None
+
+
+@pytest.mark.usefixtures('by_pyg')
+def test_few_edges_are_not_asked_for_what_changes(kinds):
+    conv, heard = pygfuse.compile(OfEnds()), []
+    for _ in range(3):
+        conv(features(), EDGE_INDEX)
+    kinds.clear()
+    conv.register_message_forward_hook(lambda module, args, out: heard.append(out) or 2 * out)
+    plain = pygfuse.unfuse(copy.deepcopy(conv))
+    torch.testing.assert_close(conv(features(), EDGE_INDEX), plain(features(), EDGE_INDEX))
+    assert len(heard) == 4
+    assert not kinds
