@@ -338,8 +338,8 @@ def _around(name: str, found: Any, read: _Read, guards: Any) -> Any:
     """What stands for something around a function."""
     if isinstance(found, type) and name in read.for_super:
         return found
-    # a class of a class may give other attributes, and modules hold what is watched otherwise
-    if type(found) is type and name in read.for_attributes and not (is_known(found) or issubclass(found, Module)):
+    # a class of a class may give other attributes
+    if type(found) is type and name in read.for_attributes and not is_known(found):
         return _File(found, guards)
     return watched_value(name, found, guards)
 

@@ -199,6 +199,26 @@ def test_an_inherited_message_is_watched(monkeypatch):
     check(pygfuse.compile(Child()), lambda: monkeypatch.setattr(Parent, 'factor', 3.0))
 
 
+class ByName(Parent):
+    """What it inherits, and functions of classes, by the names of these."""
+
+    def message(self, x_j, index, size_i):
+        return ByName.doubled(Parent.message(self, x_j, index, size_i)) * ByName.factor
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda patch: patch.setitem(globals(), 'SCALE', 3.0),
+        lambda patch: patch.setattr(Parent, 'factor', 3.0),
+        lambda patch: patch.setattr(Parent, 'doubled', staticmethod(torch.neg)),
+        lambda patch: patch.setattr(Parent, 'message', lambda self, x_j, index, size_i: x_j * SCALE),
+    ],
+)
+def test_what_a_layer_reads_of_classes_of_layers_is_watched(change, monkeypatch):
+    check(pygfuse.compile(ByName()), lambda: change(monkeypatch))
+
+
 class NamedChild(Parent):
     """``super`` as Python 2 has it."""
 
@@ -283,6 +303,7 @@ def _counts(self, x_j):
             {},
         ),
         (lambda self, x_j: super(Own, self).message(x_j) * Own.__basicsize__, 'it reads Own from around it', {}),
+        (lambda self, x_j: x_j * Own.__basicsize__, 'it reads __basicsize__ of Own', {}),
         (lambda self, x_j: x_j * (perf_counter() > 0), 'it reads perf_counter from around it', {}),
         (lambda self, x_j: x_j * (time.time() > 0), 'it reads time from around it', {}),
         (lambda self, x_j: x_j * len(own_convs.__name__), 'it reads __name__ of tests.compiler.own_convs', {}),
