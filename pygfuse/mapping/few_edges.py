@@ -51,6 +51,8 @@ MOST_OF_CHUNKED_BYTES = 2**27
 _CHUNKED_AGAIN = 8
 # the same of a product with a sparse matrix, whose edges would have to be looked at and turned around
 MOST_OF_A_PRODUCT = 2**12
+# numbers in rows of edges: up to so many, PyG's operators take less than towers that are scaled after their first maps
+MOST_OF_TOWERS = 2**14
 # of rows of edges: up to so many, PyG's operators take less than a layer that maps rows by types
 MOST_OF_TYPES_BYTES = 2**20
 # the same of what torch.compile makes of PyG's operators
@@ -318,6 +320,21 @@ def fewest_of_work(work: Work) -> int:
     an_edge = 0.0087 * work.walks + 0.0054 * work.on_edges + 0.00022 * work.numbers + 0.0000135 * work.operations
     most = (ours - theirs) / an_edge
     return int(min(max(most, 0), MOST_OF_WORK)) + 1
+
+
+def fewest_of_towers(width: int, has_edge_features: bool) -> int:
+    """From how many edges on PyG's operators take more than towers that are scaled after their first maps.
+
+    Args:
+        width: Of a tower's rows.
+        has_edge_features: Whether edges have features, too, which walks multiply.
+
+    Example:
+        >>> fewest_of_towers(16, False), fewest_of_towers(16, True), fewest_of_towers(128, False)
+        (1025, 2049, 257)
+    """
+    most = MOST_OF_TOWERS * (2 if has_edge_features else 1) // max(width, 1)
+    return max(most, MOST_OF_OPERATORS) + 1
 
 
 def fewest_of_chunks(row_bytes: int, is_computed_again: bool = False) -> int:

@@ -24,7 +24,7 @@ from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._compiled.prepared_edges import kept_with_edges
 from pygfuse.conv._layer.fallback import are_fewer, is_observed, why_not_device
 from pygfuse.graph.adjacency import target_row_of
-from pygfuse.mapping.few_edges import fewest_of
+from pygfuse.mapping.few_edges import fewest_of_towers
 
 # numbers of a node by which aggregated messages are multiplied, of its degree and the mean of (the logarithm of) those
 # of a training set; degrees are at least 1 where they divide
@@ -87,8 +87,7 @@ def _may_scale_later(conv: Any, x: Any, edge_index: Any) -> bool:
     if why_not_device(edge_index) is not None:
         return False
     # of so few edges PyG's operators run, which scale what they aggregate
-    known = [few.fewest for few in conv.note.few_edges]
-    if are_fewer(edge_index, max([fewest_of(is_long=True), *known])):
+    if are_fewer(edge_index, fewest_of_towers(conv.F_in, conv.edge_dim is not None)):
         return False
     if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != conv.in_channels:
         return False

@@ -232,3 +232,13 @@ def test_under_torch_compile():
     plain, conv = made('towers')
     given = given_to(plain)
     torch.testing.assert_close(torch.compile(conv)(**given), plain(**given), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures('by_pyg')
+@pytest.mark.parametrize('num_edges', [300, 1000, 1900, 2200])
+def test_bits_are_those_of_the_first_call(num_edges):
+    """Whichever way a call runs is decided by its sizes."""
+    _, conv = made('one scaler', scalers=SCALERS[:2])
+    x, edge_index = torch.randn(300, 8), torch.randint(300, (2, num_edges))
+    first = conv(x, edge_index)
+    assert all(torch.equal(conv(x, edge_index), first) for _ in range(3))
