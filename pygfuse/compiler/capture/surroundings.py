@@ -10,7 +10,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Container, Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from pygfuse.compiler.capture.caught_errors import CATCHES, lines_that_catch, without_caught_errors
+from pygfuse.compiler.capture.names_in_code import NamesRead, codes_in, is_called
 from pygfuse.compiler.capture.namespaces import holds_settings
 from pygfuse.compiler.functions.leaves import CLASSES, FUNCTIONS, int_of, is_instance, len_of, type_of
 from pygfuse.compiler.functions.named_axes import form_by_name
@@ -41,9 +42,6 @@ _PASSING = {
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # what loads a value that may be a tensor: not None, a number, or a class by its name
 _OF_CODE = 'LOAD_FAST', 'LOAD_DEREF', 'BINARY_SUBSCR', 'BINARY_OP'
-# what reads names from around, and attributes
-_OF_NAMES = 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF'
-_OF_ATTRIBUTES = 'LOAD_ATTR', 'LOAD_METHOD'
 
 # where the classes are that enumerations come from, and the code that these write into each
 _OF_ENUMS = 'builtins', 'enum'
@@ -211,7 +209,7 @@ def rebound(function: Callable, guards: Any) -> Callable:
         *(code, {**namespace, **changed}, function.__name__, function.__defaults__, _cells(function, guards))
     )
     copied.__kwdefaults__ = function.__kwdefaults__
-    caught = {} if _is_library(function) else {inner: lines_that_catch(inner) for inner in _codes(code)}
+    caught = {} if _is_library(function) else {inner: lines_that_catch(inner) for inner in codes_in(code)}
     caught = {inner: lines for inner, lines in caught.items() if lines}
     if any(inner.co_flags & _PAUSES for inner in caught):
         raise Refused(CATCHES)
@@ -231,7 +229,7 @@ def _globals_of(function: types.FunctionType, guards: Any) -> dict[str, Any]:
     namespace = function.__globals__
     owner = guards.namespace(namespace)
     changed = {}
-    read = _Read.by(function.__code__)
+    read = NamesRead.by(function.__code__)
     for name in _globals_read(function.__code__, namespace):
         if name in namespace:
             changed[name] = _around(name, namespace[name], read, guards)
@@ -253,7 +251,8 @@ def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
         Refused: If it writes to what is around it, or reads what changes from call to call.
     """
     found, before = set(), ''
-    for instruction in dis.get_instructions(code):
+    instructions = list(dis.get_instructions(code))
+    for place, instruction in enumerate(instructions):
         name, said = instruction.opname, instruction.argval
         if name == 'IS_OP' and before.startswith(_OF_CODE):
             # of what stands for arguments no two are the same
@@ -265,7 +264,7 @@ def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
             raise Refused(f'it imports {said}')
         if name in ('LOAD_GLOBAL', 'LOAD_NAME'):
             found.add(said)
-        if said in _CALLED and said not in namespace and _is_called(instruction):
+        if said in _CALLED and said not in namespace and is_called(instructions, place):
             # no error where it is in a branch that is not taken
             continue
         is_read = name.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'IMPORT_'))
@@ -277,15 +276,13 @@ def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
     return found
 
 
-def _is_called(instruction: dis.Instruction) -> bool:
-    """Whether a global name is read for a call of it, as far as the instruction says."""
-    return instruction.opname == 'LOAD_GLOBAL' and 'NULL' in instruction.argrepr
-
-
 def _builtins_called(code: types.CodeType) -> dict[str, Callable]:
     """What stands for builtins that code, and the functions within it, call and read for nothing else."""
-    read = [one for inner in _codes(code) for one in dis.get_instructions(inner) if one.argval in _CALLED]
-    others = {one.argval for one in read if not _is_called(one)}
+    others = set()
+    for inner in codes_in(code):
+        instructions = list(dis.get_instructions(inner))
+        read = [place for place, one in enumerate(instructions) if one.argval in _CALLED]
+        others |= {instructions[place].argval for place in read if not is_called(instructions, place)}
     return {name: stand_in for name, stand_in in _CALLED.items() if name not in others}
 
 
@@ -297,44 +294,7 @@ def _refuse_print(*_: Any, **__: Any) -> NoReturn:
 _CALLED = {'type': type_of, 'int': int_of, 'len': len_of, 'print': _refuse_print}
 
 
-class _Read(NamedTuple):
-    """How code, and the functions within it, read names from around them.
-
-    Attributes:
-        for_super: Those that they read for ``super(kind, self)`` alone.
-        for_attributes: Those that they read for an attribute alone.
-    """
-
-    for_super: set[str]
-    for_attributes: set[str]
-
-    @staticmethod
-    def by(code: types.CodeType) -> _Read:
-        """The same of code."""
-        found: tuple[set[str], set[str]] = set(), set()
-        others: tuple[set[str], set[str]] = set(), set()
-        for inner in _codes(code):
-            instructions = [one for one in dis.get_instructions(inner) if one.opname != 'PUSH_NULL']
-            for before, one, behind in zip(
-                [None, *instructions], instructions, [*instructions[1:], None], strict=False
-            ):
-                if one.opname.startswith(_OF_NAMES):
-                    is_super = before is not None and before.argval == 'super'
-                    is_owner = behind is not None and behind.opname.startswith(_OF_ATTRIBUTES)
-                    for holds, of_kind, of_others in zip((is_super, is_owner), found, others, strict=True):
-                        (of_kind if holds else of_others).add(one.argval)
-        return _Read(found[0] - others[0], found[1] - others[1])
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Code, and that of the functions within it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-def _around(name: str, found: Any, read: _Read, guards: Any) -> Any:
+def _around(name: str, found: Any, read: NamesRead, guards: Any) -> Any:
     """What stands for something around a function."""
     if isinstance(found, type) and name in read.for_super:
         return found
@@ -355,7 +315,7 @@ def _guard_defaults(function: types.FunctionType, guards: Any) -> None:
 
 def _cells(function: types.FunctionType, guards: Any) -> tuple | None:
     """The cells of a closure: numbers guarded, functions watched."""
-    cells, read = [], _Read.by(function.__code__)
+    cells, read = [], NamesRead.by(function.__code__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             found = cell.cell_contents
