@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pygfuse.mapping import records
 
 # of rows that are read and written: up to so many, adding edges as they come takes less than what has to be done first
@@ -43,7 +41,7 @@ MOST_OF_NARROW_MATRICES = 3 * 2**15
 MOST_OF_NARROWEST_MATRICES = 3 * 2**9
 # the same of a sum that is weighed by a number for each edge; several at once share it
 MOST_OF_A_WEIGHED_SUM = 2**9
-# the same, by what both sides take (`fewest_of_work`)
+# the same, by what both sides take (`pygfuse.mapping.work`)
 MOST_OF_WORK = 3 * 2**11
 # of all values of edges: up to so many, PyG's operators take less than operators on chunks, which compute them twice
 MOST_OF_CHUNKED_BYTES = 2**27
@@ -265,61 +263,6 @@ def fewest_of_networks(width: int, is_kept: bool = False) -> int:
         (2049, 8193)
     """
     return (MOST_OF_NETWORKS_KEPT if is_kept else MOST_OF_NETWORKS) // max(width, 1) + 1
-
-
-class Work(NamedTuple):
-    """What walks, and operators of nodes around them, stand for, counted.
-
-    Attributes:
-        captured: PyG's operators; a softmax is `OPERATORS_OF_A_SOFTMAX`.
-        on_edges: Those of them that are on edges.
-        numbers: How many numbers of an edge they have in memory.
-        operations: How many additions, multiplications and functions they compute for an edge.
-        operators: Operators of nodes that are left.
-        views: Slices and other views of nodes that are left.
-        walks: Walks over the edges.
-        operands: What they read.
-        returned: Those that give a value for each edge.
-        sets: Sets of edges; one more where it makes them anew in each call.
-        is_of_a_module: Whether it is a module's, whose arguments are looked at in each call.
-    """
-
-    captured: int
-    on_edges: int
-    numbers: int
-    operations: int
-    operators: int
-    views: int
-    walks: int
-    operands: int
-    returned: int
-    sets: int
-    is_of_a_module: bool
-
-
-# a maximum, differences, exponentials, a sum, its rows and quotients
-OPERATORS_OF_A_SOFTMAX = 6
-
-
-def fewest_of_work(work: Work) -> int:
-    """From how many edges on PyG's operators take more, by what each side takes for however few, and PyG's for an edge.
-
-    Fitted to training steps along 100 to 5,000 edges, in us.
-
-    Args:
-        work: What it is about.
-
-    Example:
-        >>> attention = Work(16, 11, 208, 212, 6, 0, 1, 3, 0, 1, False)
-        >>> fewest_of_work(attention), fewest_of_work(attention._replace(operands=11, operators=21, views=5))
-        (1, 3954)
-    """
-    ours = 4.5 * work.operands + 19 * work.operators + 35 * work.views + 135 * work.returned + 440 * (work.sets - 1)
-    ours += 55 if work.is_of_a_module else 0
-    theirs = 7 * work.captured + 50
-    an_edge = 0.0087 * work.walks + 0.0054 * work.on_edges + 0.00022 * work.numbers + 0.0000135 * work.operations
-    most = (ours - theirs) / an_edge
-    return int(min(max(most, 0), MOST_OF_WORK)) + 1
 
 
 def fewest_of_towers(width: int, has_edge_features: bool) -> int:

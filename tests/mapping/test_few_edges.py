@@ -8,7 +8,8 @@ import torch_geometric.nn as pyg
 from torch import nn
 
 import pygfuse
-from pygfuse.mapping.few_edges import Work, are_few_of_types, counted_bytes, fewest_of_matrices, fewest_of_work
+from pygfuse.mapping.few_edges import are_few_of_types, counted_bytes, fewest_of_matrices
+from pygfuse.mapping.work import Work, fewest_of_work
 from tests.compiler.own_convs import Own
 from tests.support.parity import random_edges
 

@@ -28,7 +28,7 @@ OF_COMPILED_CALLS = (
     ),
     Mutation(
         'sets of edges that take nothing',
-        'mapping/few_edges.py',
+        'mapping/work.py',
         ' + 440 * (work.sets - 1)',
         '',
         'tests/mapping/test_few_edges.py -k "sets or however_few"',

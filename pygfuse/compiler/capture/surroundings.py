@@ -20,8 +20,8 @@ from torch.nn import Module
 from pygfuse.compiler.capture.caught_errors import CATCHES, lines_that_catch, without_caught_errors
 from pygfuse.compiler.capture.names_in_code import NamesRead, codes_in, is_called
 from pygfuse.compiler.capture.namespaces import holds_settings
-from pygfuse.compiler.functions.leaves import CLASSES, FUNCTIONS, int_of, is_instance, len_of, type_of
-from pygfuse.compiler.functions.named_axes import form_by_name
+from pygfuse.compiler.functions.leaves import CLASSES, FUNCTIONS, METHODS, int_of, is_instance, len_of, type_of
+from pygfuse.compiler.functions.named_axes import form_by_name, method_by_name
 from pygfuse.compiler.refusal import Refused
 
 NUMBERS = (int, float, bool, str, type(None), torch.device, torch.dtype, np.float64, np.float32, np.int64, np.bool_)
@@ -214,6 +214,12 @@ def rebound(function: Callable, guards: Any) -> Callable:
     if any(inner.co_flags & _PAUSES for inner in caught):
         raise Refused(CATCHES)
     return without_caught_errors(copied, caught) if caught else copied
+
+
+def method_of(owner: Any, function: types.FunctionType, guards: Any) -> types.MethodType:
+    """A function of a class, as a method of what stands for one of its objects."""
+    form = METHODS.get(function) or method_by_name(function) or function
+    return types.MethodType(rebound(form, guards), owner)
 
 
 def _names_of_library(function: types.FunctionType) -> Iterator[str]:

@@ -19,16 +19,22 @@ from pygfuse._lib.hooks import has_hooks
 from pygfuse.compiler.capture.namespaces import Keys, Namespace, holds_settings
 from pygfuse.compiler.capture.nested_layers import is_layer, layer_call
 from pygfuse.compiler.capture.settings import Settings, Unwritten
-from pygfuse.compiler.capture.surroundings import NUMBERS, is_constant, is_known, rebound, unscripted, watched_value
+from pygfuse.compiler.capture.surroundings import (
+    NUMBERS,
+    is_constant,
+    is_known,
+    method_of,
+    rebound,
+    unscripted,
+    watched_value,
+)
 from pygfuse.compiler.functions.leaves import (
-    METHODS,
     NORMS,
     aggregation_call,
     batch_norm_call,
     norm_call,
     sequential_call,
 )
-from pygfuse.compiler.functions.named_axes import method_by_name
 from pygfuse.compiler.ir.values import EDGE, PARTS_OF_LAYERS, SHARED, Node, found_in, has_statistics, leaf
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.counters import Counter, holds
@@ -177,7 +183,8 @@ class Guards:
             found = tuple(found) if isinstance(found, list) else found
             if type(found) is not type(value) or not isinstance(value, (*NUMBERS, tuple)) or found != value:
                 return False
-        for owner, name, shape, dtype in (*self.tensors, *_rows(self.of_edges, num_edges)):
+        of_edges = [(owner, name, (num_edges, *shape), dtype) for owner, name, shape, dtype in self.of_edges]
+        for owner, name, shape, dtype in (*self.tensors, *of_edges):
             found = getattr(owner, name, None)
             if not isinstance(found, Tensor) or found.shape != shape or found.dtype != dtype:
                 return False
@@ -186,12 +193,6 @@ class Guards:
         if not all(map(holds, self.compared)) or not self.are_as_before(self.absent, self.structures):
             return False
         return all(run.number(made) == number for made, number in self.numbers.items())
-
-
-def _rows(of_edges: list[tuple[Any, str, tuple, torch.dtype]], num_edges: int | None) -> Iterator[tuple]:
-    """Tensors with a row for each edge as those with so many rows."""
-    for owner, name, shape, dtype in of_edges:
-        yield owner, name, (num_edges, *shape), dtype
 
 
 def _names_in(module: Module) -> tuple[str, ...]:
@@ -264,8 +265,7 @@ class Watched:
         if isinstance(found, staticmethod):
             return rebound(found.__func__, guards)
         if isinstance(found, types.FunctionType):
-            form = METHODS.get(found) or method_by_name(found) or found
-            return types.MethodType(rebound(form, guards), self)
+            return method_of(self, found, guards)
         if is_constant(found):
             return found
         raise Refused(f'it reads {name} of a class, a {type(found).__name__}')
@@ -315,6 +315,9 @@ class Watched:
         if is_function(found):
             guards.add(module, name, found)
             return watched_value(name, found, guards)
+        if isinstance(found, types.MethodType) and isinstance(found.__self__, Module):
+            guards.add(module, name, found)
+            return method_of(guards.watched(found.__self__), found.__func__, guards)
         raise Refused(f'it reads {name} of the layer, a {type(found).__name__}')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

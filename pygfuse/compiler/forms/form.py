@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from pygfuse.compiler.forms.along_edges import AlongEdges, along_edges
+from pygfuse.compiler.forms.bases import bases_apart
 from pygfuse.compiler.forms.channel_sums import channel_sums_apart
 from pygfuse.compiler.forms.chunked import Chunked, chunked
 from pygfuse.compiler.forms.kept import SHARES, Apart, narrow_values_apart, networks_apart, wordless_apart
@@ -50,6 +51,7 @@ def forms_of(reduction: Node, keeps_wide: bool = True) -> Forms:
         lambda: {id(reduction): _direct(message, reduction)},
         *_attempts_with_kept(message, reduction, _direct, keeps_wide),
         lambda: _of_sums(message, reduction),
+        *_attempts_with_bases(message, reduction, _direct, keeps_wide),
         *(functools.partial(attempt, message, reduction) for attempt in (_of_networks, _without_words) if keeps_wide),
         lambda: {id(reduction): _by_terms(message, reduction)},
         *_attempts_with_kept(message, reduction, _by_terms, keeps_wide),
@@ -162,6 +164,7 @@ def reduced_and_returned(reduction: Node, message: Node, keeps_wide: bool = True
         lambda: {id(message): along_edges(message), **forms_of(reduction, keeps_wide)},
         lambda: dict.fromkeys((id(reduction), id(message)), _returned(message, reduction)),
         *_attempts_with_kept(message, reduction, _returned, keeps_wide),
+        *_attempts_with_bases(message, reduction, _returned, keeps_wide),
     )
 
 
@@ -200,7 +203,28 @@ def _with_kept(
     keeps_wide: bool,
 ) -> Forms:
     """The forms where values of edges are kept that are so many times narrower than what is computed of them."""
-    apart = narrow_values_apart(message, share)
+    return _that_read(narrow_values_apart(message, share), message, reduction, form_of, keeps_wide)
+
+
+def _attempts_with_bases(
+    message: Node, reduction: Node | None, form_of: Callable[[Node, Node | None], Form], keeps_wide: bool
+) -> list[Callable[[], Forms]]:
+    return [functools.partial(_with_bases, message, reduction, form_of)] if keeps_wide else []
+
+
+def _with_bases(message: Node, reduction: Node | None, form_of: Callable[[Node, Node | None], Form]) -> Forms:
+    """The forms where functions of narrow values are kept that networks read, however wide these are."""
+    return _that_read(bases_apart(message), message, reduction, form_of, keeps_wide=True)
+
+
+def _that_read(
+    apart: Apart,
+    message: Node,
+    reduction: Node | None,
+    form_of: Callable[[Node, Node | None], Form],
+    keeps_wide: bool,
+) -> Forms:
+    """The forms of what reads values in memory, and theirs."""
     found = _of_rest(apart, message, reduction, form_of)
     for node in apart.kept:
         found |= values_of(node, keeps_wide)

@@ -113,7 +113,7 @@ def networks_apart(message: Node, is_wanted: bool = False) -> Apart:
     # each before what it is computed of
     for node in reversed(order):
         if id(node) not in outside:
-            if readers[id(node)] > 1 and _has_map(node):
+            if readers[id(node)] > 1 and has_map(node):
                 found[id(node)] = node
             beside = _network_beside(node)
             if beside is not None:
@@ -256,7 +256,7 @@ def shared_networks_kept(output: Node) -> Node:
     roots = [*reductions, *(node for node in results_of(output) if node.residency == EDGE)]
     orders = [computed_on_edges(root) for root in roots]
     counts = collections.Counter(id(node) for order in orders for node in order)
-    shared = [n for n in in_order(output) if counts[id(n)] > 1 and _has_map(n) and n.dtype in DTYPES]
+    shared = [n for n in in_order(output) if counts[id(n)] > 1 and has_map(n) and n.dtype in DTYPES]
     # what only another one is computed of is not read
     known = {id(node) for node in shared}
     within = {id(parent) for node in shared for parent in node.parents()}
@@ -347,7 +347,8 @@ def _check_mapped_once(message: Node, kept: Sequence[Node]) -> None:
         raise Refused('a linear map of values of edges that several values are computed of')
 
 
-def _is_map(node: Node) -> bool:
+def is_map(node: Node) -> bool:
+    """Whether a value is a linear map of what edges compute."""
     return node.op == 'linear' and node.residency == EDGE and not is_leaf(node)
 
 
@@ -355,7 +356,7 @@ def _network_beside(node: Node) -> Node | None:
     """Of two values of networks that are combined the narrower one, which the network of the other reads."""
     if node.op not in ('add', 'sub', 'mul'):
         return None
-    both = [x for x in node.args if isinstance(x, Node) and x.residency == EDGE and _has_map(x)]
+    both = [x for x in node.args if isinstance(x, Node) and x.residency == EDGE and has_map(x)]
     return min(reversed(both), key=lambda x: x.width) if len(both) == 2 else None
 
 
@@ -364,12 +365,13 @@ def _end_within(node: Node) -> Node | None:
     if node.op not in ('add', 'mul') or not all(isinstance(x, Node) and x.shape == node.shape for x in node.args):
         return None
     ends = [x for x in node.args if x.residency == TARGET or (x.residency == SOURCE and node.op == 'add')]
-    is_within = len(ends) == 1 and any(x.residency == EDGE and _has_map(x) for x in node.args)
+    is_within = len(ends) == 1 and any(x.residency == EDGE and has_map(x) for x in node.args)
     return ends[0] if is_within else None
 
 
-def _has_map(node: Node) -> bool:
-    return any(map(_is_map, computed_on_edges(node)))
+def has_map(node: Node) -> bool:
+    """Whether a linear map is taken on edges for a value."""
+    return any(map(is_map, computed_on_edges(node)))
 
 
 def _is_end(node: Node) -> bool:
@@ -379,4 +381,4 @@ def _is_end(node: Node) -> bool:
     if node.op == 'add':
         x, bias = node.args
         return isinstance(x, Node) and isinstance(bias, Node) and bias.residency == SHARED and _is_end(x)
-    return _is_map(node)
+    return is_map(node)

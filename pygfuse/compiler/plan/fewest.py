@@ -14,15 +14,8 @@ from pygfuse.compiler.ir.operations import OPERATIONS
 from pygfuse.compiler.ir.values import EDGE, Node, computed_on_edges, in_order, results_of, set_of_edges
 from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.plan.called import summed
-from pygfuse.mapping.few_edges import (
-    OPERATORS_OF_A_SOFTMAX,
-    Work,
-    fewest_of,
-    fewest_of_chunks,
-    fewest_of_networks,
-    fewest_of_sums,
-    fewest_of_work,
-)
+from pygfuse.mapping.few_edges import fewest_of, fewest_of_chunks, fewest_of_networks, fewest_of_sums
+from pygfuse.mapping.work import OPERATORS_OF_A_SOFTMAX, Work, fewest_of_work
 from pygfuse.ops.few_edges.sums import SUMS
 
 # of so many operators on nodes, PyG's, on edges that are few, are as many and take less

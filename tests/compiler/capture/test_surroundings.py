@@ -414,3 +414,44 @@ def test_a_function_that_asks_whether_it_is_scripted_is_left():
     conv, fused = AsksWhetherItIsScripted(), pygfuse.compile(AsksWhetherItIsScripted())
     assert torch.equal(fused(**given()), conv(**given()))
     assert fused.note.reason == 'it reads unlike_python from around it'
+
+
+class Choosing(Own):
+    """What it computes is chosen once, and held as a method of its own."""
+
+    def __init__(self, other=None):
+        super().__init__()
+        self.factor = 2.0
+        self.chosen = self.scaled if other is None else other.scaled
+
+    def scaled(self, x):
+        return x * self.factor * SCALE
+
+    def shifted(self, x):
+        return x + self.factor
+
+    def message(self, x_j):
+        return self.chosen(x_j)
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda conv: setattr(conv, 'factor', 3.0),
+        lambda conv: setattr(conv, 'chosen', conv.shifted),
+        lambda conv: setattr(conv, 'chosen', torch.neg),
+    ],
+    ids=['a number of it', 'another method', 'a function'],
+)
+@pytest.mark.parametrize('other', [None, Choosing()], ids=['its own', "another layer's"])
+def test_methods_that_a_layer_holds_are_watched(other, change, monkeypatch):
+    conv = pygfuse.compile(Choosing(other))
+    check(conv, lambda: change(conv))
+    check(conv, lambda: monkeypatch.setitem(globals(), 'SCALE', 5.0))
+    if other is not None:
+        check(conv, lambda: setattr(other, 'factor', 7.0))
+
+
+def test_a_copy_of_a_layer_that_holds_a_method_has_its_own():
+    conv = copy.deepcopy(pygfuse.compile(Choosing()))
+    check(conv, lambda: setattr(conv, 'factor', 3.0))
