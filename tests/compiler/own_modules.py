@@ -234,13 +234,16 @@ class Extremes(nn.Module):
 
 
 class Onto(nn.Module):
-    """Sums that are added to what is there, weighed."""
+    """Sums that are added to what is there, weighed, and means that count it."""
 
     def forward(self, x, edge_index):
         row, col = edge_index
         out = (x * 2).index_add(0, col, x[row].sin(), alpha=0.5)
-        out = out.scatter_add(0, col[:, None].expand(-1, x.shape[1]), x[row] * x[col])
-        return out.index_add(0, col, torch.ones_like(x[row]))
+        places = col[:, None].expand(-1, x.shape[1])
+        out = out.scatter_add(0, places, x[row] * x[col])
+        out = out.scatter_reduce(0, places, x[row].cos(), 'mean')
+        mean = torch.zeros_like(x).scatter_reduce_(0, places, x[row] * x[col], 'mean')
+        return mean + out.index_add(0, col, torch.ones_like(x[row]))
 
 
 class Constants(nn.Module):

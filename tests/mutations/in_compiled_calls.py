@@ -6,6 +6,27 @@ from tests.mutations.mutation import Mutation
 
 OF_COMPILED_CALLS = (
     Mutation(
+        'wide values that are taken for a basis',
+        'compiler/forms/bases.py',
+        '_OF_A_BASIS = 4',
+        '_OF_A_BASIS = 0',
+        'tests/compiler/forms/test_bases.py -k no_basis',
+    ),
+    Mutation(
+        'means that leave out what was there',
+        'compiler/functions/scattering.py',
+        "made('add', _count(_of_whole_rows(index, src), src), 1.0)",
+        '_count(_of_whole_rows(index, src), src)',
+        'tests/conv/modules/test_numbers.py -k Onto',
+    ),
+    Mutation(
+        'methods of another layer that are not watched',
+        'compiler/capture/watch.py',
+        'return method_of(guards.watched(found.__self__), found.__func__, guards)',
+        'return found',
+        'tests/compiler/capture/test_surroundings.py -k methods_that_a_layer_holds',
+    ),
+    Mutation(
         'few edges that are told of other widths',
         'conv/_compiled/known_calls.py',
         'adjacency.device == self.device and _widths_of(kwargs) == self.widths',

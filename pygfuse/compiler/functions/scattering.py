@@ -36,6 +36,9 @@ def _scatter_add(x: Any, dim: int, index: Any, src: Any) -> Symbol:
 def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Symbol:
     if reduce == 'sum':
         return _scatter_add(x, dim, index, src)
+    if reduce == 'mean' and include_self:
+        # what was there is one more of those that are averaged
+        return made('div', _scatter_add(x, dim, index, src), made('add', _count(_of_whole_rows(index, src), src), 1.0))
     _check(x, dim, index, src)
     if reduce not in _REDUCTIONS or x.constant is None or (include_self and reduce not in _EXTREMES):
         raise Refused(f'the reduction {reduce!r} of edges and of what was there before')
@@ -49,8 +52,12 @@ def _onto_constant(x: Symbol, index: Place, src: Symbol, reduce: str, include_se
         found = made(_EXTREMES[reduce], found, x)
     if not include_self and x.constant == 0.0:
         return found
-    count = made('reshape', degree(index, Rows(index.rows), src.dtype), shape=(1,) * len(src.node.shape))
-    return made('where', made('gt', count, 0.5), found, x)
+    return made('where', made('gt', _count(index, src), 0.5), found, x)
+
+
+def _count(index: Place, src: Symbol) -> Symbol:
+    """How many edges each node has, to be combined with rows like theirs."""
+    return made('reshape', degree(index, Rows(index.rows), src.dtype), shape=(1,) * len(src.node.shape))
 
 
 @handler('max')
