@@ -93,8 +93,8 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'classes that are read around a message',
         'compiler/capture/surroundings.py',
-        'return found if isinstance(found, type) and name in classes else',
-        'return found if isinstance(found, type) else',
+        'if isinstance(found, type) and name in read.for_super:',
+        'if isinstance(found, type):',
         'tests/compiler/capture/test_surroundings.py -k refused',
     ),
     Mutation(
@@ -457,7 +457,7 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'rows of the layer in a call with other edges',
         'compiler/capture/watch.py',
-        '(*self.tensors, *_rows(self.of_edges, num_edges))',
+        '(*self.tensors, *of_edges)',
         'self.tensors',
         f'{_ROWS} -k "another_length or other_numbers"',
     ),

@@ -41,7 +41,7 @@ OF_COMPILED_CALLS = (
         'tests/conv/compiled/test_known_calls.py -k looked_at_again',
     ),
     Mutation(
-        'few edges of several copies',
+        'a limit of few edges that several copies do not share',
         'conv/_compiled/known_calls.py',
         'return (plan.fewest_edges - 1) // count + 1 if plan.are_sums else 0',
         'return plan.fewest_edges if plan.are_sums else 0',
