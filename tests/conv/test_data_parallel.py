@@ -8,6 +8,7 @@ import torch.distributed as dist
 import torch_geometric.nn as pyg
 
 import pygfuse
+from tests.support import limits
 from tests.support.parity import random_edges
 
 FEATURES, PROCESSES = 6, 2
@@ -39,6 +40,7 @@ def free_port() -> int:
 
 def train(rank: int, name: str, folder: str, port: int) -> None:
     torch.set_num_threads(1)
+    limits.lift()
     dist.init_process_group('gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=PROCESSES)
     found = gradients_of(model_of(name), rank)
     if rank == 0:
