@@ -76,6 +76,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--compile', action='store_true', help='also both layers under torch.compile')
 
 
+def _has_widths(options: Options) -> bool:
+    """Whether other widths are measured than the usual one."""
+    return options.channels != [HEADS * CHANNELS]
+
+
 def with_edge_features(size: int) -> dict[str, Layer]:
     """Layers whose edges have so many features."""
     attention = (IN_CHANNELS, CHANNELS), {'heads': HEADS, 'edge_dim': size}, {'edge_attr': size}
@@ -92,7 +97,7 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
         for kind in options.adjacency:
             of_kind = {} if kind == 'edge_index' else {'adjacency': kind}
             for channels in options.channels:
-                of_width = {} if channels == HEADS * CHANNELS else {'channels': channels}
+                of_width = {'channels': channels} if _has_widths(options) else {}
                 for edges in options.edges:
                     for which in options.which:
                         yield {'layer': layer, **of_kind, **of_width, 'edges': edges, 'edge_index': which}
@@ -105,7 +110,11 @@ def parameters(options: Options) -> Iterator[dict[str, Any]]:
     'break_even',
     parameters=parameters,
     arguments=arguments,
-    settings=lambda options: {'heads': HEADS, 'channels': CHANNELS, 'neighbours': options.neighbours},
+    settings=lambda options: {
+        'heads': HEADS,
+        **({} if _has_widths(options) else {'channels': CHANNELS}),
+        'neighbours': options.neighbours,
+    },
     ratios=(*RATIOS, ('PyG compiled', 'pygfuse compiled')),
     quick={'edges': [100], 'edge_features': [8], 'most_edges': 500},
 )

@@ -116,9 +116,8 @@ class KnownCall:
         return self.plan.why_few if num_edges < self.fewest_edges else None
 
     def few(self, layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> FewEdges:
-        """What tells that the next call of this kind has few edges, without a look at its kind."""
-        state = layer.training, torch.is_grad_enabled(), layer.flow
-        return FewEdges(self.fewest_edges, adjacency.device, state, _widths_of(kwargs), self.plan.why_few)
+        """What tells that the next call of this kind has few edges, with a shorter look."""
+        return FewEdges(self.fewest_edges, _kind_of_few(layer, adjacency, kwargs), self.plan.why_few)
 
     def run(self, layer: Any, adjacency: Tensor, size: Any, kwargs: Mapping[str, Any]) -> Tensor | None:
         """The aggregated messages of a call of this kind; None if it is not like the one before after all.
@@ -157,30 +156,28 @@ class FewEdges(NamedTuple):
 
     Attributes:
         fewest: From how many edges on they do not.
-        device: Where such edges are.
-        state: What else decides from how many.
-        widths: Of what ``propagate`` is given.
+        kind: Of calls for which that is so.
         reason: Why PyG's operators run.
     """
 
     fewest: int
-    device: torch.device
-    state: tuple
-    widths: list
+    kind: Kind
     reason: str
 
     def has(self, layer: Any, adjacency: Any, kwargs: Mapping[str, Any]) -> bool:
         """Whether a call has that few edges; arguments as of `kind_of_call`."""
         if type(adjacency) is not Tensor or adjacency.dim() != 2 or adjacency.shape[1] >= self.fewest:
             return False
-        state = layer.training, torch.is_grad_enabled(), layer.flow
-        return state == self.state and adjacency.device == self.device and _widths_of(kwargs) == self.widths
+        return is_like(_kind_of_few(layer, adjacency, kwargs), self.kind)
 
 
-def _widths_of(kwargs: Mapping[str, Any]) -> list:
-    """The shapes of arguments but for their first dimensions."""
-    parts = [value[0] if type(value) is tuple and value else value for value in kwargs.values()]
-    return [part.shape[1:] if isinstance(part, Tensor) else None for part in parts]
+def _kind_of_few(layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Kind:
+    """What decides along how many edges PyG's operators take less: what a layer holds, and how wide its arguments are."""
+    shapes = [torch.is_grad_enabled(), adjacency.device]
+    for value in kwargs.values():
+        for part in value if type(value) is tuple else (value,):
+            shapes.append(part.shape[1:] if isinstance(part, Tensor) else None)
+    return identities_of(layer), shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +211,7 @@ def few_edges_like(note: Note | None, layer: Any, adjacency: Any, kwargs: Mappin
 
 def remember_few_edges(layer: Any, few: FewEdges) -> None:
     """Keeps what tells that calls have few edges, in place of what the layer's note knew of such."""
-    others = [other for other in layer.note.few_edges if (other.state, other.widths) != (few.state, few.widths)]
+    others = [other for other in layer.note.few_edges if not is_like(other.kind, few.kind)]
     layer.note.few_edges = (few, *others)[:_MOST_KINDS]
 
 
