@@ -172,7 +172,7 @@ class FewEdges(NamedTuple):
 
 
 def _kind_of_few(layer: Any, adjacency: Tensor, kwargs: Mapping[str, Any]) -> Kind:
-    """What decides along how many edges PyG's operators take less: what a layer holds, and how wide its arguments are."""
+    """What decides along how many edges PyG's operators take less: what a layer holds, and the widths of arguments."""
     shapes = [torch.is_grad_enabled(), adjacency.device]
     for value in kwargs.values():
         for part in value if type(value) is tuple else (value,):
