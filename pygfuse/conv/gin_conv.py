@@ -118,7 +118,7 @@ def _after_first_map(nn: Module, out: Tensor) -> Tensor:
 
 
 def _through(stages: Sequence[Module], out: Tensor) -> Tensor:
-    are_many = are_many_rows(out)
+    are_many = len(stages) > 0 and are_many_rows(out)
     for module in stages:
         out = apply_linear(module, out) if are_many else module(out)
     return out

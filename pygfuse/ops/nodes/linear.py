@@ -273,7 +273,10 @@ def is_large_map(x: Tensor, *weights: Tensor) -> bool:
 
 def are_many_rows(x: Tensor) -> bool:
     """Whether `apply_linear` may do more with such rows than call a module."""
-    return is_map_here(x) and x.nbytes >= LEAST_LISTED
+    if torch.compiler.is_compiling() or type(x) is not Tensor:
+        return False
+    # mostly they are few, which is cheaper to ask
+    return x.nbytes >= LEAST_LISTED and is_map_here(x)
 
 
 def is_listed_map(x: Tensor, *modules: torch.nn.Module) -> bool:
